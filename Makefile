@@ -1,0 +1,69 @@
+# Every target makes what it needs. PYTHON=python3 uses that interpreter as it is, without a .venv.
+#
+#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [DEVICE=cpu] [AUTHOR=name] [JSON=file]
+#   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
+#   make board [PROBLEM=a2a]                     the local leaderboard
+#   make problems                                what there is
+#   make test                                    lint and tests, as CI runs them
+#   make bench                                   the figures of docs/measurements.md, measured on this machine
+
+PROBLEM ?=
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
+ifdef PYTHON
+RUN := $(PYTHON)
+SETUP :=
+else
+RUN := .venv/bin/python
+SETUP := .venv/.installed
+BASE_PYTHON ?= $(shell command -v python3.11 || command -v python3)
+endif
+
+# $(call flag,NAME,VALUE): --name 'value' where the value is set
+flag = $(if $(2),--$(1) '$(2)')
+OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
+
+.PHONY: help setup eval check board problems test lint bench clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+setup: $(SETUP)
+
+.venv/.installed: pyproject.toml
+	$(BASE_PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+need-problem:
+	@test -n "$(PROBLEM)" || { echo "which problem? make $(MAKECMDGOALS) PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
+
+eval: need-problem $(SETUP)
+	@$(RUN) -m harness eval '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) \
+	  $(call flag,mode,$(MODE)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
+
+check: need-problem $(SETUP)
+	@$(RUN) -m harness check '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(ARGS)
+
+board: $(SETUP)
+	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)
+
+problems: $(SETUP)
+	@$(RUN) -m harness problems
+
+lint: $(SETUP)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) -m importlinter.cli lint
+
+test: lint
+	$(RUN) -m pytest $(ARGS)
+
+bench: $(SETUP)
+	$(RUN) bench/run.py $(ARGS)
+
+clean:
+	rm -rf .venv .cache runs

@@ -1,0 +1,135 @@
+"""The command line: reads what was asked, calls the rest, turns errors into messages and exit codes."""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn, get_args
+
+from rich.console import Console
+
+from harness import board, machine, render, verdict
+from harness.evaluate import evaluate
+from harness.plan import make_plan
+from harness.problem import ROOT, Problem, find, problem_names
+from harness.records import EvalReport, Exit, HarnessError, Mode, UsageError
+from harness.submission import read_submission
+
+LEADERBOARD = "leaderboard.yaml"
+MAX_RANKS = 1024
+
+EPILOG = """\
+exit codes:
+  0 passed   112 the submission is wrong, raised or crashed   113 a problem, shape or leaderboard file is bad
+  114 timed out   2 asked for something that cannot be done   130 interrupted   1 the harness or the machine failed
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command and exits with its code."""
+    options = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    try:
+        code = options.run(options)
+    except HarnessError as error:
+        _say(error)
+        if getattr(options, "json", None):
+            _write_json(options.json, render.error_json(str(error), error.exit_code))
+        code = error.exit_code
+    except KeyboardInterrupt:
+        print("\ninterrupted: every rank is ended, nothing was recorded", file=sys.stderr)
+        code = Exit.INTERRUPTED
+    except BrokenPipeError:  # whoever read our output is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = Exit.ERROR
+    sys.exit(int(code))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="python -m harness",
+        description="Evaluate multi-GPU kernels at home: right or wrong, how fast on every shape, how many times the "
+        "reference, how close to the roofline, and the place on the local leaderboard.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(name: str, run: object, text: str, details: str = "") -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text}. {details}",
+            epilog=EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        made.set_defaults(run=run)
+        return made
+
+    evaluation = command(
+        "eval",
+        run_eval,
+        "evaluate a submission",
+        "Tests it on every test\nshape, times it on every benchmark shape in turn with the reference, and records the "
+        "result.\nStops at the first phase that fails; a failure is never recorded.",
+    )
+    checking = command(
+        "check",
+        run_check,
+        "is it right?",
+        "Runs the tests only; nothing is timed or recorded.",
+    )
+    for made, suite in ((evaluation, "cpu"), (checking, "quick")):
+        made.add_argument("problem", help="its name (see `problems`), or GPU MODE's name for it")
+        made.add_argument("file", nargs="?", type=Path, help="default: submissions/<problem>/submission.py")
+        made.add_argument("--ranks", type=int, metavar="N", help="how many ranks (default: as the shapes say, 8)")
+        made.add_argument("--suite", default=suite, metavar="S", help="which shapes (default: %(default)s)")
+        made.add_argument("--device", default="cpu", choices=["cpu"], help="what ranks run on (default: %(default)s)")
+        made.add_argument(
+            "--timeout", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)"
+        )
+        made.add_argument("--json", metavar="FILE", help="write the full result there as one JSON object")
+    evaluation.add_argument(
+        "--mode",
+        default="leaderboard",
+        choices=get_args(Mode),
+        help="test: tests only; benchmark: benchmarks only; leaderboard: tests, benchmarks, then ranked (the default)",
+    )
+    evaluation.add_argument("--no-record", action="store_true", help="leave leaderboard.yaml and runs/ as they are")
+    evaluation.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
+
+    boards = command("board", run_board, "show the local leaderboard")
+    boards.add_argument("--problem", metavar="P", help="only this problem's boards")
+    boards.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
+
+    command("problems", run_problems, "list the problems and their suites")
+    return top
+
+
+def run_eval(options: argparse.Namespace) -> Exit:
+    """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
+    return _evaluate(options, options.mode, record=not options.no_record and options.mode == "leaderboard")
+
+
+def run_check(options: argparse.Namespace) -> Exit:
+    """`check`: the tests of a suite."""
+    options.author, options.no_record = None, True
+    return _evaluate(options, "test", record=False)
+
+
+def run_board(options: argparse.Namespace) -> Exit:
+    """`board`: leaderboard.yaml as a table."""
+    problem = find(options.problem).name if options.problem else None
+    print(board_text(problem, options.format), end="")
+    return Exit.OK
+
+
+def run_problems(options: argparse.Namespace) -> Exit:
+    """`problems`: what there is."""
+    return Exit.OK

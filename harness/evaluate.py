@@ -1,0 +1,306 @@
+"""One evaluation, from plan to report: two groups of ranks, their commands, what became of every case.
+
+The parent trusts neither timing nor output of a candidate rank: inputs come from trusted ranks, outputs go back to
+them as bytes, reference and submission are timed in turn on the same inputs, and every output that is timed is
+verified. Nothing here imports torch or a submission.
+"""
+
+import contextlib
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, get_args
+
+from harness import hardware, machine, peaks_cache, timing, wire
+from harness.group import ROLES, Group, Launch, RankFailure, Ranks, free_port
+from harness.plan import PHASES, Phase, Plan
+from harness.records import (
+    Case,
+    CaseResult,
+    EvalReport,
+    Failure,
+    HarnessError,
+    Held,
+    NotRun,
+    Outcome,
+    Passed,
+    Peaks,
+    Timed,
+    Verdict,
+    Verdicts,
+    Wrong,
+)
+from harness.stats import median
+
+EMPTY_CALLS = 15
+START_S = 120.0  # for what comes before the first case, and after the last
+NO_OUTPUT = wire.Output(kind="NoneType", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
+
+
+class Progress(Protocol):
+    """Who is told how far it is; harness.render has it for terminals and pipes."""
+
+    def phase(self, name: str) -> None: ...
+    def case(self, label: str, index: int, count: int) -> None: ...
+
+
+StartRanks = Callable[[Launch], contextlib.AbstractContextManager[Ranks]]
+
+
+def evaluate(plan: Plan, progress: Progress, start_ranks: StartRanks = Ranks) -> EvalReport:
+    """Carries out the plan. What the submission does wrong is in the report; HarnessError is raised for the rest."""
+    return Evaluation(plan, progress).run(start_ranks)
+
+
+class Evaluation:
+    """The state of one evaluation: what has become of each case so far, the clock of the phase that runs."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self.plan, self.progress = plan, progress
+        self.started = datetime.now(UTC)
+        self.phases_s: dict[str, float] = {}
+        self.deadline = 0.0
+        kinds = {"test": plan.suite.tests, "benchmark": plan.suite.benchmarks, "ranked": ()}
+        self.cases: list[Case] = [case for phase in PHASES[plan.mode] for case in kinds[phase]]
+        self.outcomes: list[Outcome] = [NotRun() for _ in self.cases]
+        self.verdicts: list[Verdicts | None] = [None for _ in self.cases]
+        self.opened = 0
+        self.at = 0  # the case that runs, or that would be next
+        self.empty_call_samples_us: tuple[float, ...] = ()
+        self.peaks: Peaks | None = None
+        self.logs: dict[str, str] = {}
+        self.trusted: Group
+        self.candidate: Group
+
+    def run(self, start_ranks: StartRanks) -> EvalReport:
+        plan = self.plan
+        with _staged(plan) as folders:
+            began = time.monotonic()
+            self.progress.phase("start")
+            launch = Launch(
+                world_size=plan.world_size,
+                device=plan.device,
+                threads=plan.threads,
+                spin=plan.spin,
+                flush_bytes=plan.flush_bytes,
+                workdirs=folders,
+            )
+            with start_ranks(launch) as ranks:
+                self.trusted, self.candidate = ranks.trusted, ranks.candidate
+                self.phases_s["start"] = time.monotonic() - began
+                try:
+                    self._phases(folders)
+                except RankFailure as failure:
+                    if failure.role == "trusted":
+                        raise HarnessError(_trusted_failure(failure)) from None
+                    self.outcomes[self.at] = failure.outcome
+                finally:
+                    self.logs = ranks.logs()
+                    began = time.monotonic()
+            self.phases_s["end"] = time.monotonic() - began
+        return self._report()
+
+    # ---- phases ------------------------------------------------------------------------------------------------
+
+    def _phases(self, folders: dict[wire.Role, Path]) -> None:
+        with self._phase("import", START_S):
+            self.trusted.ask(wire.ImportKernel(folder=str(folders["trusted"])), wire.Done, self.deadline)
+            self.candidate.ask(wire.ImportKernel(folder=str(folders["candidate"])), wire.Done, self.deadline)
+            self._open(self.trusted)
+        with self._phase("clock", START_S):
+            empty = [self.trusted.call(-1, self.deadline) for _ in range(EMPTY_CALLS)]
+            self.empty_call_samples_us = tuple(timing.wall_us(called) for called in empty)
+            self.peaks = self._find_peaks()
+        for phase in PHASES[self.plan.mode]:
+            with self._phase(phase, self.plan.phase_s(phase)):
+                self._run_cases(phase)
+            if any(isinstance(outcome, get_args(Failure)) for outcome in self.outcomes):
+                return
+
+    def _run_cases(self, phase: Phase) -> None:
+        kind = "test" if phase == "test" else "benchmark"
+        indices = [index for index, case in enumerate(self.cases) if case.kind == kind]
+        for number, self.at in enumerate(indices):
+            case = self.cases[self.at]
+            self.progress.case(case.label, number, len(indices))
+            self._open(self.candidate)
+            if phase != "ranked":
+                self.outcomes[self.at] = self._check(case)
+            if phase == "ranked" or (self.plan.mode == "benchmark" and isinstance(self.outcomes[self.at], Passed)):
+                self.outcomes[self.at] = self._time(case)
+            self.candidate.ask(wire.CloseGroup(), wire.Done, self.deadline)
+
+    def _open(self, group: Group) -> None:
+        """Give the group's ranks a process group."""
+        self.opened += 1
+        group.ask(wire.OpenGroup(number=self.opened, free_port=free_port()), wire.Done, self.deadline)
+
+    def _make(self, case: Case, inputs: Sequence[wire.InputSpec], readers: Sequence[Group]) -> None:
+        """Trusted ranks make these inputs; `readers` load them."""
+        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs))
+        made = self.trusted.ask(command, wire.InputsMade, self.deadline)
+        for group in readers:
+            group.ask([wire.LoadInputs(spans=rank.spans) for rank in made], wire.Done, self.deadline)
+
+    def _verify(self, index: int, called: Sequence[wire.Called], published: bool) -> Verdicts:
+        """What the trusted ranks say of one call's outputs; a verdict passes when it does on every rank."""
+        outputs = [call.output or NO_OUTPUT for call in called]
+        commands = [wire.Verify(index=index, output=output, published=published) for output in outputs]
+        verified = self.trusted.ask(commands, wire.Verified, self.deadline)
+        return Verdicts(
+            strict=_over_ranks([rank.verdicts.strict for rank in verified]),
+            gpumode=_over_ranks([rank.verdicts.gpumode for rank in verified]),
+        )
+
+    def _check(self, case: Case) -> Outcome:
+        """One call on the case's published input and one on a fresh hardened one, both verified."""
+        fresh = wire.InputSpec(seed=self.plan.seed("check", self.at), hardened=True)
+        self._make(case, [wire.InputSpec(seed=case.seed, hardened=False), fresh], [self.candidate])
+        called = [self.candidate.call(index, self.deadline) for index in range(2)]
+        as_published, hardened = (self._verify(index, called[index], index == 0) for index in range(2))
+        strict = as_published.strict if not as_published.strict.passed else hardened.strict
+        self.verdicts[self.at] = Verdicts(strict=strict, gpumode=as_published.gpumode)
+        return Passed() if strict.passed else Wrong(message=strict.message)
+
+    def _time(self, case: Case) -> Outcome:
+        """Samples of reference and submission in turn, on fresh inputs, until there are enough; all outputs verified."""
+        budget, began = self.plan.budget, time.monotonic()
+        samples_us: list[float] = []
+        ref_samples_us: list[float] = []
+        self._make(case, self._fresh(0, 1), [self.trusted, self.candidate])
+        for group in (self.trusted, self.candidate):
+            group.call(0, self.deadline)  # warm-up: first touches of this shape are not what is ranked
+        while not timing.enough(budget, samples_us, ref_samples_us, time.monotonic() - began):
+            first = len(samples_us)
+            self._make(case, self._fresh(first + 1, budget.block), [self.trusted, self.candidate])
+            outputs: list[list[wire.Called]] = []
+            for index in range(budget.block):
+                if timing.reference_first(first + index):
+                    ref_called = self.trusted.call(index, self.deadline)
+                    called = self.candidate.call(index, self.deadline)
+                else:
+                    called = self.candidate.call(index, self.deadline)
+                    ref_called = self.trusted.call(index, self.deadline)
+                ref_samples_us.append(timing.wall_us(ref_called))
+                samples_us.append(timing.wall_us(called))
+                outputs.append(called)
+            for index, called in enumerate(outputs):
+                strict = self._verify(index, called, published=False).strict
+                if not strict.passed:
+                    return Wrong(message=f"timed call {first + index}: {strict.message}")
+        timed = Timed(samples_us=tuple(samples_us), ref_samples_us=tuple(ref_samples_us), block=self.plan.budget.block)
+        return self._believed(case, timed)
+
+    def _fresh(self, first: int, count: int) -> list[wire.InputSpec]:
+        seeds = [self.plan.seed("timed", self.at, first + index) for index in range(count)]
+        return [wire.InputSpec(seed=seed, hardened=True) for seed in seeds]
+
+    def _believed(self, case: Case, timed: Timed) -> Timed | Held:
+        """Nothing is faster than what the machine can do."""
+        bound = self._bound(case)
+        if bound is None or median(timed.samples_us) >= bound[0]:
+            return timed
+        return Held(
+            check="roofline",
+            evidence=f"{median(timed.samples_us):.2f} us are less than the bound of {bound[0]:.2f} us "
+            f"({bound[1]}, {self.peaks.source if self.peaks else ''})",
+        )
+
+    def _bound(self, case: Case) -> tuple[float, hardware.Term] | None:
+        return None if self.peaks is None else hardware.bound(self.plan.problem.cost(case), self.peaks)
+
+    def _find_peaks(self) -> Peaks:
+        """This machine's rates: measured once by the trusted ranks, then remembered."""
+        plan = self.plan
+        cache = peaks_cache.path(plan.problem.root, plan.device, plan.world_size)
+        if (known := peaks_cache.load(cache)) is not None:
+            return known
+        self.progress.phase("peaks (once on this machine)")
+        measured = self.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, self.deadline)
+        peaks = Peaks(
+            flops_per_s=median([rank.flops_per_s for rank in measured]),
+            hbm_bytes_per_s=median([rank.memory_bytes_per_s for rank in measured]),
+            link_bytes_per_s=median([rank.link_bytes_per_s for rank in measured]),
+            source=f"measured on this machine, {self.started:%Y-%m-%d}",
+        )
+        peaks_cache.store(cache, peaks)
+        return peaks
+
+    @contextlib.contextmanager
+    def _phase(self, name: str, seconds: float) -> Iterator[None]:
+        self.progress.phase(name)
+        began = time.monotonic()
+        self.deadline = began + seconds
+        try:
+            yield
+        finally:
+            self.phases_s[name] = time.monotonic() - began
+
+    def _report(self) -> EvalReport:
+        plan = self.plan
+        results = []
+        for case, outcome, verdicts in zip(self.cases, self.outcomes, self.verdicts, strict=True):
+            bound = self._bound(case) if case.kind == "benchmark" else None
+            results.append(
+                CaseResult(
+                    case=case,
+                    outcome=outcome,
+                    verdicts=verdicts,
+                    bound_us=bound[0] if bound else None,
+                    bound_by=bound[1] if bound else None,
+                )
+            )
+        return EvalReport(
+            run_id=f"{self.started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+            started_at=self.started.isoformat(timespec="seconds"),
+            problem=plan.problem.name,
+            submission=plan.submission,
+            author=plan.author,
+            device=plan.device,
+            world_size=plan.world_size,
+            suite=plan.suite.name,
+            mode=plan.mode,
+            ranking_by=plan.problem.ranking_by,
+            results=tuple(results),
+            empty_call_samples_us=self.empty_call_samples_us,
+            peaks=self.peaks,
+            environment=machine.environment(plan.device),
+            phases_s=self.phases_s,
+            secret_seed=plan.secret,
+            logs=self.logs,
+        )
+
+
+@contextlib.contextmanager
+def _staged(plan: Plan) -> Iterator[dict[wire.Role, Path]]:
+    """A folder for each group with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
+    top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+    try:
+        folders = {role: top / role for role in ROLES}
+        for folder in folders.values():
+            folder.mkdir()
+            for file in plan.problem.files():
+                shutil.copyfile(file, folder / file.name)
+        (folders["candidate"] / "submission.py").write_text(plan.submission.source)
+        yield folders
+    finally:
+        shutil.rmtree(top, ignore_errors=True)  # the submission may have done anything to it
+
+
+def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:
+    wrong = [f"rank {rank}: {verdict.message}" for rank, verdict in enumerate(verdicts) if not verdict.passed]
+    if not wrong:
+        return Verdict(passed=True)
+    more = f" (and {len(wrong) - 1} more ranks)" if len(wrong) > 1 else ""
+    return Verdict(passed=False, message=wrong[0] + more)
+
+
+def _trusted_failure(failure: RankFailure) -> str:
+    outcome = failure.outcome
+    details = {"raised": "traceback", "crashed": "log_tail"}.get(outcome.type)
+    text = str(getattr(outcome, details)) if details else "\n".join(getattr(outcome, "stacks", ()))
+    return f"a reference rank failed, so nothing can be said of the submission: {outcome.message}\n{text}".rstrip()

@@ -1,0 +1,369 @@
+"""The parent's side of the ranks: starts two groups, commands them, notices whatever goes wrong, leaves nothing.
+
+One thread and one selector: replies, printed text and ends of processes of both groups arrive in `poll`, so a rank
+that dies, floods its log or talks nonsense is noticed while any other is waited for. Knows nothing of problems,
+verdicts or statistics, and never imports torch.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Protocol, TypeVar, get_args
+
+from harness import wire
+from harness.decode import decode, encode
+from harness.gate import Gate, make_gate
+from harness.records import Crashed, HarnessError, Raised, TimedOut
+
+ROOT = Path(__file__).resolve().parent.parent
+ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
+LOG_TAIL_BYTES = 64 << 10  # of what a rank prints, the end is kept
+SHOWN_LOG_CHARS = 4000  # of it, in an outcome
+READ_BYTES = 1 << 20
+START_S = 120.0  # importing torch from a cold disk
+GRACE_S = 0.5  # after the first rank raised, for the others to say what they have to say
+STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
+GOODBYE_S = 6.0  # for the zygote to kill everything and go
+
+R = TypeVar("R")
+
+
+class RankFailure(Exception):
+    """A rank of `role` ended the evaluation; `outcome` says how."""
+
+    def __init__(self, role: wire.Role, outcome: Raised | Crashed | TimedOut) -> None:
+        super().__init__(role, outcome)
+        self.role, self.outcome = role, outcome
+
+
+class Group(Protocol):
+    """What an evaluation needs of a group of ranks; tests have a fake."""
+
+    def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
+        """Sends the command (one for all, or one a rank) and returns every rank's reply, by rank. Raises
+        RankFailure when a rank raises or ends, or when `deadline` (of time.monotonic()) passes."""
+
+    def call(self, index: int, deadline: float) -> list[wire.Called]:
+        """One call of the kernel on input `index` on all ranks, which leave the gate together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How to start ranks. `workdirs` holds the folder that each role's ranks start in."""
+
+    world_size: int
+    device: str
+    threads: int
+    spin: bool
+    flush_bytes: int
+    workdirs: dict[wire.Role, Path]
+
+
+class Log:
+    """A pipe that someone prints to, of which the end is kept."""
+
+    def __init__(self) -> None:
+        self.fd, self.write_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        self.tail = bytearray()
+        self.total_bytes = 0
+
+    def read(self) -> bool:
+        """Takes what is there; False at the end of the pipe."""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.fd, READ_BYTES)
+            self.tail += data
+            self.total_bytes += len(data)
+            del self.tail[:-LOG_TAIL_BYTES]
+            return bool(data)
+        return True
+
+    def text(self, since_bytes: int = 0) -> str:
+        """What came after the first `since_bytes` bytes, as far as it was kept."""
+        fresh = self.total_bytes - since_bytes
+        return self.tail[max(0, len(self.tail) - fresh) :].decode(errors="replace")
+
+
+class Rank:
+    """The parent's end of one rank."""
+
+    def __init__(self, role: wire.Role, rank: int) -> None:
+        self.role, self.rank, self.pid = role, rank, 0
+        self.sock, self.their_sock = socket.socketpair()
+        self.sock.setblocking(False)
+        self.log = Log()
+        self.parser = wire.Parser()
+        self.inbox: deque[wire.Reply] = deque()
+        self.gone = ""  # why nothing more will come from it
+
+    def read(self) -> bool:
+        """Takes the replies that are there; False at the end of them."""
+        try:
+            data = self.sock.recv(READ_BYTES)
+            self.inbox += self.parser.feed(data)
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return False
+        except wire.ProtocolError as error:
+            self.gone = f"sent something that is no reply ({str(error)[:300]})"
+            return False
+        return bool(data)
+
+
+class Ranks:
+    """Both groups, as a context: entering starts zygote and ranks, leaving ends every process below them.
+
+    Raises HarnessError when they cannot be started.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.ranks = {role: [Rank(role, rank) for rank in range(launch.world_size)] for role in ROLES}
+        self.by_pid: dict[int, Rank] = {}
+        self.control, self.their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.log = Log()
+        self.zygote: subprocess.Popen[bytes] | None = None
+        self.selector = selectors.DefaultSelector()
+        self._watch(self.control, self._read_control)
+        self._watch(self.log.fd, self.log.read)
+        for rank in self.all_ranks():
+            self._watch(rank.sock, rank.read)
+            self._watch(rank.log.fd, rank.log.read)
+
+    def __enter__(self) -> "Ranks":
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+
+    def all_ranks(self) -> list[Rank]:
+        return [rank for role in ROLES for rank in self.ranks[role]]
+
+    def pids(self) -> list[int]:
+        """The process ids of the zygote and of every rank."""
+        assert self.zygote is not None
+        return [self.zygote.pid, *self.by_pid]
+
+    def logs(self) -> dict[str, str]:
+        """What each rank printed (the end of it), where it printed anything."""
+        self.poll(0)
+        return {f"{rank.role} rank {rank.rank}": rank.log.text() for rank in self.all_ranks() if rank.log.tail}
+
+    def poll(self, timeout_s: float) -> None:
+        """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
+        for key, _ in self.selector.select(max(0.0, timeout_s)):
+            if not key.data():  # it has come to its end
+                self.selector.unregister(key.fileobj)
+
+    def _watch(self, source: int | socket.socket, read: object) -> None:
+        self.selector.register(source, selectors.EVENT_READ, read)
+
+    def _read_control(self) -> bool:
+        try:
+            data = self.control.recv(wire.MAX_MESSAGE_BYTES)
+        except ConnectionError:
+            data = b""
+        if not data:
+            for rank in self.all_ranks():
+                rank.gone = rank.gone or "ended with the process that ranks are forked from"
+            return False
+        message = decode(wire.ZygoteMessage, json.loads(data))  # type: ignore[arg-type]
+        if isinstance(message, wire.Exited):
+            rank = self.by_pid[message.pid]
+            rank.gone = rank.gone or _told_exit(message.code)
+        elif message.rank >= 0:
+            rank = self.ranks[message.role][message.rank]
+            rank.pid = message.pid
+            self.by_pid[message.pid] = rank
+        return True
+
+    def _start(self) -> None:
+        threads = str(self.launch.threads)
+        self.zygote = subprocess.Popen(
+            [sys.executable, "-m", "harness.zygote", str(self.their_control.fileno())],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+            pass_fds=[self.their_control.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.write_fd,
+            stderr=self.log.write_fd,
+            start_new_session=True,  # Ctrl-C goes to the parent alone, which then ends the ranks in order
+        )
+        self.their_control.close()
+        os.close(self.log.write_fd)
+        gates = {role: make_gate() for role in ROLES}
+        for number in range(self.launch.world_size):
+            # An input and an output file that the ranks of this number in both groups share.
+            files = [os.memfd_create("inputs"), os.memfd_create("outputs")]
+            for role in ROLES:
+                self._order(self.ranks[role][number], [*files, gates[role]])
+            for fd in files:
+                os.close(fd)
+        groups = {role: RankGroup(self, role, Gate(gates[role], self.launch.spin)) for role in ROLES}
+        for fd in gates.values():
+            os.close(fd)
+        self.trusted: Group = groups["trusted"]
+        self.candidate: Group = groups["candidate"]
+        deadline = time.monotonic() + START_S
+        for group in groups.values():
+            try:
+                group.gather(group.members, wire.Done, deadline)
+            except RankFailure as failure:
+                raise HarnessError(
+                    f"the ranks could not be started: {_first_line(failure.outcome)}\n{self.log.text()[-2000:]}\n"
+                    "Does `python -c 'import torch'` work with this interpreter? Is there memory for this many ranks?"
+                ) from None
+
+    def _order(self, rank: Rank, files: list[int]) -> None:
+        order = wire.RankOrder(
+            role=rank.role,
+            rank=rank.rank,
+            world_size=self.launch.world_size,
+            device=self.launch.device,
+            threads=self.launch.threads,
+            spin=self.launch.spin,
+            flush_bytes=self.launch.flush_bytes,
+            workdir=str(self.launch.workdirs[rank.role]),
+        )
+        fds = [rank.their_sock.fileno(), rank.log.write_fd, *files]
+        with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
+            socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
+        rank.their_sock.close()
+        os.close(rank.log.write_fd)
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_RDWR)  # the zygote now kills every process below it and goes
+        if self.zygote is not None:
+            deadline = time.monotonic() + GOODBYE_S
+            while self.zygote.poll() is None and time.monotonic() < deadline:
+                self.poll(0.01)  # reading on, so that nobody is stuck in a write
+            if self.zygote.poll() is None:
+                self.zygote.kill()  # its ranks die with it
+            self.zygote.wait()
+        self.selector.close()
+        self.control.close()
+        os.close(self.log.fd)
+        for rank in self.all_ranks():
+            rank.sock.close()
+            os.close(rank.log.fd)
+
+
+class RankGroup:
+    """One group of running ranks; see Group."""
+
+    def __init__(self, ranks: Ranks, role: wire.Role, gate: Gate) -> None:
+        self.ranks, self.role, self.gate = ranks, role, gate
+        self.members = ranks.ranks[role]
+        self.epoch = 0
+
+    def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
+        each = commands if isinstance(commands, Sequence) else [commands] * len(self.members)
+        for rank, command in zip(self.members, each, strict=True):
+            self._send(rank, command)
+        return self.gather(self.members, reply, deadline)
+
+    def call(self, index: int, deadline: float) -> list[wire.Called]:
+        self.epoch += 1
+        self.ask(wire.Call(index=index, epoch=self.epoch), wire.AtGate, deadline)
+        self.gate.release(self.epoch)
+        return self.gather(self.members, wire.Called, deadline)
+
+    def gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
+        """One reply of each member; see Group.ask for what else may happen."""
+        while True:
+            self._check_all(deadline, waiting=[rank for rank in members if not rank.inbox])
+            if all(rank.inbox for rank in members):
+                break
+            self.ranks.poll(deadline - time.monotonic())
+        replies = [rank.inbox.popleft() for rank in members]
+        for rank, received in zip(members, replies, strict=True):
+            if not isinstance(received, reply):
+                self._crashed(rank, f"sent '{received.type}' where '{reply.__name__}' was due")
+        return replies  # type: ignore[return-value]
+
+    def _send(self, rank: Rank, command: wire.Command) -> None:
+        with contextlib.suppress(ConnectionError):  # it is gone; gather will tell
+            rank.sock.setblocking(True)  # commands are small, a rank that obeys takes them at once
+            rank.sock.sendall(wire.frame(command))
+            rank.sock.setblocking(False)
+
+    def _check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
+        everyone = self.ranks.all_ranks()
+        for rank in everyone:
+            if rank.gone and not any(isinstance(reply, wire.Failed) for reply in rank.inbox):
+                self.ranks.poll(0.05)  # its last words
+                self._crashed(rank, rank.gone)
+        if any(isinstance(reply, wire.Failed) for rank in everyone for reply in rank.inbox):
+            self._raised()
+        if waiting and time.monotonic() > deadline:
+            self._timed_out(waiting)
+
+    def _crashed(self, rank: Rank, message: str) -> NoReturn:
+        outcome = Crashed(rank=rank.rank, message=message, log_tail=rank.log.text()[-SHOWN_LOG_CHARS:])
+        raise RankFailure(rank.role, outcome)
+
+    def _raised(self) -> NoReturn:
+        """One rank raised. The others are often stuck in a collective now: wait a little, not for all."""
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until and not all(rank.inbox or rank.gone for rank in self.members):
+            self.ranks.poll(until - time.monotonic())
+        raised = [
+            (rank, reply) for rank in self.ranks.all_ranks() for reply in rank.inbox if isinstance(reply, wire.Failed)
+        ]
+        rank, failed = raised[0]
+        alike = [other.rank for other, reply in raised if reply.message == failed.message]
+        others = f" (and ranks {', '.join(map(str, alike[1:]))})" if alike[1:] else ""
+        raise RankFailure(
+            rank.role, Raised(rank=rank.rank, message=failed.message + others, traceback=failed.traceback)
+        )
+
+    def _timed_out(self, waiting: Sequence[Rank]) -> NoReturn:
+        marks = {rank: rank.log.total_bytes for rank in self.members}
+        for rank in self.members:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(rank.pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
+        until = time.monotonic() + STACKS_S
+        while time.monotonic() < until:
+            self.ranks.poll(until - time.monotonic())
+        stacks = tuple(rank.log.text(marks[rank])[-SHOWN_LOG_CHARS:] for rank in self.members)
+        numbers = ", ".join(str(rank.rank) for rank in waiting)
+        who = f"rank {numbers}" if len(waiting) == 1 else f"ranks {numbers}"
+        raise RankFailure(waiting[0].role, TimedOut(message=f"{who} had not finished at the deadline", stacks=stacks))
+
+
+def free_port() -> int:
+    """A TCP port of this host that nobody uses just now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _told_exit(code: int) -> str:
+    """A process's end in words."""
+    if code == -signal.SIGKILL:
+        return "was killed by SIGKILL (often the kernel's answer to running out of memory)"
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code} in the middle of the evaluation"
+
+
+def _first_line(outcome: Raised | Crashed | TimedOut) -> str:
+    return outcome.message.partition("\n")[0]

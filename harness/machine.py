@@ -1,0 +1,90 @@
+"""The machine at hand, as far as results depend on it: model, cores, memory, versions. Reads, never changes.
+
+Knows /proc and installed packages; does not import torch.
+"""
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+import harness
+from harness.gate import cores
+from harness.records import Environment, UsageError
+
+RANK_BYTES = 100 << 20  # what one rank of both groups takes beside its tensors; docs/measurements.md, start-up
+LLC_GUESS_BYTES = 32 << 20  # where the kernel does not tell
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel has it."""
+    for line in _read("/proc/cpuinfo").splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def last_level_cache_bytes() -> int:
+    """Size of the largest cache of core 0."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    sizes = [LLC_GUESS_BYTES]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = _read(str(path)).strip()
+        if text[:-1].isdigit() and text[-1:] in units:
+            sizes.append(int(text[:-1]) * units[text[-1]])
+    return max(sizes)
+
+
+def available_bytes() -> int:
+    """Memory that can still be taken: the kernel's estimate, or what a cgroup's limit leaves where that is less."""
+    free = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemAvail")]
+    limit, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
+    if limit.isdigit() and used.isdigit():
+        free.append(max(0, int(limit) - int(used)))
+    return min(free, default=1 << 62)
+
+
+def check_memory(world_size: int) -> None:
+    """UsageError where this many ranks cannot fit into memory."""
+    free = available_bytes()
+    if world_size * RANK_BYTES > free:
+        raise UsageError(
+            f"{world_size} ranks need about {world_size * RANK_BYTES / 2**30:.1f} GiB of memory before any input, "
+            f"{free / 2**30:.1f} GiB are free; ask for at most {free // RANK_BYTES} (--ranks, RANKS=)"
+        )
+
+
+def environment(device: str) -> Environment:
+    """What every report says of machine and software."""
+    total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
+    model = cpu_model()
+    return Environment(
+        machine_class=f"{cores()} cores of {model}",
+        cpu=model,
+        cores=cores(),
+        memory_bytes=total[0] if total else 0,
+        python=platform.python_version(),
+        torch=_version("torch") or "none",
+        triton=_version("triton"),
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        harness=harness.__version__,
+    )
+
+
+def login() -> str:
+    """The name entries are recorded under when nobody says another."""
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or "anonymous"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,39 @@
+"""Measured peaks, remembered in the checkout so that only the first evaluation on a machine pays for them."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from harness import machine
+from harness.decode import DecodeError, decode, encode
+from harness.records import Peaks
+
+FOLDER = ".cache"
+METHOD = 1  # of harness/peaks.py; a change there makes what was measured before void
+
+
+def path(root: Path, device: str, world_size: int) -> Path:
+    """Where this machine's peaks lie: a name of their own for whatever they depend on."""
+    environment = machine.environment(device)
+    what = f"{METHOD}/{device}/{world_size}/{environment.machine_class}/{environment.torch}"
+    return root / FOLDER / f"peaks-{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
+
+
+def load(file: Path) -> Peaks | None:
+    """The peaks in `file`; None where there are none, or none that can be read (they are then measured again)."""
+    try:
+        return decode(Peaks, json.loads(file.read_text()))
+    except (OSError, ValueError, DecodeError):
+        return None
+
+
+def store(file: Path, peaks: Peaks) -> None:
+    """Remember; a checkout that cannot be written to is measured again next time."""
+    try:
+        file.parent.mkdir(exist_ok=True)
+        scratch = file.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(encode(peaks)))
+        os.replace(scratch, file)
+    except OSError:
+        pass

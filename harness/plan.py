@@ -1,0 +1,75 @@
+"""What an evaluation will do, decided before anything runs: cases by phase, seeds, budgets, shares of the machine."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from typing import Literal
+
+from harness import machine
+from harness.gate import cores
+from harness.problem import Problem, Suite
+from harness.records import Mode, Submission
+from harness.timing import Budget
+
+Phase = Literal["test", "benchmark", "ranked"]
+
+PHASES: dict[Mode, tuple[Phase, ...]] = {
+    "test": ("test",),
+    "benchmark": ("benchmark",),
+    "leaderboard": ("test", "benchmark", "ranked"),
+}
+FLUSH_CAP_BYTES = (
+    64 << 20
+)  # all ranks together; where the last cache is larger, it is the private ones that are flushed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """`suite` already has the world size that will run. `secret` is what the run's fresh seeds come from."""
+
+    problem: Problem
+    suite: Suite
+    submission: Submission
+    mode: Mode
+    device: str
+    world_size: int
+    author: str
+    budget: Budget
+    secret: int
+    threads: int
+    spin: bool
+    flush_bytes: int
+
+    def seed(self, *place: int | str) -> int:
+        """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""
+        text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % 2**31
+
+    def phase_s(self, phase: Phase) -> float:
+        """Seconds that a phase may take."""
+        return {
+            "test": self.suite.test_timeout_s,
+            "benchmark": self.suite.benchmark_timeout_s,
+            "ranked": self.suite.ranked_timeout_s,
+        }[phase]
+
+
+def make_plan(
+    problem: Problem, suite: Suite, submission: Submission, mode: Mode, device: str, world_size: int, author: str
+) -> Plan:
+    """The plan of one evaluation on this machine; UsageError where the ranks cannot fit."""
+    machine.check_memory(world_size)
+    return Plan(
+        problem=problem,
+        suite=suite,
+        submission=submission,
+        mode=mode,
+        device=device,
+        world_size=world_size,
+        author=author,
+        budget=Budget(seconds=suite.benchmark_s),
+        secret=secrets.randbits(63),
+        threads=max(1, cores() // world_size),
+        spin=cores() > world_size,  # one core stays with the parent
+        flush_bytes=min(2 * machine.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
+    )

@@ -1,0 +1,225 @@
+"""A rank: one process that holds one kernel and obeys the parent's commands, one at a time.
+
+The same loop, clock and input path serve both groups, so that reference and submission are measured alike; only
+the program differs. A trusted rank imports the reference, makes inputs, judges outputs. A candidate rank imports
+the submission and nothing of the reference's answers.
+"""
+
+import faulthandler
+import gc
+import importlib
+import inspect
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness import correctness, payload, peaks, wire
+from harness.device import make_device
+from harness.gate import Gate
+from harness.records import Verdict, Verdicts
+
+HOST = "127.0.0.1"
+MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and as large as its inputs
+
+
+class Program:
+    """What both kinds of rank do. A method per command; what it returns is the reply."""
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        self.order, self.fds = order, fds
+        self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
+        self.gate = Gate(fds["gate"], order.spin)
+        self.device = make_device(order.device, order.rank, order.threads, order.flush_bytes)
+        self.kernel: Callable[[Any], Any] = lambda data: None
+        self.loaded: list[Any] = []
+        self.loaded_nbytes = 0
+        self.output_offset = 0
+        self.commands: dict[type, Callable[[Any], wire.Reply]] = {
+            wire.ImportKernel: self.import_kernel,
+            wire.OpenGroup: self.open_group,
+            wire.CloseGroup: self.close_group,
+            wire.LoadInputs: self.load_inputs,
+            wire.Call: self.call,
+        }
+
+    def serve(self) -> None:
+        self.device.prepare()
+        self.channel.send(wire.Done())
+        while True:
+            try:
+                command = self.channel.receive(wire.Command)
+            except EOFError:
+                return
+            try:
+                reply = self.commands[type(command)](command)
+            except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
+                reply = failed(error)
+            self.channel.send(reply)
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        raise NotImplementedError
+
+    def open_group(self, command: wire.OpenGroup) -> wire.Reply:
+        order = self.order
+        os.environ.update(
+            # For a submission that opens a group of its own with env://; ours meets in a file, so that no port is
+            # raced for and no name server is asked (TCPStore looks every client's address up).
+            MASTER_ADDR=HOST,
+            MASTER_PORT=str(command.free_port),
+            RANK=str(order.rank),
+            LOCAL_RANK=str(order.rank),
+            WORLD_SIZE=str(order.world_size),
+            GLOO_SOCKET_IFNAME="lo",
+        )
+        dist.init_process_group(
+            backend=self.device.backend,
+            init_method=f"file://{order.workdir}/.meet-{command.number}",
+            rank=order.rank,
+            world_size=order.world_size,
+        )
+        return wire.Done()
+
+    def close_group(self, command: wire.CloseGroup) -> wire.Reply:
+        self.loaded = []
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        return wire.Done()
+
+    def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
+        self.loaded = []  # first, so that two sets never need memory at once
+        self.loaded = [payload.read_input(self.fds["inputs"], span, self.device.place) for span in command.spans]
+        self.loaded_nbytes = sum(span.nbytes for span in command.spans)
+        self.output_offset = 0
+        return wire.Done()
+
+    def call(self, command: wire.Call) -> wire.Reply:
+        empty = command.index < 0
+        kernel = (lambda data: None) if empty else self.kernel
+        data = None if empty else self.loaded[command.index]
+        gc.disable()  # a collection is the harness's garbage, not the kernel's time
+        self.device.flush_caches()
+        self.device.synchronize()
+        self.channel.send(wire.AtGate(epoch=command.epoch))
+        self.gate.wait(command.epoch)
+        start_ns = time.monotonic_ns()
+        result = kernel(data)
+        self.device.synchronize()
+        end_ns = time.monotonic_ns()
+        # At once: what is handed over is what was there when the clock stopped.
+        output = None if empty else self.hand_over(result)
+        gc.enable()
+        return wire.Called(start_ns=start_ns, end_ns=end_ns, output=output)
+
+    def hand_over(self, result: Any) -> wire.Output:
+        limit = max(MIN_OUTPUT_BYTES, self.loaded_nbytes)
+        output = payload.write_output(self.fds["outputs"], self.output_offset, result, limit)
+        self.output_offset += output.nbytes
+        return output
+
+
+class Candidate(Program):
+    """Runs the submission."""
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        sys.path.insert(0, command.folder)
+        submission = importlib.import_module("submission")
+        kernel = getattr(submission, "custom_kernel", None)
+        if kernel is None:
+            raise AttributeError("the submission defines no custom_kernel(data); define it at the top level")
+        if not callable(kernel):
+            raise TypeError(f"custom_kernel is a {type(kernel).__name__}; it must be a function of one argument")
+        try:
+            inspect.signature(kernel).bind(None)
+        except TypeError as error:
+            raise TypeError(f"custom_kernel must take one argument, custom_kernel(data): {error}") from None
+        except ValueError:
+            pass  # a callable without a signature: the first call will tell
+        self.kernel = kernel
+        return wire.Done()
+
+
+class Trusted(Program):
+    """Makes inputs, runs the reference, judges outputs."""
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        super().__init__(order, fds)
+        self.reference: Any = None
+        self.made: list[Any] = []  # what the candidate got, out of its reach
+        self.commands |= {
+            wire.MakeInputs: self.make_inputs,
+            wire.Verify: self.verify,
+            wire.MeasurePeaks: self.measure_peaks,
+        }
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        sys.path.insert(0, command.folder)
+        self.reference = importlib.import_module("reference")
+        self.kernel = self.reference.ref_kernel
+        return wire.Done()
+
+    def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
+        self.made, spans, offset = [], [], 0
+        for spec in command.inputs:
+            where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
+            data = self.reference.generate_input(**command.params, **where)
+            if spec.hardened:
+                data = self.reference.harden(data, spec.seed)
+            self.made.append(data)
+            span = payload.write_input(self.fds["inputs"], offset, data)
+            offset = span.offset + span.nbytes
+            offset += -offset % payload.ALIGN_BYTES
+            spans.append(span)
+        os.ftruncate(self.fds["inputs"], offset)  # what a larger case left behind goes back to the system
+        return wire.InputsMade(spans=tuple(spans))
+
+    def verify(self, command: wire.Verify) -> wire.Reply:
+        data, declared = self.made[command.index], command.output
+        # Both are collective: every rank computes them, whatever its own output looks like.
+        expected = self.reference.exact_kernel(data)
+        output = payload.read_output(self.fds["outputs"], declared, self.device.place)
+        strict = correctness.strict_declared(declared.kind, declared.device, self.device.name, declared.note)
+        if strict.passed:
+            if output is None:
+                strict = Verdict(passed=False, message="its bytes do not fit its dtype and shape")
+            else:
+                strict = correctness.strict(output, expected)
+        gpumode = Verdict(passed=True)
+        if command.published:
+            checked = output if output is not None else torch.empty(0)
+            passed, message = self.reference.check_implementation(data, checked)
+            gpumode = Verdict(passed=bool(passed), message="" if passed else str(message))
+        return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))
+
+    def measure_peaks(self, command: wire.MeasurePeaks) -> wire.Reply:
+        return peaks.measure(self.order.rank, self.order.world_size, self.fds["inputs"])
+
+
+PROGRAMS = {"trusted": Trusted, "candidate": Candidate}
+
+
+def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
+    """The life of a rank's process."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
+    PROGRAMS[order.role](order, fds).serve()
+
+
+def failed(error: BaseException) -> wire.Failed:
+    """The exception as text: the frames from the kernel on, not the harness's own above it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = os.path.dirname(__file__)
+    inner = [frame for frame in frames if os.path.dirname(frame.filename) != ours]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(inner or frames)]
+    lines += traceback.format_exception_only(error)
+    message = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SystemExit):
+        message = f"called sys.exit({error.code!r})"
+    return wire.Failed(message=message[-1000:], traceback="".join(lines)[-wire.MAX_TEXT_CHARS :])

@@ -1,0 +1,164 @@
+"""Numbers out of samples: medians, spreads, speedups, the interval of a geometric mean, GPU MODE's score, rooflines.
+
+Pure functions over samples and `Timed`. Knows nothing of reports, verdicts or how samples were taken. A wrong
+argument (no samples, times that are not above 0) is a bug of the caller: assert, not an error for a user.
+
+numpy and scipy.stats are imported where the interval is made, and only there: together they take most of a second,
+which `--help`, `board` and a failed evaluation need not wait for.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.records import Timed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+SEED = 20240229  # any fixed number: the same samples give the same interval, today and tomorrow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """The confidence interval (95 %) of a speedup."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoInterval:
+    """Too few samples to say how far the value may be off, which is not the same as knowing it exactly."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeomeanSpeedup:
+    """How many times as fast as the reference, over all cases: above 1 is faster."""
+
+    value: float
+    interval: Interval | NoInterval
+
+
+def median(samples: Sequence[float]) -> float:
+    """The median, in the samples' unit."""
+    assert samples, "no samples"
+    return float(statistics.median(samples))
+
+
+def spread(samples: Sequence[float]) -> float:
+    """The interquartile range as a fraction of the median; 0 for a single sample, which has no range."""
+    if len(samples) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return (high - low) / median(samples)
+
+
+def geomean(values: Sequence[float]) -> float:
+    """(v1 * ... * vn) ** (1/n), by logarithms, so that long products neither overflow nor vanish."""
+    assert values, "no values"
+    assert min(values) > 0, f"a geometric mean is of numbers above 0, not of {min(values)}"
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def speedup(timed: Timed) -> float:
+    """How many times as fast as the reference in this case: median of the reference / median of the submission."""
+    return median(timed.ref_samples_us) / median(timed.samples_us)
+
+
+def roofline_fraction(timed: Timed, bound_us: float) -> float:
+    """The part of the bound's speed that was reached: bound / median time. 1 is the roofline itself."""
+    return bound_us / median(timed.samples_us)
+
+
+def score_s(timeds: Sequence[Timed], ranking_by: Literal["last", "mean", "geom"]) -> float:
+    """GPU MODE's score in seconds, lower is better, from the cases' mean times (not medians) in their order.
+
+    Source: ranking_by in gpu-mode/kernelbot src/libkernelbot (docs there): geom is (product of means) ** (1/n).
+    """
+    means_s = [statistics.fmean(timed.samples_us) / 1e6 for timed in timeds]
+    return SCORES[ranking_by](means_s)
+
+
+SCORES: dict[str, Callable[[Sequence[float]], float]] = {
+    "geom": geomean,
+    "mean": statistics.fmean,
+    "last": lambda means_s: means_s[-1],
+}
+
+
+def geomean_speedup(timeds: Sequence[Timed]) -> GeomeanSpeedup:
+    """The geometric mean of the cases' speedups with its interval, by a bootstrap over all cases at once.
+
+    What is drawn is a block of `timed.block` consecutive samples, because neighbours in time resemble each other;
+    reference and submission of a block are drawn together, because they saw the same inputs at the same time; each
+    case is drawn for itself. The percentile interval of the logarithm is widened by Student's t over the normal
+    quantile (degrees of freedom: blocks - cases), because a handful of blocks shows too little of the spread.
+    A last block that is shorter than the others counts in the value, not in the interval.
+
+    NoInterval where a case has fewer than two whole blocks: nothing shows how much blocks differ.
+    """
+    assert timeds, "no cases"
+    for timed in timeds:
+        assert len(timed.samples_us) == len(timed.ref_samples_us), "samples come in pairs"
+        assert timed.block >= 1, "a block holds a sample"
+    value = geomean([speedup(timed) for timed in timeds])
+    for number, timed in enumerate(timeds, start=1):
+        if len(timed.samples_us) < 2 * timed.block:
+            reason = f"case {number} has {len(timed.samples_us)} samples; two blocks of {timed.block} are the least"
+            return GeomeanSpeedup(value=value, interval=NoInterval(reason=reason))
+    return GeomeanSpeedup(value=value, interval=_interval(tuple(timeds), value))
+
+
+@lru_cache(maxsize=8)  # JSON, table and leaderboard entry of one report ask for the same
+def _interval(timeds: tuple[Timed, ...], value: float) -> Interval:
+    import numpy as np
+    from scipy.special import ndtri, stdtrit
+    from scipy.stats import bootstrap
+
+    cases = [(_blocks(timed.ref_samples_us, timed.block), _blocks(timed.samples_us, timed.block)) for timed in timeds]
+    indices = [np.arange(len(ref)) for ref, _ in cases]
+
+    def log_geomean(*drawn: Any, axis: int) -> Any:
+        """The statistic for many draws at once: `drawn[c]` are block indices of case c, [draws, blocks]."""
+        assert axis == -1
+        logs = [
+            np.log(np.median(side[index].reshape(*index.shape[:-1], -1), axis=-1))
+            for index, case in zip(drawn, cases, strict=True)
+            for side in case
+        ]
+        return (sum(logs[0::2]) - sum(logs[1::2])) / len(cases)
+
+    draws = bootstrap(
+        indices,
+        log_geomean,
+        n_resamples=RESAMPLES,
+        vectorized=True,
+        axis=-1,
+        method="percentile",
+        random_state=np.random.default_rng(SEED),  # `rng` is its newer name, unknown to scipy before 1.15
+    ).bootstrap_distribution
+    center = math.log(value)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    freedom = sum(len(index) - 1 for index in indices)
+    wider = float(stdtrit(freedom, 1 - tail) / ndtri(1 - tail))
+    # min and max: a median can stand at the edge of all that it is drawn from
+    return Interval(
+        low=min(value, math.exp(center + wider * (float(low) - center))),
+        high=max(value, math.exp(center + wider * (float(high) - center))),
+    )
+
+
+def _blocks(samples: Sequence[float], block: int) -> "np.ndarray[Any, Any]":
+    """The samples as [blocks, samples of a block], without a last block that is short."""
+    import numpy as np
+
+    return np.asarray(samples[: len(samples) // block * block], dtype=np.float64).reshape(-1, block)

@@ -1,0 +1,52 @@
+"""When to stop measuring, and in which order: pure rules over samples.
+
+The source of error on a shared machine is drift, so reference and submission take turns call by call on the same
+inputs, and what is judged is the logarithm of their ratio, in which drift cancels.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.wire import Called
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How long one case is measured: until the ratio is known to `target_error` (relative standard error), but at
+    least `min_samples`, at most `max_samples`, and no longer than `seconds` once the minimum is there."""
+
+    seconds: float
+    min_samples: int = 8
+    max_samples: int = 200
+    target_error: float = 0.004
+    block: int = 4  # samples between two checks, made and verified together
+
+
+def wall_us(called: Sequence[Called]) -> float:
+    """The ranked clock: from the first rank's start to the last rank's end, in microseconds."""
+    return (max(call.end_ns for call in called) - min(call.start_ns for call in called)) / 1000
+
+
+def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float]) -> float:
+    """Relative standard error of the speedup, from paired samples; infinite below two."""
+    if len(samples_us) < 2:
+        return math.inf
+    ratios = [math.log(ref / own) for own, ref in zip(samples_us, ref_samples_us, strict=True)]
+    return statistics.stdev(ratios) / math.sqrt(len(ratios))
+
+
+def enough(budget: Budget, samples_us: Sequence[float], ref_samples_us: Sequence[float], elapsed_s: float) -> bool:
+    """Whether another block would not be worth its time."""
+    count = len(samples_us)
+    if count < budget.min_samples:
+        return False
+    if count >= budget.max_samples or elapsed_s >= budget.seconds:
+        return True
+    return relative_error(samples_us, ref_samples_us) < budget.target_error
+
+
+def reference_first(sample: int) -> bool:
+    """Who goes first in a pair: ABBA, so that neither always runs in the other's wake."""
+    return sample % 4 in (0, 3)

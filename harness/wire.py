@@ -1,0 +1,282 @@
+"""What the parent and the ranks say to each other: typed messages as JSON over a socket, never pickles.
+
+A frame is a 4-byte big-endian length and that many bytes of JSON. The parent decodes a rank's frames strictly
+(harness.decode), so that the worst a submission can do to this channel is to be reported for it.
+"""
+
+import json
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from harness.decode import DecodeError, decode, encode
+from harness.records import Params, Verdicts
+
+MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
+MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
+
+Role = Literal["trusted", "candidate"]
+FDS = ("channel", "log", "inputs", "outputs", "gate")  # the descriptors that go with a RankOrder, in this order
+MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each other
+
+
+# ---- parent and zygote -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankOrder:
+    """Everything a rank is told at its start; `role` names its program, `threads` and `flush_bytes` are its share."""
+
+    role: Role
+    rank: int
+    world_size: int
+    device: str
+    threads: int
+    spin: bool
+    flush_bytes: int
+    workdir: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """The zygote is ready (rank -1), or a rank was forked."""
+
+    role: str
+    rank: int
+    pid: int
+    type: Literal["started"] = "started"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited:
+    """A rank's process has ended: `code` as subprocess has it, minus the signal's number where one ended it."""
+
+    pid: int
+    code: int
+    type: Literal["exited"] = "exited"
+
+
+ZygoteMessage = Started | Exited
+
+
+# ---- commands: parent to rank ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportKernel:
+    """Import the kernel: the submission in candidate ranks, the reference in trusted ones. Answer: Done."""
+
+    folder: str
+    type: Literal["import"] = "import"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenGroup:
+    """init_process_group, the `number`th of this group of ranks. Answer: Done."""
+
+    number: int
+    free_port: int
+    type: Literal["open"] = "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseGroup:
+    """destroy_process_group. Answer: Done."""
+
+    type: Literal["close"] = "close"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Where an input lies in the rank's input file, in bytes."""
+
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """One input to make: `hardened` as the strict gate wants it, else as published."""
+
+    seed: int
+    hardened: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakeInputs:
+    """Trusted ranks: make these inputs and write them to the input file. Answer: InputsMade."""
+
+    params: Params
+    inputs: tuple[InputSpec, ...]
+    type: Literal["make_inputs"] = "make_inputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadInputs:
+    """Read inputs into memory of the rank's own, ready for calls. Answer: Done."""
+
+    spans: tuple[Span, ...]
+    type: Literal["load_inputs"] = "load_inputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """Call the kernel on input `index` once: flush, answer AtGate, wait for gate `epoch`, run, answer Called.
+    index -1: an empty call, for the clock's resolution."""
+
+    index: int
+    epoch: int
+    type: Literal["call"] = "call"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a call returned, as the candidate rank declares it; the bytes lie in its output file at `offset`
+    (none where `note` says that it is no tensor that could be handed over)."""
+
+    kind: str  # the value's exact type, "torch.Tensor" when right
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    offset: int
+    nbytes: int
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify:
+    """Trusted ranks: judge this output of input `index`; `published` adds the published tolerance (on inputs as
+    published). Answer: Verified."""
+
+    index: int
+    output: Output
+    published: bool
+    type: Literal["verify"] = "verify"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurePeaks:
+    """Trusted ranks: measure this machine's rates, all ranks at once. Answer: PeaksMeasured."""
+
+    type: Literal["measure_peaks"] = "measure_peaks"
+
+
+Command = ImportKernel | OpenGroup | CloseGroup | MakeInputs | LoadInputs | Call | Verify | MeasurePeaks
+
+
+# ---- replies: rank to parent -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    type: Literal["done"] = "done"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputsMade:
+    spans: tuple[Span, ...]
+    type: Literal["inputs_made"] = "inputs_made"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtGate:
+    epoch: int
+    type: Literal["at_gate"] = "at_gate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host)."""
+
+    start_ns: int
+    end_ns: int
+    output: Output | None  # None: an empty call
+    type: Literal["called"] = "called"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    verdicts: Verdicts
+    type: Literal["verified"] = "verified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeaksMeasured:
+    """Rates of this rank while all ranks work at once."""
+
+    flops_per_s: float
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    type: Literal["peaks_measured"] = "peaks_measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """The command raised. `message` is the exception's last line."""
+
+    message: str
+    traceback: str
+    type: Literal["failed"] = "failed"
+
+
+Reply = Done | InputsMade | AtGate | Called | Verified | PeaksMeasured | Failed
+
+
+class ProtocolError(Exception):
+    """The other side sent something that is no message of ours."""
+
+
+class Channel:
+    """Frames over a stream socket, blocking; the ranks' side (the parent reads through a Parser)."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def send(self, message: Any) -> None:
+        self.sock.sendall(frame(message))
+
+    def receive(self, kind: Any) -> Any:
+        """The next message of one of `kind`'s types; EOFError when the other side is gone."""
+        (length,) = struct.unpack(">I", self._exactly(4))
+        return decode(kind, json.loads(self._exactly(length)))
+
+    def _exactly(self, nbytes: int) -> bytes:
+        data = bytearray()
+        while len(data) < nbytes:
+            chunk = self.sock.recv(nbytes - len(data))
+            if not chunk:
+                raise EOFError("the other side closed the channel")
+            data += chunk
+        return bytes(data)
+
+
+class Parser:
+    """Cuts a stream that arrives in pieces into replies; for the parent, which must not block on one rank."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Reply]:
+        """The replies completed by `data`; ProtocolError for anything else."""
+        self.buffer += data
+        replies: list[Reply] = []
+        while len(self.buffer) >= 4:
+            (length,) = struct.unpack(">I", self.buffer[:4])
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes")
+            if len(self.buffer) < 4 + length:
+                break
+            body = bytes(self.buffer[4 : 4 + length])
+            del self.buffer[: 4 + length]
+            try:
+                replies.append(decode(Reply, json.loads(body)))  # type: ignore[arg-type]
+            except (DecodeError, ValueError, RecursionError) as error:
+                raise ProtocolError(f"not a reply: {error}") from None
+        return replies
+
+
+def frame(message: Any) -> bytes:
+    """One message as bytes for the wire."""
+    body = json.dumps(encode(message)).encode()
+    return struct.pack(">I", len(body)) + body

@@ -1,0 +1,192 @@
+"""Variants that are right, each rounding in a way of its own, and must pass the strict verdict on every rank."""
+
+import torch
+import torch.distributed as dist
+
+from tests.corpus.parts import *  # noqa: F403  (the submission holds the text of parts.py in front of a variant's)
+from tests.corpus.parts import (
+    STATE,
+    a2a_exchanged,
+    a2a_expert_outputs,
+    ag_gemm_gathered,
+    corpus,
+    gemm_rs_blocks,
+    gemm_rs_partial,
+)
+
+# ---- any problem -----------------------------------------------------------------------------------------------
+
+
+@corpus("a2a", "gemm_rs", "ag_gemm")
+def one_rounding(right, data):
+    """Honest: float32 throughout, rounded once at the end."""
+    return right(data)
+
+
+@corpus("a2a", "gemm_rs", "ag_gemm")
+def strided_view(right, data):
+    """Honest: returns a view that is not contiguous, right at return."""
+    output = right(data)
+    wide = output.new_full((output.shape[0], 2 * output.shape[1]), float("nan"))
+    wide[:, ::2] = output
+    return wide[:, ::2]
+
+
+@corpus("a2a", "gemm_rs", "ag_gemm")
+def reused_buffer(right, data):
+    """Honest: returns the same buffer in every call, right at return."""
+    output = right(data)
+    kept = STATE.get("buffer")
+    if kept is None or kept.shape[0] < output.shape[0] or kept.shape[1:] != output.shape[1:]:
+        kept = STATE["buffer"] = torch.empty_like(output)
+    kept[: output.shape[0]] = output
+    return kept[: output.shape[0]]
+
+
+# ---- gemm_rs ---------------------------------------------------------------------------------------------------
+
+
+def bf16_sum(blocks, order):
+    """The blocks' sum in bf16, one after the other."""
+    total = blocks[order[0]]
+    for block in order[1:]:
+        total = total + blocks[block]
+    return total
+
+
+@corpus("gemm_rs")
+def bf16_in_rank_order(data):
+    """Honest: product, bias and sum over ranks in bf16, rank 0 first, as a plain reduce-scatter does."""
+    left, weight, bias = data
+    partial = left @ weight.T
+    blocks = gemm_rs_blocks(partial if bias is None else partial + bias)
+    total = blocks[0]
+    for block in blocks[1:]:
+        total = total + block
+    return total
+
+
+@corpus("gemm_rs")
+def bf16_reversed(data):
+    """Honest: the sum over ranks in bf16, the last rank first."""
+    blocks = gemm_rs_blocks(gemm_rs_partial(data).bfloat16())
+    total = blocks[-1]
+    for block in reversed(blocks[:-1].unbind()):
+        total = total + block
+    return total
+
+
+@corpus("gemm_rs")
+def bf16_ring(data):
+    """Honest: the sum over ranks in bf16, from the next rank on around to this one, as a ring does."""
+    blocks = gemm_rs_blocks(gemm_rs_partial(data).bfloat16()).roll(-1 - dist.get_rank(), 0)
+    total = blocks[0]
+    for block in blocks[1:]:
+        total = total + block
+    return total
+
+
+@corpus("gemm_rs")
+def bf16_tree(data):
+    """Honest: the sum over ranks in bf16, by halves."""
+    blocks = gemm_rs_blocks(gemm_rs_partial(data).bfloat16())
+    while len(blocks) > 1:
+        half = len(blocks) // 2
+        odd = blocks[2 * half :]
+        blocks = torch.cat([blocks[:half] + blocks[half : 2 * half], odd])
+    return blocks[0]
+
+
+@corpus("gemm_rs")
+def bf16_partials_float32_sum(data):
+    """Honest: bf16 partial sums on the wire, added in float32."""
+    return gemm_rs_blocks(gemm_rs_partial(data).bfloat16()).float().sum(0).bfloat16()
+
+
+@corpus("gemm_rs")
+def bias_after_reduction(data):
+    """Honest: bf16 products added in bf16, then world_size * bias at once."""
+    left, weight, bias = data
+    total = gemm_rs_blocks((left @ weight.T)).cumsum(0)[-1]
+    return total if bias is None else total + dist.get_world_size() * bias
+
+
+@corpus("gemm_rs")
+def split_k(data):
+    """Honest: K in four parts, each accumulated in float32, added in float32."""
+    left, weight, bias = data
+    parts = zip(left.float().chunk(4, 1), weight.float().chunk(4, 1), strict=True)
+    partial = torch.stack([left_part @ weight_part.T for left_part, weight_part in parts]).sum(0)
+    return gemm_rs_blocks(partial if bias is None else partial + bias).sum(0).bfloat16()
+
+
+# ---- ag_gemm ---------------------------------------------------------------------------------------------------
+
+
+@corpus("ag_gemm")
+def bf16_product_then_bias(data):
+    """Honest: the product rounded to bf16, the bias added in bf16."""
+    left, weight, bias = data
+    output = (ag_gemm_gathered(left).float() @ weight.float().T).bfloat16()
+    return output if bias is None else output + bias
+
+
+@corpus("ag_gemm")
+def split_k_gathered(data):
+    """Honest: K in four parts, each accumulated in float32, added in float32."""
+    left, weight, bias = data
+    parts = zip(ag_gemm_gathered(left).float().chunk(4, 1), weight.float().chunk(4, 1), strict=True)
+    output = torch.stack([left_part @ weight_part.T for left_part, weight_part in parts]).sum(0)
+    return (output if bias is None else output + bias).bfloat16()
+
+
+# ---- a2a -------------------------------------------------------------------------------------------------------
+
+
+@corpus("a2a")
+def fp16_expert_outputs(data):
+    """Honest: expert outputs rounded to fp16, added in float32."""
+    outputs = a2a_expert_outputs(data, torch.float16)
+    return torch.einsum("tkh,tk->th", outputs.float(), data[1].weights).half()
+
+
+@corpus("a2a")
+def fp16_running_sum(data):
+    """Honest: expert outputs rounded to fp16, added one after the other into fp16, as the published baseline does."""
+    outputs = a2a_expert_outputs(data, torch.float16)
+    total = outputs.new_zeros(outputs.shape[0], outputs.shape[2])
+    for slot in range(outputs.shape[1]):
+        total += outputs[:, slot].float() * data[1].weights[:, slot, None]
+    return total
+
+
+@corpus("a2a")
+def fp16_terms(data):
+    """Honest: w * expert output rounded to fp16 too, added one after the other into fp16."""
+    outputs = a2a_expert_outputs(data, torch.float16)
+    total = outputs.new_zeros(outputs.shape[0], outputs.shape[2])
+    for slot in range(outputs.shape[1]):
+        total += (outputs[:, slot].float() * data[1].weights[:, slot, None]).half()
+    return total
+
+
+@corpus("a2a")
+def weighted_on_the_expert_side(data):
+    """Honest: each token goes once to a rank, its weights with it; one fp16 row a (token, rank) comes back."""
+    config, rank_data, rank, world_size = data
+    ranks_Tk = (rank_data.indices // (config.num_experts // world_size)).long()
+    weights_TW = rank_data.weights.new_zeros(rank_data.num_tokens, world_size)
+    weights_TW.scatter_add_(1, ranks_Tk, rank_data.weights)
+    rank_P, token_P = weights_TW.T.nonzero(as_tuple=True)
+    send_W = rank_P.bincount(minlength=world_size)
+    receive_W = torch.empty_like(send_W)
+    dist.all_to_all_single(receive_W, send_W)
+    send, receive = send_W.tolist(), receive_W.tolist()
+    rows_QH = a2a_exchanged(rank_data.x[token_P], send, receive)
+    weights_Q = a2a_exchanged(weights_TW[token_P, rank_P], send, receive)
+    sums_QH = (rows_QH.float() * (1 + rank) * weights_Q[:, None]).half()
+    rows_PH = a2a_exchanged(sums_QH, receive, send)
+    output_TH = torch.zeros_like(rank_data.x)
+    for source in range(world_size):  # into fp16, in rank order
+        output_TH[token_P[rank_P == source]] += rows_PH[rank_P == source]
+    return output_TH

@@ -1,0 +1,114 @@
+"""The table of peaks, and the roofline over it."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.hardware import bound, match, peaks
+from harness.records import BadFileError, Cost, Peaks, UsageError
+
+UNIT = Peaks(flops_per_s=1e6, hbm_bytes_per_s=1e6, link_bytes_per_s=1e6, source="test")
+
+
+@pytest.mark.parametrize(
+    ("name", "flops_per_s", "hbm_bytes_per_s", "link_bytes_per_s"),
+    [
+        ("MI300X", 1307.4e12, 5.3e12, 448e9),
+        ("MI325X", 1307.4e12, 6e12, 448e9),
+        ("MI355X", 2516.6e12, 8e12, 537.6e9),
+        ("H100 SXM", 989e12, 3.35e12, 450e9),
+        ("H200", 989e12, 4.8e12, 450e9),
+        ("B200", 2250e12, 8e12, 900e9),
+    ],
+)
+def test_the_table_holds_the_vendors_figures(
+    name: str, flops_per_s: float, hbm_bytes_per_s: float, link_bytes_per_s: float
+) -> None:
+    """Whatever the case of the name, and each with a source and a year."""
+    found = peaks(name.lower())
+    assert (found.flops_per_s, found.hbm_bytes_per_s, found.link_bytes_per_s) == (
+        flops_per_s,
+        hbm_bytes_per_s,
+        link_bytes_per_s,
+    )
+    assert "vendor datasheet" in found.source
+    assert ", 202" in found.source
+
+
+@pytest.mark.parametrize(
+    ("device_name", "name"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("amd instinct mi325x", "MI325X"),
+    ],
+)
+def test_a_device_is_found_by_the_name_that_torch_gives_it(device_name: str, name: str) -> None:
+    """Case does not matter."""
+    assert match(device_name) == peaks(name)
+
+
+@pytest.mark.parametrize(
+    "device_name",
+    [
+        "",
+        "cpu",
+        "NVIDIA GH200 480GB",
+        "NVIDIA H200 NVL",
+        "NVIDIA H100 PCIe",
+        "NVIDIA H200 MIG 1g.18gb",
+        "AMD Instinct MI300A",
+    ],
+)
+def test_a_device_that_only_looks_alike_is_not_matched(device_name: str) -> None:
+    """Its rates are others; better measured than wrong."""
+    assert match(device_name) is None
+
+
+def test_an_unknown_gpu_is_answered_with_the_nearest_and_the_list() -> None:
+    """As everywhere."""
+    with pytest.raises(UsageError, match=r"no GPU 'mi300' in hardware.yaml; did you mean 'MI300X'\? \(known: MI300X, "):
+        peaks("mi300")
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (Cost(flops=3, hbm_bytes=2, link_bytes=1), (3.0, "flops")),
+        (Cost(flops=1, hbm_bytes=3, link_bytes=2), (3.0, "hbm")),
+        (Cost(flops=2, hbm_bytes=1, link_bytes=3), (3.0, "link")),
+    ],
+)
+def test_the_bound_is_the_longest_of_the_three_times(cost: Cost, expected: tuple[float, str]) -> None:
+    """In microseconds, with the name of what binds."""
+    assert bound(cost, UNIT) == expected
+
+
+ROW = (
+    "gpus:\n  X1:\n    device_names: [Xen X1]\n    flops_per_s: 1.0e+12\n    hbm_bytes_per_s: 1.0e+12\n"
+    "    link_bytes_per_s: 1.0e+9\n    source: a leaflet\n    date: '2025-01'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("flops_per_s: 1.0e+12", "flops_per_s: 1.0e12", "$.gpus.X1.flops_per_s: expected a number, found '1.0e12'"),
+        ("flops_per_s: 1.0e+12", "flops_per_s: 0", "$.gpus.X1.flops_per_s: expected a rate above 0, found 0.0"),
+        ("source: a leaflet", "source: ''", "$.gpus.X1.source: is empty; a figure without its source"),
+        ("    date: '2025-01'\n", "", "$.gpus.X1: the key 'date' is missing"),
+        ("date:", "dated:", "$.gpus.X1.dated: unknown key; did you mean 'date'?"),
+        ("date:", "source:", "line 8, column 5: not YAML as expected here: the key 'source' appears twice"),
+    ],
+)
+def test_a_bad_table_is_refused_with_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """The table is decoded as strictly as shape files are."""
+    table = tmp_path / "hardware.yaml"
+    table.write_text(ROW)
+    assert match("xen x1", table) == peaks("x1", table)
+    table.write_text(ROW.replace(old, new))
+    with pytest.raises(BadFileError) as caught:
+        peaks("X1", table)
+    assert str(caught.value).startswith(f"{table}: {message}")

@@ -1,0 +1,468 @@
+"""Problems and shape files: what is read, and what every kind of bad file is told."""
+
+import math
+import shutil
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from harness import problem
+from harness.hardware import bound, peaks
+from harness.problem import Problem, find, problem_names
+from harness.records import BadFileError, Case, UsageError
+
+NAMES = ["a2a", "ag_gemm", "gemm_rs"]
+SUITES = ["official", "cpu", "quick"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout with our params and shapes, and nothing that imports torch."""
+    for name in NAMES:
+        folder = tmp_path / "reference" / name
+        folder.mkdir(parents=True)
+        shutil.copy(problem.ROOT / "reference" / name / "params.py", folder)
+        (folder / "reference.py").touch()
+        (folder / "task.py").touch()
+    shutil.copytree(problem.ROOT / "shapes", tmp_path / "shapes")
+    return tmp_path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) >= 1, f"{old!r} is not in {path}"
+    path.write_text(text.replace(old, new, 1))
+
+
+def bad_file(root: Path, name: str = "gemm_rs") -> str:
+    with pytest.raises(BadFileError) as caught:
+        find(name, root)
+    return str(caught.value)
+
+
+def bounds_us(found: Problem, suite: str = "official") -> list[float]:
+    mi300x = peaks("MI300X")
+    return [bound(found.cost(case), mi300x)[0] for case in found.suite(suite).benchmarks]
+
+
+def two_decimals(values: list[float]) -> list[str]:
+    return [f"{value:.2f}" for value in values]
+
+
+# Reading what is right
+
+
+def test_the_checkout_has_the_three_problems() -> None:
+    """`problem_names` lists them in order."""
+    assert [name for name in problem_names() if name in NAMES] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_problem_of_the_checkout_can_be_read(name: str) -> None:
+    """With its own reference.py and task.py beside it."""
+    found = find(name)
+    assert (found.folder, found.submissions_folder) == (
+        problem.ROOT / "reference" / name,
+        problem.ROOT / "submissions" / name,
+    )
+    assert list(found.suites) == SUITES
+    assert found.ranking_by == "geom"
+
+
+def test_the_official_suite_holds_every_published_case(root: Path) -> None:
+    """Counts, timeouts, world size, and a row of each kind from the field notes."""
+    counts = {name: [len(cases) for cases in (s.tests, s.benchmarks)] for name, s in officials(root).items()}
+    assert counts == {"a2a": [9, 5], "ag_gemm": [11, 6], "gemm_rs": [11, 6]}
+    for suite in officials(root).values():
+        assert {suite.test_timeout_s, suite.benchmark_timeout_s, suite.ranked_timeout_s} == {640.0}
+        assert {case.world_size for case in suite.tests + suite.benchmarks} == {8}
+    assert officials(root)["a2a"].benchmarks[4] == Case(
+        kind="benchmark",
+        params={"num_experts": 256, "experts_per_token": 8, "hidden_dim": 7168, "max_num_tokens": 256},
+        seed=4,
+        world_size=8,
+        published_us=104.36,
+    )
+    assert officials(root)["ag_gemm"].tests[4] == Case(
+        kind="test", params={"m": 2048, "n": 7168, "k": 4096, "has_bias": False}, seed=90953, world_size=8
+    )
+
+
+def officials(root: Path) -> dict[str, problem.Suite]:
+    return {name: find(name, root).suite("official") for name in NAMES}
+
+
+def test_params_keep_the_order_of_the_dataclass_whatever_the_file_says(root: Path) -> None:
+    """So that labels of the same problem read alike."""
+    case = find("gemm_rs", root).suite("quick").tests[0]
+    assert list(case.params) == ["m", "n", "k", "has_bias"]
+    assert case.label == "m 8  n 72  k 72  has_bias true"
+
+
+def test_no_suite_of_ours_carries_a_published_limit(root: Path) -> None:
+    """Published limits belong to the official shapes alone."""
+    for name, suite in product(NAMES, SUITES):
+        limits = [case.published_us for case in find(name, root).suite(suite).benchmarks]
+        assert (None in limits) == (suite != "official")
+
+
+@pytest.mark.parametrize("alias", ["gemm_rs", "gemm-rs", "GEMM_RS", "amd-gemm-rs", "AMD_gemm-RS"])
+def test_a_problem_answers_to_its_name_and_to_its_leaderboard(root: Path, alias: str) -> None:
+    """Case and '-' for '_' do not matter."""
+    assert find(alias, root).name == "gemm_rs"
+
+
+def test_a_new_problem_needs_no_harness_code(root: Path) -> None:
+    """A folder and a shape file are enough, with other arguments than ours, and no published limits or suites."""
+    folder = root / "reference" / "ring"
+    folder.mkdir()
+    (folder / "reference.py").touch()
+    (folder / "task.py").touch()
+    (folder / "params.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from harness.records import Cost\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Params:\n"
+        "    hops: int\n"
+        "    wrap: bool = True\n"
+        "    def check_world_size(self, world_size: int) -> None: ...\n"
+        "def cost(params: Params, world_size: int) -> Cost:\n"
+        "    return Cost(flops=0.0, hbm_bytes=0.0, link_bytes=float(params.hops * world_size))\n"
+    )
+    case = "[{hops: 3, world_size: 2, seed: 0}]"
+    (root / "shapes" / "ring.yaml").write_text(
+        "problem: ring\nleaderboard: my-ring\ndescription: around\nmulti_gpu: true\nranking_by: mean\n"
+        f"test_timeout: 1\nbenchmark_timeout: 1.5\nranked_timeout: 2\ntests: {case}\nbenchmarks: {case}\n"
+    )
+    found = find("my-ring", root)
+    assert found.suite("official").tests[0].params == {"hops": 3, "wrap": True}
+    assert found.cost(found.suite("official").tests[0]).link_bytes == 6
+    assert problem_names(root) == ["a2a", "ag_gemm", "gemm_rs", "ring"]
+
+
+def test_reading_problems_does_not_import_torch() -> None:
+    """The parent process would pay seconds for it."""
+    code = "import sys, harness.problem as p; p.problem_names(); import harness.hardware; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=problem.ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# Asking for what is not there
+
+
+def test_an_unknown_problem_is_answered_with_the_nearest_and_the_list(root: Path) -> None:
+    """Names and leaderboard names both count as near."""
+    with pytest.raises(UsageError, match=r"no problem 'a2b'; did you mean 'a2a'\? \(known: a2a, ag_gemm, gemm_rs\)$"):
+        find("a2b", root)
+    with pytest.raises(UsageError, match="did you mean 'amd-all2all'"):
+        find("amd-all2al", root)
+
+
+def test_a_broken_problem_does_not_hide_the_others_but_is_named(root: Path) -> None:
+    """Its leaderboard name cannot be known, so an unknown name says which file could not be read."""
+    (root / "shapes" / "ag_gemm.yaml").write_text("problem: [")
+    assert find("a2a", root).name == find("amd-all2all", root).name == "a2a"
+    with pytest.raises(UsageError, match=r"no problem 'amd-ag-gemm'.*not readable: shapes/ag_gemm\.yaml: line "):
+        find("amd-ag-gemm", root)
+
+
+def test_an_unknown_suite_is_answered_with_the_nearest_and_the_list(root: Path) -> None:
+    """The list is in the file's order."""
+    with pytest.raises(
+        UsageError, match=r"a2a has no suite 'cpuu'; did you mean 'cpu'\? \(known: official, cpu, quick"
+    ):
+        find("a2a", root).suite("cpuu")
+
+
+# Other world sizes
+
+
+def test_a_suite_moves_to_another_world_size_and_loses_its_published_limits(root: Path) -> None:
+    """Params and seeds stay; at the file's own world size nothing changes."""
+    found = find("gemm_rs", root)
+    suite = found.suite("official")
+    moved = found.with_world_size(suite, 4)
+    assert {case.world_size for case in moved.tests + moved.benchmarks} == {4}
+    assert [case.params for case in moved.benchmarks] == [case.params for case in suite.benchmarks]
+    assert {case.published_us for case in moved.benchmarks} == {None}
+    assert found.with_world_size(suite, 8) == suite
+
+
+@pytest.mark.parametrize(
+    ("name", "suite", "place"),
+    [
+        ("gemm_rs", "cpu", "$.suites.cpu.tests[0].m: 8"),
+        ("ag_gemm", "official", "$.tests[0].m: 64"),
+        ("a2a", "quick", "$.suites.quick.tests[0].num_experts: 8"),
+    ],
+)
+def test_a_world_size_that_does_not_divide_is_refused_with_those_that_do(
+    root: Path, name: str, suite: str, place: str
+) -> None:
+    """The message names file, place and fix."""
+    found = find(name, root)
+    with pytest.raises(UsageError) as caught:
+        found.with_world_size(found.suite(suite), 7)
+    message = str(caught.value)
+    assert message.startswith(f"shapes/{name}.yaml: {place} is not divisible by the world size 7; choose a multiple of")
+    assert f"world sizes that fit suite '{suite}': 1, 2, 4, 8" in message
+
+
+def test_no_ranks_at_all_are_refused(root: Path) -> None:
+    """RANKS=0 and less."""
+    found = find("a2a", root)
+    for ranks in (0, -8):
+        with pytest.raises(UsageError, match="ranks cannot run anything; choose 1 or more"):
+            found.with_world_size(found.suite("cpu"), ranks)
+
+
+@pytest.mark.parametrize(("name", "suite"), list(product(NAMES, ["cpu", "quick"])))
+def test_our_suites_run_on_one_two_four_and_eight_ranks(root: Path, name: str, suite: str) -> None:
+    """A laptop may have only two."""
+    found = find(name, root)
+    for ranks in (1, 2, 4, 8):
+        assert found.with_world_size(found.suite(suite), ranks).benchmarks[0].world_size == ranks
+
+
+# Bad shape files
+
+FIRST = "- {world_size: 8, m: 64, n: 2880, k: 2880, has_bias: true, seed: 2035}"
+CPU_THIRD = "- {world_size: 8, m: 256, n: 360, k: 360, has_bias: true, seed: 13}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            FIRST,
+            FIRST.replace("true", '"False"'),
+            "$.tests[0].has_bias: expected true or false, found 'False'; write it",
+        ),
+        (FIRST, FIRST.replace("true", "0"), "$.tests[0].has_bias: expected true or false, found 0"),
+        (FIRST, FIRST.replace("world_size: 8, ", ""), "$.tests[0]: the key 'world_size' is missing"),
+        (FIRST, FIRST.replace(", seed: 2035", ""), "$.tests[0]: the key 'seed' is missing"),
+        (
+            FIRST,
+            FIRST.replace("has_bias", "bias"),
+            "$.tests[0].bias: unknown key; did you mean 'has_bias'? (known: m, n, k",
+        ),
+        (FIRST, FIRST.replace("m: 64", "m: 64.0"), "$.tests[0].m: expected a whole number, found 64.0"),
+        (FIRST, FIRST.replace("m: 64", "m: 0"), "$.tests[0].m: expected 1 or more, found 0"),
+        (FIRST, FIRST.replace("m: 64", "m: 0x" + "f" * 5000), "$.tests[0].m: too large; choose at most 2147483647"),
+        (FIRST, FIRST.replace("2035", "-1"), "$.tests[0].seed: expected 0 to 2147483647, found -1"),
+        (FIRST, FIRST.replace("2035", str(2**31)), "$.tests[0].seed: too large; choose at most 2147483647"),
+        (FIRST, FIRST.replace("size: 8", "size: 0"), "$.tests[0].world_size: expected 1 or more ranks, found 0"),
+        (FIRST, FIRST.replace("size: 8", "size: 7"), "$.tests[0].m: 64 is not divisible by the world size 7; choose"),
+        (FIRST, "- [8, 64]", "$.tests[0]: expected a mapping, found a list"),
+        (CPU_THIRD, CPU_THIRD.replace("256", "257"), "$.suites.cpu.benchmarks[2].m: 257 is not divisible by the world"),
+        (CPU_THIRD, CPU_THIRD.replace("k: 360", "k: 361"), "$.suites.cpu.benchmarks[2].k: 361 is not divisible by the"),
+        ("[6.46, ", "[", "$.published_us: 5 values for 6 benchmarks; write one for each"),
+        ("[6.46, ", "[-6.46, ", "$.published_us[0]: expected microseconds above 0, found -6.46"),
+        ("[6.46, ", "[.nan, ", "$.published_us[0]: expected a finite number, found nan"),
+        ("ranking_by: geom", "ranking_by: best", "$.ranking_by: expected one of 'last', 'mean', 'geom', found 'best'"),
+        ("ranking_by:", "rankingby:", "$.rankingby: unknown key; did you mean 'ranking_by'?"),
+        ("multi_gpu: true", "multi_gpu: false", "$.multi_gpu: every problem here runs on several ranks; write true"),
+        ("test_timeout: 60\n", "test_timeout: 0\n", "$.suites.cpu.test_timeout: expected seconds above 0, found 0.0"),
+        ("test_timeout: 640", "test_timeout: 1e3", "$.test_timeout: expected a number, found '1e3'"),
+        ("problem: gemm_rs", "problem: a2a", "$.problem: expected 'gemm_rs' as the file's name says, found 'a2a'"),
+        ("  cpu:\n", "  official:\n", "$.suites.official: the name belongs to the suite at the top"),
+        ("ranking_by: geom", "seed: 2024-13-45", "month must be in 1..12"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_file_place_and_fix(root: Path, old: str, new: str, message: str) -> None:
+    """Nothing is coerced, guessed or ignored."""
+    edit(root / "shapes" / "gemm_rs.yaml", old, new)
+    assert bad_file(root).startswith(f"shapes/gemm_rs.yaml: {message}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("experts_per_token: 2", "experts_per_token: 9", ".experts_per_token: a token's experts are distinct, so 9"),
+        ("num_experts: 8,", "num_experts: 12,", ".num_experts: 12 is not divisible by the world size 8; choose"),
+        ("max_num_tokens: 4", "max_num_tokens: 1", ".max_num_tokens: expected 2 or more, found 1: a rank has"),
+        ("hidden_dim: 6144", "hidden_dim: -1", ".hidden_dim: expected 1 or more, found -1"),
+    ],
+)
+def test_an_impossible_a2a_case_is_named(root: Path, old: str, new: str, message: str) -> None:
+    """The problem's own params.py decides what is possible."""
+    edit(root / "shapes" / "a2a.yaml", old, new)
+    assert bad_file(root, "a2a").startswith(f"shapes/a2a.yaml: $.tests[0]{message}")
+
+
+def test_an_empty_list_of_cases_is_refused(root: Path) -> None:
+    """Else a suite without tests would pass everything."""
+    path = root / "shapes" / "gemm_rs.yaml"
+    before, _, after = path.read_text().partition("    benchmarks:\n")
+    path.write_text(before + "    benchmarks: []\n" + "\n  quick:" + after.split("\n  quick:")[1])
+    expected = "shapes/gemm_rs.yaml: $.suites.cpu.benchmarks: the list is empty; write at least one case"
+    assert bad_file(root) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("problem: gemm_rs\nleaderboard: [\n", "line 3, column 1: not YAML as expected here: "),
+        ("problem: gemm_rs\n\ttests: 3\n", "line 2, column 1: not YAML as expected here: "),
+        ("tests: 1\ntests: 2\n", "line 2, column 1: not YAML as expected here: the key 'tests' appears twice"),
+        ("tests:\n- {m: 1, n: 2, m: 3}\n", "line 2, column 16: not YAML as expected here: the key 'm' appears twice"),
+        ("tests: &all\n- *all\n", "$: the key 'description' is missing"),
+        ("a: 1\n---\nb: 2\n", "line 2, column 1: not YAML as expected here: "),
+        ("tests: !!python/object/apply:os.system [ls]\n", "line 1, column 8: not YAML as expected here: "),
+        ("tests: \x07\n", ""),
+        ("[" * 5000, ""),
+        ("- problem\n", "$: expected a mapping, found a list"),
+        ("", "$: expected a mapping, found null"),
+        ("3: 4\n", "$: expected keys that are texts, found 3"),
+    ],
+)
+def test_a_file_that_is_not_such_yaml_is_refused_with_line_and_column(root: Path, text: str, message: str) -> None:
+    """And never with a traceback."""
+    (root / "shapes" / "gemm_rs.yaml").write_text(text)
+    assert bad_file(root).startswith(f"shapes/gemm_rs.yaml: {message}")
+
+
+def test_a_file_that_is_not_text_is_refused(root: Path) -> None:
+    """Bytes that are not UTF-8."""
+    (root / "shapes" / "gemm_rs.yaml").write_bytes(b"problem: \xff\xfe\n")
+    assert bad_file(root).startswith("shapes/gemm_rs.yaml: 'utf-8' codec can't decode")
+
+
+def test_merge_keys_may_repeat_what_they_override(root: Path) -> None:
+    """YAML's `<<` is how one case can be written as a change of another."""
+    old = "- {world_size: 8, m: 64, n: 64, k: 128, has_bias: false, seed: 42}"
+    first = "- {world_size: 8, m: 8, n: 72, k: 72, has_bias: true, seed: 41}"
+    edit(root / "shapes" / "gemm_rs.yaml", first, first.replace("- {", "- &first {"))
+    edit(root / "shapes" / "gemm_rs.yaml", old, "- {<<: *first, seed: 42}")
+    first_case, second_case = find("gemm_rs", root).suite("quick").tests
+    assert (first_case.seed, second_case.seed) == (41, 42)
+    assert first_case.params == second_case.params
+
+
+# Bad folders
+
+
+@pytest.mark.parametrize(
+    "missing", ["reference/a2a/reference.py", "reference/a2a/task.py", "reference/a2a/params.py", "shapes/a2a.yaml"]
+)
+def test_a_missing_file_of_a_problem_is_named(root: Path, missing: str) -> None:
+    """The problem is still listed: it is broken, not gone."""
+    (root / missing).unlink()
+    assert "a2a" in problem_names(root)
+    assert bad_file(root, "a2a").startswith(
+        f"{missing}: no such file; a problem needs reference/a2a/ with reference.py"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("class Params:", "class Params", "cannot be imported: SyntaxError: expected ':' (params.py, line"),
+        ("from dataclasses", "from dataklasses", "cannot be imported: ModuleNotFoundError: No module named 'datak"),
+        ("class Params:", "class Parameters:", "cannot be imported: NameError: name 'Params' is not defined"),
+        ("frozen=True, ", "", "Params is missing; write a @dataclass(frozen=True, kw_only=True)"),
+        ("has_bias: bool", "has_bias: str", "Params.has_bias: expected keyword-only int or bool fields"),
+        ("has_bias: bool", "seed: int", "Params.seed: expected keyword-only int or bool fields, without rank"),
+        ("def check_world_size", "def check", "Params.check_world_size(world_size) is missing; raise DecodeError"),
+        ("def cost", "def costs", "cost(params, world_size) is missing; it returns a harness.records.Cost"),
+    ],
+)
+def test_a_broken_params_file_is_named(root: Path, old: str, new: str, message: str) -> None:
+    """And never with a traceback."""
+    edit(root / "reference" / "gemm_rs" / "params.py", old, new)
+    assert bad_file(root).startswith(f"reference/gemm_rs/params.py: {message}")
+
+
+# Costs
+
+
+def test_gemm_rs_reproduces_the_published_speed_of_light_to_the_digit(root: Path) -> None:
+    """On the MI300X of the hardware table."""
+    found = find("gemm_rs", root)
+    assert two_decimals(bounds_us(found)) == ["6.46", "8.19", "23.04", "65.54", "131.07", "379.43"]
+    assert [case.published_us for case in found.suite("official").benchmarks] == [
+        6.46, 8.19, 23.04, 65.54, 131.07, 379.43
+    ]  # fmt: skip
+
+
+def test_ag_gemm_gives_the_bounds_of_a_gather_of_the_input(root: Path) -> None:
+    """The right rows of the field notes."""
+    assert two_decimals(bounds_us(find("ag_gemm", root))) == ["6.46", "8.19", "23.04", "65.54", "131.07", "379.43"]
+
+
+def test_published_ag_gemm_rows_two_five_and_six_are_no_bounds(root: Path) -> None:
+    """They take m n for the gathered bytes: a call at the true bound would score 3, 3.5 and 2.5 of them."""
+    found = find("ag_gemm", root)
+    published = [case.published_us for case in found.suite("official").benchmarks]
+    ratios = [row / true for row, true in zip(published, bounds_us(found), strict=True) if row is not None]
+    assert two_decimals(ratios) == ["1.00", "3.00", "1.00", "1.00", "3.50", "2.49"]
+    over = [index for index, ratio in enumerate(ratios, start=1) if ratio > 1.01]
+    assert over == [2, 5, 6]
+    for index in (2, 5):  # and this is where they come from: the gathered bytes of m n
+        params = found.suite("official").benchmarks[index - 1].params
+        assert f"{2 * params['m'] * params['n'] * 7 / 8 / 448e9 * 1e6:.2f}" == f"{published[index - 1]:.2f}"
+
+
+def test_a2a_bounds_lie_below_the_published_model(root: Path) -> None:
+    """The published column is a latency and a rate that fit it, not what has to move."""
+    found = find("a2a", root)
+    assert two_decimals(bounds_us(found)) == ["1.01", "1.54", "6.40", "29.13", "50.55"]
+    for case, bound_us in zip(found.suite("official").benchmarks, bounds_us(found), strict=True):
+        assert case.published_us is not None
+        assert bound_us < case.published_us
+
+
+def a2a_case(world_size: int = 8, **changes: int) -> Case:
+    params = {"num_experts": 64, "experts_per_token": 4, "hidden_dim": 256, "max_num_tokens": 32} | changes
+    return Case(kind="benchmark", params=dict(params), seed=0, world_size=world_size)
+
+
+@pytest.mark.parametrize("name", ["experts_per_token", "hidden_dim", "max_num_tokens"])
+def test_a2a_cost_grows_with_tokens_experts_and_width(root: Path, name: str) -> None:
+    """In every term (flops and links strictly, memory at least not less)."""
+    found = find("a2a", root)
+    less, more = (found.cost(a2a_case(**{name: value})) for value in (8, 16))
+    assert less.flops < more.flops
+    assert less.hbm_bytes < more.hbm_bytes
+    assert less.link_bytes < more.link_bytes
+
+
+def test_a2a_moves_what_a_count_by_hand_says(root: Path) -> None:
+    """One token a rank (M = 2), two ranks, both experts chosen: each rank sends a token out and a result back."""
+    cost = find("a2a", root).cost(a2a_case(2, num_experts=2, experts_per_token=2, hidden_dim=10, max_num_tokens=2))
+    assert cost.link_bytes == 2 * 10 + 2 * 10  # dispatch of its own token, combine of the other's
+    assert cost.hbm_bytes == 2 * 10 + 2 * 10 + 2 * 4 + 2 * 4  # x, result, indices, weights
+    assert cost.flops == 2 * 10 * 2  # two tokens seen, a multiply and an add per element
+
+
+def test_a2a_cost_agrees_with_a_simulation_of_tokens_and_experts(root: Path) -> None:
+    """The expectation over draws, within its sampling error, of the busiest rank's outgoing bytes."""
+    import random
+
+    draw = random.Random(0)
+    ranks, experts, chosen, width, most = 4, 16, 3, 1, 6
+    total, trials = 0.0, 4000
+    for _ in range(trials):
+        tokens = [draw.randint(1, most - 1) for _ in range(ranks)]
+        busiest = tokens.index(max(tokens))
+        for rank, count in enumerate(tokens):
+            for _ in range(count):
+                owners = {expert // (experts // ranks) for expert in draw.sample(range(experts), chosen)}
+                total += 2 * width * (len(owners - {busiest}) if rank == busiest else busiest in owners)
+    case = a2a_case(ranks, num_experts=experts, experts_per_token=chosen, hidden_dim=width, max_num_tokens=most)
+    assert find("a2a", root).cost(case).link_bytes == pytest.approx(total / trials, rel=0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_rank_alone_sends_nothing_over_links(root: Path, name: str) -> None:
+    """And still has to compute and to touch its memory."""
+    found = find(name, root)
+    for case in found.with_world_size(found.suite("official"), 1).benchmarks:
+        cost = found.cost(case)
+        assert cost.link_bytes == 0
+        assert 0 < cost.flops < math.inf
+        assert 0 < cost.hbm_bytes < math.inf
