@@ -71,7 +71,7 @@ def strict_declared(kind: str, device: str, wanted_device: str, note: str) -> Ve
     `note` says why its bytes could not be handed over, if they could not.
     """
     if kind != "torch.Tensor":
-        return Verdict(passed=False, message=f"custom_kernel returned a {kind}; it must return a plain torch.Tensor")
+        return Verdict(passed=False, message=f"custom_kernel returned {kind}; it must return a plain torch.Tensor")
     if device != wanted_device:
         return Verdict(
             passed=False, message=f"the result is on {device or 'no device'}; expected it on {wanted_device}"
@@ -122,7 +122,7 @@ def _squares(output: Tensor, expected: Expected) -> Tensor:
     floor = torch.linalg.vector_norm(noise) * (FLOOR / math.sqrt(noise.numel()))
     scale = noise.clamp_min(floor.clamp_min(torch.finfo(noise.dtype).tiny))
     # In the noise's own precision: the difference of two nearly equal numbers must not be rounded to bf16.
-    return torch.sub(expected.value, output).div_(scale).square_().reshape(-1, columns)
+    return output.to(noise.dtype, copy=True).sub_(expected.value).div_(scale).square_().reshape(-1, columns)
 
 
 def _groups(squares_RC: Tensor) -> list[_Groups]:

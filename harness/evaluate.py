@@ -21,6 +21,7 @@ from harness.plan import PHASES, Phase, Plan
 from harness.records import (
     Case,
     CaseResult,
+    Crashed,
     EvalReport,
     Failure,
     HarnessError,
@@ -29,7 +30,9 @@ from harness.records import (
     Outcome,
     Passed,
     Peaks,
+    Raised,
     Timed,
+    TimedOut,
     Verdict,
     Verdicts,
     Wrong,
@@ -38,7 +41,7 @@ from harness.stats import median
 
 EMPTY_CALLS = 15
 START_S = 120.0  # for what comes before the first case, and after the last
-NO_OUTPUT = wire.Output(kind="NoneType", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
+NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
 class Progress(Protocol):
@@ -78,25 +81,17 @@ class Evaluation:
 
     def run(self, start_ranks: StartRanks) -> EvalReport:
         plan = self.plan
-        with _staged(plan) as folders:
-            began = time.monotonic()
-            self.progress.phase("start")
-            launch = Launch(
-                world_size=plan.world_size,
-                device=plan.device,
-                threads=plan.threads,
-                spin=plan.spin,
-                flush_bytes=plan.flush_bytes,
-                workdirs=folders,
-            )
+        began = time.monotonic()
+        self.progress.phase("start")
+        with _staged(plan) as launch:
             with start_ranks(launch) as ranks:
                 self.trusted, self.candidate = ranks.trusted, ranks.candidate
                 self.phases_s["start"] = time.monotonic() - began
                 try:
-                    self._phases(folders)
+                    self._phases()
                 except RankFailure as failure:
-                    if failure.role == "trusted":
-                        raise HarnessError(_trusted_failure(failure)) from None
+                    if failure.role == "trusted" and not isinstance(failure.outcome, TimedOut):
+                        raise HarnessError(_trusted_failure(failure.outcome)) from None
                     self.outcomes[self.at] = failure.outcome
                 finally:
                     self.logs = ranks.logs()
@@ -106,10 +101,10 @@ class Evaluation:
 
     # ---- phases ------------------------------------------------------------------------------------------------
 
-    def _phases(self, folders: dict[wire.Role, Path]) -> None:
+    def _phases(self) -> None:
         with self._phase("import", START_S):
-            self.trusted.ask(wire.ImportKernel(folder=str(folders["trusted"])), wire.Done, self.deadline)
-            self.candidate.ask(wire.ImportKernel(folder=str(folders["candidate"])), wire.Done, self.deadline)
+            for group in (self.trusted, self.candidate):
+                group.ask(wire.ImportKernel(), wire.Done, self.deadline)
             self._open(self.trusted)
         with self._phase("clock", START_S):
             empty = [self.trusted.call(-1, self.deadline) for _ in range(EMPTY_CALLS)]
@@ -276,17 +271,26 @@ class Evaluation:
 
 
 @contextlib.contextmanager
-def _staged(plan: Plan) -> Iterator[dict[wire.Role, Path]]:
-    """A folder for each group with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
+def _staged(plan: Plan) -> Iterator[Launch]:
+    """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
     top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     try:
-        folders = {role: top / role for role in ROLES}
-        for folder in folders.values():
-            folder.mkdir()
-            for file in plan.problem.files():
-                shutil.copyfile(file, folder / file.name)
-        (folders["candidate"] / "submission.py").write_text(plan.submission.source)
-        yield folders
+        launch = Launch(
+            world_size=plan.world_size,
+            device=plan.device,
+            threads=plan.threads,
+            spin=plan.spin,
+            flush_bytes=plan.flush_bytes,
+            folder=top,
+        )
+        files = {file.name: file.read_bytes() for file in plan.problem.files()}
+        for role in ROLES:
+            submission = {"submission.py": plan.submission.source.encode()} if role == "candidate" else {}
+            for rank in range(plan.world_size):
+                launch.workdir(role, rank).mkdir(parents=True)
+                for name, data in (files | submission).items():
+                    (launch.workdir(role, rank) / name).write_bytes(data)
+        yield launch
     finally:
         shutil.rmtree(top, ignore_errors=True)  # the submission may have done anything to it
 
@@ -299,8 +303,6 @@ def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:
     return Verdict(passed=False, message=wrong[0] + more)
 
 
-def _trusted_failure(failure: RankFailure) -> str:
-    outcome = failure.outcome
-    details = {"raised": "traceback", "crashed": "log_tail"}.get(outcome.type)
-    text = str(getattr(outcome, details)) if details else "\n".join(getattr(outcome, "stacks", ()))
-    return f"a reference rank failed, so nothing can be said of the submission: {outcome.message}\n{text}".rstrip()
+def _trusted_failure(outcome: Raised | Crashed) -> str:
+    details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
+    return f"reference rank {outcome.rank} failed, so nothing can be said of the submission: {outcome.message}\n{details}"

@@ -6,6 +6,7 @@ verdicts or statistics, and never imports torch.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import selectors
@@ -36,6 +37,8 @@ GRACE_S = 0.5  # after the first rank raised, for the others to say what they ha
 STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
 GOODBYE_S = 6.0  # for the zygote to kill everything and go
 
+IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
+
 R = TypeVar("R")
 
 
@@ -60,14 +63,18 @@ class Group(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How to start ranks. `workdirs` holds the folder that each role's ranks start in."""
+    """How to start ranks. `folder` is theirs: each starts in `role/rank` below it."""
 
     world_size: int
     device: str
     threads: int
     spin: bool
     flush_bytes: int
-    workdirs: dict[wire.Role, Path]
+    folder: Path
+
+    def workdir(self, role: wire.Role, rank: int) -> Path:
+        """The folder that a rank starts in, its own."""
+        return self.folder / role / str(rank)
 
 
 class Log:
@@ -75,6 +82,8 @@ class Log:
 
     def __init__(self) -> None:
         self.fd, self.write_fd = os.pipe()
+        with contextlib.suppress(OSError):  # past the user's share of pipe memory
+            fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, READ_BYTES)  # a rank that prints much waits less for us
         os.set_blocking(self.fd, False)
         self.tail = bytearray()
         self.total_bytes = 0
@@ -240,7 +249,7 @@ class Ranks:
             threads=self.launch.threads,
             spin=self.launch.spin,
             flush_bytes=self.launch.flush_bytes,
-            workdir=str(self.launch.workdirs[rank.role]),
+            workdir=str(self.launch.workdir(rank.role, rank.rank)),
         )
         fds = [rank.their_sock.fileno(), rank.log.write_fd, *files]
         with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
@@ -325,6 +334,9 @@ class RankGroup:
         until = time.monotonic() + GRACE_S
         while time.monotonic() < until and not all(rank.inbox or rank.gone for rank in self.members):
             self.ranks.poll(until - time.monotonic())
+        for rank in self.members:
+            if rank.gone:  # that one crashed, and the others lost their connection to it
+                self._crashed(rank, rank.gone)
         raised = [
             (rank, reply) for rank in self.ranks.all_ranks() for reply in rank.inbox if isinstance(reply, wire.Failed)
         ]
@@ -344,9 +356,16 @@ class RankGroup:
         while time.monotonic() < until:
             self.ranks.poll(until - time.monotonic())
         stacks = tuple(rank.log.text(marks[rank])[-SHOWN_LOG_CHARS:] for rank in self.members)
-        numbers = ", ".join(str(rank.rank) for rank in waiting)
-        who = f"rank {numbers}" if len(waiting) == 1 else f"ranks {numbers}"
-        raise RankFailure(waiting[0].role, TimedOut(message=f"{who} had not finished at the deadline", stacks=stacks))
+        message = f"{_named([rank.rank for rank in waiting])} had not finished at the deadline"
+        elsewhere = [rank.rank for rank in waiting if IN_COLLECTIVE not in stacks[rank.rank]]
+        if 0 < len(elsewhere) < len(waiting):
+            message += f"; {_named(elsewhere)} did not wait for the others in a collective, so look there first"
+        raise RankFailure(self.role, TimedOut(message=message, stacks=stacks))
+
+
+def _named(ranks: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, ranks))
+    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"
 
 
 def free_port() -> int:

@@ -65,8 +65,7 @@ def read_input(fd: int, span: Span, place: Callable[[torch.Tensor], torch.Tensor
 
 def write_output(fd: int, offset: int, value: Any, max_nbytes: int) -> Output:
     """Describes what a call returned and, where it is a tensor, writes its bytes at `offset`."""
-    kind = type(value)
-    name = "torch.Tensor" if kind is torch.Tensor else f"{kind.__module__}.{kind.__qualname__}"
+    name = _type_name(type(value))
     if not isinstance(value, torch.Tensor):
         return Output(kind=name, dtype="", shape=(), device="", offset=offset, nbytes=0, note="not a tensor")
     described = {"kind": name, "dtype": str(value.dtype), "shape": tuple(value.shape), "device": value.device.type}
@@ -90,6 +89,14 @@ def read_output(fd: int, output: Output, place: Callable[[torch.Tensor], torch.T
         return None
     _read(fd, output.offset, _bytes_of(host))
     return place(host)
+
+
+def _type_name(kind: type) -> str:
+    if kind is torch.Tensor:
+        return "torch.Tensor"
+    if kind is type(None):
+        return "None"
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _bytes_of(host: torch.Tensor) -> memoryview:

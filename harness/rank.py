@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ class Program:
         )
         dist.init_process_group(
             backend=self.device.backend,
-            init_method=f"file://{order.workdir}/.meet-{command.number}",
+            init_method=f"file://{Path(order.workdir).parent}/meet-{command.number}",
             rank=order.rank,
             world_size=order.world_size,
         )
@@ -129,7 +130,7 @@ class Candidate(Program):
     """Runs the submission."""
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
-        sys.path.insert(0, command.folder)
+        sys.path.insert(0, self.order.workdir)
         submission = importlib.import_module("submission")
         kernel = getattr(submission, "custom_kernel", None)
         if kernel is None:
@@ -160,7 +161,7 @@ class Trusted(Program):
         }
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
-        sys.path.insert(0, command.folder)
+        sys.path.insert(0, self.order.workdir)
         self.reference = importlib.import_module("reference")
         self.kernel = self.reference.ref_kernel
         return wire.Done()
@@ -213,11 +214,11 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
 
 
 def failed(error: BaseException) -> wire.Failed:
-    """The exception as text: the frames from the kernel on, not the harness's own above it."""
+    """The exception as text, without the frames of the harness and of the import system."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = os.path.dirname(__file__)
-    inner = [frame for frame in frames if os.path.dirname(frame.filename) != ours]
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(inner or frames)]
+    ours = (os.path.dirname(__file__), os.path.dirname(importlib.__file__), "<frozen importlib")
+    theirs = [frame for frame in frames if not frame.filename.startswith(ours)]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(theirs)] if theirs else []
     lines += traceback.format_exception_only(error)
     message = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SystemExit):

@@ -65,9 +65,9 @@ ZygoteMessage = Started | Exited
 
 @dataclass(frozen=True, kw_only=True)
 class ImportKernel:
-    """Import the kernel: the submission in candidate ranks, the reference in trusted ones. Answer: Done."""
+    """Import the kernel out of the working folder: the submission in candidate ranks, the reference in trusted ones.
+    Answer: Done."""
 
-    folder: str
     type: Literal["import"] = "import"
 
 
