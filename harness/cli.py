@@ -6,20 +6,21 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 from rich.console import Console
 
-from harness import board, machine, render, verdict
+from harness import archive, board, machine, render, verdict
 from harness.evaluate import evaluate
 from harness.plan import make_plan
-from harness.problem import ROOT, Problem, find, problem_names
-from harness.records import EvalReport, Exit, HarnessError, Mode, UsageError
+from harness.problem import ROOT, find, problem_names
+from harness.records import Exit, HarnessError, Mode, UsageError
 from harness.submission import read_submission
 
-LEADERBOARD = "leaderboard.yaml"
+LEADERBOARD = ROOT / "leaderboard.yaml"
 MAX_RANKS = 1024
 
 EPILOG = """\
@@ -37,10 +38,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         code = options.run(options)
     except HarnessError as error:
-        _say(error)
-        if getattr(options, "json", None):
-            _write_json(options.json, render.error_json(str(error), error.exit_code))
+        print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
+        if getattr(options, "json", None):
+            with contextlib.suppress(UsageError):  # the file may be what the error is about
+                _write_json(options.json, render.error_json(str(error), code))
     except KeyboardInterrupt:
         print("\ninterrupted: every rank is ended, nothing was recorded", file=sys.stderr)
         code = Exit.INTERRUPTED
@@ -114,22 +116,78 @@ def parser() -> argparse.ArgumentParser:
 
 def run_eval(options: argparse.Namespace) -> Exit:
     """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
-    return _evaluate(options, options.mode, record=not options.no_record and options.mode == "leaderboard")
+    return _evaluate(options, options.mode, options.author, record=not options.no_record)
 
 
 def run_check(options: argparse.Namespace) -> Exit:
     """`check`: the tests of a suite."""
-    options.author, options.no_record = None, True
-    return _evaluate(options, "test", record=False)
+    return _evaluate(options, "test", author=None, record=False)
 
 
 def run_board(options: argparse.Namespace) -> Exit:
     """`board`: leaderboard.yaml as a table."""
     problem = find(options.problem).name if options.problem else None
-    print(board_text(problem, options.format), end="")
+    render.show_board(board.load(LEADERBOARD), Console(), problem, options.format)
     return Exit.OK
 
 
 def run_problems(options: argparse.Namespace) -> Exit:
     """`problems`: what there is."""
+    found = [find(name) for name in problem_names()]
+    rows = [(problem.name, problem.leaderboard, problem.description, list(problem.suites)) for problem in found]
+    Console().print(render.problems_table(rows))
     return Exit.OK
+
+
+def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, record: bool) -> Exit:
+    problem = find(options.problem)
+    suite = problem.suite(options.suite)
+    if options.timeout is not None:
+        if not options.timeout > 0:
+            raise UsageError(f"--timeout {options.timeout}: seconds above 0 are needed")
+        suite = replace(
+            suite,
+            test_timeout_s=options.timeout,
+            benchmark_timeout_s=options.timeout,
+            ranked_timeout_s=options.timeout,
+        )
+    world_size = suite.benchmarks[0].world_size
+    if options.ranks is not None:
+        if not 1 <= options.ranks <= MAX_RANKS:
+            raise UsageError(f"--ranks {options.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
+        world_size = options.ranks
+        suite = problem.with_world_size(suite, world_size)
+    submission = read_submission(options.file or problem.submissions_folder / "submission.py", ROOT)
+    earlier = board.load(LEADERBOARD) if record else None
+    if record:
+        board.check_writable(LEADERBOARD)
+    plan = make_plan(problem, suite, submission, mode, options.device, world_size, author or machine.login())
+    with render.Progress(Console(stderr=True)) as progress:
+        report = evaluate(plan, progress)
+    place, unrecorded = None, None
+    if record:
+        try:
+            archive.store(report, ROOT)
+            if mode == "leaderboard" and (entry := board.entry_of(report)) is not None:
+                earlier = board.record(LEADERBOARD, entry)
+                place = board.place_of(earlier, entry)
+        except HarnessError as error:
+            unrecorded = error  # what was measured is shown all the same
+    if options.json:
+        _write_json(options.json, render.to_json(report, place))
+    render.show(report, earlier, place, Console())
+    if unrecorded is not None:
+        raise unrecorded
+    return verdict.exit_code(report)
+
+
+def _write_json(file: str, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=2) + "\n"
+    try:
+        Path(file).write_text(text)
+    except OSError as error:
+        raise UsageError(f"--json {file}: cannot be written: {error.strerror}") from None
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from harness.records import Verdict
 
-BASE = 1.25  # honest kernels reach 0.95 of the noise at most over large groups: docs/correctness.md
+BASE = 1.25  # honest kernels reach 0.9 of the noise over large groups: docs/correctness.md
 SPREAD = 6.0  # standard deviations, roughly, that a group of N may be off by chance
 SEGMENT = 64  # columns judged together: a tile of a kernel is seldom narrower
 FLOOR = 1e-3  # noise is taken to be at least this part of its rms over the output, so that zeros have some
@@ -44,8 +44,8 @@ def rounding_noise(squares: Tensor, dtype: torch.dtype, accumulation: float | Te
     """The noise of rounding to `dtype` values whose squares sum to `squares`, per element (alters `squares`).
 
     u = eps / 2 is half a unit in the last place at 1: 2^-8 for bf16, 2^-11 for fp16. Rounding x to nearest has a
-    mean square error of u^2 x^2 / 4 at most over any two octaves or so: 1/12 (x below a power of 2) to 1/3 (above
-    it), 0.18 for x spread evenly in its logarithm. `accumulation` is a variance that is added.
+    mean square error of u^2 x^2 / 3 just above a power of 2 and a quarter of that just below one, 0.18 u^2 x^2 for x
+    spread evenly in its logarithm; u^2 x^2 / 4 is taken. `accumulation` is a variance that is added.
     """
     u = torch.finfo(dtype).eps / 2
     return squares.mul_(u * u / 4).add_(accumulation).sqrt_()

@@ -162,7 +162,7 @@ class Evaluation:
         return Passed() if strict.passed else Wrong(message=strict.message)
 
     def _time(self, case: Case) -> Outcome:
-        """Samples of reference and submission in turn, on fresh inputs, until there are enough; all outputs verified."""
+        """Samples of reference and submission in turn, on fresh inputs, until they are enough; every output verified."""
         budget, began = self.plan.budget, time.monotonic()
         samples_us: list[float] = []
         ref_samples_us: list[float] = []
@@ -305,4 +305,6 @@ def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:
 
 def _trusted_failure(outcome: Raised | Crashed) -> str:
     details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
-    return f"reference rank {outcome.rank} failed, so nothing can be said of the submission: {outcome.message}\n{details}"
+    return (
+        f"reference rank {outcome.rank} failed, so nothing can be said of the submission: {outcome.message}\n{details}"
+    )

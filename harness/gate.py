@@ -1,8 +1,9 @@
-"""The host gate: all ranks wait at it and leave together, so that a timed call starts everywhere at once.
+"""The host gate: all ranks wait at it, leave together, and wait for each other again before anything else is done.
 
-One shared page holds the epoch that was released last; epochs only grow, so nothing is ever reset. Where every
-rank has a core to itself the ranks spin on the page (they leave within a microsecond of each other); on fewer
-cores spinning would take time from whoever still works, so they sleep in a futex that one system call wakes.
+So a timed call starts everywhere at once, and nobody who is done early takes a core from those who still work.
+Ranks and parent share one page. Epochs in it only grow, so nothing is ever reset. Where every rank has a core to
+itself the ranks spin on the page (they leave within a microsecond of each other); on fewer cores spinning would
+take time from whoever still works, so they sleep in a futex that one system call wakes.
 """
 
 import ctypes
@@ -14,8 +15,16 @@ import time
 FUTEX_WAIT, FUTEX_WAKE = 0, 1  # linux/futex.h
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())  # asm/unistd.h
 POLL_S = 50e-6  # where the futex call's number is not known
+RECHECK_NS = 2_000_000
+
+RELEASED, FINISHED = 0, 8  # words of 8 bytes; each in a cache line of its own
+FIRST_RANK, RANK_STRIDE = 16, 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 def cores() -> int:
@@ -23,38 +32,68 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def make_gate() -> int:
+def make_gate(world_size: int) -> int:
     """A new gate as a file descriptor, to be handed to every rank of a group."""
     fd = os.memfd_create("gate")
-    os.ftruncate(fd, mmap.PAGESIZE)
+    os.ftruncate(fd, _nbytes(world_size))
     return fd
 
 
 class Gate:
-    """One side of a gate. The parent calls `release`, ranks call `wait`. `spin`: every rank has its own core."""
+    """One side of a gate: the parent calls `release`, ranks call `wait` and `finish`, all with the call's epoch.
 
-    def __init__(self, fd: int, spin: bool) -> None:
-        self.page = mmap.mmap(fd, mmap.PAGESIZE)
-        self.epochs = memoryview(self.page).cast("q")
+    `spin`: every rank has its own core. Waiting has no deadline: the parent's ends the process.
+    """
+
+    def __init__(self, fd: int, world_size: int, spin: bool) -> None:
+        self.page = mmap.mmap(fd, _nbytes(world_size))
+        self.words = memoryview(self.page).cast("q")
+        self.ranks = range(FIRST_RANK, FIRST_RANK + RANK_STRIDE * world_size, RANK_STRIDE)
         self.spin = spin
-        # futex works on 32 bits: the low half of the epoch (both machines in SYS_FUTEX are little-endian)
-        self.word = ctypes.c_int32.from_buffer(self.page)
 
     def release(self, epoch: int) -> None:
         """Let all ranks that wait for `epoch` go."""
-        self.epochs[0] = epoch
-        if not self.spin and SYS_FUTEX is not None:
-            _libc.syscall(SYS_FUTEX, ctypes.byref(self.word), FUTEX_WAKE, 2**31 - 1, None, None, 0)
+        self._set(RELEASED, epoch)
 
     def wait(self, epoch: int) -> None:
-        """Returns once `epoch` was released. Has no deadline: the parent's kills the process."""
-        epochs = self.epochs
-        if self.spin:
-            while epochs[0] < epoch:
-                pass
-            return
-        while (released := epochs[0]) < epoch:
-            if SYS_FUTEX is None:
-                time.sleep(POLL_S)
+        """Returns once `epoch` was released."""
+        while self.words[RELEASED] < epoch:
+            self._sleep(RELEASED, epoch)
+
+    def finish(self, rank: int, epoch: int) -> None:
+        """Returns once every rank has come here with `epoch`."""
+        words = self.words
+        words[self.ranks[rank]] = epoch
+        # Whoever sees all marks wakes the rest. Two that come at once may each miss the other's mark (a store can
+        # be seen late), hence the look again every RECHECK_NS.
+        while words[FINISHED] < epoch:
+            if all(words[mark] >= epoch for mark in self.ranks):
+                self._set(FINISHED, epoch)
             else:
-                _libc.syscall(SYS_FUTEX, ctypes.byref(self.word), FUTEX_WAIT, ctypes.c_int32(released), None, None, 0)
+                self._sleep(FINISHED, epoch)
+
+    def _set(self, word: int, epoch: int) -> None:
+        self.words[word] = epoch
+        if not self.spin and SYS_FUTEX is not None:
+            _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAKE, 2**31 - 1, None, None, 0)
+
+    def _sleep(self, word: int, epoch: int) -> None:
+        """Until the word changes, or not long."""
+        if self.spin:
+            return
+        if SYS_FUTEX is None:
+            time.sleep(POLL_S)
+            return
+        # A futex is 32 bits: the low half of the word (both machines in SYS_FUTEX are little-endian).
+        seen = self.words[word]
+        if seen < epoch:
+            timeout = Timespec(0, RECHECK_NS)
+            address = self._address(word)
+            _libc.syscall(SYS_FUTEX, address, FUTEX_WAIT, ctypes.c_int32(seen), ctypes.byref(timeout), None, 0)
+
+    def _address(self, word: int) -> object:
+        return ctypes.byref(ctypes.c_int32.from_buffer(self.page, 8 * word))
+
+
+def _nbytes(world_size: int) -> int:
+    return 8 * (FIRST_RANK + RANK_STRIDE * world_size)

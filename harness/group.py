@@ -217,7 +217,7 @@ class Ranks:
         )
         self.their_control.close()
         os.close(self.log.write_fd)
-        gates = {role: make_gate() for role in ROLES}
+        gates = {role: make_gate(self.launch.world_size) for role in ROLES}
         for number in range(self.launch.world_size):
             # An input and an output file that the ranks of this number in both groups share.
             files = [os.memfd_create("inputs"), os.memfd_create("outputs")]
@@ -225,7 +225,7 @@ class Ranks:
                 self._order(self.ranks[role][number], [*files, gates[role]])
             for fd in files:
                 os.close(fd)
-        groups = {role: RankGroup(self, role, Gate(gates[role], self.launch.spin)) for role in ROLES}
+        groups = {role: RankGroup(self, role, Gate(gates[role], self.launch.world_size, self.launch.spin)) for role in ROLES}
         for fd in gates.values():
             os.close(fd)
         self.trusted: Group = groups["trusted"]
@@ -337,9 +337,8 @@ class RankGroup:
         for rank in self.members:
             if rank.gone:  # that one crashed, and the others lost their connection to it
                 self._crashed(rank, rank.gone)
-        raised = [
-            (rank, reply) for rank in self.ranks.all_ranks() for reply in rank.inbox if isinstance(reply, wire.Failed)
-        ]
+        everyone = self.ranks.all_ranks()
+        raised = [(rank, reply) for rank in everyone for reply in rank.inbox if isinstance(reply, wire.Failed)]
         rank, failed = raised[0]
         alike = [other.rank for other, reply in raised if reply.message == failed.message]
         others = f" (and ranks {', '.join(map(str, alike[1:]))})" if alike[1:] else ""

@@ -3,6 +3,8 @@
 Knows /proc and installed packages; does not import torch.
 """
 
+import contextlib
+import getpass
 import importlib.metadata
 import os
 import platform
@@ -71,9 +73,26 @@ def environment(device: str) -> Environment:
     )
 
 
+def descendants(root: int) -> list[int]:
+    """Every process below `root`, by /proc."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(IndexError, ValueError):
+                stat = _read(f"/proc/{entry}/stat")
+                parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
 def login() -> str:
     """The name entries are recorded under when nobody says another."""
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or "anonymous"
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return "anonymous"
 
 
 def _version(package: str) -> str | None:

@@ -37,7 +37,7 @@ class Program:
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.order, self.fds = order, fds
         self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
-        self.gate = Gate(fds["gate"], order.spin)
+        self.gate = Gate(fds["gate"], order.world_size, order.spin)
         self.device = make_device(order.device, order.rank, order.threads, order.flush_bytes)
         self.kernel: Callable[[Any], Any] = lambda data: None
         self.loaded: list[Any] = []
@@ -116,6 +116,7 @@ class Program:
         end_ns = time.monotonic_ns()
         # At once: what is handed over is what was there when the clock stopped.
         output = None if empty else self.hand_over(result)
+        self.gate.finish(self.order.rank, command.epoch)
         gc.enable()
         return wire.Called(start_ns=start_ns, end_ns=end_ns, output=output)
 

@@ -99,8 +99,10 @@ def geomean_speedup(timeds: Sequence[Timed]) -> GeomeanSpeedup:
 
     What is drawn is a block of `timed.block` consecutive samples, because neighbours in time resemble each other;
     reference and submission of a block are drawn together, because they saw the same inputs at the same time; each
-    case is drawn for itself. The percentile interval of the logarithm is widened by Student's t over the normal
-    quantile (degrees of freedom: blocks - cases), because a handful of blocks shows too little of the spread.
+    case is drawn for itself. A handful of blocks shows too little of the spread, so the percentile interval of the
+    logarithm is widened: by Student's t over the normal quantile (degrees of freedom: blocks - cases), and by what n
+    draws out of n blocks lack in variance, (n - 1) / n. (The expanded percentile interval of T. Hesterberg, "What
+    Teachers Should Know About the Bootstrap", 2015, here for several cases of like variance a block.)
     A last block that is shorter than the others counts in the value, not in the interval.
 
     NoInterval where a case has fewer than two whole blocks: nothing shows how much blocks differ.
@@ -148,8 +150,9 @@ def _interval(timeds: tuple[Timed, ...], value: float) -> Interval:
     center = math.log(value)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
-    freedom = sum(len(index) - 1 for index in indices)
-    wider = float(stdtrit(freedom, 1 - tail) / ndtri(1 - tail))
+    counts = [len(index) for index in indices]
+    wider = float(stdtrit(sum(counts) - len(counts), 1 - tail) / ndtri(1 - tail))
+    wider *= math.sqrt(sum(1 / n for n in counts) / sum((n - 1) / n**2 for n in counts))
     # min and max: a median can stand at the edge of all that it is drawn from
     return Interval(
         low=min(value, math.exp(center + wider * (float(low) - center))),

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.decode import decode, encode
+from harness.machine import descendants
 from harness.rank import run_rank  # imports torch, which is what this process is for
 from harness.wire import FDS, MAX_MESSAGE_BYTES, Exited, RankOrder, Started
 
@@ -33,20 +34,6 @@ MAX_FDS = 1 << 16
 def prctl(option: int, value: int) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
-
-
-def descendants(root: int) -> list[int]:
-    """Every process below `root`, by /proc."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                stat = Path("/proc", entry, "stat").read_text(errors="replace")
-                parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
 
 
 def sweep() -> None:

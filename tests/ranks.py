@@ -6,6 +6,7 @@ tested end to end elsewhere.
 """
 
 import contextlib
+import copy
 import importlib
 import queue
 import sys
@@ -18,6 +19,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed import multi_threaded_pg as threaded
+
+from harness import correctness
+from harness.records import Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = ("utils", "task", "params", "reference")  # what is staged beside a submission
@@ -81,6 +85,51 @@ class Ranks:
         dist.init_process_group("threaded", rank=rank, world_size=self.world_size, store=self.store)
 
 
+class Court:
+    """One problem on the given ranks: makes inputs, runs submissions on copies of them, judges what they return."""
+
+    def __init__(self, ranks: Ranks, problem: str) -> None:
+        self.ranks, self.problem, self.reference = ranks, problem, load_reference(problem)
+
+    def inputs(self, params: dict[str, int | bool], seed: int, hardened: bool) -> list[Any]:
+        """Each rank's data."""
+        where = {"world_size": self.ranks.world_size, "seed": seed}
+        data = self.ranks.map(lambda rank: self.reference.generate_input(**params, rank=rank, **where))
+        return [self.reference.harden(part, seed) for part in data] if hardened else data
+
+    def expected(self, data: list[Any]) -> list[correctness.Expected]:
+        return self.ranks.map(lambda rank, part: self.reference.exact_kernel(part), data)
+
+    def load(self, source: str) -> list[Callable[[Any], Any]]:
+        """Each rank's custom_kernel, with module state of its own."""
+        code = compile(source, f"<{self.problem} submission>", "exec")
+        kernels = []
+        with staged(self.problem):
+            for _ in range(self.ranks.world_size):
+                module = types.ModuleType("submission")
+                exec(code, module.__dict__)
+                kernels.append(module.custom_kernel)
+        return kernels
+
+    def run(self, kernels: list[Callable[[Any], Any]], data: list[Any]) -> list[Any]:
+        """What each rank's kernel returns; the data stay as they are, whatever a kernel does."""
+        return self.ranks.map(lambda rank, kernel, part: kernel(copy.deepcopy(part)), kernels, data)
+
+
+def judge(output: Any, expected: correctness.Expected) -> Verdict:
+    """The strict verdict, as a trusted rank gives it."""
+    kind = "torch.Tensor" if type(output) is torch.Tensor else type(output).__name__
+    device = expected.value.device.type
+    declared = correctness.strict_declared(kind, getattr(output, "device", torch.device(device)).type, device, "")
+    return correctness.strict(output, expected) if declared.passed else declared
+
+
+def margin(output: Any, expected: correctness.Expected) -> float:
+    """The worst group's error over its limit; infinite where the output is not even judged by its error."""
+    fits = type(output) is torch.Tensor and output.dtype == expected.dtype and output.shape == expected.value.shape
+    return correctness.margin(output, expected) if fits and bool(output.isfinite().all()) else float("inf")
+
+
 @contextlib.contextmanager
 def staged(problem: str) -> Iterator[None]:
     """The problem's files importable as they are beside a submission: `reference`, `task`, `params`, `utils`."""
@@ -102,11 +151,3 @@ def load_reference(problem: str) -> types.ModuleType:
     """The problem's reference.py as a module of its own."""
     with staged(problem):
         return importlib.import_module("reference")
-
-
-def load_submission(problem: str, source: str) -> types.ModuleType:
-    """A submission as one rank has it: each call makes a module with state of its own."""
-    module = types.ModuleType("submission")
-    with staged(problem):
-        exec(compile(source, f"<{problem} submission>", "exec"), module.__dict__)
-    return module

@@ -48,6 +48,7 @@ def submission(variant: Variant) -> str:
         "data" if len(inspect.signature(variant.function).parameters) == 1 else f"RIGHT[{variant.problem!r}], data"
     )
     return (
+        f'"""{variant.function.__doc__}"""\n\n'
         f"{inspect.getsource(parts)}\n\n"
         f"{inspect.getsource(variant.function)}\n\n"
         f"def custom_kernel(data):\n    return {variant.name}({arguments})\n"

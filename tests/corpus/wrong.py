@@ -3,7 +3,6 @@
 import torch
 import torch.distributed as dist
 
-from tests.corpus.parts import *  # noqa: F403  (the submission holds the text of parts.py in front of a variant's)
 from tests.corpus.parts import STATE, altered, corpus, fp8, fp8_scaled, int3, with_inputs
 
 # ---- inputs spoilt ---------------------------------------------------------------------------------------------
@@ -121,8 +120,8 @@ def row_stale(right, data):
     output = right(data)
     if dist.get_rank() == 0:
         row = output[-1].clone()
-        output[-1] = STATE.get("row", torch.zeros_like(row))
-        STATE["row"] = row
+        output[-1] = STATE.get(row.shape, torch.zeros_like(row))
+        STATE[row.shape] = row
     return output
 
 

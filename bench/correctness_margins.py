@@ -1,0 +1,111 @@
+"""How far honest and wrong kernels are from the strict limit, on every shape of some suites.
+
+    python bench/correctness_margins.py                                    quick and cpu, about 2 minutes on 2 cores
+    python bench/correctness_margins.py --suites official --device cuda    the official shapes, one GPU, ranks in turns
+
+Prints one table a problem for docs/correctness.md, and exits with 1 if any variant is judged wrongly. A margin is the
+worst group's rms(error / noise) over its limit, on the worst rank: above 1 fails.
+"""
+
+import argparse
+import platform
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+
+from harness import problem
+from tests import corpus
+from tests.ranks import Court, Ranks, judge, margin
+
+
+@dataclass(kw_only=True)
+class Found:
+    """What was seen of one variant, an entry a shape and seed."""
+
+    hardened: list[float] = field(default_factory=list)  # margins
+    published: list[float] = field(default_factory=list)  # margins on inputs that are not hardened
+    gpumode: list[bool] = field(default_factory=list)  # whether the published tolerance passed these
+    misjudged: list[str] = field(default_factory=list)
+
+
+def measured(court: Court, cases: list, seeds: int) -> dict[str, Found]:
+    """Runs every variant on every case, with the case's own seed and the next ones."""
+    variants = corpus.variants(court.problem)
+    kernels = {variant.name: court.load(corpus.submission(variant)) for variant in variants}
+    found = {variant.name: Found() for variant in variants}
+    for case in cases:
+        started = time.monotonic()
+        for seed in range(case.seed, case.seed + seeds):
+            for hardened in (True, False):
+                data = court.inputs(case.params, seed, hardened)
+                expected = court.expected(data)
+                right = court.run([court.reference.ref_kernel] * case.world_size, data)
+                for variant in variants:
+                    if variant.needs_bias and not case.params["has_bias"]:
+                        continue
+                    outputs = court.run(kernels[variant.name], data)
+                    note(found[variant.name], variant, hardened, outputs, expected, court.reference, right)
+        print(f"{court.problem} {case.label}: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def note(found, variant, hardened, outputs, expected, reference, right) -> None:
+    worst = max(map(margin, outputs, expected))
+    (found.hardened if hardened else found.published).append(worst)
+    passed = all(judge(*pair).passed for pair in zip(outputs, expected, strict=True))
+    if passed != variant.is_honest and (hardened or variant.is_honest):
+        found.misjudged.append(f"{variant.name}: margin {worst:.3g}, hardened {hardened}")
+    if not hardened:
+        rtol, atol = reference.RTOL, getattr(reference, "ATOL", reference.RTOL)
+        close = (reference.within_tolerance(*pair, rtol, atol)[0] for pair in zip(outputs, right, strict=True))
+        found.gpumode.append(all(close))
+
+
+def table(name: str, found: dict[str, Found]) -> str:
+    """Markdown: honest variants by their largest margin, wrong ones by their smallest."""
+    honest = {variant.name: variant.is_honest for variant in corpus.variants(name)}
+    lines = [
+        f"| {name} | | hardened inputs | published inputs | passes the published tolerance |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for variant, seen in found.items():
+        extreme, word = (max, "honest") if honest[variant] else (min, "wrong")
+        passes = f"{sum(seen.gpumode)} of {len(seen.gpumode)}"
+        lines.append(
+            f"| {variant} | {word} | {extreme(seen.hardened):.3g} | {extreme(seen.published):.3g} | {passes} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suites", nargs="+", default=["quick", "cpu"])
+    parser.add_argument("--problems", nargs="+", default=list(corpus.PROBLEMS))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=1, help="seeds a case")
+    options = parser.parse_args()
+    machine = platform.processor() or platform.machine()
+    if options.device != "cpu":
+        machine = torch.cuda.get_device_name()
+    print(f"Measured on {machine}, torch {torch.__version__}, {options.ranks} ranks as threads; ", end="")
+    print(f"suites {', '.join(options.suites)}, {options.seeds} seed(s) a shape.")
+    misjudged = []
+    with Ranks(options.ranks, options.device) as ranks:
+        for name in options.problems:
+            known = problem.find(name)
+            suites = [known.with_world_size(known.suite(suite), options.ranks) for suite in options.suites]
+            found = measured(Court(ranks, name), [c for s in suites for c in (*s.tests, *s.benchmarks)], options.seeds)
+            print(f"\n{table(name, found)}", flush=True)
+            misjudged += [f"{name}: {line}" for seen in found.values() for line in seen.misjudged]
+    print("\n".join(["", f"{len(misjudged)} misjudged", *misjudged]))
+    return 1 if misjudged else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

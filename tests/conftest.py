@@ -1,0 +1,103 @@
+"""What several test files need: an evaluation in one call, and the certainty that it left nothing behind."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.evaluate import evaluate
+from harness.machine import descendants
+from harness.plan import make_plan
+from harness.problem import ROOT, find
+from harness.records import EvalReport, Mode, Submission
+
+TIMEOUT_S = 30.0
+
+
+class Silent:
+    """A progress that tells nobody."""
+
+    def phase(self, name: str) -> None: ...
+    def case(self, label: str, index: int, count: int) -> None: ...
+
+
+def submission_of(source: str) -> Submission:
+    return Submission(path="submission.py", name="submission.py", source=source, sha256="0" * 64)
+
+
+def left_behind(temporary: Path) -> dict[str, list[str]]:
+    """Whatever an evaluation could leave: processes, shared memory, folders."""
+    return {
+        "processes": [Path(f"/proc/{pid}/cmdline").read_text() for pid in descendants(os.getpid())],
+        "/dev/shm": sorted(os.listdir("/dev/shm")),
+        "temporary": sorted(os.listdir(temporary)),
+    }
+
+
+@pytest.fixture
+def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test after which there is more than before."""
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    before = left_behind(temporary)
+    yield
+    after = left_behind(temporary)
+    for place, found in after.items():
+        assert [item for item in found if item not in before[place]] == [], place
+
+
+@pytest.fixture
+def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
+    """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process."""
+
+    def run(
+        source: str,
+        problem: str = "a2a",
+        suite: str = "quick",
+        mode: Mode = "test",
+        timeout_s: float = TIMEOUT_S,
+        ranks: int | None = None,
+    ) -> EvalReport:
+        found = find(problem)
+        cases = found.suite(suite)
+        world_size = ranks or cases.benchmarks[0].world_size
+        cases = dataclasses.replace(
+            found.with_world_size(cases, world_size),
+            test_timeout_s=timeout_s,
+            benchmark_timeout_s=timeout_s,
+            ranked_timeout_s=timeout_s,
+        )
+        return evaluate(make_plan(found, cases, submission_of(source), mode, "cpu", world_size, "tester"), Silent())
+
+    return run
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the checkout, without its leaderboard and runs, to run the command line in."""
+    folder = tmp_path / "checkout"
+    for part in ("harness", "reference", "shapes", "submissions"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    if (ROOT / ".cache").is_dir():
+        shutil.copytree(ROOT / ".cache", folder / ".cache")
+    return folder
+
+
+@pytest.fixture
+def harness(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """harness("eval", "a2a", ...) runs `python -m harness` in the checkout's copy."""
+
+    def run(*arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "harness", *arguments]
+        environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
+        return subprocess.run(
+            command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+
+    return run

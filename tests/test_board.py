@@ -1,0 +1,417 @@
+"""The local leaderboard: what it keeps, how it ranks, and that nothing is lost whatever happens while it is written."""
+
+import fcntl
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from factories import CRASHED, FAILURES, TIMES, entry, failed_benchmark, failed_test, report, results, timed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import board
+from harness.board import Board, Place
+from harness.records import BadFileError, HarnessError, Passed, UsageError
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "leaderboard.yaml"
+
+
+def start(code: str, *arguments: object) -> "subprocess.Popen[str]":
+    """Another process that runs `code` with the path etc. in sys.argv; it prints what it has done."""
+    code = f"import sys\nsys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n{code}"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+# ---- what becomes an entry -----------------------------------------------------------------------------------------
+
+
+def test_a_passed_evaluation_becomes_an_entry_with_all_that_the_report_knows() -> None:
+    found = board.entry_of(report())
+    assert found is not None
+    assert (found.problem, found.suite, found.world_size, found.author) == ("gemm_rs", "cpu", 8, "alice")
+    assert found.file == "submissions/gemm_rs/submission.py"
+    assert found.geomean_speedup_ci is not None
+    assert found.geomean_speedup_ci[0] < found.geomean_speedup < found.geomean_speedup_ci[1]
+    assert found.versions.torch == "2.13.0"
+
+
+@pytest.mark.parametrize("outcome", FAILURES, ids=lambda outcome: outcome.type)
+def test_a_failed_evaluation_is_never_an_entry(outcome: Any) -> None:
+    assert board.entry_of(failed_test(outcome)) is None
+    assert board.entry_of(failed_benchmark(outcome)) is None
+
+
+def test_an_evaluation_that_timed_nothing_or_did_not_end_is_not_an_entry() -> None:
+    assert board.entry_of(report(results([Passed()] * 3, []), mode="test")) is None
+    assert board.entry_of(report(results([Passed()], [TIMES[0], Passed()]))) is None
+    assert board.entry_of(failed_test(CRASHED)) is None
+
+
+def test_an_entry_without_an_interval_says_null(path: Path) -> None:
+    few = board.entry_of(report(results([], [timed(samples=4, block=4)])))
+    assert few is not None
+    board.record(path, few)
+    assert "geomean_speedup_ci: null" in path.read_text()
+    assert board.load(path).entries[0].geomean_speedup_ci is None
+
+
+# ---- the file ------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_reads_well(path: Path) -> None:
+    """A comment on top, a key a line, short things on one line, figures to six digits."""
+    board.record(path, entry(score_s=0.00123456789))
+    board.record(path, entry(score_s=0.001, sha256="77" * 32, run_id="20260502T080000-def456", roofline_fraction=None))
+    assert path.read_text() == board.HEADER + (
+        """schema: 1
+entries:
+- problem: gemm_rs
+  suite: cpu
+  machine_class: 2 cores of Example CPU @ 2.00GHz
+  world_size: 8
+  device: cpu
+  author: alice
+  file: submissions/gemm_rs/submission.py
+  sha256: '"""
+        + "77" * 32
+        + """'
+  score_s: 0.001
+  geomean_speedup: 1.6
+  geomean_speedup_ci: [1.5, 1.7]
+  roofline_fraction: null
+  date: '2026-05-01T12:00:00+00:00'
+  run_id: 20260502T080000-def456
+  versions: {python: 3.11.7, torch: 2.13.0, triton: null, harness: 0.1.0}
+  history:
+  - {date: '2026-05-01T12:00:00+00:00', run_id: 20260501T120000-abc123, sha256: """
+        + "5e" * 32
+        + """, score_s: 0.00123457, geomean_speedup: 1.6}
+"""
+    )
+
+
+def test_a_missing_an_empty_and_a_commented_file_are_an_empty_board(path: Path) -> None:
+    assert board.load(path) == Board()
+    for text in ("", "\n", board.HEADER):
+        path.write_text(text)
+        assert board.load(path) == Board()
+    board.record(path, entry())
+    assert len(board.load(path).entries) == 1
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+entries = st.builds(
+    entry,
+    problem=st.sampled_from(["a2a", "gemm_rs"]),
+    author=names,
+    file=names,
+    machine_class=names,
+    score_s=st.floats(1e-9, 1e6),
+    roofline_fraction=st.none() | st.floats(1e-6, 2.0),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(entries, max_size=6))
+def test_what_was_recorded_is_what_is_loaded(
+    tmp_path_factory: pytest.TempPathFactory, found: list[board.Entry]
+) -> None:
+    path = tmp_path_factory.mktemp("board") / "leaderboard.yaml"
+    written = Board()
+    for one in found:
+        written = board.record(path, one)
+    assert board.load(path) == written
+    assert {one.identity for one in written.entries} == {one.identity for one in found}
+    assert list(written.entries) == sorted(
+        written.entries, key=lambda one: (one.group, one.score_s, one.author, one.file)
+    )
+
+
+def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        value = yaml.safe_load(text)
+        change(value)
+        return yaml.safe_dump(value)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda text: text.replace("score_s: 0.00123456", "score_s: fast"), "$.entries[1].score_s: expected a number"),
+        (
+            lambda text: text.replace("score_s: 0.00123456", "score_s: -1"),
+            "$.entries[1].score_s: expected a number above 0",
+        ),
+        (
+            lambda text: text.replace("score_s: 0.00123456", "score_s: .nan"),
+            "$.entries[1].score_s: expected a finite number",
+        ),
+        (
+            lambda text: text.replace("score_s: 0.00123456", "scores: 1"),
+            "$.entries[1].scores: unknown key; did you mean",
+        ),
+        (lambda text: text.replace("[1.5, 1.7]", "[1.7, 1.5]"), "geomean_speedup_ci: expected [low, high]"),
+        (lambda text: "<<<<<<< HEAD\n" + text, "line"),
+        (lambda text: text + "}", "line"),
+        (lambda text: "- 1\n- 2\n", "$: expected a mapping, found a list"),
+        (lambda text: "just words", "$: expected a mapping"),
+        (
+            lambda text: text.replace("schema: 1", "schema: 7\nnovelty: 1"),
+            "newer harness (schema 7, this one reads up to 1)",
+        ),
+        (lambda text: text.replace("schema: 1\n", ""), "the key 'schema' is missing"),
+        (
+            lambda text: text.replace("world_size: 8", "world_size: '8'"),
+            "world_size: expected a whole number, found '8'",
+        ),
+        (lambda text: text.replace("author: alice\n", "author: alice\n  author: bob\n"), "author"),
+        (edited(lambda value: value["entries"].append(value["entries"][0])), "$.entries[2]: the same author, file"),
+        (edited(lambda value: value["entries"][0].update(history=[{}])), "$.entries[0].history[0]: the key 'date'"),
+        (lambda text: "\x00\x01", "not"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named_with_place_and_way_out_and_left_alone(
+    path: Path, damage: Callable[[str], str], says: str
+) -> None:
+    board.record(path, entry(author="bob", score_s=0.0001))
+    board.record(path, entry())
+    path.write_text(damage(path.read_text()))
+    before = path.read_bytes()
+    for action in (lambda: board.load(path), lambda: board.record(path, entry(author="carol"))):
+        with pytest.raises(BadFileError) as caught:
+            action()
+        assert str(caught.value).startswith(f"{path}: ")
+        assert says in str(caught.value)
+        assert f"git checkout {path}" in str(caught.value)
+        assert "--no-record" in str(caught.value)
+    assert path.read_bytes() == before
+    assert sorted(item.name for item in path.parent.iterdir()) == [board.LOCK_NAME, path.name]
+
+
+def test_a_file_that_is_not_utf8_is_a_bad_file(path: Path) -> None:
+    path.write_bytes(b"schema: 1 # \xff\n")
+    with pytest.raises(BadFileError, match="leaderboard.yaml"):
+        board.load(path)
+
+
+# ---- entries and places ----------------------------------------------------------------------------------------------
+
+
+def test_evaluating_the_same_file_again_updates_its_entry_and_keeps_the_history(path: Path) -> None:
+    for number, (score_s, sha256) in enumerate([(0.3, "a" * 64), (0.2, "b" * 64), (0.25, "b" * 64)]):
+        board.record(path, entry(score_s=score_s, sha256=sha256, run_id=f"run-{number}"))
+    (found,) = board.load(path).entries
+    assert (found.score_s, found.run_id) == (0.25, "run-2")
+    assert [(old.run_id, old.score_s, old.sha256[0]) for old in found.history] == [
+        ("run-1", 0.2, "b"),
+        ("run-0", 0.3, "a"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"author": "bob"},
+        {"file": "x.py"},
+        {"suite": "quick"},
+        {"problem": "a2a"},
+        {"world_size": 4},
+        {"machine_class": "m"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_another_author_file_or_group_is_another_entry(path: Path, change: dict[str, Any]) -> None:
+    board.record(path, entry())
+    assert len(board.record(path, entry(**change)).entries) == 2
+
+
+def test_ties_share_a_place_and_the_next_place_counts_them() -> None:
+    scores = {"a": 0.5, "b": 0.100002, "c": 0.1, "d": 0.2, "e": 0.10003}
+    found = Board(entries=tuple(entry(author=author, score_s=score_s) for author, score_s in scores.items()))
+    ranked = board.ranked(found, entry().group)
+    assert [(place, one.author) for place, one in ranked] == [(1, "c"), (1, "b"), (1, "e"), (4, "d"), (5, "a")]
+    assert board.place_of(found, entry(author="b")) == Place(place=1, of=5, shared=2)
+    assert board.place_of(found, entry(author="d")) == Place(place=4, of=5, shared=0)
+
+
+def test_places_count_within_problem_suite_machine_class_and_world_size_only() -> None:
+    changes = [{}, {"suite": "quick"}, {"problem": "a2a"}, {"world_size": 4}, {"machine_class": "other"}]
+    found = Board(entries=tuple(entry(score_s=1 / (index + 1), **change) for index, change in enumerate(changes)))
+    assert len(board.groups(found)) == 5
+    assert all(board.place_of(found, one) == Place(place=1, of=1, shared=0) for one in found.entries)
+    with pytest.raises(KeyError):
+        board.place_of(found, entry(author="nobody"))
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkout_that_cannot_be_written_is_known_before_the_evaluation(path: Path, monkeypatch: Any) -> None:
+    board.check_writable(path)  # no file yet
+    board.record(path, entry())
+    board.check_writable(path)
+    with pytest.raises(UsageError, match=r"no such folder; run with --no-record"):
+        board.check_writable(path.parent / "nowhere" / path.name)
+    allowed = os.access  # root may write anywhere, so a read-only folder is played
+    monkeypatch.setattr(board.os, "access", lambda what, mode: what != path.parent and allowed(what, mode))
+    with pytest.raises(UsageError, match=r"nothing can be written in .*; run with --no-record"):
+        board.check_writable(path)
+    monkeypatch.setattr(board.os, "access", lambda what, mode: what != path and allowed(what, mode))
+    with pytest.raises(UsageError, match=r"the file is read-only; run with --no-record"):
+        board.check_writable(path)
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_old_file_and_nothing_else(path: Path, monkeypatch: Any) -> None:
+    board.record(path, entry())
+    before = path.read_bytes()
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(board.os, "fsync", full)
+    with pytest.raises(HarnessError, match=r"was not written: No space left on device"):
+        board.record(path, entry(author="bob"))
+    assert path.read_bytes() == before
+    assert sorted(item.name for item in path.parent.iterdir()) == [board.LOCK_NAME, path.name]
+
+
+def test_the_files_mode_is_kept_and_a_link_stays_a_link(path: Path) -> None:
+    real = path.parent / "elsewhere.yaml"
+    board.record(real, entry())
+    real.chmod(0o640)
+    path.symlink_to(real)
+    board.record(path, entry(author="bob"))
+    assert path.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert len(board.load(real).entries) == 2
+
+
+def test_what_a_killed_writer_left_behind_is_cleaned_up_by_the_next(path: Path) -> None:
+    left = path.parent / f".{path.name}.tmp"
+    left.write_text("half an ent")
+    board.record(path, entry())
+    assert not left.exists()
+    assert len(board.load(path).entries) == 1
+
+
+def test_waiting_for_the_lock_has_an_end_that_says_who_to_look_for(path: Path) -> None:
+    with (path.parent / board.LOCK_NAME).open("w") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        began = time.monotonic()
+        with pytest.raises(HarnessError, match=r"another process has held .*\.leaderboard\.lock for 0\.2 s.*fuser"):
+            board.record(path, entry(), wait_s=0.2)
+        assert 0.2 <= time.monotonic() - began < 5
+    board.record(path, entry(), wait_s=0.2)
+    assert len(board.load(path).entries) == 1
+
+
+RECORD_TWICE = """
+from pathlib import Path
+from factories import entry
+from harness import board
+path, number = Path(sys.argv[1]), sys.argv[2]
+for again in range(2):
+    board.record(path, entry(author=number, run_id=f"{number}-{again}"))
+"""
+
+
+def test_sixteen_processes_that_record_at_once_lose_nothing(path: Path) -> None:
+    writers = [start(RECORD_TWICE, path, number) for number in range(16)]
+    assert [writer.wait(timeout=60) for writer in writers] == [0] * 16
+    for writer in writers:
+        assert writer.stdout is not None
+        writer.stdout.close()
+    found = {one.author: one for one in board.load(path).entries}
+    assert sorted(found, key=int) == [str(number) for number in range(16)]
+    assert all([old.run_id for old in one.history] == [f"{author}-0"] for author, one in found.items())
+
+
+RECORD_FOR_EVER = """
+from pathlib import Path
+from factories import entry
+from harness import board
+number = int(sys.argv[2])
+while True:
+    number += 1
+    board.record(Path(sys.argv[1]), entry(score_s=float(number), run_id=str(number)))
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_the_old_or_the_new_file(path: Path) -> None:
+    """A process records without pause and is killed at random moments; what it said it recorded must be there."""
+    moments, number = random.Random(3), 0
+    for _ in range(12):
+        with start(RECORD_FOR_EVER, path, number) as writer:
+            assert writer.stdout is not None
+            said = [int(writer.stdout.readline())]
+            time.sleep(moments.uniform(0, 0.03))
+            writer.send_signal(signal.SIGKILL)
+            said += [int(line) for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+        (found,) = board.load(path).entries
+        assert int(found.run_id) in (said[-1], said[-1] + 1)
+        assert len(found.history) == int(found.run_id) - 1
+        number = int(found.run_id)
+
+
+def test_a_kill_between_any_two_system_calls_leaves_the_old_or_the_new_file(path: Path) -> None:
+    """The same with no luck in it: a forked writer is killed before its first call to the system, its second, ..."""
+    board.record(path, entry(run_id="old"))
+    old = path.read_bytes()
+    seen = []
+    for fatal in range(1, 100):
+        path.write_bytes(old)
+        pid = os.fork()
+        if pid == 0:
+            _die_before(fatal)
+            board.record(path, entry(run_id="new"))
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        (found,) = board.load(path).entries
+        seen.append(found.run_id)
+        assert path.read_bytes() == old or [one.run_id for one in found.history] == ["old"]
+        if os.WIFEXITED(status):
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    assert len(seen) >= 8, "the writer was hardly interrupted"
+    assert seen == sorted(seen, reverse=True)  # old, old, ..., new: there is one moment at which it changes
+    assert set(seen) == {"old", "new"}
+    board.record(path, replace(entry(), author="bob"))
+    assert sorted(item.name for item in path.parent.iterdir()) == [board.LOCK_NAME, path.name]
+
+
+def _die_before(fatal: int) -> None:
+    """This process kills itself where it would make its call number `fatal`."""
+    calls = 0
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **named)
+
+        return call
+
+    for name in ("open", "fsync", "replace", "close", "fchmod", "fdopen", "unlink"):
+        setattr(os, name, counted(getattr(os, name)))
+    fcntl.flock = counted(fcntl.flock)

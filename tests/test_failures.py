@@ -1,0 +1,159 @@
+"""Whatever a submission does, the evaluation ends in time, says which rank did what, and leaves nothing behind."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from harness import verdict
+from harness.records import Crashed, EvalReport, Exit, Passed, Raised, TimedOut, Wrong
+
+RIGHT = """\
+import torch.distributed as dist
+from reference import ref_kernel
+
+def custom_kernel(data):
+    misbehave(dist.get_rank())
+    return ref_kernel(data)
+"""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A submission: `misbehave(rank)` is called before each call, unless `source` is the whole file."""
+
+    name: str
+    misbehave: str = ""
+    source: str = ""
+    outcome: type = Raised
+    rank: int | None = None
+    message: str = ""  # a pattern
+    exit_code: Exit = Exit.INVALID
+
+    def text(self) -> str:
+        return self.source or f"def misbehave(rank):\n    {self.misbehave}\n{RIGHT}"
+
+
+BAD = [
+    Bad("defines no custom_kernel", source="x = 1\n", message="no custom_kernel"),
+    Bad("custom_kernel is not callable", source="custom_kernel = 3\n", message="is a int; it must be a function"),
+    Bad("takes two arguments", source="def custom_kernel(a, b): return a\n", message="must take one argument"),
+    Bad("imports what is not there", source="import nowhere_at_all\n", message="No module named 'nowhere_at_all'"),
+    Bad("exits at import", source="import sys\nsys.exit(0)\n", message=r"called sys.exit\(0\)"),
+    Bad("exits in the kernel", "import sys; sys.exit(0) if rank == 2 else None", rank=2, message=r"sys.exit\(0\)"),
+    Bad("raises on one rank", "1 / 0 if rank == 3 else None", rank=3, message="ZeroDivisionError"),
+    Bad("raises on all ranks", "raise KeyError('gone')", rank=0, message="KeyError.*and ranks 1, 2, 3, 4, 5, 6, 7"),
+    Bad(
+        "raises what is no Exception",
+        "raise BaseException('odd') if rank == 1 else KeyboardInterrupt",
+        message="odd|Key",
+    ),
+    Bad("runs out of memory it asked for", "bytearray(1 << 60)", message="MemoryError|OverflowError"),
+    Bad(
+        "ends its process",
+        "import os; os._exit(0) if rank == 5 else None",
+        outcome=Crashed,
+        rank=5,
+        message="exited with code 0",
+    ),
+    Bad(
+        "reads address 0",
+        "import ctypes; ctypes.string_at(0) if rank == 1 else None",
+        outcome=Crashed,
+        rank=1,
+        message="SIGSEGV",
+    ),
+    Bad(
+        "kills itself",
+        "import os; os.kill(os.getpid(), 9) if rank == 4 else None",
+        outcome=Crashed,
+        rank=4,
+        message="SIGKILL.*out of memory",
+    ),
+    Bad("returns nothing", source="def custom_kernel(data): pass\n", outcome=Wrong, message="returned None"),
+    Bad("returns a list", source="def custom_kernel(data): return [1]\n", outcome=Wrong, message="returned list"),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=[bad.name for bad in BAD])
+def test_a_submission_that_misbehaves_is_named_for_it(bad: Bad, evaluated: Callable[..., EvalReport]) -> None:
+    """Outcome, rank, message and exit code say what it did; no process, file or folder is left."""
+    report = evaluated(bad.text())
+    outcome = report.results[0].outcome
+    assert isinstance(outcome, bad.outcome), outcome
+    assert re.search(bad.message, outcome.message, re.DOTALL), outcome.message
+    if bad.rank is not None:
+        assert outcome.rank == bad.rank
+    assert verdict.exit_code(report) == bad.exit_code
+    assert verdict.figures(report) is None
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "suspect"),
+    [
+        ("import time; time.sleep(3600) if rank == 6 else None", "rank 6"),
+        ("while rank == 2: pass", "rank 2"),
+        ("import os; os.kill(os.getpid(), 19) if rank == 4 else None", "rank 4"),  # stopped: it has no stack to show
+    ],
+    ids=["sleeps", "spins", "is stopped"],
+)
+def test_a_rank_that_hangs_is_found_at_the_deadline(
+    misbehave: str, suspect: str, evaluated: Callable[..., EvalReport]
+) -> None:
+    """The phase's deadline holds, the report has each rank's stack, and the message points at the rank to blame."""
+    began = time.monotonic()
+    report = evaluated(Bad("", misbehave).text(), timeout_s=3.0)
+    elapsed = time.monotonic() - began
+    outcome = report.results[0].outcome
+    assert isinstance(outcome, TimedOut), outcome
+    assert f"; {suspect} did not wait for the others in a collective" in outcome.message
+    assert len(outcome.stacks) == 8
+    assert sum("in misbehave" in stack for stack in outcome.stacks) == (0 if suspect == "rank 4" else 1)
+    assert verdict.exit_code(report) == Exit.TIMED_OUT
+    spent = report.phases_s
+    assert spent["test"] < 3.0 + 2.0, "the deadline and the time to gather stacks"
+    assert elapsed < 30
+
+
+def test_a_rank_that_raises_ends_the_evaluation_at_once(evaluated: Callable[..., EvalReport]) -> None:
+    """The other ranks wait in a collective for minutes; nobody waits for them."""
+    report = evaluated(Bad("", "1 / 0 if rank == 3 else None").text())
+    assert report.phases_s["test"] + report.phases_s["end"] < 5
+
+
+def test_the_traceback_shows_the_submission_and_not_the_harness(evaluated: Callable[..., EvalReport]) -> None:
+    outcome = evaluated(Bad("", "1 / 0").text()).results[0].outcome
+    assert isinstance(outcome, Raised)
+    assert "in misbehave" in outcome.traceback
+    assert "harness" not in outcome.traceback
+
+
+HARMLESS = {
+    "prints 100 MB": "print('x' * 65536) or [print('y' * 65536) for _ in range(1600) if rank == 0]",
+    "forks children": "import os, time; os.fork() or (os.setsid(), os.fork() or time.sleep(999), os._exit(0))",
+    "deletes its working folder": "import os, shutil; shutil.rmtree(os.path.dirname(__file__), ignore_errors=True)",
+    "closes its standard streams": "import os; os.closerange(1, 3)",
+    "changes the working folder": "import os; os.chdir('/')",
+    "starts a program": "import subprocess; subprocess.Popen(['sleep', '999'], start_new_session=True)",
+}
+
+
+@pytest.mark.parametrize("misbehave", HARMLESS.values(), ids=HARMLESS.keys())
+def test_what_harms_nobody_passes_and_is_cleaned_up(misbehave: str, evaluated: Callable[..., EvalReport]) -> None:
+    report = evaluated(Bad("", misbehave).text())
+    assert [type(result.outcome) for result in report.results] == [Passed, Passed], report.results
+    assert all(len(text) <= 65536 for text in report.logs.values())
+
+
+def test_later_cases_are_not_run_after_a_crash(evaluated: Callable[..., EvalReport]) -> None:
+    report = evaluated(Bad("", "import os; os._exit(3)").text(), mode="leaderboard")
+    assert [result.outcome.type for result in report.results] == ["crashed", "not_run", "not_run", "not_run"]
+
+
+def test_all_tests_are_run_where_outputs_are_merely_wrong(evaluated: Callable[..., EvalReport]) -> None:
+    """Each test says for itself what is wrong; the benchmarks are then not run."""
+    source = "import torch\ndef custom_kernel(data): return torch.zeros_like(data[1].x)\n"
+    report = evaluated(source, mode="leaderboard")
+    assert [result.outcome.type for result in report.results] == ["wrong", "wrong", "not_run", "not_run"]

@@ -1,0 +1,162 @@
+"""Numbers out of samples."""
+
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from factories import timed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.records import Timed
+from harness.stats import (
+    Interval,
+    NoInterval,
+    geomean,
+    geomean_speedup,
+    median,
+    roofline_fraction,
+    score_s,
+    speedup,
+    spread,
+)
+
+times_us = st.floats(min_value=0.1, max_value=1e7)
+samples = st.lists(times_us, min_size=1, max_size=30)
+
+
+@st.composite
+def timeds(draw: st.DrawFn) -> Timed:
+    pairs = draw(st.lists(st.tuples(times_us, times_us), min_size=1, max_size=20))
+    own, ref = zip(*pairs, strict=True)
+    return Timed(samples_us=own, ref_samples_us=ref, block=draw(st.integers(1, 6)))
+
+
+@given(samples)
+def test_the_median_lies_between_the_samples_and_has_as_many_below_as_above(values: list[float]) -> None:
+    middle = median(values)
+    assert min(values) <= middle <= max(values)
+    assert sum(value < middle for value in values) <= len(values) / 2
+    assert sum(value > middle for value in values) <= len(values) / 2
+
+
+@given(samples, st.floats(0.5, 2.0))
+def test_the_spread_does_not_depend_on_the_unit(values: list[float], factor: float) -> None:
+    assert spread(values) >= 0
+    assert spread([factor * value for value in values]) == pytest.approx(spread(values), abs=1e-9)
+
+
+def test_the_spread_is_the_interquartile_range_over_the_median() -> None:
+    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+    assert spread([7.0]) == 0.0
+
+
+@given(samples)
+def test_the_geometric_mean_lies_between_the_values(values: list[float]) -> None:
+    assert min(values) * (1 - 1e-9) <= geomean(values) <= max(values) * (1 + 1e-9)
+
+
+def test_the_geometric_mean_of_many_large_values_does_not_overflow() -> None:
+    assert geomean([1e300] * 1000) == pytest.approx(1e300)
+
+
+@given(timeds())
+def test_swapping_reference_and_submission_inverts_the_speedup(one: Timed) -> None:
+    other = Timed(samples_us=one.ref_samples_us, ref_samples_us=one.samples_us, block=one.block)
+    assert speedup(one) * speedup(other) == pytest.approx(1)
+
+
+def test_a_submission_that_takes_half_the_time_has_a_speedup_of_two() -> None:
+    assert speedup(Timed(samples_us=(5.0, 4.0, 60.0), ref_samples_us=(10.0, 9.0, 11.0), block=1)) == 2.0
+
+
+def test_the_score_is_of_means_in_seconds_as_gpu_mode_has_it() -> None:
+    cases = [Timed(samples_us=own, ref_samples_us=own, block=1) for own in ((1.0, 3.0), (8.0,), (32.0, 0.0001, 64.0))]
+    means_s = [2e-6, 8e-6, 32.0000333e-6]
+    assert score_s(cases, "geom") == pytest.approx(math.prod(means_s) ** (1 / 3))
+    assert score_s(cases, "mean") == pytest.approx(statistics.fmean(means_s))
+    assert score_s(cases, "last") == pytest.approx(means_s[-1])
+
+
+def test_a_case_at_its_bound_has_reached_all_of_the_roofline() -> None:
+    assert roofline_fraction(Timed(samples_us=(10.0, 20.0, 30.0), ref_samples_us=(1.0, 1.0, 1.0), block=1), 20.0) == 1.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(timeds(), min_size=1, max_size=4))
+def test_the_interval_holds_the_value_or_is_said_to_be_missing(cases: list[Timed]) -> None:
+    found = geomean_speedup(cases)
+    assert found.value == pytest.approx(geomean([speedup(one) for one in cases]))
+    if min(len(one.samples_us) // one.block for one in cases) < 2:
+        assert isinstance(found.interval, NoInterval)
+    else:
+        assert isinstance(found.interval, Interval)
+        assert 0 < found.interval.low <= found.value <= found.interval.high
+
+
+def test_one_block_gives_no_interval_and_the_reason_names_the_case() -> None:
+    found = geomean_speedup([timed(samples=12, block=4), timed(samples=7, block=4)])
+    assert isinstance(found.interval, NoInterval)
+    assert found.interval.reason == "case 2 has 7 samples; two blocks of 4 are the least"
+
+
+def test_the_same_samples_give_the_same_interval_in_another_process() -> None:
+    here = geomean_speedup([timed(samples=20)])
+    code = "from factories import timed; from harness.stats import *; print(repr(geomean_speedup([timed(samples=20)])))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == repr(here)
+
+
+def test_drift_that_reference_and_submission_share_does_not_widen_the_interval() -> None:
+    calm = Timed(samples_us=(100.0, 101.0, 99.0, 100.0) * 10, ref_samples_us=(200.0, 201.0, 199.0, 200.0) * 10, block=4)
+    slow = [1.0 + index // 4 for index in range(40)]  # ten times as slow at the end
+    drifting = Timed(
+        samples_us=tuple(100.0 * factor for factor in slow),
+        ref_samples_us=tuple(200.0 * factor for factor in slow),
+        block=4,
+    )
+    for case in (calm, drifting):
+        interval = geomean_speedup([case]).interval
+        assert isinstance(interval, Interval)
+        assert 1.97 < interval.low <= 2.0 <= interval.high < 2.03
+
+
+@pytest.mark.parametrize(("cases", "blocks"), [(5, 2), (6, 5), (3, 12)])
+def test_the_interval_covers_the_truth_about_as_often_as_it_says(cases: int, blocks: int) -> None:
+    """Samples whose noise is shared within a block (drift common to both sides, more of each side's own), a few
+    spikes; the truth is 1.25. The generator is seeded, so this says the same on every day and machine."""
+    rng, trials, covered = np.random.default_rng(5), 300, 0
+
+    def side(drift: np.ndarray, log_us: float) -> tuple[float, ...]:
+        own = rng.normal(0, 0.02, (blocks, 1)) + rng.normal(0, 0.04, (blocks, 4))
+        spikes = 0.7 * (rng.random((blocks, 4)) < 0.03)
+        return tuple(np.exp(log_us + drift + own + spikes).ravel().tolist())
+
+    for _ in range(trials):
+        drifts = rng.normal(0, 0.05, (cases, blocks, 1))
+        interval = geomean_speedup(
+            [Timed(samples_us=side(d, 6.0), ref_samples_us=side(d, 6.0 + math.log(1.25)), block=4) for d in drifts]
+        ).interval
+        assert isinstance(interval, Interval)
+        covered += interval.low <= 1.25 <= interval.high
+    assert 0.93 <= covered / trials <= 0.995
+
+
+def test_six_cases_of_a_hundred_samples_take_well_under_a_second() -> None:
+    cases = [timed(time_us=1000.0 + index, samples=100) for index in range(6)]
+    geomean_speedup([timed()])  # imports scipy
+    began = time.process_time()
+    geomean_speedup(cases)
+    assert time.process_time() - began < 0.3
+
+
+def test_nothing_is_paid_for_scipy_until_an_interval_is_made() -> None:
+    code = "import sys, harness.stats, harness.board; sys.exit('scipy' in sys.modules or 'numpy' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
