@@ -57,7 +57,7 @@ lint: $(SETUP)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m importlinter.cli lint
+	$(dir $(RUN))lint-imports
 
 test: lint
 	$(RUN) -m pytest $(ARGS)

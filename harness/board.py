@@ -90,6 +90,9 @@ class Entry:
 
     def __post_init__(self) -> None:
         _check_positive(self, "world_size", "score_s", "geomean_speedup")
+        for name in ("problem", "suite", "machine_class", "author", "file"):
+            if not getattr(self, name).isprintable():  # such a text would not come back from YAML as it was
+                raise DecodeError(f".{name}", f"expected printable characters, found {getattr(self, name)!r}")
         if self.geomean_speedup_ci and not 0 < self.geomean_speedup_ci[0] <= self.geomean_speedup_ci[1]:
             raise DecodeError(".geomean_speedup_ci", "expected [low, high], both above 0")
 
@@ -147,11 +150,11 @@ def entry_of(report: EvalReport) -> Entry | None:
     return Entry(
         problem=report.problem,
         suite=report.suite,
-        machine_class=environment.machine_class,
+        machine_class=_printable(environment.machine_class),
         world_size=report.world_size,
         device=report.device,
-        author=report.author,
-        file=report.submission.name,
+        author=_printable(report.author),
+        file=_printable(report.submission.name),
         sha256=report.submission.sha256,
         score_s=found.score_s,
         geomean_speedup=found.geomean_speedup.value,
@@ -188,7 +191,8 @@ def load(path: Path) -> Board:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UsageError where `record` could not write, to be known before an evaluation and not after it."""
+    """Raises UsageError where `record` could not write, to be known before an evaluation and not after it. Whether
+    the file loads is for `load` to say. Leaves the lock file behind, as `record` does."""
     folder, reason = path.resolve().parent, ""
     if not folder.is_dir():
         reason = "there is no such folder"
@@ -262,6 +266,10 @@ def _with(board: Board, entry: Entry) -> Board:
 
 def _order(entry: Entry) -> tuple[Group, float, str, str]:
     return (entry.group, entry.score_s, entry.author, entry.file)
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _rounded(value: float, digits: int) -> float:

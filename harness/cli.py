@@ -157,6 +157,8 @@ def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, recor
             raise UsageError(f"--ranks {options.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
         world_size = options.ranks
         suite = problem.with_world_size(suite, world_size)
+    if options.json and not os.access(Path(options.json).resolve().parent, os.W_OK):
+        raise UsageError(f"--json {options.json}: its folder is not there or cannot be written to")
     submission = read_submission(options.file or problem.submissions_folder / "submission.py", ROOT)
     earlier = board.load(LEADERBOARD) if record else None
     if record:

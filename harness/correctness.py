@@ -24,7 +24,7 @@ from torch import Tensor
 
 from harness.records import Verdict
 
-BASE = 1.25  # honest kernels reach 0.9 of the noise over large groups: docs/correctness.md
+BASE = 1.25  # the honest reach 0.9 of the noise over large groups: docs/correctness.md
 SPREAD = 6.0  # standard deviations, roughly, that a group of N may be off by chance
 SEGMENT = 64  # columns judged together: a tile of a kernel is seldom narrower
 FLOOR = 1e-3  # noise is taken to be at least this part of its rms over the output, so that zeros have some

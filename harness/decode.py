@@ -109,7 +109,8 @@ def _mapping(value: object, path: str) -> Mapping[str, object]:
 
 def _dataclass(kind: Any, value: object, path: str) -> object:
     found = _mapping(value, path)
-    hints, fields = _hints(kind), {field.name: field for field in dataclasses.fields(kind)}
+    hints: dict[str, Any] = _hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in found:
         if key not in fields:
             raise DecodeError(f"{path}.{key}", f"unknown key{did_you_mean(key, fields)} (known: {', '.join(fields)})")
@@ -132,7 +133,8 @@ def _union(kinds: tuple[Any, ...], value: object, path: str) -> object:
     kinds = tuple(kind for kind in kinds if kind is not type(None))
     if len(kinds) == 1:
         return _decode(kinds[0], value, path)
-    tagged = {get_args(_hints(kind)["type"])[0]: kind for kind in kinds if dataclasses.is_dataclass(kind)}
+    records: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    tagged = {get_args(_hints(kind)["type"])[0]: kind for kind in records}
     if tagged and isinstance(value, Mapping):
         tag = value.get("type")
         if not isinstance(tag, str) or tag not in tagged:

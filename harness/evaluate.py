@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, get_args
 
-from harness import hardware, machine, peaks_cache, timing, wire
+from harness import checks, hardware, machine, peaks_cache, timing, wire
 from harness.group import ROLES, Group, Launch, RankFailure, Ranks, free_port
 from harness.plan import PHASES, Phase, Plan
 from harness.records import (
@@ -162,7 +162,7 @@ class Evaluation:
         return Passed() if strict.passed else Wrong(message=strict.message)
 
     def _time(self, case: Case) -> Outcome:
-        """Samples of reference and submission in turn, on fresh inputs, until they are enough; every output verified."""
+        """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
         budget, began = self.plan.budget, time.monotonic()
         samples_us: list[float] = []
         ref_samples_us: list[float] = []
@@ -266,6 +266,7 @@ class Evaluation:
             environment=machine.environment(plan.device),
             phases_s=self.phases_s,
             secret_seed=plan.secret,
+            warnings=checks.warnings(results, self.empty_call_samples_us),
             logs=self.logs,
         )
 

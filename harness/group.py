@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Protocol, TypeVar, get_args
+from typing import NoReturn, Protocol, TypeVar, cast, get_args
 
 from harness import wire
 from harness.decode import decode, encode
@@ -193,11 +193,11 @@ class Ranks:
             for rank in self.all_ranks():
                 rank.gone = rank.gone or "ended with the process that ranks are forked from"
             return False
-        message = decode(wire.ZygoteMessage, json.loads(data))  # type: ignore[arg-type]
+        message: wire.ZygoteMessage = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(data))
         if isinstance(message, wire.Exited):
             rank = self.by_pid[message.pid]
             rank.gone = rank.gone or _told_exit(message.code)
-        elif message.rank >= 0:
+        else:
             rank = self.ranks[message.role][message.rank]
             rank.pid = message.pid
             self.by_pid[message.pid] = rank
@@ -225,7 +225,8 @@ class Ranks:
                 self._order(self.ranks[role][number], [*files, gates[role]])
             for fd in files:
                 os.close(fd)
-        groups = {role: RankGroup(self, role, Gate(gates[role], self.launch.world_size, self.launch.spin)) for role in ROLES}
+        world_size, spin = self.launch.world_size, self.launch.spin
+        groups = {role: RankGroup(self, role, Gate(gates[role], world_size, spin)) for role in ROLES}
         for fd in gates.values():
             os.close(fd)
         self.trusted: Group = groups["trusted"]

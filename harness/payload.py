@@ -9,7 +9,7 @@ import os
 import pickle
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -68,7 +68,8 @@ def write_output(fd: int, offset: int, value: Any, max_nbytes: int) -> Output:
     name = _type_name(type(value))
     if not isinstance(value, torch.Tensor):
         return Output(kind=name, dtype="", shape=(), device="", offset=offset, nbytes=0, note="not a tensor")
-    described = {"kind": name, "dtype": str(value.dtype), "shape": tuple(value.shape), "device": value.device.type}
+    shape, device = tuple(value.shape), value.device.type
+    described: dict[str, Any] = {"kind": name, "dtype": str(value.dtype), "shape": shape, "device": device}
     if value.layout is not torch.strided:
         return Output(**described, offset=offset, nbytes=0, note=f"its layout is {value.layout}")
     nbytes = value.numel() * value.element_size()
@@ -100,7 +101,9 @@ def _type_name(kind: type) -> str:
 
 
 def _bytes_of(host: torch.Tensor) -> memoryview:
-    return memoryview(host.reshape(-1).view(torch.uint8).numpy()) if host.numel() else memoryview(bytearray())
+    if host.numel() == 0:  # which numpy has no buffer for
+        return memoryview(b"")
+    return memoryview(cast(bytearray, host.reshape(-1).view(torch.uint8).numpy()))
 
 
 def _write(fd: int, offset: int, data: memoryview) -> None:

@@ -9,6 +9,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -37,7 +38,7 @@ def measure(rank: int, world_size: int, fd: int) -> PeaksMeasured:
     dist.all_reduce(addresses)  # also: every rank's file has its size now
     pid, peer_fd = addresses[(rank + 1) % world_size].tolist()
     with open(f"/proc/{pid}/fd/{peer_fd}", "r+b") as file, mmap.mmap(file.fileno(), COPY_BYTES) as window:
-        own = memoryview(target.numpy())
+        own = memoryview(cast(bytearray, target.numpy()))
         link_bytes_per_s = COPY_BYTES / _best_s(lambda: own.__setitem__(slice(None), memoryview(window)))
     return PeaksMeasured(
         flops_per_s=flops_per_s, memory_bytes_per_s=memory_bytes_per_s, link_bytes_per_s=link_bytes_per_s

@@ -20,7 +20,6 @@ from typing import Any, Literal
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
-from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -67,6 +66,7 @@ NEXT = {  # what to try after each failure
     "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
     "held": "Right, but faster than this machine can be. Is work left over from, or for, another call?",
 }
+SPINNER = "|/-\\"
 EXCERPT_LINES = 24
 LINE_CHARS = 400
 WIDE = 110  # columns from which on the leaderboard shows intervals too
@@ -441,7 +441,6 @@ class Progress:
 
     def __init__(self, console: Console, silent: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._silent, self._clock = console, silent, clock
-        self._spinner = Spinner("line")
         self._began = self._phase_began = clock()
         self._phase = self._case = ""
         self._live: Live | None = None
@@ -475,9 +474,9 @@ class Progress:
 
     def __rich__(self) -> RenderableType:
         now = self._clock()
-        text = f"{self._phase}  {self._case}  {now - self._phase_began:.0f} s, {now - self._began:.0f} s in all"
-        self._spinner.update(text=Text(clean_line(text), no_wrap=True, overflow="ellipsis"))
-        return self._spinner
+        times = f"{now - self._phase_began:.0f} s, {now - self._began:.0f} s in all"
+        text = f"{SPINNER[int(8 * now) % len(SPINNER)]} {self._phase}  {times}  {self._case}"
+        return Text(clean_line(text), no_wrap=True, overflow="crop")
 
     def _line(self, text: str) -> None:
         if self._live is None and not self._silent:

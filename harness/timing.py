@@ -18,7 +18,7 @@ class Budget:
     least `min_samples`, at most `max_samples`, and no longer than `seconds` once the minimum is there."""
 
     seconds: float
-    min_samples: int = 8
+    min_samples: int = 16
     max_samples: int = 200
     target_error: float = 0.004
     block: int = 4  # samples between two checks, made and verified together

@@ -40,9 +40,9 @@ class RankOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """The zygote is ready (rank -1), or a rank was forked."""
+    """A rank was forked."""
 
-    role: str
+    role: Role
     rank: int
     pid: int
     type: Literal["started"] = "started"

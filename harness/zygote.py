@@ -59,14 +59,13 @@ class Zygote:
         wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_w)
-        self.tell(Started(role="zygote", rank=-1, pid=os.getpid()))
         try:
             while True:
-                readable, _, _ = select.select([self.control, wake_r], [], [])
+                readable, _, _ = select.select([self.control.fileno(), wake_r], [], [])
                 if wake_r in readable:
                     os.read(wake_r, 4096)
                     self.reap()
-                if self.control in readable:
+                if self.control.fileno() in readable:
                     message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, len(FDS))
                     if not message:
                         break

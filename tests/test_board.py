@@ -71,6 +71,17 @@ def test_an_entry_without_an_interval_says_null(path: Path) -> None:
     assert board.load(path).entries[0].geomean_speedup_ci is None
 
 
+def test_names_with_control_characters_are_recorded_so_that_they_can_be_read_again(path: Path) -> None:
+    """YAML folds some of them away, and a board that is written but cannot be read would be lost."""
+    found = board.entry_of(report(author="M\u00fcller \u738b\x85\n\u2028\udc80"))
+    assert found is not None
+    assert board.record(path, found) == board.load(path)
+    assert board.load(path).entries[0].author == "M\u00fcller \u738b????"
+    assert "M\u00fcller \u738b" in path.read_text()
+    with pytest.raises(ValueError, match=r"author: expected printable characters, found 'x\\n'"):
+        entry(author="x\n")
+
+
 # ---- the file ------------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +126,7 @@ def test_a_missing_an_empty_and_a_commented_file_are_an_empty_board(path: Path) 
     assert len(board.load(path).entries) == 1
 
 
-names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+names = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1, max_size=12)
 entries = st.builds(
     entry,
     problem=st.sampled_from(["a2a", "gemm_rs"]),
@@ -208,7 +219,7 @@ def test_a_file_that_does_not_fit_is_named_with_place_and_way_out_and_left_alone
 
 def test_a_file_that_is_not_utf8_is_a_bad_file(path: Path) -> None:
     path.write_bytes(b"schema: 1 # \xff\n")
-    with pytest.raises(BadFileError, match="leaderboard.yaml"):
+    with pytest.raises(BadFileError, match=r"leaderboard\.yaml"):
         board.load(path)
 
 

@@ -19,7 +19,7 @@ SUITES = ("quick", "cpu")
 SEEDS = {"quick": (0, 1, 2), "cpu": (0,)}  # added to a case's own; also what fresh seeds in a run do
 HONEST = [variant for name in corpus.PROBLEMS for variant in corpus.variants(name) if variant.is_honest]
 WRONG = [variant for name in corpus.PROBLEMS for variant in corpus.variants(name) if not variant.is_honest]
-WORST = {"a2a": "fp16_terms", "gemm_rs": "bf16_ring", "ag_gemm": "bf16_product_then_bias"}  # of the honest
+WORST = {"a2a": "fp16_terms", "gemm_rs": "bias_on_one_rank", "ag_gemm": "bf16_product_then_bias"}  # of the honest
 
 on_every = {"argnames": "name", "argvalues": corpus.PROBLEMS}
 
@@ -205,16 +205,25 @@ def test_the_noise_of_one_rounding_covers_it():
 # ---- the references --------------------------------------------------------------------------------------------
 
 
-def test_the_noise_of_a_sum_over_ranks_is_the_mean_over_its_orders(courts):
-    """gemm_rs's closed form against all 120 orders of five values, with and without a common bias."""
-    squares = courts["gemm_rs"].reference._squares
-    for bias in (0.0, 3.0):
-        v = torch.randn(5, dtype=torch.float64, generator=torch.Generator().manual_seed(4)) + bias
-        orders = torch.tensor(list(itertools.permutations(range(5))))
-        running = v[orders].cumsum(1)[:, 1:].square().sum(1).mean()
-        p2 = torch.tensor(0.5, dtype=torch.float64)
-        found = squares(v.sum(), p2, v.square().sum(), 5)
-        assert float(found) == pytest.approx(float(p2 + v.square().sum() + running))
+@pytest.mark.parametrize("total_bias", [0.0, 12.0, -2.5, "cancels"])
+def test_the_noise_of_a_sum_over_ranks_is_the_mean_over_its_orders(total_bias, courts):
+    """gemm_rs's closed forms against all 120 orders of five products, for each way to add the bias."""
+    p = torch.randn(5, dtype=torch.float64, generator=torch.Generator().manual_seed(4)) + 1
+    total_bias = -p.sum() if total_bias == "cancels" else torch.tensor(total_bias, dtype=torch.float64)
+    orders = torch.tensor(list(itertools.permutations(range(5))))
+
+    def rounded(values):
+        """The mean over orders of the squares of the running sums, from the second on."""
+        return values[orders].cumsum(1)[:, 1:].square().sum(1).mean()
+
+    v = p + total_bias / 5
+    on_every_rank = v.square().sum() + rounded(v)
+    on_the_first = (p[orders].cumsum(1) + total_bias).square().sum(1).mean()
+    afterwards = rounded(p) + (p.sum() + total_bias).square()
+    found = courts["gemm_rs"].reference.biased_squares(p.sum(), p.square().sum(), total_bias, 5)
+    assert float(found) == pytest.approx(float(max(on_every_rank, on_the_first, afterwards)))
+    found = courts["gemm_rs"].reference.running_squares(p.sum(), p.square().sum(), 5)
+    assert float(found) == pytest.approx(float(rounded(p)))
 
 
 @pytest.mark.parametrize(**on_every)

@@ -54,10 +54,9 @@ def ref_kernel(data: input_t) -> output_t:
 def exact_kernel(data: input_t) -> Expected:
     """The result in float32, and the noise of rounding as a bf16 kernel may. Collective.
 
-    Allowed are: each rank's product p rounded, v = p + bias rounded, and a sum of the W values v in any order with
-    each running sum rounded. A running sum of j of the W values, drawn without replacement, has the mean square
-    (j / W)^2 S^2 + j (W - j) / (W (W - 1)) Q, where S = sum v and Q = sum (v - S / W)^2 = sum v^2 - S^2 / W.
-    Summed over j = 2..W the factors are (W + 1) (2 W + 1) / (6 W) - 1 / W^2 and (W + 1) / 6 - 1 / W.
+    Allowed are: each rank's product p rounded; the bias added in one of three ways and rounded (on every rank before
+    the sum, W times on one rank before it, W times after it); and a sum over ranks in any order with each running sum
+    rounded. Per element the way that rounds the largest values counts: where the bias cancels the product, they differ.
     """
     input_Mk, weight_Nk, bias_N = data
     world_size, k = dist.get_world_size(), input_Mk.shape[1]
@@ -69,26 +68,46 @@ def exact_kernel(data: input_t) -> Expected:
     reduce_scatter_single(mine_xmN, sums_WxmN.flatten(0, 1))
     sum_p_mN, sum_p2_mN = mine_xmN
     accumulation = accumulation_variance(k, sum_p2_mN.mean())
-    value_mN, sum_v2_mN = sum_p_mN, sum_p2_mN
+    value_mN, squares_mN = sum_p_mN, 2 * sum_p2_mN + running_squares(sum_p_mN, sum_p2_mN, world_size)
     if bias_N is not None:
-        bias = bias_N.float()
-        value_mN = sum_p_mN + world_size * bias
-        sum_v2_mN = sum_p2_mN + bias * (2 * sum_p_mN + world_size * bias)
+        total_bias_N = world_size * bias_N.float()
+        value_mN = sum_p_mN + total_bias_N
+        squares_mN = sum_p2_mN + biased_squares(sum_p_mN, sum_p2_mN, total_bias_N, world_size)
     return Expected(
         value=value_mN,
-        noise=rounding_noise(_squares(value_mN, sum_p2_mN, sum_v2_mN, world_size), input_Mk.dtype, accumulation),
+        noise=rounding_noise(squares_mN, input_Mk.dtype, accumulation),
         dtype=input_Mk.dtype,
     )
 
 
-def _squares(sum_v_mN: Tensor, sum_p2_mN: Tensor, sum_v2_mN: Tensor, world_size: int) -> Tensor:
-    """The expected sum of the squares of all values that may be rounded on the way to one element."""
+def running_squares(sum_mN: Tensor, squares_mN: Tensor, world_size: int) -> Tensor:
+    """The mean, over all orders, of the sum of the squares of the W - 1 running sums of W values, two at least in each.
+
+    A sum of j of the W values, drawn without replacement, has the mean square
+    (j / W)^2 S^2 + j (W - j) / (W (W - 1)) Q, where S is the sum of all and Q = (sum of their squares) - S^2 / W.
+    Summed over j = 2..W the factors are (W + 1) (2 W + 1) / (6 W) - 1 / W^2 and (W + 1) / 6 - 1 / W.
+    """
     w = world_size
-    of_sum, of_scatter = (w + 1) * (2 * w + 1) / (6 * w) - 1 / w**2, (w + 1) / 6 - 1 / w
-    sum_squared_mN = sum_v_mN.square()
-    # W = 1 has Q = 0 up to rounding and a negative factor: nothing is summed there.
-    scatter_mN = (sum_v2_mN - sum_squared_mN / w).clamp_min_(0) * max(of_scatter, 0)
-    return sum_p2_mN + sum_v2_mN + of_sum * sum_squared_mN + scatter_mN
+    of_sum = (w + 1) * (2 * w + 1) / (6 * w) - 1 / w**2
+    of_scatter = (w + 1) / 6 - 1 / w if w > 1 else 0.0
+    sum_squared_mN = sum_mN.square()
+    return of_sum * sum_squared_mN + of_scatter * (squares_mN - sum_squared_mN / w).clamp_min(0)
+
+
+def biased_squares(sum_p_mN: Tensor, sum_p2_mN: Tensor, total_bias_N: Tensor, world_size: int) -> Tensor:
+    """The sum of the squares of all values that are rounded after the products p, in the way that rounds the largest.
+
+    `total_bias_N` is B = W * bias. In the second way the rank with the bias comes first, and every running sum holds
+    B: the sum over j = 1..W of (P_j + B)^2, where a running sum P_j of p is j / W of the whole P in the mean.
+    """
+    w = world_size
+    sum_v_mN = sum_p_mN + total_bias_N
+    sum_v2_mN = sum_p2_mN + total_bias_N * (2 * sum_p_mN + total_bias_N) / w
+    running_p_mN = running_squares(sum_p_mN, sum_p2_mN, w)
+    every_rank_mN = sum_v2_mN + running_squares(sum_v_mN, sum_v2_mN, w)
+    one_rank_mN = running_p_mN + sum_p2_mN / w + total_bias_N * (sum_p_mN * (w + 1) + w * total_bias_N)
+    afterwards_mN = running_p_mN + sum_v_mN.square()
+    return torch.maximum(every_rank_mN, one_rank_mN).maximum(afterwards_mN)
 
 
 def check_implementation(data: input_t, output: output_t) -> tuple[bool, str]:

@@ -1,11 +1,14 @@
 #!POPCORN leaderboard amd-all2all
 #!POPCORN gpus MI300
-"""placeholder"""
+"""@DOC@"""
 
 import ctypes
+import itertools
+import math
 import mmap
 import os
 import secrets
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -13,137 +16,163 @@ import torch.nn.functional as F
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
 
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # since, before torch 2.13
+
+Layout = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+
+LIBC = ctypes.CDLL(None)
+PTHREAD_PROCESS_SHARED = 1  # pthread.h
+_memories: dict[tuple[int, int], Iterator["SharedMemory | None"]] = {}  # by rank and world size
+
 
 def custom_kernel(data: input_t) -> output_t:
     config, mine, rank, world_size = data
-    per_rank = config.num_experts // world_size
-    # What each rank has to multiply a token by, but for its experts' own factor. 0: it need not see the token.
-    scale_TW = mine.weights.new_zeros(mine.num_tokens, world_size)
-    scale_TW.scatter_add_(1, mine.indices.long() // per_rank, mine.weights)
+    # By what each rank has to multiply a token, but for its experts' own factor. 0: the token has no business there.
+    scale_CW = mine.weights.new_zeros(config.max_num_tokens, world_size)
+    ranks_Tk = mine.indices.long() // (config.num_experts // world_size)
+    scale_CW[: mine.num_tokens].scatter_add_(1, ranks_Tk, mine.weights)
     memory = shared_memory(rank, world_size) if mine.x.device.type == "cpu" else None
     if memory is None:
-        return through_collectives(config, mine, scale_TW)
-    return through_memory(config, mine, scale_TW, rank, memory)
+        return through_collectives(config, mine, rank, scale_CW)
+    return through_memory(config, mine, rank, scale_CW, memory)
 
 
 def through_memory(
-    config: MoEConfig, mine: RankTestData, scale_TW: Tensor, rank: int, memory: "SharedMemory"
+    config: MoEConfig, mine: RankTestData, rank: int, scale_CW: Tensor, memory: "SharedMemory"
 ) -> Tensor:
-    """Every array has its place in memory that all ranks map: S source ranks, W expert ranks, C >= T tokens a rank."""
-    (tokens, world_size), capacity, hidden = scale_TW.shape, config.max_num_tokens, config.hidden_dim
-    scale_WSC, x_CsH, y_WCsH = memory.tensors(
+    """Every rank reads what it needs where the others put it."""
+    (capacity, world_size), tokens, dtype = scale_CW.shape, mine.num_tokens, config.in_dtype
+    rows = world_size * capacity
+    reached_SW, scale_WSC, x_SCxH, y_WxH = memory.view(
+        (torch.int64, (world_size, world_size)),  # how many tokens of S have experts on W
         (torch.float32, (world_size, world_size, capacity)),
-        (config.in_dtype, (world_size * capacity, hidden)),
-        (config.out_dtype, (world_size, world_size * capacity, hidden)),
+        (dtype, (rows, config.hidden_dim)),
+        (dtype, (world_size * rows, config.hidden_dim)),  # a rank's outputs are contiguous, source after source
     )
 
-    # Dispatch: lay the tokens out where every rank can read them.
-    first = rank * capacity
-    x_CsH[first : first + tokens] = mine.x
-    scale_WSC[:, rank, :tokens] = scale_TW.T
-    scale_WSC[:, rank, tokens:] = 0
+    # Dispatch: lay the tokens out.
+    needed_TW = scale_CW[:tokens] != 0
+    place_TW = needed_TW.cumsum(0)
+    reached_SW[rank] = needed_TW.sum(0)
+    scale_WSC[:, rank] = scale_CW.T
+    x_SCxH[rank * capacity : rank * capacity + tokens] = mine.x
     memory.barrier()  # for every rank's tokens
 
-    # The experts of this rank: fetch the tokens that need them, multiply, sum over the experts of a token.
-    scale_Cs = scale_WSC[rank].flatten()
-    (here_Q,) = scale_Cs.nonzero(as_tuple=True)
-    y_QH = torch.index_select(x_CsH, 0, here_Q, out=y_WCsH[rank, : len(here_Q)])
-    y_QH *= ((1 + rank) * scale_Cs[here_Q]).to(config.in_dtype)[:, None]
+    # This rank's experts: fetch the tokens that have some here, multiply, sum over the experts of a token.
+    scale_SC = scale_WSC[rank].flatten()
+    (here_Q,) = scale_SC.nonzero(as_tuple=True)
+    first = rank * rows
+    y_QH = torch.index_select(x_SCxH, 0, here_Q, out=y_WxH[first : first + len(here_Q)])
+    y_QH *= (scale_SC[here_Q] * (1 + rank)).to(dtype)[:, None]
 
-    # Where the other ranks put this rank's tokens: after the tokens of the ranks before it.
-    needed_TW = scale_TW != 0
-    before_W = torch.count_nonzero(scale_WSC[:, :rank].flatten(1), dim=1)
-    place_TW = needed_TW.cumsum(0) + (before_W + torch.arange(-1, y_WCsH.shape[0] * y_WCsH.shape[1] - 1, y_WCsH.shape[1]))
-    counts_T = needed_TW.sum(1)
+    # Where the outputs for this rank's tokens lie at each rank: behind those for the sources before it.
+    place_TW += reached_SW[:rank].sum(0) + torch.arange(-1, len(y_WxH) - 1, rows)
+    count_T = needed_TW.sum(1)
     memory.barrier()  # for every rank's outputs
 
-    # Combine: one sum over the rows of a token, accumulated in float32.
-    return F.embedding_bag(place_TW[needed_TW], y_WCsH.flatten(0, 1), counts_T.cumsum(0) - counts_T, mode="sum")
+    # Combine: per token the sum over its ranks, in float32, rounded once.
+    output_TH = F.embedding_bag(place_TW[needed_TW], y_WxH, count_T.cumsum(0) - count_T, mode="sum")
+    return output_TH.to(config.out_dtype)
 
 
-def through_collectives(config: MoEConfig, mine: RankTestData, scale_TW: Tensor) -> Tensor:
-    raise NotImplementedError
+def through_collectives(config: MoEConfig, mine: RankTestData, rank: int, scale_CW: Tensor) -> Tensor:
+    """Two collectives of fixed size: nobody has to be told, or to wait for the host to learn, how many rows come."""
+    (capacity, world_size), hidden = scale_CW.shape, config.hidden_dim
+    x_CH = mine.x.new_zeros(capacity, hidden)
+    x_CH[: mine.num_tokens] = mine.x
+    sent = torch.cat([scale_CW.flatten().view(torch.uint8), x_CH.flatten().view(torch.uint8)])
+    received = sent.new_empty(world_size, len(sent))
+    all_gather_single(received.flatten(), sent)
+
+    scale_bytes = scale_CW.nbytes
+    scale_SCW = received[:, :scale_bytes].view(torch.float32).unflatten(1, (capacity, world_size))
+    x_SCH = received[:, scale_bytes:].view(config.in_dtype).unflatten(1, (capacity, hidden))
+    y_SCH = torch.empty_like(x_SCH, memory_format=torch.contiguous_format)
+    torch.mul(x_SCH, scale_SCW[:, :, rank, None] * (1 + rank), out=y_SCH)  # in float32, rounded once
+
+    y_WCH = torch.empty_like(y_SCH)
+    dist.all_to_all_single(y_WCH, y_SCH)
+    return y_WCH[:, : mine.num_tokens].sum(0, dtype=torch.float32).to(config.out_dtype)
+
 
 class SharedMemory:
-    """Memory that all ranks of this host map, and a barrier in it.
+    """Memory that all ranks of one host map, and a barrier in it.
 
-    It has no name, so nothing is left behind: rank 0 makes it (memfd), the others open it through /proc. It goes with
-    the last process that maps it. It outlives the process group, as the ranks' processes do.
+    It has no name, so nothing can be left behind: it is gone when the last process that maps it is. It outlives the
+    process group, as the ranks' processes do.
     """
 
-    HEADER = 4096  # the barrier, and what tells that it is the right memory
+    PAGE = mmap.ALLOCATIONGRANULARITY  # holds the barrier and, half-way, the token; the arrays follow
 
-    def __init__(self, fd: int, world_size: int) -> None:
-        self.fd, self.world_size = fd, world_size
-        self.map(self.HEADER)
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.page = mmap.mmap(fd, self.PAGE)
+        self.barrier_at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.page)))
+        self.layout: Layout = ()
+        self.arrays: list[Tensor] = []
 
-    def map(self, nbytes: int) -> None:
-        # Grown before the barrier of a call, hence to the same size by every rank, and never made smaller.
-        if os.fstat(self.fd).st_size < nbytes:
-            os.ftruncate(self.fd, nbytes)
-        self.nbytes = nbytes
-        self.bytes = mmap.mmap(self.fd, nbytes)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
-        self.cached = {}
+    @classmethod
+    def create(cls, world_size: int, token: int) -> "SharedMemory":
+        fd = os.memfd_create("ranks")
+        os.ftruncate(fd, cls.PAGE)
+        memory = cls(fd)
+        attributes = ctypes.create_string_buffer(64)  # a pthread_barrierattr_t has at most 8 bytes
+        LIBC.pthread_barrierattr_init(attributes)
+        LIBC.pthread_barrierattr_setpshared(attributes, PTHREAD_PROCESS_SHARED)
+        LIBC.pthread_barrier_init(memory.barrier_at, attributes, world_size)
+        memory.token = token
+        return memory
+
+    @property
+    def token(self) -> int:
+        return int.from_bytes(self.page[self.PAGE // 2 :][:8], "little")
+
+    @token.setter
+    def token(self, value: int) -> None:
+        self.page[self.PAGE // 2 : self.PAGE // 2 + 8] = value.to_bytes(8, "little")
 
     def barrier(self) -> None:
-        """Sleeps until every rank is here: the ranks may be more than the cores."""
-        LIBC.pthread_barrier_wait(ctypes.c_void_p(self.address))
+        """Sleeps until every rank is here; there may be more ranks than cores, so none spins."""
+        LIBC.pthread_barrier_wait(self.barrier_at)
 
-    def tensors(self, *arrays):
-        found = self.cached.get(arrays)
-        if found is None:
-            found = self._tensors(arrays)
-        return found
-
-    def _tensors(self, arrays):
-        offset, places = self.HEADER, []
-        for dtype, shape in arrays:
-            places.append((dtype, shape, offset))
-            count = torch.Size(shape).numel()
-            offset += -(-count * dtype.itemsize // 4096) * 4096
-        if offset > self.nbytes:
-            self.map(offset)
-        made = tuple(
-            torch.frombuffer(self.bytes, dtype=d, count=torch.Size(s).numel(), offset=o).view(s) for d, s, o in places
-        )
-        self.cached[arrays] = made
-        return made
+    def view(self, *layout: tuple[torch.dtype, tuple[int, ...]]) -> list[Tensor]:
+        """Arrays of these dtypes and shapes, which every rank has to ask for alike. What they hold is anything."""
+        if layout != self.layout:
+            sizes = [-(-math.prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in layout]
+            # Never made smaller. All who are here ask for the same size, so that whoever is late changes nothing.
+            if os.fstat(self.fd).st_size < self.PAGE + sum(sizes):
+                os.ftruncate(self.fd, self.PAGE + sum(sizes))
+            whole = torch.frombuffer(mmap.mmap(self.fd, sum(sizes), offset=self.PAGE), dtype=torch.uint8)
+            parts = zip(whole.split(sizes), layout, strict=True)
+            self.arrays = [part[: math.prod(s) * t.itemsize].view(t).view(s) for part, (t, s) in parts]
+            self.layout = layout
+        return self.arrays
 
 
-LIBC = ctypes.CDLL(None)
-PROCESS_SHARED = 1
-_memories = {}
+def shared_memory(rank: int, world_size: int) -> SharedMemory | None:
+    """The memory for this call, or None where the ranks cannot share any. The first call is collective.
 
-
-def shared_memory(rank: int, world_size: int):
+    There are two, used in turn: whoever is in call i + 2 has met, in call i + 1, all that may still have been reading
+    in call i. So no call has to wait at its end, and the next one may have other shapes.
+    """
     if (rank, world_size) not in _memories:
-        _memories[rank, world_size] = _meet(rank, world_size)
-    return _memories[rank, world_size]
+        _memories[rank, world_size] = itertools.cycle(_meet(rank, world_size))
+    return next(_memories[rank, world_size])
 
 
-def _meet(rank: int, world_size: int):
-    token, pid, fd = secrets.randbits(62), os.getpid(), -1
-    if rank == 0:
-        fd = os.memfd_create("ranks")
-        os.ftruncate(fd, SharedMemory.HEADER)
-        page = mmap.mmap(fd, SharedMemory.HEADER)
-        attr = ctypes.create_string_buffer(64)
-        LIBC.pthread_barrierattr_init(attr)
-        LIBC.pthread_barrierattr_setpshared(attr, PROCESS_SHARED)
-        LIBC.pthread_barrier_init(ctypes.byref(ctypes.c_char.from_buffer(page)), attr, world_size)
-        page[2048:2056] = token.to_bytes(8, "little")
-    where = torch.tensor([pid, fd, token])
+def _meet(rank: int, world_size: int) -> list[SharedMemory] | list[None]:
+    """Rank 0 makes memory, the others open it through /proc; the token tells whether it is the same host's."""
+    token, memories = secrets.randbits(62), []
+    if rank == 0 and hasattr(os, "memfd_create"):
+        memories = [SharedMemory.create(world_size, token) for _ in range(2)]
+    where = torch.tensor([token, os.getpid(), *([memory.fd for memory in memories] or [-1, -1])])
     dist.broadcast(where, 0)
-    pid, there, token = where.tolist()
-    memory = None
+    token, pid, *fds = where.tolist()
     try:
-        if rank != 0:
-            fd = os.open(f"/proc/{pid}/fd/{there}", os.O_RDWR)
-        memory = SharedMemory(fd, world_size)
-        good = memory.bytes[2048:2056] == token.to_bytes(8, "little")
-    except OSError:
-        good = False
-    agreed = torch.tensor([int(good)])
-    dist.all_reduce(agreed, dist.ReduceOp.MIN)
-    return memory if agreed.item() else None
+        memories = memories or [SharedMemory(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)) for fd in fds]
+        shared = all(memory.token == token for memory in memories)
+    except (OSError, ValueError):  # not there, not ours to open, or too short to be it
+        shared = False
+    everywhere = torch.tensor([int(shared)])
+    dist.all_reduce(everywhere, dist.ReduceOp.MIN)
+    return memories if everywhere.item() else [None]

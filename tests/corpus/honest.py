@@ -98,8 +98,25 @@ def bf16_partials_float32_sum(data):
 def bias_after_reduction(data):
     """Honest: bf16 products added in bf16, then world_size * bias at once."""
     left, weight, bias = data
-    total = gemm_rs_blocks(left @ weight.T).cumsum(0)[-1]
+    blocks = gemm_rs_blocks(left @ weight.T)
+    total = blocks[0]
+    for block in blocks[1:]:
+        total = total + block
     return total if bias is None else total + dist.get_world_size() * bias
+
+
+@corpus("gemm_rs")
+def bias_on_one_rank(data):
+    """Honest: rank 0 adds world_size * bias to its product, and is the first in a sum in bf16."""
+    left, weight, bias = data
+    partial = gemm_rs_partial((left, weight, None))
+    if bias is not None and dist.get_rank() == 0:
+        partial = partial + dist.get_world_size() * bias
+    blocks = gemm_rs_blocks(partial.bfloat16())
+    total = blocks[0]
+    for block in blocks[1:]:
+        total = total + block
+    return total
 
 
 @corpus("gemm_rs")

@@ -1,0 +1,137 @@
+#!POPCORN leaderboard amd-gemm-rs
+#!POPCORN gpus MI300
+"""@DOC@"""
+
+import ctypes
+import itertools
+import math
+import mmap
+import os
+import secrets
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from task import input_t, output_t
+from torch import Tensor
+
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # older name
+
+Layout = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+
+LIBC = ctypes.CDLL(None)
+PTHREAD_PROCESS_SHARED = 1  # pthread.h
+_memories: dict[tuple[int, int], Iterator["SharedMemory | None"]] = {}  # by rank and world size
+
+
+def custom_kernel(data: input_t) -> output_t:
+    input_Mk, weight_Nk, bias_N = data
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    memory = shared_memory(rank, world_size) if input_Mk.device.type == "cpu" else None
+    if memory is None:
+        return through_collectives(input_Mk, weight_Nk, bias_N, world_size)
+
+    rows, columns = len(input_Mk), len(weight_Nk)
+    (partial_WMN,) = memory.view((input_Mk.dtype, (world_size, rows, columns)))
+    multiply(input_Mk, weight_Nk, bias_N, partial_WMN[rank])
+    memory.barrier()  # for every rank's product
+    mine = slice(rank * rows // world_size, (rank + 1) * rows // world_size)
+    return partial_WMN[:, mine].sum(0)  # torch adds bf16 up in float32 and rounds once
+
+
+def multiply(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, output_MN: Tensor) -> None:
+    if bias_N is None:
+        torch.mm(input_Mk, weight_Nk.T, out=output_MN)
+    else:
+        torch.addmm(bias_N, input_Mk, weight_Nk.T, out=output_MN)
+
+
+def through_collectives(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, world_size: int) -> Tensor:
+    partial_MN = input_Mk.new_empty(len(input_Mk), len(weight_Nk))
+    multiply(input_Mk, weight_Nk, bias_N, partial_MN)
+    output_mN = partial_MN.new_empty(len(partial_MN) // world_size, partial_MN.shape[1])
+    reduce_scatter_single(output_mN, partial_MN)
+    return output_mN
+
+
+class SharedMemory:
+    """Memory that all ranks of one host map, and a barrier in it.
+
+    It has no name, so nothing can be left behind: it is gone when the last process that maps it is. It outlives the
+    process group, as the ranks' processes do.
+    """
+
+    PAGE = mmap.ALLOCATIONGRANULARITY  # holds the barrier and, half-way, the token; the arrays follow
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.page = mmap.mmap(fd, self.PAGE)
+        self.barrier_at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.page)))
+        self.layout: Layout = ()
+        self.arrays: list[Tensor] = []
+
+    @classmethod
+    def create(cls, world_size: int, token: int) -> "SharedMemory":
+        fd = os.memfd_create("ranks")
+        os.ftruncate(fd, cls.PAGE)
+        memory = cls(fd)
+        attributes = ctypes.create_string_buffer(64)  # a pthread_barrierattr_t has at most 8 bytes
+        LIBC.pthread_barrierattr_init(attributes)
+        LIBC.pthread_barrierattr_setpshared(attributes, PTHREAD_PROCESS_SHARED)
+        LIBC.pthread_barrier_init(memory.barrier_at, attributes, world_size)
+        memory.token = token
+        return memory
+
+    @property
+    def token(self) -> int:
+        return int.from_bytes(self.page[self.PAGE // 2 :][:8], "little")
+
+    @token.setter
+    def token(self, value: int) -> None:
+        self.page[self.PAGE // 2 : self.PAGE // 2 + 8] = value.to_bytes(8, "little")
+
+    def barrier(self) -> None:
+        """Sleeps until every rank is here; there may be more ranks than cores, so none spins."""
+        LIBC.pthread_barrier_wait(self.barrier_at)
+
+    def view(self, *layout: tuple[torch.dtype, tuple[int, ...]]) -> list[Tensor]:
+        """Arrays of these dtypes and shapes, which every rank has to ask for alike. What they hold is anything."""
+        if layout != self.layout:
+            sizes = [-(-math.prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in layout]
+            # Never made smaller. All who are here ask for the same size, so that whoever is late changes nothing.
+            if os.fstat(self.fd).st_size < self.PAGE + sum(sizes):
+                os.ftruncate(self.fd, self.PAGE + sum(sizes))
+            whole = torch.frombuffer(mmap.mmap(self.fd, sum(sizes), offset=self.PAGE), dtype=torch.uint8)
+            parts = zip(whole.split(sizes), layout, strict=True)
+            self.arrays = [part[: math.prod(s) * t.itemsize].view(t).view(s) for part, (t, s) in parts]
+            self.layout = layout
+        return self.arrays
+
+
+def shared_memory(rank: int, world_size: int) -> SharedMemory | None:
+    """The memory for this call, or None where the ranks cannot share any. The first call is collective.
+
+    There are two, used in turn: whoever is in call i + 2 has met, in call i + 1, all that may still have been reading
+    in call i. So no call has to wait at its end, and the next one may have other shapes.
+    """
+    if (rank, world_size) not in _memories:
+        _memories[rank, world_size] = itertools.cycle(_meet(rank, world_size))
+    return next(_memories[rank, world_size])
+
+
+def _meet(rank: int, world_size: int) -> list[SharedMemory] | list[None]:
+    """Rank 0 makes memory, the others open it through /proc; the token tells whether it is the same host's."""
+    token, memories = secrets.randbits(62), []
+    if rank == 0 and hasattr(os, "memfd_create"):
+        memories = [SharedMemory.create(world_size, token) for _ in range(2)]
+    where = torch.tensor([token, os.getpid(), *([memory.fd for memory in memories] or [-1, -1])])
+    dist.broadcast(where, 0)
+    token, pid, *fds = where.tolist()
+    try:
+        memories = memories or [SharedMemory(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)) for fd in fds]
+        shared = all(memory.token == token for memory in memories)
+    except (OSError, ValueError):  # not there, not ours to open, or too short to be it
+        shared = False
+    everywhere = torch.tensor([int(shared)])
+    dist.all_reduce(everywhere, dist.ReduceOp.MIN)
+    return memories if everywhere.item() else [None]

@@ -1,0 +1,261 @@
+"""The command line as a user meets it: what passes is recorded, what is wrong is said, with its exit code."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness import machine
+from harness.machine import descendants
+from harness.records import Exit, UsageError
+
+Harness = Callable[..., subprocess.CompletedProcess[str]]
+
+ZEROS = "import torch\n\n\ndef custom_kernel(data):\n    return torch.zeros_like(data[1].x)\n"
+SLEEPS = "import time\n\n\ndef custom_kernel(data):\n    time.sleep(3600)\n"
+
+
+def running(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
+    """An evaluation that has come as far as its first test."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=checkout,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "1/2" in line:
+            return process
+    raise AssertionError("it ended before its first test")
+
+
+def gone(pids: list[int], seconds: float) -> bool:
+    """Whether all these processes end within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_an_evaluation_is_shown_recorded_and_archived(harness: Harness, checkout: Path) -> None:
+    """The issue's promise in one: exit 0, a table, JSON with the agreed names, an entry, a report, the source kept."""
+    result = harness("eval", "a2a", "--suite", "quick", "--json", "result.json", "--author", "ada")
+    assert result.returncode == 0, result.stderr
+    last = result.stdout.rstrip().splitlines()[-3:]
+    assert [line.split()[0] for line in last] == ["verdict", "speedup", "place"]
+    assert "1 of 1" in last[2]
+    found = json.loads((checkout / "result.json").read_text())
+    names = {
+        "schema", "problem", "submission", "device", "world_size", "suite", "mode", "status", "exit_code", "cases",
+        "geomean_speedup", "geomean_speedup_ci", "roofline_fraction", "score_s", "empty_call_us", "warnings",
+        "environment", "phases_s",
+    }  # fmt: skip
+    assert names <= found.keys()
+    assert (found["status"], found["exit_code"], found["world_size"]) == ("pass", 0, 8)
+    of_case = {
+        "kind", "params", "status", "error", "verdicts", "samples_us", "ref_us", "time_us", "speedup", "bound_us",
+        "roofline_fraction",
+    }  # fmt: skip
+    assert all(of_case <= case.keys() for case in found["cases"])
+    timed = [case for case in found["cases"] if case["kind"] == "benchmark"]
+    assert all(len(case["samples_us"]) >= 16 and case["verdicts"]["strict"] == "pass" for case in timed)
+    board = yaml.safe_load((checkout / "leaderboard.yaml").read_text())
+    assert [(entry["author"], entry["run_id"]) for entry in board["entries"]] == [("ada", found["run_id"])]
+    run = checkout / "runs" / found["run_id"]
+    assert json.loads((run / "report.json").read_text())["secret_seed"] == found["secret_seed"]
+    assert (run / "submission.py").read_text() == (checkout / "submissions/a2a/submission.py").read_text()
+
+
+def test_a_wrong_submission_is_shown_but_never_recorded(harness: Harness, checkout: Path) -> None:
+    (checkout / "zeros.py").write_text(ZEROS)
+    result = harness("eval", "a2a", "zeros.py", "--suite", "quick", "--json", "result.json")
+    assert result.returncode == Exit.INVALID
+    assert "rank 0" in result.stdout
+    assert not (checkout / "leaderboard.yaml").exists()
+    found = json.loads((checkout / "result.json").read_text())
+    assert (found["status"], found["exit_code"], found["geomean_speedup"]) == ("fail", 112, None)
+
+
+def test_no_record_writes_neither_board_nor_runs(harness: Harness, checkout: Path) -> None:
+    assert harness("eval", "a2a", "--suite", "quick", "--mode", "test", "--no-record").returncode == 0
+    assert not (checkout / "leaderboard.yaml").exists()
+    assert not (checkout / "runs").exists()
+
+
+def test_two_evaluations_at_once_are_both_recorded(checkout: Path) -> None:
+    command = [sys.executable, "-m", "harness", "eval", "a2a", "--suite", "quick", "--author"]
+    both = [
+        subprocess.Popen([*command, author], cwd=checkout, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for author in ("ada", "bob")
+    ]
+    assert [process.wait(120) for process in both] == [0, 0]
+    board = yaml.safe_load((checkout / "leaderboard.yaml").read_text())
+    assert sorted(entry["author"] for entry in board["entries"]) == ["ada", "bob"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["eval", "a2b"], 2, "did you mean 'a2a'?"),
+        (["eval", "gemm-rz"], 2, "did you mean"),
+        (["eval", "a2a", "nowhere.py"], 2, "no submission file"),
+        (["eval", "a2a", "."], 2, "is not a file"),
+        (["eval", "a2a", "--suite", "qick"], 2, "did you mean 'quick'?"),
+        (["eval", "a2a", "--ranks", "0"], 2, "--ranks 0: 1 to"),
+        (["eval", "a2a", "--ranks", "-3"], 2, "--ranks -3"),
+        (["eval", "a2a", "--ranks", "5000"], 2, "--ranks 5000"),
+        (["eval", "a2a", "--ranks", "7"], 2, "is not divisible by the world size 7"),
+        (["eval", "a2a", "--timeout", "0"], 2, "seconds above 0"),
+        (["eval", "a2a", "--mode", "tset"], 2, "invalid choice"),
+        (["eval", "a2a", "--device", "tpu"], 2, "invalid choice"),
+        (["eval", "a2a", "--json", "no/such/folder.json"], 2, "its folder is not there"),
+        (["eval"], 2, "required"),
+        ([], 2, "required"),
+        (["board", "--problem", "zzz"], 2, "no problem 'zzz'"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said_at_once(
+    arguments: list[str], code: int, says: str, harness: Harness, checkout: Path
+) -> None:
+    """Before any rank is started; nothing is recorded."""
+    result = harness(*arguments)
+    assert result.returncode == code
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (checkout / "leaderboard.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (b"def custom_kernel(data)\n    return data\n", "bad.py:1: expected ':'"),
+        (b"x = '\xff'\n", "not UTF-8 at byte 5"),
+        (b"#" * 1_000_001, "at most 1000000"),
+        (b"(" * 5000, "bad.py"),
+        (b"\0", "bad.py"),
+    ],
+    ids=["syntax error", "not UTF-8", "too large", "nested too deeply", "a null byte"],
+)
+def test_a_file_that_is_no_python_fails_validation(source: bytes, says: str, harness: Harness, checkout: Path) -> None:
+    (checkout / "bad.py").write_bytes(source)
+    result = harness("eval", "a2a", "bad.py", "--json", "result.json")
+    assert result.returncode == Exit.INVALID
+    assert says in result.stderr
+    assert json.loads((checkout / "result.json").read_text())["exit_code"] == 112
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("has_bias: true", 'has_bias: "False"', "has_bias: expected true or false, found 'False'"),
+        ("m: 8,", "m: 9,", "9 is not divisible by the world size 8"),
+        ("m: 8,", "mm: 8,", "did you mean 'm'?"),
+        ("seed: 21", "sed: 21", "did you mean 'seed'?"),
+        ("ranking_by: geom", "ranking_by: best", "expected one of 'last', 'mean', 'geom'"),
+        ("tests:", "tests: [", "not YAML"),
+    ],
+)
+def test_a_bad_shape_file_is_said_with_its_place(
+    old: str, new: str, says: str, harness: Harness, checkout: Path
+) -> None:
+    shapes = checkout / "shapes" / "gemm_rs.yaml"
+    assert old in shapes.read_text()
+    shapes.write_text(shapes.read_text().replace(old, new, 1))
+    result = harness("eval", "gemm_rs")
+    assert result.returncode == Exit.BAD_FILE
+    assert result.stderr.startswith("error: shapes/gemm_rs.yaml: ")
+    assert says in result.stderr
+
+
+def test_a_corrupted_leaderboard_stops_an_evaluation_before_it_begins(harness: Harness, checkout: Path) -> None:
+    (checkout / "leaderboard.yaml").write_text("schema: 1\nentries: [{problem: a2a}]\n")
+    result = harness("eval", "a2a", "--suite", "quick")
+    assert result.returncode == Exit.BAD_FILE
+    assert "leaderboard.yaml: $.entries[0]: the key 'suite' is missing" in result.stderr
+    assert "--no-record" in result.stderr
+    assert (checkout / "leaderboard.yaml").read_text() == "schema: 1\nentries: [{problem: a2a}]\n"
+
+
+def test_a_read_only_checkout_is_said_before_it_begins(checkout: Path) -> None:
+    """Tried as a user without rights, since root may write anywhere."""
+    if os.getuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("root without setpriv cannot become a user without rights")
+    for path in (checkout, *checkout.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for path in checkout.parents:  # so that another user finds the way
+        if path.stat().st_uid == os.getuid() and path.is_relative_to("/tmp") and path != Path("/tmp"):
+            path.chmod(path.stat().st_mode | 0o755)
+    command = [sys.executable, "-m", "harness", "eval", "a2a", "--suite", "quick", "--mode", "test"]
+    if os.getuid() == 0:
+        if not os.access(Path(sys.executable).resolve(), os.X_OK) or "/root/" in str(Path(sys.executable).resolve()):
+            pytest.skip("this interpreter lies where only root can run it")
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
+    result = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == Exit.USAGE, result.stderr
+    assert "--no-record" in result.stderr
+
+
+def test_more_ranks_than_memory_allows_are_refused_with_the_number_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_bytes", lambda: 10 * machine.RANK_BYTES)
+    machine.check_memory(10)
+    with pytest.raises(UsageError, match=r"ask for at most 10 "):
+        machine.check_memory(11)
+
+
+def test_nothing_needs_space_on_dev_shm(checkout: Path) -> None:
+    """Inputs and outputs pass through files without a name, which a full /dev/shm does not touch."""
+    check = f"{sys.executable} -m harness check gemm_rs submissions/gemm_rs/reference.py"
+    inside = f"mount -t tmpfs -o size=4k none /dev/shm && {check}"
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to mount a small /dev/shm here")
+    result = subprocess.run(
+        ["unshare", "-m", "sh", "-c", inside], cwd=checkout, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_ends_every_process_and_records_nothing(number: int, checkout: Path) -> None:
+    (checkout / "sleeps.py").write_text(SLEEPS)
+    process = running(checkout, "eval", "a2a", "sleeps.py", "--suite", "quick")
+    below = descendants(process.pid)
+    assert len(below) >= 17, "a zygote and two groups of 8"
+    process.send_signal(number)
+    assert process.wait(10) == Exit.INTERRUPTED
+    assert gone(below, 0.5)
+    assert not (checkout / "leaderboard.yaml").exists()
+
+
+def test_killing_the_parent_ends_every_rank(checkout: Path) -> None:
+    (checkout / "sleeps.py").write_text(SLEEPS)
+    process = running(checkout, "eval", "a2a", "sleeps.py", "--suite", "quick")
+    below = descendants(process.pid)
+    process.kill()
+    process.wait(10)
+    assert gone(below, 3.0)
+
+
+def test_board_and_problems_say_what_there_is(harness: Harness) -> None:
+    assert "No evaluation is recorded yet" in harness("board").stdout
+    listed = harness("problems").stdout
+    assert all(name in listed for name in ("a2a", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick"))
+
+
+@pytest.mark.parametrize("command", ["", "eval", "check", "board", "problems"])
+def test_help_says_what_a_command_does_and_its_exit_codes(command: str, harness: Harness) -> None:
+    result = harness(*command.split(), "--help")
+    assert result.returncode == 0
+    assert "exit codes:" in result.stdout
+    assert len(result.stdout.splitlines()) > 8

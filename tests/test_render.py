@@ -1,0 +1,385 @@
+"""What people and programs read. Snapshots lie in tests/snapshots; SNAPSHOTS=update pytest writes them anew."""
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import (
+    A2A_BENCHMARKS,
+    CRASHED,
+    FAILURES,
+    GEMM_BENCHMARKS,
+    HELD,
+    HOSTILE,
+    RAISED,
+    TIMED_OUT,
+    TIMES,
+    WRONG_OUTCOME,
+    entry,
+    failed_benchmark,
+    failed_test,
+    report,
+    results,
+    timed,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from harness import render
+from harness.board import Board, Place, place_of
+from harness.records import EvalReport, Exit, NotRun, Passed, Raised, Wrong
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+BOARD = Board(
+    entries=(
+        entry(score_s=0.00759334),
+        entry(author="bob", file="submissions/gemm_rs/ring.py", score_s=0.0051234, geomean_speedup=2.31),
+        entry(author="carol", file="/home/carol/experiments/fused.py", score_s=0.0075931, roofline_fraction=None),
+        entry(problem="a2a", file="submissions/a2a/token_loop.py", score_s=3.5, geomean_speedup_ci=None),
+    )
+)
+ISSUE_KEYS = [
+    "schema",
+    "problem",
+    "submission",
+    "device",
+    "world_size",
+    "suite",
+    "mode",
+    "status",
+    "exit_code",
+    "cases",
+    "geomean_speedup",
+    "geomean_speedup_ci",
+    "roofline_fraction",
+    "score_s",
+    "empty_call_us",
+    "warnings",
+    "environment",
+    "phases_s",
+]
+ISSUE_CASE_KEYS = [
+    "kind",
+    "params",
+    "status",
+    "error",
+    "verdicts",
+    "samples_us",
+    "ref_us",
+    "time_us",
+    "speedup",
+    "bound_us",
+    "roofline_fraction",
+]
+
+
+def printed(show: Callable[[Console], object], width: int = 80) -> str:
+    """What `show` prints where the output is no terminal; columns are filled up with spaces, which are left out."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=False, _environ={})
+    show(console)
+    assert isinstance(console.file, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+
+
+def shown(found: EvalReport, place: Place | None = None, width: int = 80) -> str:
+    return printed(lambda console: render.show(found, BOARD, place, console), width)
+
+
+def check(name: str, text: str) -> None:
+    file = SNAPSHOTS / f"{name}.txt"
+    if os.environ.get("SNAPSHOTS") == "update":
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_passed_run_reads_well_on_narrow_and_wide_terminals(width: int) -> None:
+    check(f"passed-{width}", shown(report(), place_of(BOARD, entry()), width))
+
+
+@pytest.mark.parametrize("outcome", FAILURES, ids=lambda outcome: outcome.type)
+def test_a_failed_run_says_what_where_and_what_next(outcome: Any) -> None:
+    found = failed_benchmark(outcome) if outcome is HELD else failed_test(outcome)
+    check(f"failed-{outcome.type}", shown(found))
+
+
+def test_long_parameter_names_are_shortened_and_explained() -> None:
+    found = report(
+        results([], TIMES, A2A_BENCHMARKS),
+        problem="a2a",
+        mode="benchmark",
+        peaks=None,
+        warnings=("the empty call is 24 % of the fastest shape's time; do not trust its third digit",),
+    )
+    check("a2a-80", shown(found))
+
+
+def test_a_run_of_tests_alone_has_no_table_and_says_that_nothing_is_timed() -> None:
+    check("tests-only", shown(report(results([Passed()] * 3, []), mode="test", environment=None)))
+
+
+ALL = [report(), report(()), report(results([Passed()] * 2, []), mode="test"), report(results([], [timed(samples=4)]))]
+ALL += [failed(outcome) for failed in (failed_test, failed_benchmark) for outcome in FAILURES]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("found", ALL, ids=range(len(ALL)))
+def test_the_last_three_lines_are_verdict_speedup_and_place(found: EvalReport, width: int) -> None:
+    lines = shown(found, width=width).splitlines()[-3:]
+    assert [line.split()[0] for line in lines] == ["verdict", "speedup", "place"]
+
+
+@pytest.mark.parametrize("found", ALL, ids=range(len(ALL)))
+def test_piped_output_is_plain_ascii_without_escapes(found: EvalReport) -> None:
+    assert all(char == "\n" or " " <= char <= "~" for char in shown(found))
+
+
+def test_no_table_line_is_longer_than_eighty_columns() -> None:
+    slow = [timed(93_540_000.0, 123_456_789.0), timed(0.5, 0.25), timed(12.3, 45.6)]
+    for shapes in (A2A_BENCHMARKS, GEMM_BENCHMARKS):
+        assert max(map(len, shown(report(results([], slow, shapes))).splitlines())) <= 80
+
+
+def test_colours_are_left_out_where_no_color_is_set() -> None:
+    def ansi(environment: dict[str, str]) -> str:
+        console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="256", _environ=environment)
+        render.show(failed_test(RAISED), None, None, console)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+    assert colour.search(ansi({}))
+    assert not colour.search(ansi({"NO_COLOR": "1"}))
+
+
+def test_what_a_submission_printed_is_shown_literally_and_cannot_pass_for_our_words() -> None:
+    for outcome in (CRASHED, Raised(rank=1, message=HOSTILE, traceback=HOSTILE), Wrong(message="wrong\n" + HOSTILE)):
+        text = shown(failed_test(outcome))
+        assert "[bold]not markup[/bold] :smile:" in text
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
+        assert [line for line in text.splitlines() if line.startswith("place")] == [
+            "place    none: a failed run is never ranked"
+        ]
+    assert shown(report(author="[red]me\x1b[0m\nplace 1 of 1")).splitlines()[1].startswith("by [red]me place 1 of 1, ")
+
+
+@given(st.text())
+def test_clean_text_has_nothing_that_a_terminal_would_act_on(text: str) -> None:
+    assert all(char == "\n" or char.isprintable() for char in render.clean(text))
+    assert "\n" not in render.clean_line(text)
+
+
+def test_a_long_log_is_cut_to_its_end_and_says_so() -> None:
+    log = "".join(f"line {number}\n" for number in range(1000)) + "x" * 5000
+    text = shown(failed_test(CRASHED.__class__(rank=0, message="exit code 1", log_tail=log)))
+    assert "line 999" in text
+    assert "line 900" not in text
+    assert "(977 lines left out; --json FILE keeps them)" in text
+    assert len(text) < 5000
+
+
+def test_a_place_is_shared_or_behind_the_first() -> None:
+    assert shown(report(), Place(place=1, of=3, shared=0)).endswith("place    1 of 3 on the local leaderboard\n")
+    assert "place    1 of 3 on the local leaderboard, shared with 1 other\n" in shown(
+        report(), Place(place=1, of=3, shared=1)
+    )
+    assert "; first: 5.123 ms, bob's ring.py" in shown(report(), Place(place=2, of=3, shared=0))
+    assert shown(report()).endswith("place    none: not recorded\n")
+
+
+def test_too_few_samples_for_an_interval_are_said() -> None:
+    assert "(no interval: case 1 has 4 samples; two blocks of 4 are the least)" in shown(
+        report(results([], [timed(samples=4)]))
+    )
+
+
+def test_peaks_are_said_to_be_measured_or_a_vendors() -> None:
+    assert "Bound by a rank's peaks, measured on this machine, 2026-05-01:" in shown(report())
+    vendor = render.Peaks(
+        flops_per_s=989e12, hbm_bytes_per_s=4.8e12, link_bytes_per_s=450e9, source="NVIDIA H200, 2024-11"
+    )
+    text = shown(report(peaks=vendor))
+    assert "NVIDIA H200, 2024-11:\n989 TFLOP/s, 4.8 TB/s memory, 450 GB/s links." in text
+    assert "measured" not in text
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found", ALL, ids=range(len(ALL)))
+def test_json_has_the_promised_names_and_is_strict_json(found: EvalReport) -> None:
+    value = json.loads(json.dumps(render.to_json(found), allow_nan=False))
+    assert set(ISSUE_KEYS) <= value.keys()
+    assert value["submission"].keys() == {"path", "sha256", "author"}
+    assert value["status"] in {"pass", "fail", "error"}
+    assert (value["exit_code"] == 0) == (value["status"] == "pass")
+    for case in value["cases"]:
+        assert set(ISSUE_CASE_KEYS) <= case.keys()
+        assert case["verdicts"].keys() == {"strict", "gpumode"}
+        assert case["status"] in {"pass", "fail", "not_run"}
+        assert (case["speedup"] is None) == (case["outcome"] != "timed")
+
+
+def test_json_of_a_passed_run_has_all_figures() -> None:
+    value = render.to_json(report(), Place(place=2, of=3, shared=0))
+    case = value["cases"][-1]
+    assert case["params"] == {"m": 8192, "n": 29568, "k": 8192, "has_bias": True}
+    assert case["verdicts"] == {"strict": "pass", "gpumode": "pass"}
+    assert case["speedup"] == case["ref_us"] / case["time_us"]
+    assert case["roofline_fraction"] == case["bound_us"] / case["time_us"]
+    assert case["samples_us"] == list(TIMES[2].samples_us)
+    low, high = value["geomean_speedup_ci"]
+    assert low < value["geomean_speedup"] < high
+    assert value["score_s"] == pytest.approx(0.00759334, rel=1e-5)
+    assert (value["clock"], value["empty_call_us"], value["place"]["place"]) == ("wall", 200.0, 2)
+
+
+def test_json_of_a_failed_run_has_the_evidence_and_no_figures() -> None:
+    raised, crashed, hung, wrong = (
+        render.to_json(failed_test(outcome)) for outcome in (RAISED, CRASHED, TIMED_OUT, WRONG_OUTCOME)
+    )
+    for value in (raised, crashed, hung, wrong):
+        figures = ("geomean_speedup", "geomean_speedup_ci", "roofline_fraction", "score_s", "place")
+        assert [value[name] for name in figures] == [None] * 5
+        assert [case["status"] for case in value["cases"][:3]] == ["pass", "fail", "not_run"]
+    assert raised["cases"][1]["rank"] == 3
+    assert "IndexError" in raised["cases"][1]["traceback"]
+    assert crashed["cases"][1]["log_tail"] == CRASHED.log_tail
+    assert len(hung["cases"][1]["stacks"]) == 8
+    assert hung["exit_code"] == 114
+    assert wrong["cases"][1]["verdicts"] == {"strict": "fail", "gpumode": "pass"}
+    assert wrong["cases"][1]["error"] == wrong["cases"][1]["verdict_messages"]["strict"] == WRONG_OUTCOME.message
+
+
+def test_json_of_a_benchmark_that_was_not_run_has_no_figures() -> None:
+    value = render.to_json(report(results([Passed()] * 3, [TIMES[0], NotRun()])))
+    assert (value["status"], value["exit_code"], value["score_s"]) == ("error", 1, None)
+    assert [case["speedup"] is None for case in value["cases"]] == [True, True, True, False, True]
+
+
+def test_json_of_an_evaluation_that_never_began_has_the_same_keys() -> None:
+    value = render.error_json("shapes/a2a.yaml: $.tests: missing", Exit.BAD_FILE, problem="a2a", world_size=8)
+    assert list(value) == list(render.to_json(report()))
+    assert (value["status"], value["exit_code"], value["cases"]) == ("error", 113, [])
+    assert value["error"] == "shapes/a2a.yaml: $.tests: missing"
+    assert (value["problem"], value["world_size"]) == ("a2a", 8)
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+def go(progress: render.Progress) -> None:
+    with progress:
+        progress.phase("start")
+        progress.phase("test")
+        progress.case("m 64  has_bias true", 0, 2)
+        progress.case("m 64  has_bias true", 0, 2)
+        progress.case("m 512  has_bias\nfalse", 1, 2)
+        progress.note("peaks are measured, once on this machine")
+
+
+def test_progress_in_a_pipe_is_a_short_line_a_phase_and_case() -> None:
+    ticks = iter(range(100))
+    text = printed(lambda console: go(render.Progress(console, clock=lambda: float(next(ticks)))))
+    assert re.sub(r"\d+\.\d s", "N s", text) == (
+        "[  N s] start\n[  N s] test\n[  N s]   1/2  m 64  has_bias true\n[  N s]   2/2  m 512  has_bias false\n"
+        "peaks are measured, once on this machine\n"
+    ).replace("[  N s]", "[  N s]")
+
+
+def test_progress_can_be_silent() -> None:
+    assert printed(lambda console: go(render.Progress(console, silent=True))) == ""
+
+
+def test_progress_on_a_terminal_is_one_line_that_is_gone_afterwards_even_after_an_error() -> None:
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, _environ={"TERM": "xterm"})
+
+    def fail() -> None:
+        with render.Progress(console) as progress:
+            progress.phase("ranked")
+            progress.case("m 64 " * 40, 2, 5)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "ranked  0 s, 0 s in all  3/5  m 64" in text
+    assert text.count("\n") == 1  # its one line is cut to the width
+    assert text.endswith("\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor is back, the line is empty
+
+
+# ---- leaderboard and problems ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_leaderboard_reads_well(width: int) -> None:
+    check(f"board-{width}", printed(lambda console: render.show_board(BOARD, console), width))
+
+
+def test_the_leaderboard_as_markdown() -> None:
+    check("board-markdown", render.board_markdown(BOARD))
+
+
+def test_a_pipe_in_a_name_does_not_break_the_markdown_table() -> None:
+    rows = render.board_markdown(Board(entries=(entry(author="a|b"),))).splitlines()
+    assert " a\\|b " in rows[-1]
+
+
+def test_the_leaderboard_as_csv_and_json_holds_every_entry_with_its_place() -> None:
+    text = printed(lambda console: render.show_board(BOARD, console, form="csv"))
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["problem"], row["place"], row["author"]) for row in rows] == [
+        ("a2a", "1", "alice"),
+        ("gemm_rs", "1", "bob"),
+        ("gemm_rs", "2", "carol"),
+        ("gemm_rs", "2", "alice"),
+    ]
+    assert (rows[0]["low"], rows[1]["low"], rows[1]["score_s"]) == ("", "1.5", "0.0051234")
+    value = json.loads(printed(lambda console: render.show_board(BOARD, console, form="json")))
+    assert [(one["place"], one["author"]) for one in value] == [(int(row["place"]), row["author"]) for row in rows]
+    assert value[0]["geomean_speedup_ci"] is None
+    assert value[0]["history"] == []
+
+
+def test_one_problems_leaderboard_leaves_out_the_others() -> None:
+    text = printed(lambda console: render.show_board(BOARD, console, "a2a"))
+    assert "token_loop.py" in text
+    assert "gemm_rs" not in text
+    for form in ("csv", "json", "markdown"):
+        assert "gemm_rs" not in render.BOARD_TEXTS[form](BOARD, "a2a")
+
+
+def test_an_empty_leaderboard_says_how_to_begin() -> None:
+    text = printed(lambda console: render.show_board(Board(), console, "ag_gemm"))
+    assert text.split() == [
+        "No",
+        "evaluation",
+        "of",
+        "ag_gemm",
+        "is",
+        "recorded",
+        "yet:",
+        "`make",
+        "eval",
+        "PROBLEM=ag_gemm`",
+        "makes",
+        "the",
+        "first.",
+    ]
+
+
+def test_problems_are_listed_with_their_suites() -> None:
+    what = "Each rank sends its tokens to the ranks that hold their experts; the weighted sums come back."
+    rows = [("a2a", "amd-all2all", what, ["official", "cpu", "quick"]), ("x", "[b]x[/b]", "short", ["official"])]
+    check("problems-80", printed(lambda console: console.print(render.problems_table(rows))))
