@@ -1,21 +1,38 @@
 """The devices that ranks run on, behind one small seam: what has to be done differently is said here, once.
 
-Knows torch and the device; knows nothing of problems, processes or clocks.
+Knows torch and the device; knows nothing of problems, commands or verdicts.
+
+cpu   gloo, one or more ranks a core
+cuda  NVIDIA GPUs, NCCL, one rank a GPU
+rocm  AMD GPUs through the same torch API ("cuda" is what torch calls them, "nccl" is RCCL); told apart by
+      torch.version.hip. What differs: the driver calls (harness/driver.py) and the cache to flush. Not yet run on
+      an AMD machine.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
+
+from harness import box, driver
+from harness.gate import Gate
+
+INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
 
 
 class Device(Protocol):
-    """One rank's device. `backend` is torch.distributed's name for what connects such devices."""
+    """One rank's device. `kind` is torch's name for its type, `backend` torch.distributed's for what connects them."""
 
-    name: str
+    kind: str
     backend: str
+    id: torch.device | None  # for init_process_group's device_id
 
     def prepare(self) -> None:
         """Make this the process's device; once, before anything is allocated on it."""
+
+    def name(self) -> str:
+        """The model, as rooflines are looked up by; empty where it is the host itself."""
 
     def synchronize(self) -> None:
         """Returns once all work that was submitted to the device is done."""
@@ -23,15 +40,17 @@ class Device(Protocol):
     def flush_caches(self) -> None:
         """Evict what earlier calls left in the caches."""
 
-    def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, which lies in the host's memory, on the device."""
+    def box(self, fd: int, nbytes: int, handle: str) -> box.Box:
+        """Where tensors pass between processes: `nbytes` of new memory, or what `handle` names; or the file `fd`."""
+
+    def device_us(self, call: Callable[[], Any], epoch: int) -> tuple[Any, float]:
+        """Calls once the gate's epoch is released, told by the device's own clock: the result and its microseconds."""
 
 
 class Cpu:
-    """CPU cores as the ranks' devices, connected by gloo; `flush_bytes` is this rank's share of the flush."""
+    """CPU cores, connected by gloo; `flush_bytes` is this rank's share of the flush."""
 
-    name = "cpu"
-    backend = "gloo"
+    kind, backend, id = "cpu", "gloo", None
 
     def __init__(self, threads: int, flush_bytes: int) -> None:
         self.threads = threads
@@ -40,18 +59,67 @@ class Cpu:
     def prepare(self) -> None:
         torch.set_num_threads(self.threads)
 
+    def name(self) -> str:
+        return ""
+
     def synchronize(self) -> None:
         pass  # torch's CPU kernels are done when they return
 
     def flush_caches(self) -> None:
         self.scratch.add_(1)
 
-    def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
+    def box(self, fd: int, nbytes: int, handle: str) -> box.Box:
+        return box.FileBox(fd)
+
+    def device_us(self, call: Callable[[], Any], epoch: int) -> tuple[Any, float]:
+        raise NotImplementedError("a CPU has no clock but the host's")
 
 
-def make_device(name: str, rank: int, threads: int, flush_bytes: int) -> Device:
-    """The device of one rank; `name` is cpu (cuda and rocm follow)."""
-    if name != "cpu":
-        raise ValueError(f"no device '{name}'")
-    return Cpu(threads, flush_bytes)
+class Gpu:
+    """One GPU, CUDA or ROCm."""
+
+    kind, backend = "cuda", "nccl"
+
+    def __init__(self, rank: int, gate: Gate) -> None:
+        self.id: torch.device | None = torch.device("cuda", rank)
+        self.gate = gate
+        self.gate_pointer = 0
+        self.scratch = torch.empty(0)
+
+    def prepare(self) -> None:
+        torch.cuda.set_device(self.id)
+        properties = torch.cuda.get_device_properties(self.id)
+        cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
+        self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
+        self.gate_pointer = driver.register_host(*self.gate.memory())
+        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def name(self) -> str:
+        return torch.cuda.get_device_name(self.id)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.id)
+
+    def flush_caches(self) -> None:
+        driver.reset_persisting_l2()
+        self.scratch.zero_()
+
+    def box(self, fd: int, nbytes: int, handle: str) -> box.Box:
+        assert self.id is not None
+        return box.DeviceBox(driver.SharedMemory(nbytes, self.id, handle), self.id)
+
+    def device_us(self, call: Callable[[], Any], epoch: int) -> tuple[Any, float]:
+        """The device waits for the gate while the host submits the call's work behind the wait, so that no latency
+        of the host is in the time; all devices watch the same word, so that they start together."""
+        stream = torch.cuda.current_stream(self.id)
+        driver.wait_value(stream, self.gate_pointer, epoch)
+        self.start.record(stream)
+        result = call()
+        self.end.record(torch.cuda.current_stream(self.id))
+        self.synchronize()
+        return result, self.start.elapsed_time(self.end) * 1000
+
+
+def make_device(name: str, rank: int, threads: int, flush_bytes: int, gate: Gate) -> Device:
+    """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
+    return Cpu(threads, flush_bytes) if name == "cpu" else Gpu(rank, gate)

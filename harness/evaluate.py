@@ -139,7 +139,8 @@ class Evaluation:
         command = wire.MakeInputs(params=case.params, inputs=tuple(inputs))
         made = self.trusted.ask(command, wire.InputsMade, self.deadline)
         for group in readers:
-            group.ask([wire.LoadInputs(spans=rank.spans) for rank in made], wire.Done, self.deadline)
+            commands = [wire.LoadInputs(inputs=rank.inputs, boxes=rank.boxes) for rank in made]
+            group.ask(commands, wire.Done, self.deadline)
 
     def _verify(self, index: int, called: Sequence[wire.Called], published: bool) -> Verdicts:
         """What the trusted ranks say of one call's outputs; a verdict passes when it does on every rank."""

@@ -51,6 +51,10 @@ class Gate:
         self.ranks = range(FIRST_RANK, FIRST_RANK + RANK_STRIDE * world_size, RANK_STRIDE)
         self.spin = spin
 
+    def memory(self) -> tuple[int, int]:
+        """Address and size of the page, for a device that is to watch its first word, the released epoch."""
+        return ctypes.addressof(ctypes.c_int32.from_buffer(self.page)), len(self.page)
+
     def release(self, epoch: int) -> None:
         """Let all ranks that wait for `epoch` go."""
         self._set(RELEASED, epoch)

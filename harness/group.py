@@ -25,7 +25,7 @@ from typing import NoReturn, Protocol, TypeVar, cast, get_args
 from harness import wire
 from harness.decode import decode, encode
 from harness.gate import Gate, make_gate
-from harness.records import Crashed, HarnessError, Raised, TimedOut
+from harness.records import Clock, Crashed, HarnessError, Raised, TimedOut
 
 ROOT = Path(__file__).resolve().parent.parent
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
@@ -57,8 +57,9 @@ class Group(Protocol):
         """Sends the command (one for all, or one a rank) and returns every rank's reply, by rank. Raises
         RankFailure when a rank raises or ends, or when `deadline` (of time.monotonic()) passes."""
 
-    def call(self, index: int, deadline: float) -> list[wire.Called]:
-        """One call of the kernel on input `index` on all ranks, which leave the gate together."""
+    def call(self, index: int, clock: Clock, deadline: float, lead_s: float = 0.0) -> list[wire.Called]:
+        """One call of the kernel on input `index` on all ranks, which leave the gate together, `lead_s` after all
+        have come to it: what the hosts need to submit work that waits on the devices for the gate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,9 +291,10 @@ class RankGroup:
             self._send(rank, command)
         return self.gather(self.members, reply, deadline)
 
-    def call(self, index: int, deadline: float) -> list[wire.Called]:
+    def call(self, index: int, clock: Clock, deadline: float, lead_s: float = 0.0) -> list[wire.Called]:
         self.epoch += 1
-        self.ask(wire.Call(index=index, epoch=self.epoch), wire.AtGate, deadline)
+        self.ask(wire.Call(index=index, epoch=self.epoch, clock=clock), wire.AtGate, deadline)
+        time.sleep(lead_s)
         self.gate.release(self.epoch)
         return self.gather(self.members, wire.Called, deadline)
 

@@ -1,69 +1,82 @@
-"""How inputs and outputs pass between processes: tensors as raw bytes in a file that has no name (memfd).
+"""How inputs and outputs pass between processes: tensors as bytes in a box (harness/box.py).
 
-Inputs go from trusted ranks to candidate ranks: any picklable tree, its tensors kept out of the pickle. Outputs
-come back as declared dtype and shape plus bytes; nothing that a candidate rank wrote is ever unpickled.
+Inputs go from trusted ranks to candidate ranks: any picklable tree, its tensors kept out of the pickle, which is
+small and travels as text in messages. Outputs come back as declared dtype and shape plus bytes; nothing that a
+candidate rank wrote is ever unpickled.
 """
 
+import base64
 import io
-import os
 import pickle
-import struct
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from harness.wire import Output, Span
+from harness.box import Box
+from harness.wire import Input, Output
 
-ALIGN_BYTES = 64
-CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
+ALIGN_BYTES = 256
 
 DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
-def write_input(fd: int, offset: int, value: Any) -> Span:
-    """Writes the tree `value` at `offset`: tensors first, then the pickle that refers to them, then its length."""
-    end = offset
-    places: dict[int, tuple[str, tuple[int, ...], int]] = {}
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, obj: Any) -> Any:
-            nonlocal end
-            if not isinstance(obj, torch.Tensor):
-                return None
-            if id(obj) not in places:
-                host = obj.detach().cpu().contiguous()
-                end += -end % ALIGN_BYTES
-                places[id(obj)] = (str(host.dtype), tuple(host.shape), end - offset)
-                _write(fd, end, _bytes_of(host))
-                end += host.nbytes
-            return places[id(obj)]
-
-    tree = io.BytesIO()
-    Pickler(tree).dump(value)
-    body = tree.getvalue() + struct.pack("<Q", tree.tell())
-    _write(fd, end, memoryview(body))
-    return Span(offset=offset, nbytes=end + len(body) - offset)
+def aligned(offset: int) -> int:
+    """The next offset that any dtype may start at."""
+    return offset + -offset % ALIGN_BYTES
 
 
-def read_input(fd: int, span: Span, place: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The tree at `span`, its tensors fresh and `place`d on the rank's device."""
-    end = span.offset + span.nbytes
-    (length,) = struct.unpack("<Q", os.pread(fd, 8, end - 8))
-    tree = bytearray(length)
-    _read(fd, end - 8 - length, memoryview(tree))
+class _Layout(pickle.Pickler):
+    """Pickles a tree, giving each of its tensors a place from `offset` on instead of pickling it."""
+
+    def __init__(self, file: io.BytesIO, offset: int) -> None:
+        super().__init__(file)
+        self.end = aligned(offset)
+        self.places: dict[int, tuple[torch.Tensor, int]] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, torch.Tensor):
+            return None
+        if id(obj) not in self.places:
+            self.places[id(obj)] = (obj.detach(), self.end)
+            self.end = aligned(self.end + obj.nbytes)
+        return str(obj.dtype), tuple(obj.shape), self.places[id(obj)][1]
+
+
+def _laid_out(value: Any, offset: int) -> tuple[_Layout, bytes]:
+    file = io.BytesIO()
+    layout = _Layout(file, offset)
+    layout.dump(value)
+    return layout, file.getvalue()
+
+
+def end_of(value: Any, offset: int) -> int:
+    """Where the tensors of the tree `value` end when they are written at `offset`."""
+    return _laid_out(value, offset)[0].end
+
+
+def write_input(box: Box, offset: int, value: Any) -> Input:
+    """Writes the tensors of the tree `value` into the box at `offset`."""
+    layout, tree = _laid_out(value, offset)
+    for tensor, place in layout.places.values():
+        box.write(place, tensor)
+    return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end - offset)
+
+
+def read_input(box: Box, made: Input) -> Any:
+    """The tree, its tensors fresh on the rank's device. For trees that a trusted rank wrote."""
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, pid: Any) -> torch.Tensor:
             dtype, shape, offset = pid
-            host = torch.empty(shape, dtype=DTYPES[dtype])
-            _read(fd, span.offset + offset, _bytes_of(host))
-            return place(host)
+            tensor = box.read(offset, shape, DTYPES[dtype])
+            if tensor is None:
+                raise EOFError(f"no input at {offset}")
+            return tensor
 
-    return Unpickler(io.BytesIO(tree)).load()
+    return Unpickler(io.BytesIO(base64.b64decode(made.tree))).load()
 
 
-def write_output(fd: int, offset: int, value: Any, max_nbytes: int) -> Output:
+def write_output(box: Box, offset: int, value: Any, max_nbytes: int) -> Output:
     """Describes what a call returned and, where it is a tensor, writes its bytes at `offset`."""
     name = _type_name(type(value))
     if not isinstance(value, torch.Tensor):
@@ -75,21 +88,21 @@ def write_output(fd: int, offset: int, value: Any, max_nbytes: int) -> Output:
     nbytes = value.numel() * value.element_size()
     if nbytes > max_nbytes:
         return Output(**described, offset=offset, nbytes=0, note=f"{nbytes} bytes are more than any right result has")
-    host = value.detach().as_subclass(torch.Tensor).cpu().contiguous()
-    _write(fd, offset, _bytes_of(host))
+    box.write(offset, value.detach().as_subclass(torch.Tensor))
     return Output(**described, offset=offset, nbytes=nbytes)
 
 
-def read_output(fd: int, output: Output, place: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
+def read_output(box: Box, output: Output) -> torch.Tensor | None:
     """The declared tensor; None where there is none or its bytes are not what it declares."""
     dtype = DTYPES.get(output.dtype)
     if output.note or dtype is None or any(size < 0 for size in output.shape):
         return None
-    host = torch.empty(output.shape, dtype=dtype)
-    if host.nbytes != output.nbytes or output.offset < 0 or os.fstat(fd).st_size < output.offset + output.nbytes:
+    count = 1
+    for size in output.shape:
+        count *= size
+    if count * dtype.itemsize != output.nbytes:
         return None
-    _read(fd, output.offset, _bytes_of(host))
-    return place(host)
+    return box.read(output.offset, output.shape, dtype)
 
 
 def _type_name(kind: type) -> str:
@@ -98,23 +111,3 @@ def _type_name(kind: type) -> str:
     if kind is type(None):
         return "None"
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _bytes_of(host: torch.Tensor) -> memoryview:
-    if host.numel() == 0:  # which numpy has no buffer for
-        return memoryview(b"")
-    return memoryview(cast(bytearray, host.reshape(-1).view(torch.uint8).numpy()))
-
-
-def _write(fd: int, offset: int, data: memoryview) -> None:
-    while data:
-        written = os.pwrite(fd, data[:CHUNK_BYTES], offset)
-        data, offset = data[written:], offset + written
-
-
-def _read(fd: int, offset: int, into: memoryview) -> None:
-    while into:
-        count = os.preadv(fd, [into[:CHUNK_BYTES]], offset)
-        if count == 0:
-            raise EOFError(f"the file ends at {offset}")
-        into, offset = into[count:], offset + count

@@ -9,13 +9,14 @@ import faulthandler
 import gc
 import importlib
 import inspect
+import itertools
 import os
 import signal
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,16 @@ import torch
 import torch.distributed as dist
 
 from harness import correctness, payload, peaks, wire
+from harness.box import Box
 from harness.device import make_device
 from harness.gate import Gate
-from harness.records import Verdict, Verdicts
+from harness.records import Clock, Verdict, Verdicts
 
 HOST = "127.0.0.1"
 MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and as large as its inputs
+
+Kernel = Callable[[Any], Any]
+Sample = tuple[int, int, float | None, Any]  # start and end on the host (ns), the device's time (us), the result
 
 
 class Program:
@@ -38,10 +43,13 @@ class Program:
         self.order, self.fds = order, fds
         self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
         self.gate = Gate(fds["gate"], order.world_size, order.spin)
-        self.device = make_device(order.device, order.rank, order.threads, order.flush_bytes)
-        self.kernel: Callable[[Any], Any] = lambda data: None
+        self.device = make_device(order.device, order.rank, order.threads, order.flush_bytes, self.gate)
+        self.kernel: Kernel = lambda data: None
+        self.boxes: wire.Boxes | None = None  # those that are open
+        self.input_box: Box
+        self.output_box: Box
         self.loaded: list[Any] = []
-        self.loaded_nbytes = 0
+        self.output_limit = 0
         self.output_offset = 0
         self.commands: dict[type, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
@@ -49,6 +57,11 @@ class Program:
             wire.CloseGroup: self.close_group,
             wire.LoadInputs: self.load_inputs,
             wire.Call: self.call,
+        }
+        self.clocks: dict[Clock, Callable[[Kernel, Any, int], Sample]] = {
+            "wall": self.wall,
+            "device": self.device_clock,
+            "gpumode": self.gpumode,
         }
 
     def serve(self) -> None:
@@ -85,6 +98,7 @@ class Program:
             init_method=f"file://{Path(order.workdir).parent}/meet-{command.number}",
             rank=order.rank,
             world_size=order.world_size,
+            **({"device_id": self.device.id} if self.device.id else {}),
         )
         return wire.Done()
 
@@ -95,11 +109,21 @@ class Program:
         return wire.Done()
 
     def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
+        if self.boxes != command.boxes:
+            self.open_boxes(command.boxes)
         self.loaded = []  # first, so that two sets never need memory at once
-        self.loaded = [payload.read_input(self.fds["inputs"], span, self.device.place) for span in command.spans]
-        self.loaded_nbytes = sum(span.nbytes for span in command.spans)
+        self.loaded = [payload.read_input(self.input_box, made) for made in command.inputs]
+        self.output_limit = output_limit(made.nbytes for made in command.inputs)
         self.output_offset = 0
         return wire.Done()
+
+    def open_boxes(self, boxes: wire.Boxes) -> None:
+        if self.boxes is not None:
+            self.input_box.close()
+            self.output_box.close()
+        self.boxes = boxes
+        self.input_box = self.device.box(self.fds["inputs"], boxes.input_nbytes, boxes.input_handle)
+        self.output_box = self.device.box(self.fds["outputs"], boxes.output_nbytes, boxes.output_handle)
 
     def call(self, command: wire.Call) -> wire.Reply:
         empty = command.index < 0
@@ -109,21 +133,38 @@ class Program:
         self.device.flush_caches()
         self.device.synchronize()
         self.channel.send(wire.AtGate(epoch=command.epoch))
-        self.gate.wait(command.epoch)
-        start_ns = time.monotonic_ns()
-        result = kernel(data)
-        self.device.synchronize()
-        end_ns = time.monotonic_ns()
+        start_ns, end_ns, device_us, result = self.clocks[command.clock](kernel, data, command.epoch)
         # At once: what is handed over is what was there when the clock stopped.
         output = None if empty else self.hand_over(result)
         self.gate.finish(self.order.rank, command.epoch)
         gc.enable()
-        return wire.Called(start_ns=start_ns, end_ns=end_ns, output=output)
+        return wire.Called(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output)
+
+    def wall(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
+        self.gate.wait(epoch)
+        start_ns = time.monotonic_ns()
+        result = kernel(data)
+        self.device.synchronize()
+        return start_ns, time.monotonic_ns(), None, result
+
+    def device_clock(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
+        start_ns = time.monotonic_ns()
+        result, device_us = self.device.device_us(lambda: kernel(data), epoch)
+        return start_ns, time.monotonic_ns(), device_us, result
+
+    def gpumode(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
+        """The published region to the letter: the clone and the barrier are inside."""
+        self.gate.wait(epoch)
+        dist.barrier()  # waits for: all ranks ready
+        start_ns = time.monotonic_ns()
+        result = kernel(_cloned(data))
+        self.device.synchronize()
+        dist.barrier()  # waits for: all ranks done
+        return start_ns, time.monotonic_ns(), None, result
 
     def hand_over(self, result: Any) -> wire.Output:
-        limit = max(MIN_OUTPUT_BYTES, self.loaded_nbytes)
-        output = payload.write_output(self.fds["outputs"], self.output_offset, result, limit)
-        self.output_offset += output.nbytes
+        output = payload.write_output(self.output_box, self.output_offset, result, self.output_limit)
+        self.output_offset = payload.aligned(self.output_offset + output.nbytes)
         return output
 
 
@@ -145,7 +186,7 @@ class Candidate(Program):
         except ValueError:
             pass  # a callable without a signature: the first call will tell
         self.kernel = kernel
-        return wire.Done()
+        return wire.Imported(device="")
 
 
 class Trusted(Program):
@@ -155,6 +196,9 @@ class Trusted(Program):
         super().__init__(order, fds)
         self.reference: Any = None
         self.made: list[Any] = []  # what the candidate got, out of its reach
+        self.outgrown: list[Box] = []
+        if self.device.id is not None:
+            torch.set_default_device(self.device.id)  # where references make inputs; GPU MODE's ranks have no default
         self.commands |= {
             wire.MakeInputs: self.make_inputs,
             wire.Verify: self.verify,
@@ -165,29 +209,47 @@ class Trusted(Program):
         sys.path.insert(0, self.order.workdir)
         self.reference = importlib.import_module("reference")
         self.kernel = self.reference.ref_kernel
-        return wire.Done()
+        return wire.Imported(device=self.device.name())
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
-        self.made, spans, offset = [], [], 0
+        self.made = []
+        offsets = [0]
         for spec in command.inputs:
             where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
             data = self.reference.generate_input(**command.params, **where)
-            if spec.hardened:
-                data = self.reference.harden(data, spec.seed)
-            self.made.append(data)
-            span = payload.write_input(self.fds["inputs"], offset, data)
-            offset = span.offset + span.nbytes
-            offset += -offset % payload.ALIGN_BYTES
-            spans.append(span)
-        os.ftruncate(self.fds["inputs"], offset)  # what a larger case left behind goes back to the system
-        return wire.InputsMade(spans=tuple(spans))
+            self.made.append(self.reference.harden(data, spec.seed) if spec.hardened else data)
+            offsets.append(payload.end_of(self.made[-1], offsets[-1]))
+        sizes = [end - start for start, end in itertools.pairwise(offsets)]
+        self.make_room(offsets[-1], len(sizes) * output_limit(sizes))
+        inputs = [payload.write_input(self.input_box, *item) for item in zip(offsets, self.made, strict=False)]
+        assert self.boxes is not None
+        return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes)
+
+    def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
+        """Boxes at least that large. Those that are outgrown stay, since the candidate rank may still have them
+        open; by doubling, all of them together are less than the last."""
+        if self.boxes and self.boxes.input_nbytes >= input_nbytes and self.boxes.output_nbytes >= output_nbytes:
+            return
+        sizes = [1 << (nbytes - 1).bit_length() for nbytes in (input_nbytes, output_nbytes)]
+        self.input_box = self.device.box(self.fds["inputs"], sizes[0], "")
+        self.output_box = self.device.box(self.fds["outputs"], sizes[1], "")
+        self.outgrown += [self.input_box, self.output_box]
+        self.boxes = wire.Boxes(
+            input_nbytes=sizes[0],
+            output_nbytes=sizes[1],
+            input_handle=self.input_box.handle,
+            output_handle=self.output_box.handle,
+        )
+
+    def open_boxes(self, boxes: wire.Boxes) -> None:
+        raise AssertionError("a trusted rank made its boxes itself")
 
     def verify(self, command: wire.Verify) -> wire.Reply:
         data, declared = self.made[command.index], command.output
         # Both are collective: every rank computes them, whatever its own output looks like.
         expected = self.reference.exact_kernel(data)
-        output = payload.read_output(self.fds["outputs"], declared, self.device.place)
-        strict = correctness.strict_declared(declared.kind, declared.device, self.device.name, declared.note)
+        output = payload.read_output(self.output_box, declared)
+        strict = correctness.strict_declared(declared.kind, declared.device, self.device.kind, declared.note)
         if strict.passed:
             if output is None:
                 strict = Verdict(passed=False, message="its bytes do not fit its dtype and shape")
@@ -201,7 +263,7 @@ class Trusted(Program):
         return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))
 
     def measure_peaks(self, command: wire.MeasurePeaks) -> wire.Reply:
-        return peaks.measure(self.order.rank, self.order.world_size, self.fds["inputs"])
+        return peaks.measure(self.order.rank, self.order.world_size, self.device.id, self.fds["inputs"])
 
 
 PROGRAMS = {"trusted": Trusted, "candidate": Candidate}
@@ -212,6 +274,22 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     PROGRAMS[order.role](order, fds).serve()
+
+
+def output_limit(input_nbytes: Iterable[int]) -> int:
+    """How many bytes an output of these inputs may have."""
+    return max(MIN_OUTPUT_BYTES, *input_nbytes)
+
+
+def _cloned(data: Any) -> Any:
+    """A copy as GPU MODE's evaluator makes it: tensors in tuples, lists and dicts, but not those in other objects."""
+    if isinstance(data, torch.Tensor):
+        return data.clone()
+    if isinstance(data, tuple | list):
+        return type(data)(_cloned(item) for item in data)
+    if isinstance(data, dict):
+        return {key: _cloned(item) for key, item in data.items()}
+    return data
 
 
 def failed(error: BaseException) -> wire.Failed:

@@ -13,6 +13,7 @@ REPORT_SCHEMA = 1  # of report.json and --json; 1: first
 Params = dict[str, int | bool]
 Kind = Literal["test", "benchmark"]
 Mode = Literal["test", "benchmark", "leaderboard"]
+Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 
 
 class Exit(enum.IntEnum):
@@ -111,13 +112,25 @@ class Passed:
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """Right in every call and timed. One sample a call: first start to last end over ranks. Samples of reference
-    and submission with the same index saw the same inputs; `block` consecutive samples were taken together."""
+    """Right in every call and timed, on the wall clock (which ranks) and on the others that apply. One sample a
+    call. Samples of reference and submission with the same index saw the same inputs; `block` consecutive samples
+    were taken together. `rank_ends_us`: when each rank had finished, after the first had started (wall, medians)."""
 
     samples_us: tuple[float, ...]
     ref_samples_us: tuple[float, ...]
     block: int
+    others: tuple["ClockSamples", ...] = ()
+    rank_ends_us: tuple[float, ...] = ()
     type: Literal["timed"] = "timed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockSamples:
+    """Samples of one more clock."""
+
+    clock: Clock
+    samples_us: tuple[float, ...]
+    ref_samples_us: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +241,7 @@ class EvalReport:
     mode: Mode
     ranking_by: Literal["last", "mean", "geom"]
     results: tuple[CaseResult, ...]
-    empty_call_samples_us: tuple[float, ...]
+    empty_call_samples_us: dict[Clock, tuple[float, ...]]
     peaks: Peaks | None
     environment: Environment | None
     phases_s: dict[str, float]

@@ -6,9 +6,10 @@ inputs, and what is judged is the logarithm of their ratio, in which drift cance
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from harness.records import Clock
 from harness.wire import Called
 
 
@@ -25,8 +26,25 @@ class Budget:
 
 
 def wall_us(called: Sequence[Called]) -> float:
-    """The ranked clock: from the first rank's start to the last rank's end, in microseconds."""
+    """The ranked clock: from the first rank's start to the last rank's end."""
     return (max(call.end_ns for call in called) - min(call.start_ns for call in called)) / 1000
+
+
+def device_us(called: Sequence[Called]) -> float:
+    """The slowest rank's time by its device's own events."""
+    return max(call.device_us or 0.0 for call in called)
+
+
+def gpumode_us(called: Sequence[Called]) -> float:
+    """GPU MODE's: what rank 0's host clock says of a clone of the inputs, the call and a barrier."""
+    return (called[0].end_ns - called[0].start_ns) / 1000
+
+
+SAMPLE_US: dict[Clock, Callable[[Sequence[Called]], float]] = {
+    "wall": wall_us,
+    "device": device_us,
+    "gpumode": gpumode_us,
+}
 
 
 def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.decode import DecodeError, decode, encode
-from harness.records import Params, Verdicts
+from harness.records import Clock, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
@@ -66,7 +66,7 @@ ZygoteMessage = Started | Exited
 @dataclass(frozen=True, kw_only=True)
 class ImportKernel:
     """Import the kernel out of the working folder: the submission in candidate ranks, the reference in trusted ones.
-    Answer: Done."""
+    Answer: Imported."""
 
     type: Literal["import"] = "import"
 
@@ -88,11 +88,23 @@ class CloseGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
-    """Where an input lies in the rank's input file, in bytes."""
+class Input:
+    """One input as it travels: a pickle without its tensors (base64, written by a trusted rank), which lie in the
+    input box, `nbytes` of it."""
 
-    offset: int
+    tree: str
     nbytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boxes:
+    """The boxes that inputs and outputs pass through between the two ranks of one number: how large they are, and
+    the handles to open them by (empty for files, which both have open)."""
+
+    input_nbytes: int
+    output_nbytes: int
+    input_handle: str
+    output_handle: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +117,7 @@ class InputSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class MakeInputs:
-    """Trusted ranks: make these inputs and write them to the input file. Answer: InputsMade."""
+    """Trusted ranks: make these inputs and write them to the input box. Answer: InputsMade."""
 
     params: Params
     inputs: tuple[InputSpec, ...]
@@ -116,7 +128,8 @@ class MakeInputs:
 class LoadInputs:
     """Read inputs into memory of the rank's own, ready for calls. Answer: Done."""
 
-    spans: tuple[Span, ...]
+    inputs: tuple[Input, ...]
+    boxes: Boxes
     type: Literal["load_inputs"] = "load_inputs"
 
 
@@ -127,12 +140,13 @@ class Call:
 
     index: int
     epoch: int
+    clock: Clock
     type: Literal["call"] = "call"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a call returned, as the candidate rank declares it; the bytes lie in its output file at `offset`
+    """What a call returned, as the candidate rank declares it; the bytes lie in the output box at `offset`
     (none where `note` says that it is no tensor that could be handed over)."""
 
     kind: str  # the value's exact type, "torch.Tensor" when right
@@ -174,8 +188,17 @@ class Done:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Imported:
+    """`device` is the device's model; empty where it is the host itself."""
+
+    device: str
+    type: Literal["imported"] = "imported"
+
+
+@dataclass(frozen=True, kw_only=True)
 class InputsMade:
-    spans: tuple[Span, ...]
+    inputs: tuple[Input, ...]
+    boxes: Boxes
     type: Literal["inputs_made"] = "inputs_made"
 
 
@@ -187,10 +210,12 @@ class AtGate:
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
-    """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host)."""
+    """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host), and the device's own time
+    where the device's clock was asked for."""
 
     start_ns: int
     end_ns: int
+    device_us: float | None
     output: Output | None  # None: an empty call
     type: Literal["called"] = "called"
 
@@ -220,7 +245,7 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Reply = Done | InputsMade | AtGate | Called | Verified | PeaksMeasured | Failed
+Reply = Done | Imported | InputsMade | AtGate | Called | Verified | PeaksMeasured | Failed
 
 
 class ProtocolError(Exception):

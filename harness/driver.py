@@ -1,0 +1,102 @@
+"""The few calls of the CUDA driver, or of HIP, that torch does not offer, by ctypes: memory that two processes share,
+a wait on the device for a word in host memory, and the reset of persisting L2 lines.
+
+CUDA's driver API and HIP have these under other names with the same arguments (HIP: hip_runtime_api.h), except that
+HIP's wait takes a mask more and has no persisting L2. The HIP side has not run on an AMD machine.
+"""
+
+import ctypes
+from functools import cache
+
+import torch
+
+HIP = torch.version.hip is not None
+LIBRARY = "libamdhip64.so" if HIP else "libcuda.so.1"
+NAMES = {  # what for: CUDA's name, HIP's name
+    "alloc": ("cuMemAlloc_v2", "hipMalloc"),
+    "free": ("cuMemFree_v2", "hipFree"),
+    "ipc_get": ("cuIpcGetMemHandle", "hipIpcGetMemHandle"),
+    "ipc_open": ("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle"),
+    "ipc_close": ("cuIpcCloseMemHandle", "hipIpcCloseMemHandle"),
+    "host_register": ("cuMemHostRegister_v2", "hipHostRegister"),
+    "host_pointer": ("cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"),
+    "wait_value": ("cuStreamWaitValue32_v2", "hipStreamWaitValue32"),
+}
+PORTABLE_AND_MAPPED = 0x3
+LAZY_PEER_ACCESS = 0x1  # of ipc_open
+WAIT_GREATER_EQUAL = 0x0  # cyclic: (int32)(*word - value) >= 0
+HANDLE_BYTES = 64
+
+
+class Handle(ctypes.Structure):
+    """An IPC handle, passed by value."""
+
+    _fields_ = (("data", ctypes.c_ubyte * HANDLE_BYTES),)
+
+
+class DriverError(RuntimeError):
+    """A driver call failed; the number is CUresult or hipError_t."""
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(LIBRARY)
+
+
+def _call(what: str, *arguments: object) -> None:
+    name = NAMES[what][HIP]
+    result = getattr(_library(), name)(*arguments)
+    if result != 0:
+        raise DriverError(f"{name} failed with {result}")
+
+
+class SharedMemory:
+    """Device memory that another process can open by its handle (hex), as bytes: a uint8 tensor over it."""
+
+    def __init__(self, nbytes: int, device: torch.device, handle: str = "") -> None:
+        """Allocates, or opens the memory that `handle` names, which another process allocated on this device."""
+        self.nbytes, self.owner = nbytes, not handle
+        self.pointer = ctypes.c_uint64()
+        if self.owner:
+            _call("alloc", ctypes.byref(self.pointer), ctypes.c_size_t(nbytes))
+            own = Handle()
+            _call("ipc_get", ctypes.byref(own), self.pointer)
+            self.handle = bytes(own.data).hex()
+        else:
+            self.handle = handle
+            named = Handle.from_buffer_copy(bytes.fromhex(handle))
+            _call("ipc_open", ctypes.byref(self.pointer), named, ctypes.c_uint(LAZY_PEER_ACCESS))
+        # torch takes any object that has this attribute, without a copy
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (self.pointer.value, False),
+            "version": 3,
+        }
+        self.bytes = torch.as_tensor(self, device=device)
+
+    def close(self) -> None:
+        """The tensor must not be used any more."""
+        del self.bytes
+        _call("free" if self.owner else "ipc_close", self.pointer)
+
+
+def register_host(address: int, nbytes: int) -> int:
+    """Makes the host's memory readable for the device; returns its address there."""
+    _call("host_register", ctypes.c_void_p(address), ctypes.c_size_t(nbytes), ctypes.c_uint(PORTABLE_AND_MAPPED))
+    pointer = ctypes.c_uint64()
+    _call("host_pointer", ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0))
+    return int(pointer.value or 0)
+
+
+def wait_value(stream: torch.cuda.Stream, pointer: int, value: int) -> None:
+    """Work submitted to `stream` from now on begins once the 32-bit word at `pointer` has come to `value`."""
+    arguments = [ctypes.c_void_p(stream.cuda_stream), ctypes.c_uint64(pointer), ctypes.c_uint32(value & 0xFFFFFFFF)]
+    mask = [ctypes.c_uint32(0xFFFFFFFF)] if HIP else []
+    _call("wait_value", *arguments, ctypes.c_uint(WAIT_GREATER_EQUAL), *mask)
+
+
+def reset_persisting_l2() -> None:
+    """Lines that a kernel asked the L2 to keep are let go, so that a flush evicts them too."""
+    if not HIP:
+        _library().cuCtxResetPersistingL2Cache()
