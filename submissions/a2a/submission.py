@@ -1,6 +1,7 @@
 #!POPCORN leaderboard amd-all2all
 #!POPCORN gpus MI300
-"""@DOC@"""
+"""doc
+"""
 
 import ctypes
 import itertools
@@ -9,6 +10,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator
+from io import FileIO
 
 import torch
 import torch.distributed as dist
@@ -63,7 +65,7 @@ def through_memory(
     (here_Q,) = scale_SC.nonzero(as_tuple=True)
     first = rank * rows
     y_QH = torch.index_select(x_SCxH, 0, here_Q, out=y_WxH[first : first + len(here_Q)])
-    y_QH *= (scale_SC[here_Q] * (1 + rank)).to(dtype)[:, None]
+    y_QH.copy_(y_QH.float().mul_((scale_SC[here_Q] * (1 + rank))[:, None]))  # in float32, rounded once
 
     # Where the outputs for this rank's tokens lie at each rank: behind those for the sources before it.
     place_TW += reached_SW[:rank].sum(0) + torch.arange(-1, len(y_WxH) - 1, rows)
@@ -80,13 +82,14 @@ def through_collectives(config: MoEConfig, mine: RankTestData, rank: int, scale_
     (capacity, world_size), hidden = scale_CW.shape, config.hidden_dim
     x_CH = mine.x.new_zeros(capacity, hidden)
     x_CH[: mine.num_tokens] = mine.x
-    sent = torch.cat([scale_CW.flatten().view(torch.uint8), x_CH.flatten().view(torch.uint8)])
+    even_x = F.pad(x_CH.flatten(), (0, x_CH.numel() % 2))  # so that the next rank's float32 numbers are aligned
+    sent = torch.cat([scale_CW.flatten().view(torch.uint8), even_x.view(torch.uint8)])
     received = sent.new_empty(world_size, len(sent))
     all_gather_single(received.flatten(), sent)
 
     scale_bytes = scale_CW.nbytes
     scale_SCW = received[:, :scale_bytes].view(torch.float32).unflatten(1, (capacity, world_size))
-    x_SCH = received[:, scale_bytes:].view(config.in_dtype).unflatten(1, (capacity, hidden))
+    x_SCH = received[:, scale_bytes : scale_bytes + x_CH.nbytes].view(config.in_dtype).unflatten(1, (capacity, hidden))
     y_SCH = torch.empty_like(x_SCH, memory_format=torch.contiguous_format)
     torch.mul(x_SCH, scale_SCW[:, :, rank, None] * (1 + rank), out=y_SCH)  # in float32, rounded once
 
@@ -104,18 +107,18 @@ class SharedMemory:
 
     PAGE = mmap.ALLOCATIONGRANULARITY  # holds the barrier and, half-way, the token; the arrays follow
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.page = mmap.mmap(fd, self.PAGE)
+    def __init__(self, file: FileIO) -> None:
+        self.file = file
+        self.page = mmap.mmap(file.fileno(), self.PAGE)
         self.barrier_at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.page)))
         self.layout: Layout = ()
         self.arrays: list[Tensor] = []
 
     @classmethod
     def create(cls, world_size: int, token: int) -> "SharedMemory":
-        fd = os.memfd_create("ranks")
-        os.ftruncate(fd, cls.PAGE)
-        memory = cls(fd)
+        file = FileIO(os.memfd_create("ranks"), "r+")
+        file.truncate(cls.PAGE)
+        memory = cls(file)
         attributes = ctypes.create_string_buffer(64)  # a pthread_barrierattr_t has at most 8 bytes
         LIBC.pthread_barrierattr_init(attributes)
         LIBC.pthread_barrierattr_setpshared(attributes, PTHREAD_PROCESS_SHARED)
@@ -140,9 +143,10 @@ class SharedMemory:
         if layout != self.layout:
             sizes = [-(-math.prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in layout]
             # Never made smaller. All who are here ask for the same size, so that whoever is late changes nothing.
-            if os.fstat(self.fd).st_size < self.PAGE + sum(sizes):
-                os.ftruncate(self.fd, self.PAGE + sum(sizes))
-            whole = torch.frombuffer(mmap.mmap(self.fd, sum(sizes), offset=self.PAGE), dtype=torch.uint8)
+            if os.fstat(self.file.fileno()).st_size < self.PAGE + sum(sizes):
+                self.file.truncate(self.PAGE + sum(sizes))
+            mapped = mmap.mmap(self.file.fileno(), sum(sizes), offset=self.PAGE)
+            whole = torch.frombuffer(mapped, dtype=torch.uint8)
             parts = zip(whole.split(sizes), layout, strict=True)
             self.arrays = [part[: math.prod(s) * t.itemsize].view(t).view(s) for part, (t, s) in parts]
             self.layout = layout
@@ -165,11 +169,11 @@ def _meet(rank: int, world_size: int) -> list[SharedMemory] | list[None]:
     token, memories = secrets.randbits(62), []
     if rank == 0 and hasattr(os, "memfd_create"):
         memories = [SharedMemory.create(world_size, token) for _ in range(2)]
-    where = torch.tensor([token, os.getpid(), *([memory.fd for memory in memories] or [-1, -1])])
+    where = torch.tensor([token, os.getpid(), *([memory.file.fileno() for memory in memories] or [-1, -1])])
     dist.broadcast(where, 0)
     token, pid, *fds = where.tolist()
     try:
-        memories = memories or [SharedMemory(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)) for fd in fds]
+        memories = memories or [SharedMemory(FileIO(f"/proc/{pid}/fd/{fd}", "r+")) for fd in fds]
         shared = all(memory.token == token for memory in memories)
     except (OSError, ValueError):  # not there, not ours to open, or too short to be it
         shared = False

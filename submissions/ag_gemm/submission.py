@@ -1,6 +1,7 @@
 #!POPCORN leaderboard amd-ag-gemm
 #!POPCORN gpus MI300
-"""@DOC@"""
+"""doc
+"""
 
 import ctypes
 import itertools
@@ -9,6 +10,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator
+from io import FileIO
 
 import torch
 import torch.distributed as dist
@@ -50,18 +52,18 @@ class SharedMemory:
 
     PAGE = mmap.ALLOCATIONGRANULARITY  # holds the barrier and, half-way, the token; the arrays follow
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.page = mmap.mmap(fd, self.PAGE)
+    def __init__(self, file: FileIO) -> None:
+        self.file = file
+        self.page = mmap.mmap(file.fileno(), self.PAGE)
         self.barrier_at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.page)))
         self.layout: Layout = ()
         self.arrays: list[Tensor] = []
 
     @classmethod
     def create(cls, world_size: int, token: int) -> "SharedMemory":
-        fd = os.memfd_create("ranks")
-        os.ftruncate(fd, cls.PAGE)
-        memory = cls(fd)
+        file = FileIO(os.memfd_create("ranks"), "r+")
+        file.truncate(cls.PAGE)
+        memory = cls(file)
         attributes = ctypes.create_string_buffer(64)  # a pthread_barrierattr_t has at most 8 bytes
         LIBC.pthread_barrierattr_init(attributes)
         LIBC.pthread_barrierattr_setpshared(attributes, PTHREAD_PROCESS_SHARED)
@@ -86,9 +88,10 @@ class SharedMemory:
         if layout != self.layout:
             sizes = [-(-math.prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in layout]
             # Never made smaller. All who are here ask for the same size, so that whoever is late changes nothing.
-            if os.fstat(self.fd).st_size < self.PAGE + sum(sizes):
-                os.ftruncate(self.fd, self.PAGE + sum(sizes))
-            whole = torch.frombuffer(mmap.mmap(self.fd, sum(sizes), offset=self.PAGE), dtype=torch.uint8)
+            if os.fstat(self.file.fileno()).st_size < self.PAGE + sum(sizes):
+                self.file.truncate(self.PAGE + sum(sizes))
+            mapped = mmap.mmap(self.file.fileno(), sum(sizes), offset=self.PAGE)
+            whole = torch.frombuffer(mapped, dtype=torch.uint8)
             parts = zip(whole.split(sizes), layout, strict=True)
             self.arrays = [part[: math.prod(s) * t.itemsize].view(t).view(s) for part, (t, s) in parts]
             self.layout = layout
@@ -111,11 +114,11 @@ def _meet(rank: int, world_size: int) -> list[SharedMemory] | list[None]:
     token, memories = secrets.randbits(62), []
     if rank == 0 and hasattr(os, "memfd_create"):
         memories = [SharedMemory.create(world_size, token) for _ in range(2)]
-    where = torch.tensor([token, os.getpid(), *([memory.fd for memory in memories] or [-1, -1])])
+    where = torch.tensor([token, os.getpid(), *([memory.file.fileno() for memory in memories] or [-1, -1])])
     dist.broadcast(where, 0)
     token, pid, *fds = where.tolist()
     try:
-        memories = memories or [SharedMemory(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)) for fd in fds]
+        memories = memories or [SharedMemory(FileIO(f"/proc/{pid}/fd/{fd}", "r+")) for fd in fds]
         shared = all(memory.token == token for memory in memories)
     except (OSError, ValueError):  # not there, not ours to open, or too short to be it
         shared = False
