@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("which", nargs="*", choices=[[], *BENCHES], default=[], help="default: all")
     parser.add_argument("--times", type=int, default=10, help="evaluations a problem in aa (default: %(default)s)")
     options = parser.parse_args()
-    found = machine.environment("cpu")
+    found = machine.environment("", RANKS)
     print(
         f"{datetime.now(UTC):%Y-%m-%d}, {found.machine_class}, {found.memory_bytes >> 30} GiB, Python {found.python}, "
     )
@@ -116,7 +116,7 @@ def resolution(options: argparse.Namespace) -> None:
     rows = []
     with started() as ranks:
         for count in (20, 200):
-            samples = [wall_us(ranks.trusted.call(-1, time.monotonic() + 60)) for _ in range(count)]
+            samples = [wall_us(ranks.trusted.call(-1, "wall", time.monotonic() + 60)) for _ in range(count)]
             low, middle, high = statistics.quantiles(samples, n=4)
             rows.append([count, min(samples), low, middle, high, max(samples)])
     table(["empty calls", "least us", "quartile", "median", "quartile", "most"], rows)

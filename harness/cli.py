@@ -16,12 +16,13 @@ from rich.console import Console
 from harness import archive, board, machine, render, verdict
 from harness.evaluate import evaluate
 from harness.plan import make_plan
-from harness.problem import ROOT, find, problem_names
+from harness.problem import OFFICIAL, ROOT, find, problem_names
 from harness.records import Exit, HarnessError, Mode, UsageError
 from harness.submission import read_submission
 
 LEADERBOARD = ROOT / "leaderboard.yaml"
 MAX_RANKS = 1024
+DEVICES = ("cpu", "cuda", "rocm")
 
 EPILOG = """\
 exit codes:
@@ -90,9 +91,17 @@ def parser() -> argparse.ArgumentParser:
     for made, suite in ((evaluation, "cpu"), (checking, "quick")):
         made.add_argument("problem", help="its name (see `problems`), or GPU MODE's name for it")
         made.add_argument("file", nargs="?", type=Path, help="default: submissions/<problem>/submission.py")
-        made.add_argument("--ranks", type=int, metavar="N", help="how many ranks (default: as the shapes say, 8)")
-        made.add_argument("--suite", default=suite, metavar="S", help="which shapes (default: %(default)s)")
-        made.add_argument("--device", default="cpu", choices=["cpu"], help="what ranks run on (default: %(default)s)")
+        made.add_argument(
+            "--ranks",
+            type=int,
+            metavar="N",
+            help="how many ranks (default: a rank a GPU; on CPU cores as the shapes say, 8)",
+        )
+        made.add_argument(
+            "--suite", metavar="S", help=f"which shapes (default: official on GPUs, {suite} on CPU cores)"
+        )
+        made.set_defaults(cpu_suite=suite)
+        made.add_argument("--device", choices=DEVICES, help="what ranks run on (default: GPUs where there are any)")
         made.add_argument(
             "--timeout", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)"
         )
@@ -141,7 +150,11 @@ def run_problems(options: argparse.Namespace) -> Exit:
 
 def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, record: bool) -> Exit:
     problem = find(options.problem)
-    suite = problem.suite(options.suite)
+    gpus = machine.gpus()
+    device = options.device or gpus.device
+    if device != "cpu" and device != gpus.device:
+        raise UsageError(f"--device {device}: this machine has {gpus.told}; --device {gpus.device} runs here")
+    suite = problem.suite(options.suite or (options.cpu_suite if device == "cpu" else OFFICIAL))
     if options.timeout is not None:
         if not options.timeout > 0:
             raise UsageError(f"--timeout {options.timeout}: seconds above 0 are needed")
@@ -151,19 +164,20 @@ def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, recor
             benchmark_timeout_s=options.timeout,
             ranked_timeout_s=options.timeout,
         )
-    world_size = suite.benchmarks[0].world_size
+    world_size = suite.benchmarks[0].world_size if device == "cpu" else min(gpus.count, suite.benchmarks[0].world_size)
     if options.ranks is not None:
-        if not 1 <= options.ranks <= MAX_RANKS:
-            raise UsageError(f"--ranks {options.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
+        most = MAX_RANKS if device == "cpu" else gpus.count
+        if not 1 <= options.ranks <= most:
+            raise UsageError(f"--ranks {options.ranks}: 1 to {most} ranks can be asked for on {device}")
         world_size = options.ranks
-        suite = problem.with_world_size(suite, world_size)
+    suite = problem.with_world_size(suite, world_size)
     if options.json and not os.access(Path(options.json).resolve().parent, os.W_OK):
         raise UsageError(f"--json {options.json}: its folder is not there or cannot be written to")
     submission = read_submission(options.file or problem.submissions_folder / "submission.py", ROOT)
     earlier = board.load(LEADERBOARD) if record else None
     if record:
         board.check_writable(LEADERBOARD)
-    plan = make_plan(problem, suite, submission, mode, options.device, world_size, author or machine.login())
+    plan = make_plan(problem, suite, submission, mode, device, world_size, author or machine.login())
     with render.Progress(Console(stderr=True)) as progress:
         report = evaluate(plan, progress)
     place, unrecorded = None, None

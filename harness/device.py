@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from harness import box, driver
 from harness.gate import Gate
@@ -50,9 +49,10 @@ class Device(Protocol):
 class Cpu:
     """CPU cores, connected by gloo; `flush_bytes` is this rank's share of the flush."""
 
-    kind, backend, id = "cpu", "gloo", None
+    kind, backend = "cpu", "gloo"
 
     def __init__(self, threads: int, flush_bytes: int) -> None:
+        self.id: torch.device | None = None
         self.threads = threads
         self.scratch = torch.zeros(flush_bytes // 8, dtype=torch.int64)
 
@@ -92,7 +92,7 @@ class Gpu:
         cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
         self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
         self.gate_pointer = driver.register_host(*self.gate.memory())
-        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
 
     def name(self) -> str:
         return torch.cuda.get_device_name(self.id)

@@ -21,6 +21,7 @@ from harness.plan import PHASES, Phase, Plan
 from harness.records import (
     Case,
     CaseResult,
+    Clock,
     Crashed,
     EvalReport,
     Failure,
@@ -37,7 +38,7 @@ from harness.records import (
     Verdicts,
     Wrong,
 )
-from harness.stats import median
+from harness.stats import median, roofline_samples_us
 
 EMPTY_CALLS = 15
 START_S = 120.0  # for what comes before the first case, and after the last
@@ -72,8 +73,10 @@ class Evaluation:
         self.outcomes: list[Outcome] = [NotRun() for _ in self.cases]
         self.verdicts: list[Verdicts | None] = [None for _ in self.cases]
         self.opened = 0
+        self.inputs_timed = 0
         self.at = 0  # the case that runs, or that would be next
-        self.empty_call_samples_us: tuple[float, ...] = ()
+        self.device_model = ""
+        self.empty_call_samples_us: dict[Clock, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
         self.logs: dict[str, str] = {}
         self.trusted: Group
@@ -104,11 +107,13 @@ class Evaluation:
     def _phases(self) -> None:
         with self._phase("import", START_S):
             for group in (self.trusted, self.candidate):
-                group.ask(wire.ImportKernel(), wire.Done, self.deadline)
+                imported = group.ask(wire.ImportKernel(), wire.Imported, self.deadline)
+                self.device_model = self.device_model or imported[0].device
             self._open(self.trusted)
         with self._phase("clock", START_S):
-            empty = [self.trusted.call(-1, self.deadline) for _ in range(EMPTY_CALLS)]
-            self.empty_call_samples_us = tuple(timing.wall_us(called) for called in empty)
+            for clock in self.plan.clocks:
+                calls = [self._call(self.trusted, -1, clock) for _ in range(EMPTY_CALLS)]
+                self.empty_call_samples_us[clock] = tuple(map(timing.SAMPLE_US[clock], calls))
             self.peaks = self._find_peaks()
         for phase in PHASES[self.plan.mode]:
             with self._phase(phase, self.plan.phase_s(phase)):
@@ -134,6 +139,9 @@ class Evaluation:
         self.opened += 1
         group.ask(wire.OpenGroup(number=self.opened, free_port=free_port()), wire.Done, self.deadline)
 
+    def _call(self, group: Group, index: int, clock: Clock) -> list[wire.Called]:
+        return group.call(index, clock, self.deadline, timing.LEAD_S if clock == "device" else 0.0)
+
     def _make(self, case: Case, inputs: Sequence[wire.InputSpec], readers: Sequence[Group]) -> None:
         """Trusted ranks make these inputs; `readers` load them."""
         command = wire.MakeInputs(params=case.params, inputs=tuple(inputs))
@@ -156,7 +164,7 @@ class Evaluation:
         """One call on the case's published input and one on a fresh hardened one, both verified."""
         fresh = wire.InputSpec(seed=self.plan.seed("check", self.at), hardened=True)
         self._make(case, [wire.InputSpec(seed=case.seed, hardened=False), fresh], [self.candidate])
-        called = [self.candidate.call(index, self.deadline) for index in range(2)]
+        called = [self._call(self.candidate, index, "wall") for index in range(2)]
         as_published, hardened = (self._verify(index, called[index], index == 0) for index in range(2))
         strict = as_published.strict if not as_published.strict.passed else hardened.strict
         self.verdicts[self.at] = Verdicts(strict=strict, gpumode=as_published.gpumode)
@@ -164,45 +172,46 @@ class Evaluation:
 
     def _time(self, case: Case) -> Outcome:
         """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
-        budget, began = self.plan.budget, time.monotonic()
-        samples_us: list[float] = []
-        ref_samples_us: list[float] = []
-        self._make(case, self._fresh(0, 1), [self.trusted, self.candidate])
-        for group in (self.trusted, self.candidate):
-            group.call(0, self.deadline)  # warm-up: first touches of this shape are not what is ranked
-        while not timing.enough(budget, samples_us, ref_samples_us, time.monotonic() - began):
-            first = len(samples_us)
-            self._make(case, self._fresh(first + 1, budget.block), [self.trusted, self.candidate])
-            outputs: list[list[wire.Called]] = []
-            for index in range(budget.block):
-                if timing.reference_first(first + index):
-                    ref_called = self.trusted.call(index, self.deadline)
-                    called = self.candidate.call(index, self.deadline)
-                else:
-                    called = self.candidate.call(index, self.deadline)
-                    ref_called = self.trusted.call(index, self.deadline)
-                ref_samples_us.append(timing.wall_us(ref_called))
-                samples_us.append(timing.wall_us(called))
-                outputs.append(called)
-            for index, called in enumerate(outputs):
-                strict = self._verify(index, called, published=False).strict
-                if not strict.passed:
-                    return Wrong(message=f"timed call {first + index}: {strict.message}")
-        timed = Timed(samples_us=tuple(samples_us), ref_samples_us=tuple(ref_samples_us), block=self.plan.budget.block)
-        return self._believed(case, timed)
+        plan, began = self.plan, time.monotonic()
+        series = timing.Series(plan.clocks)
+        self._make(case, self._fresh(1), [self.trusted, self.candidate])
+        for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
+            self._call(self.trusted, 0, clock)
+            self._call(self.candidate, 0, clock)
+        while not timing.enough(plan.budget, series, time.monotonic() - began):
+            for clock in plan.clocks:
+                first, outputs = series.count(clock), []
+                self._make(case, self._fresh(plan.budget.block), [self.trusted, self.candidate])
+                for index in range(plan.budget.block):
+                    if timing.reference_first(first + index):
+                        ref_called = self._call(self.trusted, index, clock)
+                        called = self._call(self.candidate, index, clock)
+                    else:
+                        called = self._call(self.candidate, index, clock)
+                        ref_called = self._call(self.trusted, index, clock)
+                    series.add(clock, called, ref_called)
+                    outputs.append(called)
+                for index, called in enumerate(outputs):
+                    strict = self._verify(index, called, published=False).strict
+                    if not strict.passed:
+                        return Wrong(message=f"timed call {first + index} ({clock} clock): {strict.message}")
+        return self._believed(case, series.timed(plan.budget.block))
 
-    def _fresh(self, first: int, count: int) -> list[wire.InputSpec]:
-        seeds = [self.plan.seed("timed", self.at, first + index) for index in range(count)]
+    def _fresh(self, count: int) -> list[wire.InputSpec]:
+        """That many inputs that no call has seen."""
+        self.inputs_timed += count
+        seeds = [self.plan.seed("timed", self.inputs_timed - index) for index in range(count)]
         return [wire.InputSpec(seed=seed, hardened=True) for seed in seeds]
 
     def _believed(self, case: Case, timed: Timed) -> Timed | Held:
         """Nothing is faster than what the machine can do."""
         bound = self._bound(case)
-        if bound is None or median(timed.samples_us) >= bound[0]:
+        time_us = median(roofline_samples_us(timed))
+        if bound is None or time_us >= bound[0]:
             return timed
         return Held(
             check="roofline",
-            evidence=f"{median(timed.samples_us):.2f} us are less than the bound of {bound[0]:.2f} us "
+            evidence=f"{time_us:.2f} us are less than the bound of {bound[0]:.2f} us "
             f"({bound[1]}, {self.peaks.source if self.peaks else ''})",
         )
 
@@ -210,9 +219,11 @@ class Evaluation:
         return None if self.peaks is None else hardware.bound(self.plan.problem.cost(case), self.peaks)
 
     def _find_peaks(self) -> Peaks:
-        """This machine's rates: measured once by the trusted ranks, then remembered."""
+        """The device's rates by the table, or else this machine's: measured once by trusted ranks, then remembered."""
         plan = self.plan
-        cache = peaks_cache.path(plan.problem.root, plan.device, plan.world_size)
+        if (listed := hardware.match(self.device_model)) is not None:
+            return listed
+        cache = peaks_cache.path(plan.problem.root, self.device_model or plan.device, plan.world_size)
         if (known := peaks_cache.load(cache)) is not None:
             return known
         self.progress.phase("peaks (once on this machine)")
@@ -264,10 +275,10 @@ class Evaluation:
             results=tuple(results),
             empty_call_samples_us=self.empty_call_samples_us,
             peaks=self.peaks,
-            environment=machine.environment(plan.device),
+            environment=machine.environment(self.device_model, plan.world_size),
             phases_s=self.phases_s,
             secret_seed=plan.secret,
-            warnings=checks.warnings(results, self.empty_call_samples_us),
+            warnings=checks.warnings(results, self.empty_call_samples_us.get("wall", ())),
             logs=self.logs,
         )
 

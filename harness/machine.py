@@ -8,6 +8,7 @@ import getpass
 import importlib.metadata
 import os
 import platform
+from dataclasses import dataclass
 from pathlib import Path
 
 import harness
@@ -56,12 +57,12 @@ def check_memory(world_size: int) -> None:
         )
 
 
-def environment(device: str) -> Environment:
-    """What every report says of machine and software."""
+def environment(device_model: str, world_size: int) -> Environment:
+    """What every report says of machine and software; `device_model` is the GPUs', empty where the CPU is used."""
     total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
     model = cpu_model()
     return Environment(
-        machine_class=f"{cores()} cores of {model}",
+        machine_class=f"{world_size}x {device_model}" if device_model else f"{cores()} cores of {model}",
         cpu=model,
         cores=cores(),
         memory_bytes=total[0] if total else 0,
@@ -85,6 +86,35 @@ def descendants(root: int) -> list[int]:
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found[1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpus:
+    """The GPUs that torch can use here: `device` is their --device name, cpu where there are none."""
+
+    device: str
+    count: int
+
+    @property
+    def told(self) -> str:
+        return f"{self.count} {self.device} GPUs" if self.count else "no GPU that this torch can use"
+
+
+def gpus() -> Gpus:
+    """By the driver's own lists, since torch would take a second to ask, and respecting *_VISIBLE_DEVICES."""
+    torch = _version("torch") or ""
+    nvidia = [Path("/dev", name) for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+    nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
+    for device, count, variable in (
+        ("cuda", len(nvidia), "CUDA_VISIBLE_DEVICES"),
+        ("rocm", sum(_read(str(node)).strip() not in ("", "0") for node in nodes), "HIP_VISIBLE_DEVICES"),
+    ):
+        visible = os.environ.get(variable)
+        if visible is not None:
+            count = min(count, len([item for item in visible.split(",") if item.strip()]))
+        if count and not torch.endswith("+cpu"):
+            return Gpus(device=device, count=count)
+    return Gpus(device="cpu", count=0)
 
 
 def login() -> str:

@@ -9,7 +9,6 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -17,46 +16,68 @@ import torch.distributed as dist
 from harness.wire import PeaksMeasured
 
 TRIES = 7
-GEMM_SHAPES_MNK = ((256, 256, 1024), (512, 512, 512), (1024, 1024, 1024))
-COPY_BYTES = 8 << 20  # a rank's buffer: larger than a private cache, as flushed inputs are
+GEMM_SHAPES_MNK = {"cpu": ((256, 256, 1024), (512, 512, 512), (1024, 1024, 1024)), "cuda": ((8192, 8192, 8192),)}
+COPY_BYTES = {"cpu": 8 << 20, "cuda": 1 << 30}  # larger than a private cache, or than any cache of a GPU
+LINK_BYTES = 256 << 20  # of one rank, on GPUs
 
 
-def measure(rank: int, world_size: int, fd: int) -> PeaksMeasured:
-    """Rates of one rank while all work. `fd` is a file of this rank's that its neighbour reads, to move bytes
-    between ranks the cheapest way a host has: out of memory that both map. Needs an open process group."""
+def measure(rank: int, world_size: int, device: torch.device, fd: int) -> PeaksMeasured:
+    """Rates of one rank while all work. Needs an open process group. On CPUs `fd` is a file of this rank's that its
+    neighbour reads, to move bytes between ranks the cheapest way a host has: out of memory that both map; on GPUs
+    each rank sends to all others at once through the process group."""
+    kind, nbytes = device.type, COPY_BYTES[device.type]
     flops_per_s = 0.0
-    for m, n, k in GEMM_SHAPES_MNK:
-        a_MK, b_KN = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
-        flops_per_s = max(flops_per_s, 2 * m * n * k / _best_s(lambda a=a_MK, b=b_KN: a @ b))  # type: ignore[misc]
+    for m, n, k in GEMM_SHAPES_MNK[kind]:
+        a_MK, b_KN = (torch.randn(*shape, device=device).bfloat16() for shape in ((m, k), (k, n)))
+        flops_per_s = max(flops_per_s, 2 * m * n * k / _best_s(lambda a=a_MK, b=b_KN: a @ b, device))  # type: ignore[misc]
+    source, target = (torch.zeros(nbytes, dtype=torch.uint8, device=device) for _ in range(2))
+    memory_s = _best_s(lambda: target.copy_(source), device)
+    link = _host_link if kind == "cpu" else _device_link
+    return PeaksMeasured(
+        flops_per_s=flops_per_s,
+        memory_bytes_per_s=2 * nbytes / memory_s,  # each byte is read and written
+        link_bytes_per_s=link(rank, world_size, device, fd),
+    )
 
-    source, target = torch.zeros(COPY_BYTES, dtype=torch.uint8), torch.empty(COPY_BYTES, dtype=torch.uint8)
-    memory_bytes_per_s = 2 * COPY_BYTES / _best_s(lambda: target.copy_(source))  # each byte is read and written
 
-    os.ftruncate(fd, COPY_BYTES)
+def _host_link(rank: int, world_size: int, device: torch.device, fd: int) -> float:
+    nbytes = COPY_BYTES["cpu"]
+    target = bytearray(nbytes)
+    os.ftruncate(fd, nbytes)
     addresses = torch.zeros(world_size, 2, dtype=torch.int64)
     addresses[rank] = torch.tensor([os.getpid(), fd])
     dist.all_reduce(addresses)  # also: every rank's file has its size now
     pid, peer_fd = addresses[(rank + 1) % world_size].tolist()
-    with open(f"/proc/{pid}/fd/{peer_fd}", "r+b") as file, mmap.mmap(file.fileno(), COPY_BYTES) as window:
-        own = memoryview(cast(bytearray, target.numpy()))
-        link_bytes_per_s = COPY_BYTES / _best_s(lambda: own.__setitem__(slice(None), memoryview(window)))
-    return PeaksMeasured(
-        flops_per_s=flops_per_s, memory_bytes_per_s=memory_bytes_per_s, link_bytes_per_s=link_bytes_per_s
-    )
+    with open(f"/proc/{pid}/fd/{peer_fd}", "r+b") as file, mmap.mmap(file.fileno(), nbytes) as window:
+        own = memoryview(target)
+        return nbytes / _best_s(lambda: own.__setitem__(slice(None), memoryview(window)), device)
 
 
-def _best_s(work: Callable[[], object]) -> float:
+def _device_link(rank: int, world_size: int, device: torch.device, fd: int) -> float:
+    source, target = (torch.zeros(LINK_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
+    leaving = LINK_BYTES * (world_size - 1) / world_size
+    return leaving / _best_s(lambda: dist.all_to_all_single(target, source), device)
+
+
+def _best_s(work: Callable[[], object], device: torch.device) -> float:
     """Seconds one `work` takes when all ranks do it at once; the best of TRIES, the same on every rank."""
     best = float("inf")
     repeats = 1
     for _ in range(TRIES):
+        _synchronize(device)
         dist.barrier()  # waits for: all ranks done with the try before
         start = time.monotonic()
         for _ in range(repeats):
             work()
-        ends = torch.tensor([-start, time.monotonic()], dtype=torch.float64)
+        _synchronize(device)
+        ends = torch.tensor([-start, time.monotonic()], dtype=torch.float64, device=device)
         dist.all_reduce(ends, op=dist.ReduceOp.MAX)  # first start (negated) and last end over ranks
         elapsed = float(ends.sum())
         best = min(best, elapsed / repeats)
         repeats = max(repeats, min(64, int(0.02 / max(elapsed / repeats, 1e-6))))  # long against the ranks' skew
     return best
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

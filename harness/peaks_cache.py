@@ -15,8 +15,8 @@ METHOD = 1  # of harness/peaks.py; a change there makes what was measured before
 
 def path(root: Path, device: str, world_size: int) -> Path:
     """Where this machine's peaks lie: a name of their own for whatever they depend on."""
-    environment = machine.environment(device)
-    what = f"{METHOD}/{device}/{world_size}/{environment.machine_class}/{environment.torch}"
+    environment = machine.environment(device, world_size)
+    what = f"{METHOD}/{world_size}/{environment.machine_class}/{environment.torch}"
     return root / FOLDER / f"peaks-{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
 
 

@@ -8,11 +8,16 @@ from typing import Literal
 from harness import machine
 from harness.gate import cores
 from harness.problem import Problem, Suite
-from harness.records import Mode, Submission
+from harness.records import Clock, Mode, Submission
 from harness.timing import Budget
 
 Phase = Literal["test", "benchmark", "ranked"]
 
+CLOCKS: dict[str, tuple[Clock, ...]] = {
+    "cpu": ("wall",),
+    "cuda": ("wall", "device", "gpumode"),
+    "rocm": ("wall", "device", "gpumode"),
+}
 PHASES: dict[Mode, tuple[Phase, ...]] = {
     "test": ("test",),
     "benchmark": ("benchmark",),
@@ -39,6 +44,7 @@ class Plan:
     threads: int
     spin: bool
     flush_bytes: int
+    clocks: tuple[Clock, ...]
 
     def seed(self, *place: int | str) -> int:
         """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""
@@ -71,5 +77,6 @@ def make_plan(
         secret=secrets.randbits(63),
         threads=max(1, cores() // world_size),
         spin=cores() > world_size,  # one core stays with the parent
+        clocks=CLOCKS[device],
         flush_bytes=min(2 * machine.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
     )

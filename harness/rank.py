@@ -98,7 +98,7 @@ class Program:
             init_method=f"file://{Path(order.workdir).parent}/meet-{command.number}",
             rank=order.rank,
             world_size=order.world_size,
-            **({"device_id": self.device.id} if self.device.id else {}),
+            device_id=self.device.id,
         )
         return wire.Done()
 
@@ -263,7 +263,9 @@ class Trusted(Program):
         return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))
 
     def measure_peaks(self, command: wire.MeasurePeaks) -> wire.Reply:
-        return peaks.measure(self.order.rank, self.order.world_size, self.device.id, self.fds["inputs"])
+        return peaks.measure(
+            self.order.rank, self.order.world_size, self.device.id or torch.device("cpu"), self.fds["inputs"]
+        )
 
 
 PROGRAMS = {"trusted": Trusted, "candidate": Candidate}

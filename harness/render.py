@@ -29,6 +29,7 @@ from harness.decode import encode
 from harness.records import (
     REPORT_SCHEMA,
     CaseResult,
+    ClockSamples,
     Crashed,
     EvalReport,
     Exit,
@@ -43,7 +44,7 @@ from harness.records import (
     Verdicts,
     Wrong,
 )
-from harness.stats import Interval, geomean, median, roofline_fraction, speedup, spread
+from harness.stats import Interval, clocks, geomean, median, roofline_fraction, roofline_samples_us, speedup, spread
 
 Format = Literal["table", "markdown", "csv", "json"]
 
@@ -101,8 +102,8 @@ def to_json(report: EvalReport, place: Place | None = None) -> dict[str, Any]:
         "ranking_by": report.ranking_by,
         "place": encode(place),
         "clock": "wall",
-        "empty_call_us": median(report.empty_call_samples_us) if report.empty_call_samples_us else None,
-        "empty_call_samples_us": list(report.empty_call_samples_us),
+        "empty_call_us": median(wall) if (wall := report.empty_call_samples_us.get("wall")) else None,
+        "empty_call_samples_us": {clock: list(samples) for clock, samples in report.empty_call_samples_us.items()},
         "warnings": list(report.warnings),
         "environment": encode(report.environment),
         "peaks": encode(report.peaks),
@@ -165,7 +166,7 @@ def _report_json(values: Mapping[str, Any]) -> dict[str, Any]:
         "place": None,
         "clock": "wall",
         "empty_call_us": None,
-        "empty_call_samples_us": [],
+        "empty_call_samples_us": {},
         "warnings": [],
         "environment": None,
         "peaks": None,
@@ -192,6 +193,8 @@ def _case_json(result: CaseResult) -> dict[str, Any]:
         "samples_us": list(timed.samples_us) if timed else [],
         "ref_samples_us": list(timed.ref_samples_us) if timed else [],
         "block": timed.block if timed else None,
+        "clocks": {one.clock: _clock_json(one) for one in clocks(timed)} if timed else {},
+        "rank_ends_us": list(timed.rank_ends_us) if timed else [],
         "ref_us": median(timed.ref_samples_us) if timed else None,
         "time_us": median(timed.samples_us) if timed else None,
         "spread": spread(timed.samples_us) if timed else None,
@@ -204,6 +207,18 @@ def _case_json(result: CaseResult) -> dict[str, Any]:
         "traceback": outcome.traceback if isinstance(outcome, Raised) else None,
         "stacks": list(outcome.stacks) if isinstance(outcome, TimedOut) else None,
         "log_tail": outcome.log_tail if isinstance(outcome, Crashed) else None,
+    }
+
+
+def _clock_json(one: ClockSamples) -> dict[str, Any]:
+    ref_us, time_us = median(one.ref_samples_us), median(one.samples_us)
+    return {
+        "ref_us": ref_us,
+        "time_us": time_us,
+        "speedup": ref_us / time_us,
+        "spread": spread(one.samples_us),
+        "samples_us": list(one.samples_us),
+        "ref_samples_us": list(one.ref_samples_us),
     }
 
 
@@ -231,6 +246,8 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
         _print(console, _times(benchmarks), Text(), Text(_legend(benchmarks), style="dim"))
         if report.peaks:
             _print(console, Text(_peaks(report.peaks), style="dim"))
+        if len(report.empty_call_samples_us) > 1:
+            _print(console, Text(), _clocks(report, benchmarks))
         _print(console, Text())
     for result in report.results:
         if verdict.case_status(result) == "fail":
@@ -274,7 +291,8 @@ def _times(benchmarks: Sequence[CaseResult]) -> Table:
         owns = geomean([median(timed.samples_us) for timed in timeds])
         bounds = [result.bound_us for result in benchmarks if result.bound_us is not None]
         bound_us = geomean(bounds) if len(bounds) == len(benchmarks) else None
-        ends = (_us(bound_us), _percent(bound_us / owns)) if bound_us else ("-", "-")
+        rooflines = geomean([median(roofline_samples_us(timed)) for timed in timeds])
+        ends = (_us(bound_us), _percent(bound_us / rooflines)) if bound_us else ("-", "-")
         table.add_row("geometric mean", _us(refs), _us(owns), _times_as_fast(refs / owns), *ends, "", style="bold")
     return table
 
@@ -282,8 +300,27 @@ def _times(benchmarks: Sequence[CaseResult]) -> Table:
 def _legend(benchmarks: Sequence[CaseResult]) -> str:
     names = dict.fromkeys(name for result in benchmarks for name in result.case.params)
     shorts = ", ".join(f"{SHORT[name]} {name}" for name in names if name in SHORT and len(SHORT[name]) == 1)
-    text = "Times are medians; spread is the interquartile range; roof is bound / time."
+    timeds = [result.outcome for result in benchmarks if isinstance(result.outcome, Timed)]
+    by_device = any(other.clock == "device" for timed in timeds for other in timed.others)
+    roof = "bound / time on the device clock" if by_device else "bound / time"
+    text = f"Times are medians; spread is the interquartile range; roof is {roof}."
     return f"{shorts}\n{text}" if shorts else text
+
+
+def _clocks(report: EvalReport, benchmarks: Sequence[CaseResult]) -> Table:
+    """Reference and submission on every clock side by side, and what an empty call reads: the resolution."""
+    names = list(report.empty_call_samples_us)
+    table = _table("reference us -> submission us", *(f">{name}" for name in names))
+    for result in benchmarks:
+        if isinstance(result.outcome, Timed):
+            by_name = {one.clock: one for one in clocks(result.outcome)}
+            cells = [
+                f"{_us(median(by_name[name].ref_samples_us))} -> {_us(median(by_name[name].samples_us))}"
+                for name in names
+            ]
+            table.add_row(Text(case_label(result)), *cells)
+    table.add_row("an empty call", *(_us(median(report.empty_call_samples_us[name])) for name in names))
+    return table
 
 
 def _peaks(peaks: Peaks) -> str:
@@ -347,8 +384,8 @@ def _facts(report: EvalReport) -> RenderableType:
         grid.add_row("score", score)
         if figures.roofline_fraction is not None:
             grid.add_row("roofline", f"{_percent(figures.roofline_fraction)} of the bound, geometric mean over shapes")
-    if report.empty_call_samples_us:
-        empty = f"an empty call reads {_us(median(report.empty_call_samples_us))} us"
+    if wall := report.empty_call_samples_us.get("wall"):
+        empty = f"an empty call reads {_us(median(wall))} us"
         grid.add_row("clock", f"wall: first start to last end over ranks; {empty}")
     if report.environment:
         env = report.environment

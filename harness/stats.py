@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.records import Timed
+from harness.records import ClockSamples, Timed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,9 +73,20 @@ def speedup(timed: Timed) -> float:
     return median(timed.ref_samples_us) / median(timed.samples_us)
 
 
+def clocks(timed: Timed) -> list[ClockSamples]:
+    """The samples of every clock, the ranked one first."""
+    wall = ClockSamples(clock="wall", samples_us=timed.samples_us, ref_samples_us=timed.ref_samples_us)
+    return [wall, *timed.others]
+
+
+def roofline_samples_us(timed: Timed) -> Sequence[float]:
+    """The samples that rooflines are held against: the device's own where it has a clock, else the wall's."""
+    return next((other.samples_us for other in timed.others if other.clock == "device"), timed.samples_us)
+
+
 def roofline_fraction(timed: Timed, bound_us: float) -> float:
     """The part of the bound's speed that was reached: bound / median time. 1 is the roofline itself."""
-    return bound_us / median(timed.samples_us)
+    return bound_us / median(roofline_samples_us(timed))
 
 
 def score_s(timeds: Sequence[Timed], ranking_by: Literal["last", "mean", "geom"]) -> float:

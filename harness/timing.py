@@ -9,8 +9,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.records import Clock
+from harness.records import Clock, ClockSamples, Timed
 from harness.wire import Called
+
+LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,42 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[Called]], float]] = {
 }
 
 
+class Series:
+    """The samples of one case so far, on each of `clocks` ("wall" among them)."""
+
+    def __init__(self, clocks: Sequence[Clock]) -> None:
+        self.own_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
+        self.ref_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
+        self.ends_us: list[list[float]] = []
+
+    def count(self, clock: Clock) -> int:
+        """How many samples that clock has."""
+        return len(self.own_us[clock])
+
+    def add(self, clock: Clock, called: Sequence[Called], ref_called: Sequence[Called]) -> None:
+        """One call of the submission and one of the reference on the same inputs."""
+        self.own_us[clock].append(SAMPLE_US[clock](called))
+        self.ref_us[clock].append(SAMPLE_US[clock](ref_called))
+        if clock == "wall":
+            first_ns = min(call.start_ns for call in called)
+            self.ends_us.append([(call.end_ns - first_ns) / 1000 for call in called])
+
+    def timed(self, block: int) -> Timed:
+        """The record of it."""
+        others = [
+            ClockSamples(clock=clock, samples_us=tuple(own), ref_samples_us=tuple(self.ref_us[clock]))
+            for clock, own in self.own_us.items()
+            if clock != "wall"
+        ]
+        return Timed(
+            samples_us=tuple(self.own_us["wall"]),
+            ref_samples_us=tuple(self.ref_us["wall"]),
+            block=block,
+            others=tuple(others),
+            rank_ends_us=tuple(statistics.median(rank) for rank in zip(*self.ends_us, strict=True)),
+        )
+
+
 def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float]) -> float:
     """Relative standard error of the speedup, from paired samples; infinite below two."""
     if len(samples_us) < 2:
@@ -55,14 +93,14 @@ def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float])
     return statistics.stdev(ratios) / math.sqrt(len(ratios))
 
 
-def enough(budget: Budget, samples_us: Sequence[float], ref_samples_us: Sequence[float], elapsed_s: float) -> bool:
-    """Whether another block would not be worth its time."""
-    count = len(samples_us)
+def enough(budget: Budget, series: Series, elapsed_s: float) -> bool:
+    """Whether another block would not be worth its time. The ranked clock decides for all."""
+    count = series.count("wall")
     if count < budget.min_samples:
         return False
     if count >= budget.max_samples or elapsed_s >= budget.seconds:
         return True
-    return relative_error(samples_us, ref_samples_us) < budget.target_error
+    return relative_error(series.own_us["wall"], series.ref_us["wall"]) < budget.target_error
 
 
 def reference_first(sample: int) -> bool:
