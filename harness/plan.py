@@ -76,7 +76,7 @@ def make_plan(
         budget=Budget(seconds=suite.benchmark_s),
         secret=secrets.randbits(63),
         threads=max(1, cores() // world_size),
-        spin=cores() > world_size,  # one core stays with the parent
+        spin=cores() > 2 * world_size,  # both groups, and one core for the parent
         clocks=CLOCKS[device],
         flush_bytes=min(2 * machine.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
     )

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Program:
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.order, self.fds = order, fds
-        self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
+        self.channel = wire.Channel(socket.socket(fileno=fds["channel"]), order.spin)
         self.gate = Gate(fds["gate"], order.world_size, order.spin)
         self.device = make_device(order.device, order.rank, order.threads, order.flush_bytes, self.gate)
         self.kernel: Kernel = lambda data: None
@@ -197,8 +198,6 @@ class Trusted(Program):
         self.reference: Any = None
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.outgrown: list[Box] = []
-        if self.device.id is not None:
-            torch.set_default_device(self.device.id)  # where references make inputs; GPU MODE's ranks have no default
         self.commands |= {
             wire.MakeInputs: self.make_inputs,
             wire.Verify: self.verify,
@@ -216,14 +215,19 @@ class Trusted(Program):
         offsets = [0]
         for spec in command.inputs:
             where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
-            data = self.reference.generate_input(**command.params, **where)
-            self.made.append(self.reference.harden(data, spec.seed) if spec.hardened else data)
+            with self.default_device():
+                data = self.reference.generate_input(**command.params, **where)
+                self.made.append(self.reference.harden(data, spec.seed) if spec.hardened else data)
             offsets.append(payload.end_of(self.made[-1], offsets[-1]))
         sizes = [end - start for start, end in itertools.pairwise(offsets)]
         self.make_room(offsets[-1], len(sizes) * output_limit(sizes))
         inputs = [payload.write_input(self.input_box, *item) for item in zip(offsets, self.made, strict=False)]
         assert self.boxes is not None
         return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes)
+
+    def default_device(self) -> AbstractContextManager[object]:
+        """Where references make tensors. Not during a timed call: it makes every call of torch slower."""
+        return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
     def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
         """Boxes at least that large. Those that are outgrown stay, since the candidate rank may still have them
@@ -245,6 +249,10 @@ class Trusted(Program):
         raise AssertionError("a trusted rank made its boxes itself")
 
     def verify(self, command: wire.Verify) -> wire.Reply:
+        with self.default_device():
+            return self.verified(command)
+
+    def verified(self, command: wire.Verify) -> wire.Verified:
         data, declared = self.made[command.index], command.output
         # Both are collective: every rank computes them, whatever its own output looks like.
         expected = self.reference.exact_kernel(data)

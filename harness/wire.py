@@ -255,8 +255,11 @@ class ProtocolError(Exception):
 class Channel:
     """Frames over a stream socket, blocking; the ranks' side (the parent reads through a Parser)."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, spin: bool = False) -> None:
+        """`spin`: look for a message again and again instead of sleeping, where every rank has a core to itself. A
+        core that slept is slow for its first hundreds of microseconds, which would be in the next call's time."""
         self.sock = sock
+        self.flags = socket.MSG_DONTWAIT if spin else 0
 
     def send(self, message: Any) -> None:
         self.sock.sendall(frame(message))
@@ -269,7 +272,10 @@ class Channel:
     def _exactly(self, nbytes: int) -> bytes:
         data = bytearray()
         while len(data) < nbytes:
-            chunk = self.sock.recv(nbytes - len(data))
+            try:
+                chunk = self.sock.recv(nbytes - len(data), self.flags)
+            except BlockingIOError:
+                continue
             if not chunk:
                 raise EOFError("the other side closed the channel")
             data += chunk

@@ -15,7 +15,7 @@ SHOWN = 3  # of the worst elements in a message
 
 
 def rank_device() -> torch.device:
-    """The device of this rank: the harness makes it the default device of each trusted rank."""
+    """The device of this rank: the default device while the harness has inputs made or outputs judged."""
     return torch.get_default_device()
 
 

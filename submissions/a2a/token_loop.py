@@ -6,7 +6,8 @@ Every (token, expert) pair travels as a row of its own beside a row of metadata.
 sent, when the expert works on it and when it comes back, and reads numbers out of tensors one `.item()` at a time:
 on a GPU each of these waits for the device. The vectorised reference does the same work without the loops.
 
-@MEASURED@
+Measured, speedup over the reference within one run: suite cpu 0.79 0.54 0.49 0.28 0.36, geomean 0.46 (8 gloo ranks on
+2 busy cores, 2026-11-20). gloo's own latency hides much of the loops at the small shapes.
 
 Legend: T this rank's tokens, k experts per token, H hidden dimension, P pairs sent, Q pairs received.
 """
