@@ -8,7 +8,7 @@ from harness.records import CaseResult, Timed
 from harness.stats import median, spread
 
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take
-SPREAD = 0.5  # interquartile range over median, of the submission
+SPREAD = 0.5  # interquartile range over median, of the ratio to the reference: times differ with their inputs
 
 Check = Callable[[Sequence[CaseResult], Sequence[float]], str | None]
 
@@ -27,11 +27,18 @@ def resolution(results: Sequence[CaseResult], empty_us: Sequence[float]) -> str 
 
 def unrest(results: Sequence[CaseResult], empty_us: Sequence[float]) -> str | None:
     """Other work on the machine, most likely."""
-    spreads = [spread(result.outcome.samples_us) for result in results if isinstance(result.outcome, Timed)]
+    spreads = [spread(_ratios(result.outcome)) for result in results if isinstance(result.outcome, Timed)]
     restless = sum(value > SPREAD for value in spreads)
     if not restless:
         return None
-    return f"{restless} of {len(spreads)} shapes spread by more than {SPREAD:.0%}: is the machine busy with other work?"
+    return (
+        f"in {restless} of {len(spreads)} shapes the ratio to the reference spreads by more than {SPREAD:.0%}: "
+        "is the machine busy with other work?"
+    )
+
+
+def _ratios(timed: Timed) -> list[float]:
+    return [ref / own for own, ref in zip(timed.samples_us, timed.ref_samples_us, strict=True)]
 
 
 def published(results: Sequence[CaseResult], empty_us: Sequence[float]) -> str | None:

@@ -27,7 +27,7 @@ def test_a_restless_machine_is_said() -> None:
     steady = timed(time_us=1000.0)
     restless = replace(steady, samples_us=tuple(us * (1 + index % 2) for index, us in enumerate(steady.samples_us)))
     (warning,) = checks.warnings([result(restless), result(steady)], [1.0])
-    assert warning.startswith("1 of 2 shapes spread by more than 50%")
+    assert warning.startswith("in 1 of 2 shapes the ratio to the reference spreads by more than 50%")
 
 
 def test_right_here_and_refused_by_gpu_mode_is_said() -> None:

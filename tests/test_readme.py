@@ -1,0 +1,64 @@
+"""README says what is so: its commands run, its tables match the code, what it shows was printed by this version."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.problem import ROOT, find, problem_names
+from harness.records import Exit
+
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_first_command_of_the_readme_passes(checkout: Path) -> None:
+    """As make would run it, on the smallest suite; the Makefile and its variables included."""
+    first = blocks("sh")[0].splitlines()[0].partition("#")[0].split()
+    assert first == ["make", "eval", "PROBLEM=a2a"]
+    (checkout / "Makefile").write_text((ROOT / "Makefile").read_text())
+    command = [*first, "SUITE=quick", "AUTHOR=reader", "JSON=out.json", f"PYTHON={sys.executable}"]
+    result = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert (checkout / "out.json").exists()
+    assert "reader" in (checkout / "leaderboard.yaml").read_text()
+
+
+def test_the_second_command_is_what_ci_runs() -> None:
+    second = blocks("sh")[0].splitlines()[1].partition("#")[0].strip()
+    assert second == "make test"
+    assert second in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_example_submission_passes(
+    harness: Callable[..., subprocess.CompletedProcess[str]], checkout: Path
+) -> None:
+    (example,) = blocks("python")
+    (checkout / "my.py").write_text(example)
+    assert harness("check", "gemm_rs", "my.py").returncode == 0
+
+
+def test_the_output_shown_has_every_line_of_a_real_one(
+    harness: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """Same labels in the same order, so that a change of the output is a change of the README."""
+    (shown,) = blocks("text")
+    printed = harness("eval", "a2a", "--suite", "quick").stdout
+    label = re.compile(r"^(shape|geometric mean|tests|benchmarks|verdicts|score|roofline|clock|machine|run|verdict"
+                       r"|speedup|place)\b", re.MULTILINE)  # fmt: skip
+    assert label.findall(shown) == label.findall(printed)
+
+
+def test_the_tables_of_problems_and_exit_codes_are_complete() -> None:
+    for name in problem_names():
+        assert f"| `{name}` | {find(name).leaderboard} |" in README
+    assert sorted(int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)) == sorted(map(int, Exit))
+
+
+def test_files_that_the_readme_links_to_are_there() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
