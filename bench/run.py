@@ -116,7 +116,7 @@ def resolution(options: argparse.Namespace) -> None:
     rows = []
     with started() as ranks:
         for count in (20, 200):
-            samples = [wall_us(ranks.trusted.call(-1, "wall", time.monotonic() + 60)) for _ in range(count)]
+            samples = [wall_us(ranks.trusted.call([-1], "wall", time.monotonic() + 60)[0]) for _ in range(count)]
             low, middle, high = statistics.quantiles(samples, n=4)
             rows.append([count, min(samples), low, middle, high, max(samples)])
     table(["empty calls", "least us", "quartile", "median", "quartile", "most"], rows)

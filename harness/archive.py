@@ -1,6 +1,8 @@
-"""runs/: a folder for each evaluation, with the full report, what the ranks printed, and the source that ran."""
+"""runs/: a folder for each evaluation, with the full report, what the ranks printed, the source that ran, and the
+traces of a run in profile mode."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from harness import render
@@ -14,7 +16,7 @@ def store(report: EvalReport, root: Path) -> Path:
     HarnessError where nothing can be written."""
     folder = root / FOLDER / report.run_id
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)  # traces may be there already
         (folder / "submission.py").write_text(report.submission.source)
         for rank, text in report.logs.items():
             (folder / f"{rank.replace(' ', '-')}.log").write_text(text)
@@ -24,3 +26,20 @@ def store(report: EvalReport, root: Path) -> Path:
     except OSError as error:
         raise HarnessError(f"{folder} cannot be written: {error.strerror}; nothing was recorded") from None
     return folder
+
+
+def store_traces(report: EvalReport, folder: Path) -> EvalReport:
+    """Writes each profiled case's merged trace to `folder`/trace-<index>.json; the report that says where they are.
+    Raises HarnessError where nothing can be written."""
+    results = list(report.results)
+    for index, result in enumerate(results):
+        if result.profile is None:
+            continue
+        path = folder / f"trace-{index}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(result.profile.trace_json)
+        except OSError as error:
+            raise HarnessError(f"{path} cannot be written: {error.strerror}") from None
+        results[index] = replace(result, profile=replace(result.profile, trace=str(path.resolve())))
+    return replace(report, results=tuple(results))

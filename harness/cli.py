@@ -110,7 +110,14 @@ def parser() -> argparse.ArgumentParser:
         "--mode",
         default="leaderboard",
         choices=get_args(Mode),
-        help="test: tests only; benchmark: benchmarks only; leaderboard: tests, benchmarks, then ranked (the default)",
+        help="test: tests only; benchmark: benchmarks only; leaderboard: tests, benchmarks, then ranked (the default); "
+        "profile: one call of each benchmark under torch.profiler",
+    )
+    evaluation.add_argument(
+        "--trace", metavar="DIR", help="where mode profile writes its traces (default: runs/<run id>/)"
+    )
+    evaluation.add_argument(
+        "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
     )
     evaluation.add_argument("--no-record", action="store_true", help="leave leaderboard.yaml and runs/ as they are")
     evaluation.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
@@ -164,6 +171,10 @@ def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, recor
             benchmark_timeout_s=options.timeout,
             ranked_timeout_s=options.timeout,
         )
+    if getattr(options, "seconds", None) is not None:
+        if not options.seconds > 0:
+            raise UsageError(f"--seconds {options.seconds}: seconds above 0 are needed")
+        suite = replace(suite, benchmark_s=options.seconds)
     world_size = suite.benchmarks[0].world_size if device == "cpu" else min(gpus.count, suite.benchmarks[0].world_size)
     if options.ranks is not None:
         most = MAX_RANKS if device == "cpu" else gpus.count
@@ -171,6 +182,7 @@ def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, recor
             raise UsageError(f"--ranks {options.ranks}: 1 to {most} ranks can be asked for on {device}")
         world_size = options.ranks
     suite = problem.with_world_size(suite, world_size)
+    traces = _trace_folder(options, mode)
     if options.json and not os.access(Path(options.json).resolve().parent, os.W_OK):
         raise UsageError(f"--json {options.json}: its folder is not there or cannot be written to")
     submission = read_submission(options.file or problem.submissions_folder / "submission.py", ROOT)
@@ -181,7 +193,12 @@ def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, recor
     with render.Progress(Console(stderr=True)) as progress:
         report = evaluate(plan, progress)
     place, unrecorded = None, None
-    if record:
+    if mode == "profile":
+        try:
+            report = archive.store_traces(report, traces or ROOT / archive.FOLDER / report.run_id)
+        except HarnessError as error:
+            unrecorded = error
+    if record and unrecorded is None:
         try:
             archive.store(report, ROOT)
             if mode == "leaderboard" and (entry := board.entry_of(report)) is not None:
@@ -195,6 +212,22 @@ def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, recor
     if unrecorded is not None:
         raise unrecorded
     return verdict.exit_code(report)
+
+
+def _trace_folder(options: argparse.Namespace, mode: Mode) -> Path | None:
+    """The folder that --trace names, made now rather than found to be impossible when there is something to write."""
+    if getattr(options, "trace", None) is None:
+        return None
+    if mode != "profile":
+        raise UsageError(f"--trace {options.trace}: only --mode profile writes traces")
+    folder = Path(options.trace)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--trace {options.trace}: cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--trace {options.trace}: cannot be written to")
+    return folder
 
 
 def _write_json(file: str, content: dict[str, Any]) -> None:

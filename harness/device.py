@@ -98,7 +98,7 @@ class Gpu:
         return torch.cuda.get_device_name(self.id)
 
     def synchronize(self) -> None:
-        torch.cuda.synchronize(self.id)
+        driver.synchronize()
 
     def flush_caches(self) -> None:
         driver.reset_persisting_l2()

@@ -20,6 +20,7 @@ NAMES = {  # what for: CUDA's name, HIP's name
     "ipc_close": ("cuIpcCloseMemHandle", "hipIpcCloseMemHandle"),
     "host_register": ("cuMemHostRegister_v2", "hipHostRegister"),
     "host_pointer": ("cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"),
+    "synchronize": ("cuCtxSynchronize", "hipDeviceSynchronize"),
     "wait_value": ("cuStreamWaitValue32_v2", "hipStreamWaitValue32"),
 }
 PORTABLE_AND_MAPPED = 0x3
@@ -79,6 +80,11 @@ class SharedMemory:
         """The tensor must not be used any more."""
         del self.bytes
         _call("free" if self.owner else "ipc_close", self.pointer)
+
+
+def synchronize() -> None:
+    """All work of this process on its device is done. torch's own does the same behind twice the Python."""
+    _call("synchronize")
 
 
 def register_host(address: int, nbytes: int) -> int:

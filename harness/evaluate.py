@@ -11,11 +11,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, get_args
 
-from harness import checks, hardware, machine, peaks_cache, timing, wire
+from harness import checks, hardware, machine, peaks_cache, timing, trace, wire
 from harness.group import ROLES, Group, Launch, RankFailure, Ranks, free_port
 from harness.plan import PHASES, Phase, Plan
 from harness.records import (
@@ -31,6 +32,7 @@ from harness.records import (
     Outcome,
     Passed,
     Peaks,
+    Profile,
     Raised,
     Timed,
     TimedOut,
@@ -68,10 +70,12 @@ class Evaluation:
         self.started = datetime.now(UTC)
         self.phases_s: dict[str, float] = {}
         self.deadline = 0.0
-        kinds = {"test": plan.suite.tests, "benchmark": plan.suite.benchmarks, "ranked": ()}
+        profiled = [replace(case, kind="profile") for case in plan.suite.benchmarks]
+        kinds = {"test": plan.suite.tests, "benchmark": plan.suite.benchmarks, "ranked": (), "profile": profiled}
         self.cases: list[Case] = [case for phase in PHASES[plan.mode] for case in kinds[phase]]
         self.outcomes: list[Outcome] = [NotRun() for _ in self.cases]
         self.verdicts: list[Verdicts | None] = [None for _ in self.cases]
+        self.profiles: list[Profile | None] = [None for _ in self.cases]
         self.opened = 0
         self.inputs_timed = 0
         self.at = 0  # the case that runs, or that would be next
@@ -79,6 +83,7 @@ class Evaluation:
         self.empty_call_samples_us: dict[Clock, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
         self.logs: dict[str, str] = {}
+        self.launch: Launch
         self.trusted: Group
         self.candidate: Group
 
@@ -86,8 +91,8 @@ class Evaluation:
         plan = self.plan
         began = time.monotonic()
         self.progress.phase("start")
-        with _staged(plan) as launch:
-            with start_ranks(launch) as ranks:
+        with _staged(plan) as self.launch:
+            with start_ranks(self.launch) as ranks:
                 self.trusted, self.candidate = ranks.trusted, ranks.candidate
                 self.phases_s["start"] = time.monotonic() - began
                 try:
@@ -112,8 +117,7 @@ class Evaluation:
             self._open(self.trusted)
         with self._phase("clock", START_S):
             for clock in self.plan.clocks:
-                calls = [self._call(self.trusted, -1, clock) for _ in range(EMPTY_CALLS)]
-                self.empty_call_samples_us[clock] = tuple(map(timing.SAMPLE_US[clock], calls))
+                self.empty_call_samples_us[clock] = tuple(map(timing.SAMPLE_US[clock], self._empty_calls(clock)))
             self.peaks = self._find_peaks()
         for phase in PHASES[self.plan.mode]:
             with self._phase(phase, self.plan.phase_s(phase)):
@@ -122,7 +126,7 @@ class Evaluation:
                 return
 
     def _run_cases(self, phase: Phase) -> None:
-        kind = "test" if phase == "test" else "benchmark"
+        kind = "benchmark" if phase == "ranked" else phase
         indices = [index for index, case in enumerate(self.cases) if case.kind == kind]
         for number, self.at in enumerate(indices):
             case = self.cases[self.at]
@@ -132,15 +136,25 @@ class Evaluation:
                 self.outcomes[self.at] = self._check(case)
             if phase == "ranked" or (self.plan.mode == "benchmark" and isinstance(self.outcomes[self.at], Passed)):
                 self.outcomes[self.at] = self._time(case)
+            if phase == "profile" and isinstance(self.outcomes[self.at], Passed):
+                self.outcomes[self.at] = self._profile(case)
             self.candidate.ask(wire.CloseGroup(), wire.Done, self.deadline)
+            if phase == "profile" and not isinstance(self.outcomes[self.at], Passed):
+                return
 
     def _open(self, group: Group) -> None:
         """Give the group's ranks a process group."""
         self.opened += 1
         group.ask(wire.OpenGroup(number=self.opened, free_port=free_port()), wire.Done, self.deadline)
 
-    def _call(self, group: Group, index: int, clock: Clock) -> list[wire.Called]:
-        return group.call(index, clock, self.deadline, timing.LEAD_S if clock == "device" else 0.0)
+    def _call(self, group: Group, indices: Sequence[int], clock: Clock) -> list[list[wire.CallSample]]:
+        return group.call(indices, clock, self.deadline, timing.LEAD_S if clock == "device" else 0.0)
+
+    def _empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
+        """As a case's calls are taken: in a burst, or one by one."""
+        if self.plan.budget.burst and clock != "device":
+            return self._call(self.trusted, [-1] * (EMPTY_CALLS + 1), clock)[1:]
+        return [self._call(self.trusted, [-1], clock)[0] for _ in range(EMPTY_CALLS)]
 
     def _make(self, case: Case, inputs: Sequence[wire.InputSpec], readers: Sequence[Group]) -> None:
         """Trusted ranks make these inputs; `readers` load them."""
@@ -150,7 +164,7 @@ class Evaluation:
             commands = [wire.LoadInputs(inputs=rank.inputs, boxes=rank.boxes) for rank in made]
             group.ask(commands, wire.Done, self.deadline)
 
-    def _verify(self, index: int, called: Sequence[wire.Called], published: bool) -> Verdicts:
+    def _verify(self, index: int, called: Sequence[wire.CallSample], published: bool) -> Verdicts:
         """What the trusted ranks say of one call's outputs; a verdict passes when it does on every rank."""
         outputs = [call.output or NO_OUTPUT for call in called]
         commands = [wire.Verify(index=index, output=output, published=published) for output in outputs]
@@ -164,7 +178,7 @@ class Evaluation:
         """One call on the case's published input and one on a fresh hardened one, both verified."""
         fresh = wire.InputSpec(seed=self.plan.seed("check", self.at), hardened=True)
         self._make(case, [wire.InputSpec(seed=case.seed, hardened=False), fresh], [self.candidate])
-        called = [self._call(self.candidate, index, "wall") for index in range(2)]
+        called = [self._call(self.candidate, [index], "wall")[0] for index in range(2)]
         as_published, hardened = (self._verify(index, called[index], index == 0) for index in range(2))
         strict = as_published.strict if not as_published.strict.passed else hardened.strict
         self.verdicts[self.at] = Verdicts(strict=strict, gpumode=as_published.gpumode)
@@ -174,28 +188,50 @@ class Evaluation:
         """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
         plan, began = self.plan, time.monotonic()
         series = timing.Series(plan.clocks)
+        # A process group as new as the submission's: connections that have carried much are faster than new ones.
+        self.trusted.ask(wire.CloseGroup(), wire.Done, self.deadline)
+        self._open(self.trusted)
         self._make(case, self._fresh(1), [self.trusted, self.candidate])
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
-            self._call(self.trusted, 0, clock)
-            self._call(self.candidate, 0, clock)
+            self._call(self.trusted, [0], clock)
+            self._call(self.candidate, [0], clock)
         while not timing.enough(plan.budget, series, time.monotonic() - began):
             for clock in plan.clocks:
-                first, outputs = series.count(clock), []
-                self._make(case, self._fresh(plan.budget.block), [self.trusted, self.candidate])
-                for index in range(plan.budget.block):
-                    if timing.reference_first(first + index):
-                        ref_called = self._call(self.trusted, index, clock)
-                        called = self._call(self.candidate, index, clock)
-                    else:
-                        called = self._call(self.candidate, index, clock)
-                        ref_called = self._call(self.trusted, index, clock)
-                    series.add(clock, called, ref_called)
-                    outputs.append(called)
-                for index, called in enumerate(outputs):
+                turns = timing.turns(plan.budget, clock, series.count(clock))
+                fresh = self._fresh(1 + max(index for _, indices in turns for index in indices))
+                self._make(case, fresh, [self.trusted, self.candidate])
+                own: dict[int, list[wire.CallSample]] = {}
+                ref: dict[int, list[wire.CallSample]] = {}
+                for reference, indices in turns:
+                    group, calls = (self.trusted, ref) if reference else (self.candidate, own)
+                    calls |= dict(zip(indices, self._call(group, indices, clock), strict=True))
+                series.add(clock, *(list(calls.values())[-plan.budget.block :] for calls in (own, ref)))
+                for index, called in own.items():
                     strict = self._verify(index, called, published=False).strict
                     if not strict.passed:
-                        return Wrong(message=f"timed call {first + index} ({clock} clock): {strict.message}")
+                        return Wrong(message=f"a timed call ({clock} clock): {strict.message}")
         return self._believed(case, series.timed(plan.budget.block))
+
+    def _profile(self, case: Case) -> Outcome:
+        """A warm-up and one more call under the profiler, verified too; the ranks' traces become one."""
+        self._make(case, self._fresh(2), [self.candidate])
+        self.candidate.ask(wire.StartProfile(), wire.Done, self.deadline)
+        called = [self._call(self.candidate, [index], "wall")[0] for index in range(2)]
+        self.candidate.ask(wire.StopProfile(), wire.Done, self.deadline)
+        strict = self._verify(1, called[1], published=False).strict
+        if not strict.passed:
+            return Wrong(message=f"profiled call: {strict.message}")
+        traces: list[trace.RankTrace] = []
+        for rank in range(self.plan.world_size):
+            try:
+                traces.append(trace.parse(trace.read(self.launch.workdir("candidate", rank) / trace.FILE)))
+            except trace.TraceError as error:
+                return Crashed(rank=rank, message=f"its trace {error}", log_tail="")
+        self.profiles[self.at] = Profile(
+            ranks=tuple(trace.profile(rank, found) for rank, found in enumerate(traces)),
+            trace_json=trace.merge(traces, f"{self.plan.problem.name}: {case.label}"),
+        )
+        return Passed()
 
     def _fresh(self, count: int) -> list[wire.InputSpec]:
         """That many inputs that no call has seen."""
@@ -250,7 +286,9 @@ class Evaluation:
     def _report(self) -> EvalReport:
         plan = self.plan
         results = []
-        for case, outcome, verdicts in zip(self.cases, self.outcomes, self.verdicts, strict=True):
+        for case, outcome, verdicts, profile in zip(
+            self.cases, self.outcomes, self.verdicts, self.profiles, strict=True
+        ):
             bound = self._bound(case) if case.kind == "benchmark" else None
             results.append(
                 CaseResult(
@@ -259,6 +297,7 @@ class Evaluation:
                     verdicts=verdicts,
                     bound_us=bound[0] if bound else None,
                     bound_by=bound[1] if bound else None,
+                    profile=profile,
                 )
             )
         return EvalReport(

@@ -18,7 +18,7 @@ POLL_S = 50e-6  # where the futex call's number is not known
 RECHECK_NS = 2_000_000
 
 RELEASED, FINISHED = 0, 8  # words of 8 bytes; each in a cache line of its own
-FIRST_RANK, RANK_STRIDE = 16, 8
+FIRST_MARK, MARKS_STRIDE = 16, 8  # then two marks a rank, "has come" and "has finished", in a cache line for both
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,7 +40,7 @@ def make_gate(world_size: int) -> int:
 
 
 class Gate:
-    """One side of a gate: the parent calls `release`, ranks call `wait` and `finish`, all with the call's epoch.
+    """One side of a gate: the parent calls `release`, ranks `wait`, `open` and `finish`, all with the call's epoch.
 
     `spin`: every rank has its own core. Waiting has no deadline: the parent's ends the process.
     """
@@ -48,7 +48,7 @@ class Gate:
     def __init__(self, fd: int, world_size: int, spin: bool) -> None:
         self.page = mmap.mmap(fd, _nbytes(world_size))
         self.words = memoryview(self.page).cast("q")
-        self.ranks = range(FIRST_RANK, FIRST_RANK + RANK_STRIDE * world_size, RANK_STRIDE)
+        self.marks = range(FIRST_MARK, FIRST_MARK + MARKS_STRIDE * world_size, MARKS_STRIDE)
         self.spin = spin
 
     def memory(self) -> tuple[int, int]:
@@ -64,17 +64,24 @@ class Gate:
         while self.words[RELEASED] < epoch:
             self._sleep(RELEASED, epoch)
 
+    def open(self, rank: int, epoch: int) -> None:
+        """Returns once every rank has come here with `epoch`, which is then released."""
+        self._meet(rank, epoch, mark=0, word=RELEASED)
+
     def finish(self, rank: int, epoch: int) -> None:
         """Returns once every rank has come here with `epoch`."""
+        self._meet(rank, epoch, mark=1, word=FINISHED)
+
+    def _meet(self, rank: int, epoch: int, mark: int, word: int) -> None:
         words = self.words
-        words[self.ranks[rank]] = epoch
+        words[self.marks[rank] + mark] = epoch
         # Whoever sees all marks wakes the rest. Two that come at once may each miss the other's mark (a store can
         # be seen late), hence the look again every RECHECK_NS.
-        while words[FINISHED] < epoch:
-            if all(words[mark] >= epoch for mark in self.ranks):
-                self._set(FINISHED, epoch)
+        while words[word] < epoch:
+            if all(words[place + mark] >= epoch for place in self.marks):
+                self._set(word, epoch)
             else:
-                self._sleep(FINISHED, epoch)
+                self._sleep(word, epoch)
 
     def _set(self, word: int, epoch: int) -> None:
         self.words[word] = epoch
@@ -100,4 +107,4 @@ class Gate:
 
 
 def _nbytes(world_size: int) -> int:
-    return 8 * (FIRST_RANK + RANK_STRIDE * world_size)
+    return 8 * (FIRST_MARK + MARKS_STRIDE * world_size)

@@ -135,8 +135,8 @@ def _nvidia_gpu(nvml: Any, index: int, handle: Any) -> Gpu:
 
     def usage() -> Usage:
         found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        return Usage(
-            processes=_others([(process.pid, process.usedGpuMemory or 0) for process in found]),
+        return _usage(
+            [(process.pid, process.usedGpuMemory or 0) for process in found],
             memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
             busy_percent=int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
         )
@@ -285,8 +285,8 @@ def _amd_gpu(smi: Any, index: int, handle: Any) -> Gpu:
 
     def usage() -> Usage:
         found = smi.amdsmi_get_gpu_process_list(handle)
-        return Usage(
-            processes=_others([(int(process["pid"]), int(process["mem"])) for process in found]),
+        return _usage(
+            [(int(process["pid"]), int(process["mem"])) for process in found],
             memory_bytes=int(smi.amdsmi_get_gpu_vram_usage(handle)["vram_used"]) << 20,  # in MB
             busy_percent=int(smi.amdsmi_get_gpu_activity(handle)["gfx_activity"]),
         )
@@ -345,8 +345,8 @@ def _amd_pairs(smi: Any, handles: Sequence[Any]) -> tuple[Pair, ...]:
     return tuple(found)
 
 
-def _others(found: Sequence[tuple[int, int]]) -> tuple[Process, ...]:
-    """Of (pid, bytes), those that are neither this process nor below it."""
+def _usage(found: Sequence[tuple[int, int]], memory_bytes: int, busy_percent: int) -> Usage:
+    """`found` are all users of a GPU as (pid, bytes); this process and those below it are left out."""
     own = {os.getpid(), *machine.descendants(os.getpid())}
     psutil = module("psutil")
 
@@ -354,7 +354,11 @@ def _others(found: Sequence[tuple[int, int]]) -> tuple[Process, ...]:
         found = psutil if isinstance(psutil, Unread) else attempt(lambda: printable(psutil.Process(pid).name()))
         return "unknown" if isinstance(found, Unread) else found  # another container's
 
-    return tuple(Process(pid=pid, name=name(pid), memory_bytes=used) for pid, used in found if pid not in own)
+    return Usage(
+        processes=tuple(Process(pid=pid, name=name(pid), memory_bytes=used) for pid, used in found if pid not in own),
+        memory_bytes=memory_bytes - sum(used for pid, used in found if pid in own),
+        busy_percent=busy_percent,
+    )
 
 
 def _text(value: Any) -> str:

@@ -35,6 +35,9 @@ READ_BYTES = 1 << 20
 START_S = 120.0  # importing torch from a cold disk
 GRACE_S = 0.5  # after the first rank raised, for the others to say what they have to say
 STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
+# glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
+# heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 GOODBYE_S = 6.0  # for the zygote to kill everything and go
 
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
@@ -57,9 +60,12 @@ class Group(Protocol):
         """Sends the command (one for all, or one a rank) and returns every rank's reply, by rank. Raises
         RankFailure when a rank raises or ends, or when `deadline` (of time.monotonic()) passes."""
 
-    def call(self, index: int, clock: Clock, deadline: float, lead_s: float = 0.0) -> list[wire.Called]:
-        """One call of the kernel on input `index` on all ranks, which leave the gate together, `lead_s` after all
-        have come to it: what the hosts need to submit work that waits on the devices for the gate."""
+    def call(
+        self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0
+    ) -> list[list[wire.CallSample]]:
+        """Calls of the kernel on these inputs, one after the other, on all ranks, which leave the gate together, the
+        first time `lead_s` after all have come to it: what the hosts need to submit work that waits on the devices
+        for the gate. Returns each call's samples by rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +215,7 @@ class Ranks:
         self.zygote = subprocess.Popen(
             [sys.executable, "-m", "harness.zygote", str(self.their_control.fileno())],
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+            env={**os.environ, **MALLOC, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
             pass_fds=[self.their_control.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self.log.write_fd,
@@ -291,12 +297,19 @@ class RankGroup:
             self._send(rank, command)
         return self.gather(self.members, reply, deadline)
 
-    def call(self, index: int, clock: Clock, deadline: float, lead_s: float = 0.0) -> list[wire.Called]:
-        self.epoch += 1
-        self.ask(wire.Call(index=index, epoch=self.epoch, clock=clock), wire.AtGate, deadline)
+    def call(
+        self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0
+    ) -> list[list[wire.CallSample]]:
+        epoch = self.epoch + 1
+        self.epoch += len(indices)
+        self.ask(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock), wire.AtGate, deadline)
         time.sleep(lead_s)
-        self.gate.release(self.epoch)
-        return self.gather(self.members, wire.Called, deadline)
+        self.gate.release(epoch)
+        called = self.gather(self.members, wire.Called, deadline)
+        for rank, reply in zip(self.members, called, strict=True):
+            if len(reply.samples) != len(indices):
+                self._crashed(rank, f"sent {len(reply.samples)} samples of {len(indices)} calls")
+        return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
     def gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
         """One reply of each member; see Group.ask for what else may happen."""

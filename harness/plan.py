@@ -11,7 +11,7 @@ from harness.problem import Problem, Suite
 from harness.records import Clock, Mode, Submission
 from harness.timing import Budget
 
-Phase = Literal["test", "benchmark", "ranked"]
+Phase = Literal["test", "benchmark", "ranked", "profile"]
 
 CLOCKS: dict[str, tuple[Clock, ...]] = {
     "cpu": ("wall",),
@@ -22,6 +22,7 @@ PHASES: dict[Mode, tuple[Phase, ...]] = {
     "test": ("test",),
     "benchmark": ("benchmark",),
     "leaderboard": ("test", "benchmark", "ranked"),
+    "profile": ("profile",),
 }
 FLUSH_CAP_BYTES = (
     64 << 20
@@ -57,6 +58,7 @@ class Plan:
             "test": self.suite.test_timeout_s,
             "benchmark": self.suite.benchmark_timeout_s,
             "ranked": self.suite.ranked_timeout_s,
+            "profile": self.suite.benchmark_timeout_s,
         }[phase]
 
 
@@ -73,7 +75,7 @@ def make_plan(
         device=device,
         world_size=world_size,
         author=author,
-        budget=Budget(seconds=suite.benchmark_s),
+        budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=4 if device == "cpu" else 7),
         secret=secrets.randbits(63),
         threads=max(1, cores() // world_size),
         spin=cores() > 2 * world_size,  # both groups, and one core for the parent

@@ -24,14 +24,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness import correctness, payload, peaks, wire
+from harness import correctness, payload, peaks, trace, wire
 from harness.box import Box
 from harness.device import make_device
 from harness.gate import Gate
 from harness.records import Clock, Verdict, Verdicts
 
 HOST = "127.0.0.1"
-MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and as large as its inputs
+MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times as large as its inputs
+OUTPUT_FACTOR = 4
 
 Kernel = Callable[[Any], Any]
 Sample = tuple[int, int, float | None, Any]  # start and end on the host (ns), the device's time (us), the result
@@ -127,19 +128,25 @@ class Program:
         self.output_box = self.device.box(self.fds["outputs"], boxes.output_nbytes, boxes.output_handle)
 
     def call(self, command: wire.Call) -> wire.Reply:
-        empty = command.index < 0
-        kernel = (lambda data: None) if empty else self.kernel
-        data = None if empty else self.loaded[command.index]
+        samples = []
         gc.disable()  # a collection is the harness's garbage, not the kernel's time
-        self.device.flush_caches()
-        self.device.synchronize()
-        self.channel.send(wire.AtGate(epoch=command.epoch))
-        start_ns, end_ns, device_us, result = self.clocks[command.clock](kernel, data, command.epoch)
-        # At once: what is handed over is what was there when the clock stopped.
-        output = None if empty else self.hand_over(result)
-        self.gate.finish(self.order.rank, command.epoch)
+        for epoch, index in enumerate(command.indices, start=command.epoch):
+            empty = index < 0
+            kernel = (lambda data: None) if empty else self.kernel
+            data = None if empty else self.loaded[index]
+            self.device.flush_caches()
+            self.device.synchronize()
+            if epoch == command.epoch:
+                self.channel.send(wire.AtGate(epoch=epoch))  # the parent opens
+            else:
+                self.gate.open(self.order.rank, epoch)  # the last to come opens
+            start_ns, end_ns, device_us, result = self.clocks[command.clock](kernel, data, epoch)
+            # At once: what is handed over is what was there when the clock stopped.
+            output = None if empty else self.hand_over(result)
+            self.gate.finish(self.order.rank, epoch)
+            samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
         gc.enable()
-        return wire.Called(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output)
+        return wire.Called(samples=tuple(samples))
 
     def wall(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
         self.gate.wait(epoch)
@@ -172,6 +179,12 @@ class Program:
 class Candidate(Program):
     """Runs the submission."""
 
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        super().__init__(order, fds)
+        self.profiler: Any  # torch.autograd.profiler.profile, whose methods have no types
+        self.trace_file = Path(order.workdir) / trace.FILE
+        self.commands |= {wire.StartProfile: self.start_profile, wire.StopProfile: self.stop_profile}
+
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         sys.path.insert(0, self.order.workdir)
         submission = importlib.import_module("submission")
@@ -188,6 +201,32 @@ class Candidate(Program):
             pass  # a callable without a signature: the first call will tell
         self.kernel = kernel
         return wire.Imported(device="")
+
+    def start_profile(self, command: wire.StartProfile) -> wire.Reply:
+        self.trace_file.unlink(missing_ok=True)  # an earlier case's
+        # What torch.profiler.profile is a shell of; the shell imports torch's compiler first, seconds a rank.
+        self.profiler = torch.autograd.profiler.profile(
+            use_kineto=True, use_device="cuda" if self.device.kind == "cuda" else None, record_shapes=True
+        )
+        self.profiler.__enter__()
+        self.clocks["wall"] = self.profiled
+        return wire.Done()
+
+    def stop_profile(self, command: wire.StopProfile) -> wire.Reply:
+        self.clocks["wall"] = self.wall
+        self.profiler.__exit__(None, None, None)
+        self.profiler.export_chrome_trace(str(self.trace_file))
+        return wire.Done()
+
+    def profiled(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
+        """The wall clock, its two parts marked in the trace."""
+        with torch.autograd.profiler.record_function(trace.GATE_SPAN):
+            self.gate.wait(epoch)
+        start_ns = time.monotonic_ns()
+        with torch.autograd.profiler.record_function(trace.CALL_SPAN):
+            result = kernel(data)
+            self.device.synchronize()
+        return start_ns, time.monotonic_ns(), None, result
 
 
 class Trusted(Program):
@@ -288,7 +327,7 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
 
 def output_limit(input_nbytes: Iterable[int]) -> int:
     """How many bytes an output of these inputs may have."""
-    return max(MIN_OUTPUT_BYTES, *input_nbytes)
+    return max(MIN_OUTPUT_BYTES, *(OUTPUT_FACTOR * nbytes for nbytes in input_nbytes))
 
 
 def _cloned(data: Any) -> Any:

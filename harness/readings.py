@@ -72,8 +72,8 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Who uses a GPU beside this process and its children. In a container other processes can be invisible: then
-    only `memory_bytes` and `busy_percent` tell of them."""
+    """Who uses a GPU beside this process and its children, and how much of its memory. In a container other processes
+    can be invisible: then only `memory_bytes` and `busy_percent` tell of them."""
 
     processes: tuple[Process, ...]
     memory_bytes: int

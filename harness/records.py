@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 REPORT_SCHEMA = 1  # of report.json and --json; 1: first
 
 Params = dict[str, int | bool]
-Kind = Literal["test", "benchmark"]
-Mode = Literal["test", "benchmark", "leaderboard"]
+Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
+Mode = Literal["test", "benchmark", "leaderboard", "profile"]
 Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 
 
@@ -191,6 +191,37 @@ Failure = Wrong | Raised | Crashed | TimedOut | Held
 
 
 @dataclass(frozen=True, kw_only=True)
+class OpTime:
+    """What one operator or kernel took of one rank's call: all its calls together, `share` of the whole call (work
+    on several threads or streams can add up to more than 1)."""
+
+    name: str
+    calls: int
+    self_us: float
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankProfile:
+    """One rank's call under the profiler, and what took most of it: kernels of its device, or operators on the
+    host where the profiler saw no kernel."""
+
+    rank: int
+    call_us: float
+    of: Literal["device", "host"]
+    top: tuple[OpTime, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One call on all ranks: `trace_json` is the merged trace, `trace` the file that it was written to."""
+
+    ranks: tuple[RankProfile, ...]
+    trace_json: str = field(repr=False)
+    trace: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CaseResult:
     """A case and what became of it. `bound_us` is the roofline on this machine for this case."""
 
@@ -199,6 +230,7 @@ class CaseResult:
     verdicts: Verdicts | None = None
     bound_us: float | None = None
     bound_by: Literal["flops", "hbm", "link"] | None = None
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

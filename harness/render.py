@@ -38,6 +38,7 @@ from harness.records import (
     Outcome,
     Passed,
     Peaks,
+    Profile,
     Raised,
     Timed,
     TimedOut,
@@ -67,6 +68,13 @@ NEXT = {  # what to try after each failure
     "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
     "held": "Right, but faster than this machine can be. Is work left over from, or for, another call?",
 }
+PROFILE_LEGEND = """\
+Self us leaves out what an operator called; share is of the rank's call, which is
+slower under the profiler. In no operator: Python, and waiting for other threads.
+The traces open in https://ui.perfetto.dev and in chrome://tracing."""
+KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
+NUMBERS_CHARS = 36  # columns beside an operator's name
+TOP_OPS = 5  # kernels or operators that are shown a rank; --json has more
 SPINNER = "|/-\\"
 EXCERPT_LINES = 24
 LINE_CHARS = 400
@@ -207,6 +215,8 @@ def _case_json(result: CaseResult) -> dict[str, Any]:
         "traceback": outcome.traceback if isinstance(outcome, Raised) else None,
         "stacks": list(outcome.stacks) if isinstance(outcome, TimedOut) else None,
         "log_tail": outcome.log_tail if isinstance(outcome, Crashed) else None,
+        "trace": result.profile.trace if result.profile else None,
+        "profile": encode(result.profile.ranks) if result.profile else [],
     }
 
 
@@ -249,6 +259,9 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
         if len(report.empty_call_samples_us) > 1:
             _print(console, Text(), _clocks(report, benchmarks))
         _print(console, Text())
+    for result in report.results:
+        if result.profile is not None:
+            _show_profile(report, result, result.profile, console)
     for result in report.results:
         if verdict.case_status(result) == "fail":
             _show_failure(report, result, console)
@@ -332,6 +345,28 @@ def _peaks(peaks: Peaks) -> str:
     return f"Bound by a rank's peaks, {clean_line(peaks.source)}:\n{', '.join(rates)}."
 
 
+def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, console: Console) -> None:
+    """Where the trace lies, and what took most of each rank's call."""
+    _print(console, Text(case_label(result), style="bold"))
+    table = _table(">rank", "kernel or operator", ">calls", ">self us", ">share")
+    for rank in profile.ranks:
+        table.add_row(str(rank.rank), "the call", "1", _us(rank.call_us), _percent(1))
+        for op in rank.top[:TOP_OPS]:
+            name = Text(_cut(op.name, console.width - NUMBERS_CHARS))
+            table.add_row("", name, str(op.calls), _us(op.self_us), _percent(op.share))
+    _print(console, table)
+    blind = [str(rank.rank) for rank in profile.ranks if rank.of == "host"]
+    if report.device != "cpu" and blind:
+        text = f"The profiler saw no kernel on rank {', '.join(blind)}: shown is what the host did."
+        _print(console, Text(text, style="yellow"))
+    if profile.trace is not None:
+        console.print(Text(f"trace  {clean_line(profile.trace)}"), soft_wrap=True)
+    last = max(index for index, other in enumerate(report.results) if other.profile is not None)
+    if result is report.results[last]:
+        _print(console, Text(), Text(PROFILE_LEGEND, style="dim"))
+    _print(console, Text())
+
+
 def _show_failure(report: EvalReport, result: CaseResult, console: Console) -> None:
     """What happened and where; the failure that decides the verdict in full, others in a line."""
     outcome = result.outcome
@@ -374,8 +409,8 @@ def _facts(report: EvalReport) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    grid.add_row("tests", _tally(report, "test"))
-    grid.add_row("benchmarks", _tally(report, "benchmark"))
+    for kind in ("profile",) if report.mode == "profile" else ("test", "benchmark"):
+        grid.add_row(f"{kind}s", _tally(report, kind))
     grid.add_row("verdicts", _verdicts(report.results))
     if figures := verdict.figures(report):
         score = (
@@ -429,7 +464,7 @@ def _verdict(report: EvalReport) -> str:
     if status == "error":
         return f"error: ended before every shape was run (exit {code})"
     kinds = [result.case.kind for result in report.results]
-    counts = [_count(kinds.count(kind), kind) for kind in ("test", "benchmark") if kind in kinds]
+    counts = [_count(kinds.count(kind), KIND_WORDS[kind]) for kind in KIND_WORDS if kind in kinds]
     return f"pass: right in {' and '.join(counts)} on {_count(report.world_size, 'rank')}"
 
 
@@ -652,6 +687,12 @@ def _excerpt(text: str, head: int = 0) -> list[str]:
         return lines
     left_out = f"({len(lines) - EXCERPT_LINES} lines left out; --json FILE keeps them)"
     return [*lines[:head], left_out, *lines[len(lines) - EXCERPT_LINES + head :]]
+
+
+def _cut(text: str, chars: int) -> str:
+    """The text on one line of at most that many characters."""
+    line = clean_line(text)
+    return line if len(line) <= chars else line[: max(0, chars - 3)] + "..."
 
 
 def _print(console: Console, *parts: RenderableType) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.records import Clock, ClockSamples, Timed
-from harness.wire import Called
+from harness.wire import CallSample
 
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
@@ -25,24 +25,25 @@ class Budget:
     max_samples: int = 200
     target_error: float = 0.004
     block: int = 4  # samples between two checks, made and verified together
+    burst: bool = False  # a block's calls without a pause, see `turns`
 
 
-def wall_us(called: Sequence[Called]) -> float:
+def wall_us(called: Sequence[CallSample]) -> float:
     """The ranked clock: from the first rank's start to the last rank's end."""
     return (max(call.end_ns for call in called) - min(call.start_ns for call in called)) / 1000
 
 
-def device_us(called: Sequence[Called]) -> float:
+def device_us(called: Sequence[CallSample]) -> float:
     """The slowest rank's time by its device's own events."""
     return max(call.device_us or 0.0 for call in called)
 
 
-def gpumode_us(called: Sequence[Called]) -> float:
+def gpumode_us(called: Sequence[CallSample]) -> float:
     """GPU MODE's: what rank 0's host clock says of a clone of the inputs, the call and a barrier."""
     return (called[0].end_ns - called[0].start_ns) / 1000
 
 
-SAMPLE_US: dict[Clock, Callable[[Sequence[Called]], float]] = {
+SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
     "wall": wall_us,
     "device": device_us,
     "gpumode": gpumode_us,
@@ -61,13 +62,16 @@ class Series:
         """How many samples that clock has."""
         return len(self.own_us[clock])
 
-    def add(self, clock: Clock, called: Sequence[Called], ref_called: Sequence[Called]) -> None:
-        """One call of the submission and one of the reference on the same inputs."""
-        self.own_us[clock].append(SAMPLE_US[clock](called))
-        self.ref_us[clock].append(SAMPLE_US[clock](ref_called))
+    def add(
+        self, clock: Clock, called: Sequence[Sequence[CallSample]], ref_called: Sequence[Sequence[CallSample]]
+    ) -> None:
+        """Calls of the submission and of the reference on the same inputs, each by rank."""
+        self.own_us[clock] += map(SAMPLE_US[clock], called)
+        self.ref_us[clock] += map(SAMPLE_US[clock], ref_called)
         if clock == "wall":
-            first_ns = min(call.start_ns for call in called)
-            self.ends_us.append([(call.end_ns - first_ns) / 1000 for call in called])
+            for ranks in called:
+                first_ns = min(call.start_ns for call in ranks)
+                self.ends_us.append([(call.end_ns - first_ns) / 1000 for call in ranks])
 
     def timed(self, block: int) -> Timed:
         """The record of it."""
@@ -103,6 +107,21 @@ def enough(budget: Budget, series: Series, elapsed_s: float) -> bool:
     return relative_error(series.own_us["wall"], series.ref_us["wall"]) < budget.target_error
 
 
-def reference_first(sample: int) -> bool:
-    """Who goes first in a pair: ABBA, so that neither always runs in the other's wake."""
-    return sample % 4 in (0, 3)
+def turns(budget: Budget, clock: Clock, first: int) -> list[tuple[bool, list[int]]]:
+    """The calls of one block, from sample `first` on: (is it the reference's turn, indices of the inputs).
+
+    Call by call in turn, ABBA, so that neither always runs in the other's wake and drift cancels within
+    milliseconds. Or in bursts, where a call is so short that what a host has not in its caches would be most of it
+    (measured on an H200's host: the same three kernels took 62 us called again and again, 265 us after 2 ms of
+    sleep, 445 us out of cold caches): then a block's calls follow each other at once, and the first is not counted.
+    The device's clock sees nothing of the host, so there calls are always in turn.
+    """
+    if budget.burst and clock != "device":
+        indices = list(range(budget.block + 1))
+        reference_first = first // budget.block % 2 == 0
+        return [(reference_first, indices), (not reference_first, indices)]
+    order = []
+    for index in range(budget.block):
+        reference_first = (first + index) % 4 in (0, 3)
+        order += [(reference_first, [index]), (not reference_first, [index])]
+    return order

@@ -135,13 +135,28 @@ class LoadInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Call the kernel on input `index` once: flush, answer AtGate, wait for gate `epoch`, run, answer Called.
-    index -1: an empty call, for the clock's resolution."""
+    """Call the kernel on each of these inputs: flush, answer AtGate (before the first call only), wait for gate
+    `epoch` (which is one more with every call), run; answer Called. Index -1: an empty call, for the clock's
+    resolution."""
 
-    index: int
+    indices: tuple[int, ...]
     epoch: int
     clock: Clock
     type: Literal["call"] = "call"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartProfile:
+    """Candidate ranks: from now on calls on the wall clock run under torch.profiler. Answer: Done."""
+
+    type: Literal["start_profile"] = "start_profile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopProfile:
+    """Candidate ranks: end that, and write the trace (harness.trace.FILE in the working folder). Answer: Done."""
+
+    type: Literal["stop_profile"] = "stop_profile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +191,18 @@ class MeasurePeaks:
     type: Literal["measure_peaks"] = "measure_peaks"
 
 
-Command = ImportKernel | OpenGroup | CloseGroup | MakeInputs | LoadInputs | Call | Verify | MeasurePeaks
+Command = (
+    ImportKernel
+    | OpenGroup
+    | CloseGroup
+    | MakeInputs
+    | LoadInputs
+    | Call
+    | StartProfile
+    | StopProfile
+    | Verify
+    | MeasurePeaks
+)
 
 
 # ---- replies: rank to parent -----------------------------------------------------------------------------------
@@ -209,7 +235,7 @@ class AtGate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Called:
+class CallSample:
     """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host), and the device's own time
     where the device's clock was asked for."""
 
@@ -217,6 +243,11 @@ class Called:
     end_ns: int
     device_us: float | None
     output: Output | None  # None: an empty call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    samples: tuple[CallSample, ...]
     type: Literal["called"] = "called"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.evaluate import evaluate
-from harness.machine import descendants
+from harness.machine import descendants, gpus
 from harness.plan import make_plan
 from harness.problem import ROOT, find
 from harness.records import EvalReport, Mode, Submission
@@ -63,6 +63,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         mode: Mode = "test",
         timeout_s: float = TIMEOUT_S,
         ranks: int | None = None,
+        device: str = "cpu",
     ) -> EvalReport:
         found = find(problem)
         cases = found.suite(suite)
@@ -73,9 +74,16 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
             benchmark_timeout_s=timeout_s,
             ranked_timeout_s=timeout_s,
         )
-        return evaluate(make_plan(found, cases, submission_of(source), mode, "cpu", world_size, "tester"), Silent())
+        return evaluate(make_plan(found, cases, submission_of(source), mode, device, world_size, "tester"), Silent())
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    count = gpus().count
+    for item in items:
+        if item.get_closest_marker("gpu") and count < 2:
+            item.add_marker(pytest.mark.skip(reason=f"needs 2 GPUs or more, there are {count}"))
 
 
 @pytest.fixture

@@ -1,0 +1,172 @@
+"""The figures of docs/measurements.md that need GPUs, printed as Markdown: one command, one rank a GPU.
+
+    python3 bench/gpu.py --ranks 4                      all of them (about 12 minutes)
+    python3 bench/gpu.py --ranks 4 evaluations          what each clock says of the reference; turn-around; resolution
+    python3 bench/gpu.py --ranks 4 repeats ordering
+
+resolution   empty calls, and what they consist of
+evaluations  the reference as a submission, official suite: each clock beside the bound, an empty call, phases
+repeats      the same several times: how far apart are device times and speedups?
+ordering     a submission that is made 2 % slower on purpose, against the reference: is it always seen?
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from harness.group import ROLES, Launch, Ranks  # noqa: E402
+from harness.problem import problem_names  # noqa: E402
+from harness.stats import geomean, median  # noqa: E402
+from harness.timing import LEAD_S, device_us, wall_us  # noqa: E402
+
+SLOWER = Path(__file__).resolve().parent / "slower.py"
+SHORT = {"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_num_tokens": "T", "has_bias": "bias"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", nargs="*", default=[], help=f"of {', '.join(BENCHES)} (default: all)")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--times", type=int, default=5, help="evaluations a problem in repeats (default: %(default)s)")
+    parser.add_argument("--duels", type=int, default=10, help="evaluations in ordering (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, help="folder for every evaluation's JSON")
+    options = parser.parse_args()
+    print(f"{datetime.now(UTC):%Y-%m-%d}; `python3 bench/gpu.py {' '.join(sys.argv[1:])}`\n", flush=True)
+    for name in options.which or BENCHES:
+        BENCHES[name](options)
+
+
+def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: str) -> dict:
+    """One evaluation on GPUs: its JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder, "result.json")
+        command = [sys.executable, "-m", "harness", "eval", problem, str(file), "--ranks", str(options.ranks)]
+        command += ["--no-record", "--json", str(result), *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+        report = json.loads(result.read_text())
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        (options.keep / f"{report['run_id']}-{problem}.json").write_text(json.dumps(report))
+    return report
+
+
+def reference_of(problem: str) -> Path:
+    return ROOT / "submissions" / problem / "reference.py"
+
+
+def timed(report: dict) -> list[dict]:
+    return [case for case in report["cases"] if case["kind"] == "benchmark"]
+
+
+def device_geomean_us(report: dict, side: str) -> float:
+    return geomean([case["clocks"]["device"][side] for case in timed(report)])
+
+
+def evaluations(options: argparse.Namespace) -> None:
+    phases = []
+    for problem in problem_names():
+        report = evaluate(options, problem, reference_of(problem))
+        clocks = list(report["empty_call_samples_us"])
+        print(f"#### {problem}, the reference, {report['environment']['machine_class']}, W = {options.ranks}\n")
+        rows = []
+        for case in timed(report):
+            cells = [f"{case['clocks'][clock]['ref_us']:.1f}" for clock in clocks]
+            reached = case["bound_us"] / case["clocks"]["device"]["ref_us"]
+            spread = f"{case['clocks']['device']['spread']:.1%}"
+            rows.append([label(case), *cells, spread, f"{case['bound_us']:.1f} ({case['bound_by']})", f"{reached:.0%}"])
+        means = [f"{geomean([case['clocks'][clock]['ref_us'] for case in timed(report)]):.1f}" for clock in clocks]
+        bound = geomean([case["bound_us"] for case in timed(report)])
+        rows.append(["geometric mean", *means, "", f"{bound:.1f}", f"{report['roofline_fraction']:.0%}"])
+        empty = [f"{median(report['empty_call_samples_us'][clock]):.1f}" for clock in clocks]
+        rows.append(["an empty call", *empty, "", "", ""])
+        table(["shape", *(f"{clock} us" for clock in clocks), "spread (device)", "bound us", "of it (device)"], rows)
+        phases.append([problem, f"{sum(report['phases_s'].values()):.1f}", *report["phases_s"].values()])
+    print("#### Turn-around, seconds by phase\n")
+    table(["problem", "whole", *report["phases_s"]], phases)
+
+
+def resolution(options: argparse.Namespace) -> None:
+    """Empty calls on the wall clock, taken apart: how far apart ranks start, how long each takes."""
+    folder = Path(tempfile.mkdtemp(prefix="kernel-eval-bench-"))
+    launch = Launch(world_size=options.ranks, device="cuda", threads=4, spin=True, flush_bytes=0, folder=folder)
+    for role in ROLES:
+        for rank in range(options.ranks):
+            launch.workdir(role, rank).mkdir(parents=True)
+    with Ranks(launch) as ranks:
+        deadline = time.monotonic() + 60
+        calls = [ranks.trusted.call([-1], "wall", deadline)[0] for _ in range(200)]
+        burst = ranks.trusted.call([-1] * 200, "wall", deadline)
+        device = [device_us(ranks.trusted.call([-1], "device", deadline, LEAD_S)[0]) for _ in range(50)]
+    apart = [(max(c.start_ns for c in called) - min(c.start_ns for c in called)) / 1000 for called in calls]
+    longest = [max(c.end_ns - c.start_ns for c in called) / 1000 for called in calls]
+    rows = [
+        [name, *(f"{value:.1f}" for value in (min(values), *statistics.quantiles(values, n=4), max(values)))]
+        for name, values in (
+            ("wall, one by one", [wall_us(called) for called in calls]),
+            ("  of it: last start after first start", apart),
+            ("wall, in a burst", [wall_us(called) for called in burst]),
+            ("  of it: longest rank", longest),
+            ("device", device),
+        )
+    ]
+    print("#### An empty call, us\n")
+    table(["clock", "least", "quartile", "median", "quartile", "most"], rows)
+
+
+def repeats(options: argparse.Namespace) -> None:
+    rows = []
+    for problem in problem_names():
+        reports = [evaluate(options, problem, reference_of(problem)) for _ in range(options.times)]
+        for clock_name, values in (
+            ("device geomean of the submission, us", [device_geomean_us(report, "time_us") for report in reports]),
+            ("device speedup", [device_geomean_us(r, "ref_us") / device_geomean_us(r, "time_us") for r in reports]),
+            ("wall speedup", [report["geomean_speedup"] for report in reports]),
+        ):
+            apart = max(values) / min(values) - 1
+            rows.append([problem, clock_name, " ".join(f"{value:.4g}" for value in values), f"{apart:.1%}"])
+    print(f"#### Repeatability: the reference as a submission, {options.times} evaluations\n")
+    table(["problem", "", "values", "largest over smallest"], rows)
+
+
+def ordering(options: argparse.Namespace) -> None:
+    ratios = []
+    for _ in range(options.duels):
+        report = evaluate(options, "gemm_rs", SLOWER, "--mode", "benchmark", "--seconds", "1")
+        ratios.append(device_geomean_us(report, "time_us") / device_geomean_us(report, "ref_us"))
+    seen = sum(ratio > 1 for ratio in ratios)
+    print("#### Ordering: gemm_rs made 2 % slower by a calibrated wait on the device, against the reference\n")
+    table(
+        ["ranked below the original", "device time over the original's"],
+        [[f"{seen} of {len(ratios)}", " ".join(f"{ratio:.4f}" for ratio in ratios)]],
+    )
+
+
+def label(case: dict) -> str:
+    return " ".join(f"{SHORT.get(name, name)} {value}".lower() for name, value in case["params"].items())
+
+
+def table(header: list[str], rows: list[list]) -> None:
+    print("| " + " | ".join(header) + " |")
+    print("|" + " --- |" * len(header))
+    for row in rows:
+        print("| " + " | ".join(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
+    print(flush=True)
+
+
+BENCHES = {"resolution": resolution, "evaluations": evaluations, "repeats": repeats, "ordering": ordering}
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    main()
