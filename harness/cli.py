@@ -13,7 +13,7 @@ from typing import Any, NoReturn, get_args
 
 from rich.console import Console
 
-from harness import archive, board, machine, render, verdict
+from harness import archive, board, doctor, machine, render, roofline, verdict
 from harness.evaluate import evaluate
 from harness.plan import make_plan
 from harness.problem import OFFICIAL, ROOT, find, problem_names
@@ -127,6 +127,14 @@ def parser() -> argparse.ArgumentParser:
     boards.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
 
     command("problems", run_problems, "list the problems and their suites")
+    doctor.add_arguments(
+        command(
+            "doctor", doctor.run, "say what on this machine changes results", "Reads only, never changes a setting."
+        )
+    )
+    roofline.add_arguments(
+        command("roofline", roofline.run, "print the bound of every benchmark shape", "Computed; nothing is run.")
+    )
     return top
 
 

@@ -253,7 +253,7 @@ def test_board_and_problems_say_what_there_is(harness: Harness) -> None:
     assert all(name in listed for name in ("a2a", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick"))
 
 
-@pytest.mark.parametrize("command", ["", "eval", "check", "board", "problems"])
+@pytest.mark.parametrize("command", ["", "eval", "check", "board", "problems", "doctor", "roofline"])
 def test_help_says_what_a_command_does_and_its_exit_codes(command: str, harness: Harness) -> None:
     result = harness(*command.split(), "--help")
     assert result.returncode == 0
