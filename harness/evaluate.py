@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, get_args
 
-from harness import checks, hardware, machine, peaks_cache, timing, trace, wire
+from harness import checks, doctor, hardware, machine, peaks_cache, timing, trace, wire
 from harness.group import ROLES, Group, Launch, RankFailure, Ranks, free_port
 from harness.plan import PHASES, Phase, Plan
 from harness.records import (
@@ -40,9 +40,11 @@ from harness.records import (
     Verdicts,
     Wrong,
 )
+from harness.sampler import GpuSampler
+from harness.sampler import warnings as warnings_of
 from harness.stats import median, roofline_samples_us
 
-EMPTY_CALLS = 15
+EMPTY_CALLS = 30
 START_S = 120.0  # for what comes before the first case, and after the last
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
@@ -80,6 +82,8 @@ class Evaluation:
         self.inputs_timed = 0
         self.at = 0  # the case that runs, or that would be next
         self.device_model = ""
+        self.machine_state: tuple[str, ...] = ()
+        self.sampler = GpuSampler() if plan.device != "cpu" else None
         self.empty_call_samples_us: dict[Clock, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
         self.logs: dict[str, str] = {}
@@ -91,6 +95,8 @@ class Evaluation:
         plan = self.plan
         began = time.monotonic()
         self.progress.phase("start")
+        # Before any rank runs, which would be seen as somebody else's work.
+        self.machine_state = doctor.short(doctor.doctor(doctor.read(with_smoke=False)))
         with _staged(plan) as self.launch:
             with start_ranks(self.launch) as ranks:
                 self.trusted, self.candidate = ranks.trusted, ranks.candidate
@@ -195,6 +201,8 @@ class Evaluation:
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
             self._call(self.trusted, [0], clock)
             self._call(self.candidate, [0], clock)
+        if self.sampler:
+            self.sampler.start()
         while not timing.enough(plan.budget, series, time.monotonic() - began):
             for clock in plan.clocks:
                 turns = timing.turns(plan.budget, clock, series.count(clock))
@@ -210,6 +218,8 @@ class Evaluation:
                     strict = self._verify(index, called, published=False).strict
                     if not strict.passed:
                         return Wrong(message=f"a timed call ({clock} clock): {strict.message}")
+        if self.sampler:
+            self.sampler.stop()
         return self._believed(case, series.timed(plan.budget.block))
 
     def _profile(self, case: Case) -> Outcome:
@@ -285,6 +295,10 @@ class Evaluation:
 
     def _report(self) -> EvalReport:
         plan = self.plan
+        sampling = None
+        if self.sampler:
+            self.sampler.close()
+            sampling = self.sampler.record
         results = []
         for case, outcome, verdicts, profile in zip(
             self.cases, self.outcomes, self.verdicts, self.profiles, strict=True
@@ -317,7 +331,10 @@ class Evaluation:
             environment=machine.environment(self.device_model, plan.world_size),
             phases_s=self.phases_s,
             secret_seed=plan.secret,
-            warnings=checks.warnings(results, self.empty_call_samples_us.get("wall", ())),
+            warnings=checks.warnings(results, self.empty_call_samples_us.get("wall", ()))
+            + (warnings_of(sampling) if sampling else ()),
+            machine_state=self.machine_state,
+            gpu_sampling=sampling,
             logs=self.logs,
         )
 

@@ -259,6 +259,43 @@ class Environment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuTrack:
+    """One GPU over the sampled time. `throttled` is the union of what held its clocks down; `energy_j` is None where
+    the GPU keeps no count."""
+
+    index: int
+    sm_mhz_min: int
+    sm_mhz_median: float
+    sm_mhz_max: int
+    temperature_c_max: int
+    power_w_mean: float
+    power_w_max: float
+    throttled: tuple[str, ...]
+    energy_j: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """`samples` of every GPU over `sampled_s` seconds between start() and stop()."""
+
+    gpus: tuple[GpuTrack, ...]
+    samples: int
+    sampled_s: float
+    type: Literal["sampled"] = "sampled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotSampled:
+    """Nothing was sampled, and why: no GPU, no NVML, or nothing between start() and stop()."""
+
+    why: str
+    type: Literal["not_sampled"] = "not_sampled"
+
+
+Sampling = Sampled | NotSampled
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvalReport:
     """Everything one evaluation found. `report.json` and `--json` are made from it by render.to_json."""
 
@@ -279,4 +316,6 @@ class EvalReport:
     phases_s: dict[str, float]
     secret_seed: int  # not known to the submission while it ran; with it the run's inputs can be made again
     warnings: tuple[str, ...] = ()
+    machine_state: tuple[str, ...] = ()  # what `doctor` warns of, before the run
+    gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     logs: dict[str, str] = field(default_factory=dict)  # "candidate rank 3" -> the end of what it printed

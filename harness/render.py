@@ -68,10 +68,11 @@ NEXT = {  # what to try after each failure
     "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
     "held": "Right, but faster than this machine can be. Is work left over from, or for, another call?",
 }
-PROFILE_LEGEND = """\
-Self us leaves out what an operator called; share is of the rank's call, which is
-slower under the profiler. In no operator: Python, and waiting for other threads.
-The traces open in https://ui.perfetto.dev and in chrome://tracing."""
+PROFILE_LEGEND = (
+    "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler. "
+    "In no operator: Python, and waiting for other threads. "
+    "The traces open in https://ui.perfetto.dev and in chrome://tracing."
+)
 KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
 NUMBERS_CHARS = 36  # columns beside an operator's name
 TOP_OPS = 5  # kernels or operators that are shown a rank; --json has more
@@ -113,6 +114,8 @@ def to_json(report: EvalReport, place: Place | None = None) -> dict[str, Any]:
         "empty_call_us": median(wall) if (wall := report.empty_call_samples_us.get("wall")) else None,
         "empty_call_samples_us": {clock: list(samples) for clock, samples in report.empty_call_samples_us.items()},
         "warnings": list(report.warnings),
+        "machine_state": list(report.machine_state),
+        "gpu_sampling": encode(report.gpu_sampling),
         "environment": encode(report.environment),
         "peaks": encode(report.peaks),
         "phases_s": dict(report.phases_s),
@@ -175,6 +178,8 @@ def _report_json(values: Mapping[str, Any]) -> dict[str, Any]:
         "clock": "wall",
         "empty_call_us": None,
         "empty_call_samples_us": {},
+        "machine_state": [],
+        "gpu_sampling": None,
         "warnings": [],
         "environment": None,
         "peaks": None,
@@ -432,6 +437,9 @@ def _facts(report: EvalReport) -> RenderableType:
     grid.add_row("run", Text(f"{report.run_id}, {sum(report.phases_s.values()):.1f} s: {phases}"))
     for warning in report.warnings:
         grid.add_row(Text("warning", style="yellow"), Text(clean(warning)))
+    if report.machine_state:
+        found = ", ".join(line.split(":")[1].strip() for line in report.machine_state)
+        grid.add_row(Text("doctor", style="yellow"), Text(clean_line(f"`python -m harness doctor` warns of: {found}")))
     return grid
 
 

@@ -10,50 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from harness.gpus import CLOCK_SM, throttle_reasons
 from harness.readings import Unread, attempt, module
+from harness.records import GpuTrack, NotSampled, Sampled, Sampling
 
 INTERVAL_S = 0.05
 NOT_THROTTLING = ("idle", "display clock")  # reasons for low clocks that take nothing from a busy GPU
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuTrack:
-    """One GPU over the sampled time. `throttled` is the union of what held its clocks down; `energy_j` is None where
-    the GPU keeps no count."""
-
-    index: int
-    sm_mhz_min: int
-    sm_mhz_median: float
-    sm_mhz_max: int
-    temperature_c_max: int
-    power_w_mean: float
-    power_w_max: float
-    throttled: tuple[str, ...]
-    energy_j: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampled:
-    """`samples` of every GPU over `sampled_s` seconds between start() and stop()."""
-
-    gpus: tuple[GpuTrack, ...]
-    samples: int
-    sampled_s: float
-    type: Literal["sampled"] = "sampled"
-
-
-@dataclass(frozen=True, kw_only=True)
-class NotSampled:
-    """Nothing was sampled, and why: no GPU, no NVML, or nothing between start() and stop()."""
-
-    why: str
-    type: Literal["not_sampled"] = "not_sampled"
-
-
-Sampling = Sampled | NotSampled
 
 
 @dataclass(frozen=True, kw_only=True)
