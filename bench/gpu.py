@@ -29,6 +29,7 @@ from harness.problem import problem_names  # noqa: E402
 from harness.stats import geomean, median  # noqa: E402
 from harness.timing import LEAD_S, device_us, wall_us  # noqa: E402
 
+QUICKER = ("--mode", "benchmark", "--seconds", "1")
 SLOWER = Path(__file__).resolve().parent / "slower.py"
 SHORT = {"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_num_tokens": "T", "has_bias": "bias"}
 
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--times", type=int, default=5, help="evaluations a problem in repeats (default: %(default)s)")
     parser.add_argument("--duels", type=int, default=10, help="evaluations in ordering (default: %(default)s)")
+    parser.add_argument("--problems", nargs="*", default=problem_names(), help="of repeats (default: all)")
     parser.add_argument("--keep", type=Path, help="folder for every evaluation's JSON")
     options = parser.parse_args()
     print(f"{datetime.now(UTC):%Y-%m-%d}; `python3 bench/gpu.py {' '.join(sys.argv[1:])}`\n", flush=True)
@@ -127,8 +129,8 @@ def resolution(options: argparse.Namespace) -> None:
 
 def repeats(options: argparse.Namespace) -> None:
     rows = []
-    for problem in problem_names():
-        reports = [evaluate(options, problem, reference_of(problem), "--seconds", "1") for _ in range(options.times)]
+    for problem in options.problems:
+        reports = [evaluate(options, problem, reference_of(problem), *QUICKER) for _ in range(options.times)]
         for clock_name, values in (
             ("device geomean of the submission, us", [device_geomean_us(report, "time_us") for report in reports]),
             ("device speedup", [device_geomean_us(r, "ref_us") / device_geomean_us(r, "time_us") for r in reports]),
@@ -143,7 +145,7 @@ def repeats(options: argparse.Namespace) -> None:
 def ordering(options: argparse.Namespace) -> None:
     ratios = []
     for _ in range(options.duels):
-        report = evaluate(options, "gemm_rs", SLOWER, "--mode", "benchmark", "--seconds", "1")
+        report = evaluate(options, "gemm_rs", SLOWER, *QUICKER)
         ratios.append(device_geomean_us(report, "time_us") / device_geomean_us(report, "ref_us"))
     seen = sum(ratio > 1 for ratio in ratios)
     print("#### Ordering: gemm_rs made 2 % slower by a calibrated wait on the device, against the reference\n")
