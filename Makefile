@@ -5,6 +5,7 @@
 #   make board [PROBLEM=a2a]                     the local leaderboard
 #   make problems                                what there is
 #   make test                                    lint and tests, as CI runs them
+#   make doctor                                  what on this machine changes results
 #   make bench                                   the figures of docs/measurements.md, measured on this machine
 
 PROBLEM ?=
@@ -25,7 +26,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup eval check board problems test lint bench clean
+.PHONY: help setup need-problem eval check board problems doctor test lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -53,13 +54,17 @@ board: $(SETUP)
 problems: $(SETUP)
 	@$(RUN) -m harness problems
 
+doctor: $(SETUP)
+	@$(RUN) -m harness doctor $(ARGS)
+
 lint: $(SETUP)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(dir $(RUN))lint-imports
+	$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-logo
 
-test: lint
+# an interpreter that is used as it is may have no linters
+test: $(if $(PYTHON),,lint)
 	$(RUN) -m pytest $(ARGS)
 
 bench: $(SETUP)

@@ -1,0 +1,73 @@
+"""The gate: nobody leaves before it is released, everybody does afterwards, and the last to finish lets all go."""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from harness.gate import Gate, make_gate
+
+RANKS = 4
+
+
+@pytest.fixture(params=[False, True], ids=["sleeping", "spinning"])
+def gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
+    fd = make_gate(RANKS)
+    yield Gate(fd, RANKS, request.param)
+    os.close(fd)
+
+
+def on_all_ranks(work: Callable[[int], None]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(RANKS)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def ended(threads: list[threading.Thread]) -> bool:
+    for thread in threads:
+        thread.join(5)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def test_nobody_leaves_before_the_release(gate: Gate) -> None:
+    left: list[int] = []
+
+    def wait(rank: int) -> None:
+        gate.wait(3)
+        left.append(rank)
+
+    threads = on_all_ranks(wait)
+    gate.release(2)
+    time.sleep(0.05)
+    assert left == []
+    gate.release(3)
+    assert ended(threads)
+    assert sorted(left) == list(range(RANKS))
+
+
+def test_a_release_that_came_first_is_not_lost(gate: Gate) -> None:
+    gate.release(7)
+    assert ended(on_all_ranks(lambda rank: gate.wait(7)))
+
+
+@pytest.mark.parametrize("meet", [Gate.open, Gate.finish], ids=["open", "finish"])
+def test_ranks_meet_again_and_again_without_a_hang(gate: Gate, meet: Callable[[Gate, int, int], None]) -> None:
+    """A rank is never more than one meeting ahead of another, over many in random order."""
+    at = [0] * RANKS
+    apart: list[int] = []
+
+    def work(rank: int) -> None:
+        rng = random.Random(rank)
+        for epoch in range(1, 101):
+            if rng.random() < 0.2:
+                time.sleep(rng.random() * 0.002)
+            at[rank] = epoch
+            meet(gate, rank, epoch)
+            apart.append(epoch - min(at))
+
+    assert ended(on_all_ranks(work))
+    assert max(apart) == 0, "everyone had come to this meeting when anyone left it"

@@ -1,0 +1,98 @@
+"""Inputs and outputs on their way between processes: they arrive bit by bit, and what is declared falsely does not."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from harness import payload
+from harness.box import FileBox
+
+
+@dataclass
+class Config:
+    """Any class of a problem's task.py."""
+
+    dtype: torch.dtype
+    table: torch.Tensor
+
+
+@pytest.fixture
+def box() -> Iterator[FileBox]:
+    fd = os.memfd_create("box")
+    yield FileBox(fd)
+    os.close(fd)
+
+
+def test_a_tree_with_tensors_in_any_place_arrives_as_it_was(box: FileBox) -> None:
+    """Also tensors within objects, strided, empty, without dimensions, and the same one twice."""
+    shared = torch.arange(6, dtype=torch.int32)
+    tree = (
+        Config(dtype=torch.float16, table=torch.randn(3, 5).bfloat16()),
+        {"strided": torch.randn(4, 6).T, "empty": torch.empty(0, 7), "scalar": torch.tensor(2.5, dtype=torch.float64)},
+        [shared, shared, None, 3],
+    )
+    box.write(0, torch.ones(1000))  # something before it
+    made = payload.write_input(box, 4000, tree)
+    config, named, (first, second, nothing, three) = payload.read_input(box, made)
+    assert config.dtype is torch.float16
+    assert torch.equal(config.table, tree[0].table)
+    for name, tensor in tree[1].items():
+        assert named[name].dtype == tensor.dtype
+        assert torch.equal(named[name], tensor)
+    assert torch.equal(first, shared)
+    assert torch.equal(second, shared)
+    assert (nothing, three) == (None, 3)
+
+
+def test_reading_twice_gives_two_copies(box: FileBox) -> None:
+    """What a submission does to its inputs is gone with them."""
+    made = payload.write_input(box, 0, torch.zeros(8))
+    first = payload.read_input(box, made)
+    first.fill_(9)
+    assert payload.read_input(box, made).sum() == 0
+
+
+def test_end_of_says_what_write_input_will_take(box: FileBox) -> None:
+    tree = [torch.zeros(3), torch.zeros(1000, dtype=torch.uint8)]
+    assert payload.end_of(tree, 512) == 512 + payload.write_input(box, 512, tree).nbytes
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+def test_an_output_is_described_for_what_it_is(box: FileBox) -> None:
+    assert payload.write_output(box, 0, torch.ones(2, 3), 100).kind == "torch.Tensor"
+    assert payload.write_output(box, 0, torch.ones(2, 3).as_subclass(Sub), 100).kind.endswith("Sub")
+    assert payload.write_output(box, 0, None, 100).kind == "None"
+    assert payload.write_output(box, 0, [1], 100).note == "not a tensor"
+    assert "more than any right result" in payload.write_output(box, 0, torch.ones(100), 100).note
+    assert "layout" in payload.write_output(box, 0, torch.ones(2, 2).to_sparse(), 100).note
+
+
+def test_an_output_arrives_also_from_a_view(box: FileBox) -> None:
+    view = torch.randn(8, 4).T
+    output = payload.write_output(box, 256, view, 1000)
+    assert torch.equal(payload.read_output(box, output), view)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"dtype": "torch.nonsense"},
+        {"dtype": "torch.float64"},
+        {"shape": (2, 4)},
+        {"shape": (-2, -3)},
+        {"shape": (1 << 40, 1 << 40)},
+        {"nbytes": 8},
+        {"offset": 1 << 40},
+        {"offset": -8},
+        {"note": "none"},
+    ],
+)
+def test_an_output_that_does_not_fit_its_declaration_is_none(lie: dict, box: FileBox) -> None:
+    output = payload.write_output(box, 0, torch.ones(2, 3), 1000)
+    assert payload.read_output(box, replace(output, **lie)) is None

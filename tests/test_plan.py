@@ -1,0 +1,77 @@
+"""The plan: fresh seeds nobody can foresee, shares of the machine, and submissions read as text."""
+
+from pathlib import Path
+
+import pytest
+
+from harness import machine
+from harness.plan import PHASES, make_plan
+from harness.problem import find
+from harness.records import BadSubmissionError, Submission, UsageError
+from harness.submission import read_submission
+
+SUBMISSION = Submission(path="s.py", name="s.py", source="", sha256="0" * 64)
+
+
+def plan_of(mode: str = "leaderboard"):
+    problem = find("a2a")
+    return make_plan(problem, problem.suite("quick"), SUBMISSION, mode, "cpu", 8, "ada")
+
+
+def test_every_place_of_a_run_has_a_seed_of_its_own_and_no_two_runs_share_them() -> None:
+    one, other = plan_of(), plan_of()
+    seeds = [one.seed("timed", index) for index in range(500)] + [one.seed("check", index) for index in range(500)]
+    assert len(set(seeds)) == 1000
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert one.seed("timed", 3) == one.seed("timed", 3)
+    assert one.secret != other.secret
+    assert one.seed("timed", 3) != other.seed("timed", 3)
+
+
+def test_the_leaderboard_mode_tests_before_it_ranks() -> None:
+    assert PHASES["leaderboard"] == ("test", "benchmark", "ranked")
+
+
+def test_all_ranks_together_flush_no_more_than_the_cap() -> None:
+    assert 0 < plan_of().flush_bytes * 8 <= 64 << 20
+
+
+def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, spin in ((2, False), (16, False), (17, True)):
+        monkeypatch.setattr("harness.plan.cores", lambda cores=cores: cores)
+        assert plan_of().spin is spin
+
+
+def test_a_submission_is_named_by_its_place_in_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    assert read_submission(tmp_path / "mine.py", tmp_path).name == "mine.py"
+    assert read_submission(tmp_path / "mine.py", tmp_path / "elsewhere").name == str(tmp_path / "mine.py")
+
+
+def test_a_submission_is_never_run_by_reading_it(tmp_path: Path) -> None:
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')\n")
+    assert "imported" in read_submission(tmp_path / "trap.py", tmp_path).source
+
+
+def test_what_is_no_submission_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no submission file"):
+        read_submission(tmp_path / "none.py", tmp_path)
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    with pytest.raises(BadSubmissionError, match=r"bad\.py:1"):
+        read_submission(tmp_path / "bad.py", tmp_path)
+
+
+def test_gpus_are_those_that_torch_may_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build of torch without GPUs has none, whatever the machine has; *_VISIBLE_DEVICES hides some."""
+    names = ["nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl", "nvidia-uvm", "tty"]
+    monkeypatch.setattr(machine.os, "listdir", lambda path: names)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "_version", lambda package: "2.11.0")
+    assert (machine.gpus().device, machine.gpus().count) == ("cuda", 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    assert machine.gpus().count == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert machine.gpus().device == "cpu"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(machine, "_version", lambda package: "2.13.0+cpu")
+    assert machine.gpus().told == "no GPU that this torch can use"

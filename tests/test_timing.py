@@ -1,0 +1,83 @@
+"""The rules of measuring: what a sample is, who goes when, and when it is enough."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.timing import Budget, Series, device_us, enough, gpumode_us, relative_error, turns, wall_us
+from harness.wire import CallSample
+
+
+def called(*ranks: tuple[int, int], device_us: float | None = None) -> list[CallSample]:
+    return [CallSample(start_ns=start, end_ns=end, device_us=device_us, output=None) for start, end in ranks]
+
+
+def test_the_wall_clock_runs_from_the_first_start_to_the_last_end() -> None:
+    """Whichever ranks these are, and however long the others took."""
+    assert wall_us(called((2_000, 5_000), (1_000, 3_000), (4_000, 9_000))) == 8.0
+
+
+def test_the_device_clock_is_the_slowest_ranks_and_gpu_modes_is_rank_0s() -> None:
+    assert device_us([*called((0, 1), device_us=3.0), *called((0, 1), device_us=7.5)]) == 7.5
+    assert gpumode_us(called((1_000, 4_000), (0, 99_000))) == 3.0
+
+
+@given(first=st.integers(0, 400), block=st.integers(1, 12), burst=st.booleans())
+def test_in_every_block_both_sides_call_on_every_input_once(first: int, block: int, burst: bool) -> None:
+    """So that samples of one index saw the same input."""
+    order = turns(Budget(seconds=1, block=block, burst=burst), "wall", first)
+    calls = Counter((reference, index) for reference, indices in order for index in indices)
+    inputs = range(block + burst)
+    assert calls == Counter((side, index) for side in (True, False) for index in inputs)
+
+
+def test_neither_side_goes_first_more_often() -> None:
+    in_turn = Budget(seconds=1, block=4)
+    firsts = [turns(in_turn, "wall", sample)[0][0] for sample in range(0, 80, 4)]
+    order = [reference for reference, _ in turns(in_turn, "wall", 0)]
+    assert order == [True, False, False, True, False, True, True, False]
+    bursts = [turns(Budget(seconds=1, block=7, burst=True), "wall", sample)[0][0] for sample in range(0, 140, 7)]
+    assert sum(bursts) == 10
+    assert set(firsts) == {True}, "a block of four begins and ends its ABBA anew"
+
+
+def test_the_device_clock_needs_no_bursts() -> None:
+    order = turns(Budget(seconds=1, block=3, burst=True), "device", 0)
+    assert all(len(indices) == 1 for _, indices in order)
+    assert len(order) == 6
+
+
+def series(own_us: list[float], ref_us: list[float]) -> Series:
+    made = Series(["wall"])
+    for own, ref in zip(own_us, ref_us, strict=True):
+        made.add("wall", [called((0, int(own * 1000)))], [called((0, int(ref * 1000)))])
+    return made
+
+
+def test_measuring_goes_on_until_the_ratio_is_known_or_time_is_up() -> None:
+    budget = Budget(seconds=2.0, min_samples=4, max_samples=12, target_error=0.01)
+    steady, shaky = series([100.0] * 6, [200.0] * 6), series([100.0, 150.0] * 3, [200.0] * 6)
+    assert not enough(budget, series([100.0] * 3, [200.0] * 3), 99.0), "the minimum is always taken"
+    assert enough(budget, steady, 0.0)
+    assert not enough(budget, shaky, 0.0)
+    assert enough(budget, shaky, 2.0)
+    assert enough(budget, series([100.0, 150.0] * 6, [200.0] * 12), 0.0)
+
+
+def test_drift_that_both_sides_share_does_not_count_as_error() -> None:
+    """Half the speed after half the samples, for both: the ratio is known exactly."""
+    slower = [1.0] * 5 + [2.0] * 5
+    assert relative_error([100 * s for s in slower], [300 * s for s in slower]) == pytest.approx(0.0)
+
+
+def test_a_series_keeps_when_each_rank_had_finished() -> None:
+    made = Series(["wall", "device"])
+    made.add("wall", [called((1_000, 5_000), (2_000, 9_000))], [called((0, 4_000), (0, 4_000))])
+    made.add("device", [called((0, 1), device_us=2.0)], [called((0, 1), device_us=4.0)])
+    timed = made.timed(block=1)
+    assert (timed.samples_us, timed.ref_samples_us, timed.rank_ends_us) == ((8.0,), (4.0,), (4.0, 8.0))
+    assert [(other.clock, other.samples_us, other.ref_samples_us) for other in timed.others] == [
+        ("device", (2.0,), (4.0,))
+    ]
