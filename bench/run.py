@@ -141,8 +141,8 @@ def startup(options: argparse.Namespace) -> None:
         for worker in workers:
             worker.join()
     ours, spawn = (stats.median(column) for column in zip(*rows, strict=True))
-    table(["", "median s of 5"], [[f"zygote: 2 x {RANKS} ranks", ours], [f"spawn: {RANKS} ranks", spawn]])
-    print(f"\nspawn takes {spawn / ours:.1f} times as long for half the ranks.")
+    table(["", "median s of 5"], [[f"zygote: 3 x {RANKS} ranks", ours], [f"spawn: {RANKS} ranks", spawn]])
+    print(f"\nspawn takes {spawn / ours:.1f} times as long for a third of the ranks.")
 
 
 def _spawned(ready: "multiprocessing.synchronize.Semaphore") -> None:

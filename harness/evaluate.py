@@ -1,4 +1,4 @@
-"""One evaluation, from plan to report: two groups of ranks, their commands, what became of every case.
+"""One evaluation, from plan to report: three groups of ranks, their commands, what became of every case.
 
 The parent trusts neither timing nor output of a candidate rank: inputs come from trusted ranks, outputs go back to
 them as bytes, reference and submission are timed in turn on the same inputs, and every output that is timed is
@@ -89,6 +89,7 @@ class Evaluation:
         self.logs: dict[str, str] = {}
         self.launch: Launch
         self.trusted: Group
+        self.baseline: Group
         self.candidate: Group
 
     def run(self, start_ranks: StartRanks) -> EvalReport:
@@ -99,12 +100,12 @@ class Evaluation:
         self.machine_state = doctor.short(doctor.doctor(doctor.read(with_smoke=False)))
         with _staged(plan) as self.launch:
             with start_ranks(self.launch) as ranks:
-                self.trusted, self.candidate = ranks.trusted, ranks.candidate
+                self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
                 self.phases_s["start"] = time.monotonic() - began
                 try:
                     self._phases()
                 except RankFailure as failure:
-                    if failure.role == "trusted" and not isinstance(failure.outcome, TimedOut):
+                    if failure.role != "candidate" and not isinstance(failure.outcome, TimedOut):
                         raise HarnessError(_trusted_failure(failure.outcome)) from None
                     self.outcomes[self.at] = failure.outcome
                 finally:
@@ -117,10 +118,11 @@ class Evaluation:
 
     def _phases(self) -> None:
         with self._phase("import", START_S):
-            for group in (self.trusted, self.candidate):
+            for group in (self.trusted, self.baseline, self.candidate):
                 imported = group.ask(wire.ImportKernel(), wire.Imported, self.deadline)
                 self.device_model = self.device_model or imported[0].device
             self._open(self.trusted)
+            self._open(self.baseline)
         with self._phase("clock", START_S):
             for clock in self.plan.clocks:
                 self.empty_call_samples_us[clock] = tuple(map(timing.SAMPLE_US[clock], self._empty_calls(clock)))
@@ -159,8 +161,8 @@ class Evaluation:
     def _empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
         """As a case's calls are taken: in a burst, or one by one."""
         if self.plan.budget.burst and clock != "device":
-            return self._call(self.trusted, [-1] * (EMPTY_CALLS + 1), clock)[1:]
-        return [self._call(self.trusted, [-1], clock)[0] for _ in range(EMPTY_CALLS)]
+            return self._call(self.baseline, [-1] * (EMPTY_CALLS + 1), clock)[1:]
+        return [self._call(self.baseline, [-1], clock)[0] for _ in range(EMPTY_CALLS)]
 
     def _make(self, case: Case, inputs: Sequence[wire.InputSpec], readers: Sequence[Group]) -> None:
         """Trusted ranks make these inputs; `readers` load them."""
@@ -195,11 +197,11 @@ class Evaluation:
         plan, began = self.plan, time.monotonic()
         series = timing.Series(plan.clocks)
         # A process group as new as the submission's: connections that have carried much are faster than new ones.
-        self.trusted.ask(wire.CloseGroup(), wire.Done, self.deadline)
-        self._open(self.trusted)
-        self._make(case, self._fresh(1), [self.trusted, self.candidate])
+        self.baseline.ask(wire.CloseGroup(), wire.Done, self.deadline)
+        self._open(self.baseline)
+        self._make(case, self._fresh(1), [self.baseline, self.candidate])
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
-            self._call(self.trusted, [0], clock)
+            self._call(self.baseline, [0], clock)
             self._call(self.candidate, [0], clock)
         if self.sampler:
             self.sampler.start()
@@ -207,11 +209,11 @@ class Evaluation:
             for clock in plan.clocks:
                 turns = timing.turns(plan.budget, clock, series.count(clock))
                 fresh = self._fresh(1 + max(index for _, indices in turns for index in indices))
-                self._make(case, fresh, [self.trusted, self.candidate])
+                self._make(case, fresh, [self.baseline, self.candidate])
                 own: dict[int, list[wire.CallSample]] = {}
                 ref: dict[int, list[wire.CallSample]] = {}
                 for reference, indices in turns:
-                    group, calls = (self.trusted, ref) if reference else (self.candidate, own)
+                    group, calls = (self.baseline, ref) if reference else (self.candidate, own)
                     calls |= dict(zip(indices, self._call(group, indices, clock), strict=True))
                 series.add(clock, *(list(calls.values())[-plan.budget.block :] for calls in (own, ref)))
                 for index, called in own.items():

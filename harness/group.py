@@ -1,6 +1,6 @@
-"""The parent's side of the ranks: starts two groups, commands them, notices whatever goes wrong, leaves nothing.
+"""The parent's side of the ranks: starts three groups, commands them, notices whatever goes wrong, leaves nothing.
 
-One thread and one selector: replies, printed text and ends of processes of both groups arrive in `poll`, so a rank
+One thread and one selector: replies, printed text and ends of processes of all groups arrive in `poll`, so a rank
 that dies, floods its log or talks nonsense is noticed while any other is waited for. Knows nothing of problems,
 verdicts or statistics, and never imports torch.
 """
@@ -139,7 +139,7 @@ class Rank:
 
 
 class Ranks:
-    """Both groups, as a context: entering starts zygote and ranks, leaving ends every process below them.
+    """All groups, as a context: entering starts zygote and ranks, leaving ends every process below them.
 
     Raises HarnessError when they cannot be started.
     """
@@ -226,17 +226,19 @@ class Ranks:
         os.close(self.log.write_fd)
         gates = {role: make_gate(self.launch.world_size) for role in ROLES}
         for number in range(self.launch.world_size):
-            # An input and an output file that the ranks of this number in both groups share.
-            files = [os.memfd_create("inputs"), os.memfd_create("outputs")]
+            # The ranks of this number in all groups read the same inputs; outputs are judged of the candidate only.
+            inputs, judged, private = (os.memfd_create(name) for name in ("inputs", "outputs", "outputs"))
             for role in ROLES:
-                self._order(self.ranks[role][number], [*files, gates[role]])
-            for fd in files:
+                outputs = private if role == "baseline" else judged
+                self._order(self.ranks[role][number], [inputs, outputs, gates[role]])
+            for fd in (inputs, judged, private):
                 os.close(fd)
         world_size, spin = self.launch.world_size, self.launch.spin
         groups = {role: RankGroup(self, role, Gate(gates[role], world_size, spin)) for role in ROLES}
         for fd in gates.values():
             os.close(fd)
         self.trusted: Group = groups["trusted"]
+        self.baseline: Group = groups["baseline"]
         self.candidate: Group = groups["candidate"]
         deadline = time.monotonic() + START_S
         for group in groups.values():

@@ -38,7 +38,7 @@ FOREIGN_BUSY_PERCENT = 5
 SLOW_LINKS = 0.25  # of the table's rate, for 64 MB
 SHM_BYTES = GIB  # NCCL and gloo share buffers through it; containers have 64 MiB by default
 RANK_GIB = 2.5  # of host memory that a rank with a CUDA context and NCCL takes
-CPU_RANKS_GIB = 2.0  # what 8 ranks of both groups take on CPU cores, about
+CPU_RANKS_GIB = 2.0  # what 8 ranks of all groups take on CPU cores, about
 CORES_A_GPU = 3  # trusted rank, candidate rank and a share of parent and NCCL's threads
 BUSY_LOAD = 0.25  # of the cores
 FILES_ENOUGH, FILES_LEAST = 1024, 256  # a group of 8 ranks needs a few hundred
@@ -409,7 +409,7 @@ def judge_memory(found: Readings) -> Judged:
     needed = max(CPU_RANKS_GIB, 2 * RANK_GIB * used) * GIB
     text = f"{memory.available_bytes / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available"
     if memory.available_bytes < needed:
-        fix = f"two groups of ranks take about {needed / GIB:.0f} GiB: free memory, or use fewer ranks (--ranks)"
+        fix = f"three groups of ranks take about {needed / GIB:.0f} GiB: free memory, or use fewer ranks (--ranks)"
         return Judged("fail" if memory.available_bytes < needed / 4 else "warn", text, fix)
     return Judged("pass", text)
 

@@ -78,7 +78,7 @@ def make_plan(
         budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=4 if device == "cpu" else 7),
         secret=secrets.randbits(63),
         threads=max(1, cores() // world_size),
-        spin=cores() > 2 * world_size,  # both groups, and one core for the parent
+        spin=cores() > 3 * world_size,  # all groups, and one core for the parent
         clocks=CLOCKS[device],
         flush_bytes=min(2 * machine.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
     )

@@ -1,8 +1,8 @@
 """A rank: one process that holds one kernel and obeys the parent's commands, one at a time.
 
-The same loop, clock and input path serve both groups, so that reference and submission are measured alike; only
-the program differs. A trusted rank imports the reference, makes inputs, judges outputs. A candidate rank imports
-the submission and nothing of the reference's answers.
+The same loop, clock and input path serve all groups, so that reference and submission are measured alike; only the
+program differs. A trusted rank makes inputs and judges outputs. A baseline rank runs the reference, a candidate rank
+the submission, and nothing else.
 """
 
 import faulthandler
@@ -39,7 +39,9 @@ Sample = tuple[int, int, float | None, Any]  # start and end on the host (ns), t
 
 
 class Program:
-    """What both kinds of rank do. A method per command; what it returns is the reply."""
+    """What all kinds of rank do. A method per command; what it returns is the reply."""
+
+    judged = True  # whether its outputs go where trusted ranks look for them
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.order, self.fds = order, fds
@@ -125,7 +127,8 @@ class Program:
             self.output_box.close()
         self.boxes = boxes
         self.input_box = self.device.box(self.fds["inputs"], boxes.input_nbytes, boxes.input_handle)
-        self.output_box = self.device.box(self.fds["outputs"], boxes.output_nbytes, boxes.output_handle)
+        handle = boxes.output_handle if self.judged else ""
+        self.output_box = self.device.box(self.fds["outputs"], boxes.output_nbytes, handle)
 
     def call(self, command: wire.Call) -> wire.Reply:
         samples = []
@@ -229,8 +232,20 @@ class Candidate(Program):
         return start_ns, time.monotonic_ns(), None, result
 
 
+class Baseline(Program):
+    """Runs the reference as if it were a submission, and nothing else, so that both are timed under one condition:
+    a rank that also judged would have warmer connections, and a heap that is never short."""
+
+    judged = False
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        sys.path.insert(0, self.order.workdir)
+        self.kernel = importlib.import_module("reference").ref_kernel
+        return wire.Imported(device="")
+
+
 class Trusted(Program):
-    """Makes inputs, runs the reference, judges outputs."""
+    """Makes inputs and judges outputs."""
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
@@ -246,7 +261,6 @@ class Trusted(Program):
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         sys.path.insert(0, self.order.workdir)
         self.reference = importlib.import_module("reference")
-        self.kernel = self.reference.ref_kernel
         return wire.Imported(device=self.device.name())
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
@@ -315,7 +329,7 @@ class Trusted(Program):
         )
 
 
-PROGRAMS = {"trusted": Trusted, "candidate": Candidate}
+PROGRAMS = {"trusted": Trusted, "baseline": Baseline, "candidate": Candidate}
 
 
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:

@@ -16,7 +16,7 @@ from harness.records import Clock, Params, Verdicts
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 
-Role = Literal["trusted", "candidate"]
+Role = Literal["trusted", "baseline", "candidate"]
 FDS = ("channel", "log", "inputs", "outputs", "gate")  # the descriptors that go with a RankOrder, in this order
 MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each other
 

@@ -231,7 +231,7 @@ def test_interrupting_ends_every_process_and_records_nothing(number: int, checko
     (checkout / "sleeps.py").write_text(SLEEPS)
     process = running(checkout, "eval", "a2a", "sleeps.py", "--suite", "quick")
     below = descendants(process.pid)
-    assert len(below) >= 17, "a zygote and two groups of 8"
+    assert len(below) >= 25, "a zygote and three groups of 8"
     process.send_signal(number)
     assert process.wait(10) == Exit.INTERRUPTED
     assert gone(below, 0.5)

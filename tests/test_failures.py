@@ -157,3 +157,22 @@ def test_all_tests_are_run_where_outputs_are_merely_wrong(evaluated: Callable[..
     source = "import torch\ndef custom_kernel(data): return torch.zeros_like(data[1].x)\n"
     report = evaluated(source, mode="leaderboard")
     assert [result.outcome.type for result in report.results] == ["wrong", "wrong", "not_run", "not_run"]
+
+
+@pytest.mark.parametrize("right_calls", [2, 3, 7])
+def test_a_submission_that_is_right_only_at_first_is_wrong(
+    right_calls: int, evaluated: Callable[..., EvalReport]
+) -> None:
+    """Every timed call is judged, by its own output: not by the reference's on the same input, nor by an earlier one."""
+    source = (
+        "from reference import ref_kernel\n\n"
+        "calls = {}\n\n"
+        "def custom_kernel(data):\n"
+        "    shape = data[0].hidden_dim\n"
+        "    calls[shape] = calls.get(shape, 0) + 1\n"
+        "    result = ref_kernel(data)\n"
+        f"    return result if calls[shape] <= {right_calls} else result * 0\n"
+    )
+    report = evaluated(source, mode="leaderboard", timeout_s=60.0)
+    assert [result.outcome.type for result in report.results[:3]] == ["passed", "passed", "wrong"]
+    assert "a timed call" in report.results[2].outcome.message

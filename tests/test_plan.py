@@ -37,7 +37,7 @@ def test_all_ranks_together_flush_no_more_than_the_cap() -> None:
 
 
 def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cores, spin in ((2, False), (16, False), (17, True)):
+    for cores, spin in ((2, False), (24, False), (25, True)):
         monkeypatch.setattr("harness.plan.cores", lambda cores=cores: cores)
         assert plan_of().spin is spin
 
