@@ -24,9 +24,7 @@ PHASES: dict[Mode, tuple[Phase, ...]] = {
     "leaderboard": ("test", "benchmark", "ranked"),
     "profile": ("profile",),
 }
-FLUSH_CAP_BYTES = (
-    64 << 20
-)  # all ranks together; where the last cache is larger, it is the private ones that are flushed
+FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is the private ones that are flushed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ def test_the_leaderboard_mode_tests_before_it_ranks() -> None:
 
 
 def test_all_ranks_together_flush_no_more_than_the_cap() -> None:
-    assert 0 < plan_of().flush_bytes * 8 <= 64 << 20
+    assert 0 < plan_of().flush_bytes * 8 <= 16 << 20
 
 
 def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
