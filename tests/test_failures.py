@@ -163,7 +163,7 @@ def test_all_tests_are_run_where_outputs_are_merely_wrong(evaluated: Callable[..
 def test_a_submission_that_is_right_only_at_first_is_wrong(
     right_calls: int, evaluated: Callable[..., EvalReport]
 ) -> None:
-    """Every timed call is judged, by its own output: not by the reference's on the same input, nor by an earlier one."""
+    """Every timed call is judged by its own output, not by the reference's on the same input or an earlier one."""
     source = (
         "from reference import ref_kernel\n\n"
         "calls = {}\n\n"
