@@ -168,7 +168,7 @@ def test_a_submission_that_is_right_only_at_first_is_wrong(
         "from reference import ref_kernel\n\n"
         "calls = {}\n\n"
         "def custom_kernel(data):\n"
-        "    shape = data[0].hidden_dim\n"
+        "    shape = (data[0].num_experts, data[0].hidden_dim)\n"
         "    calls[shape] = calls.get(shape, 0) + 1\n"
         "    result = ref_kernel(data)\n"
         f"    return result if calls[shape] <= {right_calls} else result * 0\n"
