@@ -62,3 +62,8 @@ def test_the_tables_of_problems_and_exit_codes_are_complete() -> None:
 def test_files_that_the_readme_links_to_are_there() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_no_document_has_a_place_that_was_never_filled_in() -> None:
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")):
+        assert re.findall(r"@[A-Z]+@", path.read_text()) == [], path.name
