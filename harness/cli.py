@@ -110,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
         "--mode",
         default="leaderboard",
         choices=get_args(Mode),
-        help="test: tests only; benchmark: benchmarks only; leaderboard: tests, benchmarks, then ranked (the default); "
+        help="test: tests only; benchmark: benchmarks only; leaderboard: tests, then benchmarks (the default); "
         "profile: one call of each benchmark under torch.profiler",
     )
     evaluation.add_argument(

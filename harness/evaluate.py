@@ -73,7 +73,7 @@ class Evaluation:
         self.phases_s: dict[str, float] = {}
         self.deadline = 0.0
         profiled = [replace(case, kind="profile") for case in plan.suite.benchmarks]
-        kinds = {"test": plan.suite.tests, "benchmark": plan.suite.benchmarks, "ranked": (), "profile": profiled}
+        kinds = {"test": plan.suite.tests, "benchmark": plan.suite.benchmarks, "profile": profiled}
         self.cases: list[Case] = [case for phase in PHASES[plan.mode] for case in kinds[phase]]
         self.outcomes: list[Outcome] = [NotRun() for _ in self.cases]
         self.verdicts: list[Verdicts | None] = [None for _ in self.cases]
@@ -121,8 +121,7 @@ class Evaluation:
             for group in (self.trusted, self.baseline, self.candidate):
                 imported = group.ask(wire.ImportKernel(), wire.Imported, self.deadline)
                 self.device_model = self.device_model or imported[0].device
-            self._open(self.trusted)
-            self._open(self.baseline)
+            self._open(self.trusted, self.baseline)
         with self._phase("clock", START_S):
             for clock in self.plan.clocks:
                 self.empty_call_samples_us[clock] = tuple(map(timing.SAMPLE_US[clock], self._empty_calls(clock)))
@@ -130,30 +129,36 @@ class Evaluation:
         for phase in PHASES[self.plan.mode]:
             with self._phase(phase, self.plan.phase_s(phase)):
                 self._run_cases(phase)
-            if any(isinstance(outcome, get_args(Failure)) for outcome in self.outcomes):
+            if self._failed():
                 return
 
+    def _failed(self) -> bool:
+        return any(isinstance(outcome, get_args(Failure)) for outcome in self.outcomes)
+
     def _run_cases(self, phase: Phase) -> None:
-        kind = "benchmark" if phase == "ranked" else phase
-        indices = [index for index, case in enumerate(self.cases) if case.kind == kind]
+        """Checks all cases of the phase; times or profiles as well until one fails, since nothing is ranked then."""
+        more = {"test": None, "benchmark": self._time, "profile": self._profile}[phase]
+        indices = [index for index, case in enumerate(self.cases) if case.kind == phase]
         for number, self.at in enumerate(indices):
             case = self.cases[self.at]
             self.progress.case(case.label, number, len(indices))
-            self._open(self.candidate)
-            if phase != "ranked":
-                self.outcomes[self.at] = self._check(case)
-            if phase == "ranked" or (self.plan.mode == "benchmark" and isinstance(self.outcomes[self.at], Passed)):
-                self.outcomes[self.at] = self._time(case)
-            if phase == "profile" and isinstance(self.outcomes[self.at], Passed):
-                self.outcomes[self.at] = self._profile(case)
-            self.candidate.ask(wire.CloseGroup(), wire.Done, self.deadline)
-            if phase == "profile" and not isinstance(self.outcomes[self.at], Passed):
-                return
+            # The reference is timed in a process group as new as the submission's: connections that have carried
+            # much are faster than new ones.
+            self._open(*([self.candidate, self.baseline] if phase == "benchmark" else [self.candidate]))
+            self.outcomes[self.at] = self._check(case)
+            if more and not self._failed() and isinstance(self.outcomes[self.at], Passed):
+                self.outcomes[self.at] = more(case)
+        self.candidate.ask(wire.CloseGroup(), wire.Done, self.deadline)
 
-    def _open(self, group: Group) -> None:
-        """Give the group's ranks a process group."""
-        self.opened += 1
-        group.ask(wire.OpenGroup(number=self.opened, free_port=free_port()), wire.Done, self.deadline)
+    def _open(self, *groups: Group) -> None:
+        """Give each group's ranks a new process group, in place of what they have; all groups at the same time."""
+        for group in groups:
+            self.opened += 1
+            group.send(wire.CloseGroup())
+            group.send(wire.OpenGroup(number=self.opened, free_port=free_port()))
+        for group in groups:
+            group.gather(wire.Done, self.deadline)
+            group.gather(wire.Done, self.deadline)
 
     def _call(self, group: Group, indices: Sequence[int], clock: Clock) -> list[list[wire.CallSample]]:
         return group.call(indices, clock, self.deadline, timing.LEAD_S if clock == "device" else 0.0)
@@ -196,9 +201,6 @@ class Evaluation:
         """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
         plan, began = self.plan, time.monotonic()
         series = timing.Series(plan.clocks)
-        # A process group as new as the submission's: connections that have carried much are faster than new ones.
-        self.baseline.ask(wire.CloseGroup(), wire.Done, self.deadline)
-        self._open(self.baseline)
         self._make(case, self._fresh(1), [self.baseline, self.candidate])
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
             self._call(self.baseline, [0], clock)
@@ -350,6 +352,7 @@ def _staged(plan: Plan) -> Iterator[Launch]:
             world_size=plan.world_size,
             device=plan.device,
             threads=plan.threads,
+            cores=plan.cores,
             spin=plan.spin,
             flush_bytes=plan.flush_bytes,
             folder=top,

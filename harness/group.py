@@ -56,9 +56,15 @@ class RankFailure(Exception):
 class Group(Protocol):
     """What an evaluation needs of a group of ranks; tests have a fake."""
 
+    def send(self, commands: wire.Command | Sequence[wire.Command]) -> None:
+        """Sends the command (one for all, or one a rank); ranks carry out theirs in the order sent."""
+
+    def gather(self, reply: type[R], deadline: float) -> list[R]:
+        """Every rank's next reply, by rank. Raises RankFailure when a rank of any group raises or ends, or when
+        `deadline` (of time.monotonic()) passes."""
+
     def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
-        """Sends the command (one for all, or one a rank) and returns every rank's reply, by rank. Raises
-        RankFailure when a rank raises or ends, or when `deadline` (of time.monotonic()) passes."""
+        """`send`, then `gather`."""
 
     def call(
         self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0
@@ -70,11 +76,13 @@ class Group(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How to start ranks. `folder` is theirs: each starts in `role/rank` below it."""
+    """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
+    `folder` is theirs: each starts in `role/rank` below it."""
 
     world_size: int
     device: str
     threads: int
+    cores: tuple[tuple[int, ...], ...] = ()
     spin: bool
     flush_bytes: int
     folder: Path
@@ -243,7 +251,7 @@ class Ranks:
         deadline = time.monotonic() + START_S
         for group in groups.values():
             try:
-                group.gather(group.members, wire.Done, deadline)
+                group.gather(wire.Done, deadline)
             except RankFailure as failure:
                 raise HarnessError(
                     f"the ranks could not be started: {_first_line(failure.outcome)}\n{self.log.text()[-2000:]}\n"
@@ -257,6 +265,7 @@ class Ranks:
             world_size=self.launch.world_size,
             device=self.launch.device,
             threads=self.launch.threads,
+            cores=self.launch.cores[rank.rank] if self.launch.cores else (),
             spin=self.launch.spin,
             flush_bytes=self.launch.flush_bytes,
             workdir=str(self.launch.workdir(rank.role, rank.rank)),
@@ -293,11 +302,17 @@ class RankGroup:
         self.members = ranks.ranks[role]
         self.epoch = 0
 
-    def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
+    def send(self, commands: wire.Command | Sequence[wire.Command]) -> None:
         each = commands if isinstance(commands, Sequence) else [commands] * len(self.members)
         for rank, command in zip(self.members, each, strict=True):
-            self._send(rank, command)
-        return self.gather(self.members, reply, deadline)
+            with contextlib.suppress(ConnectionError):  # it is gone; gather will tell
+                rank.sock.setblocking(True)  # commands are small, a rank that obeys takes them at once
+                rank.sock.sendall(wire.frame(command))
+                rank.sock.setblocking(False)
+
+    def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
+        self.send(commands)
+        return self.gather(reply, deadline)
 
     def call(
         self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0
@@ -307,30 +322,24 @@ class RankGroup:
         self.ask(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock), wire.AtGate, deadline)
         time.sleep(lead_s)
         self.gate.release(epoch)
-        called = self.gather(self.members, wire.Called, deadline)
+        called = self.gather(wire.Called, deadline)
         for rank, reply in zip(self.members, called, strict=True):
             if len(reply.samples) != len(indices):
                 self._crashed(rank, f"sent {len(reply.samples)} samples of {len(indices)} calls")
         return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
-    def gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
-        """One reply of each member; see Group.ask for what else may happen."""
+    def gather(self, reply: type[R], deadline: float) -> list[R]:
         while True:
-            self._check_all(deadline, waiting=[rank for rank in members if not rank.inbox])
-            if all(rank.inbox for rank in members):
+            waiting = [rank for rank in self.members if not rank.inbox]
+            self._check_all(deadline, waiting)
+            if not waiting:
                 break
             self.ranks.poll(deadline - time.monotonic())
-        replies = [rank.inbox.popleft() for rank in members]
-        for rank, received in zip(members, replies, strict=True):
+        replies = [rank.inbox.popleft() for rank in self.members]
+        for rank, received in zip(self.members, replies, strict=True):
             if not isinstance(received, reply):
                 self._crashed(rank, f"sent '{received.type}' where '{reply.__name__}' was due")
         return replies  # type: ignore[return-value]
-
-    def _send(self, rank: Rank, command: wire.Command) -> None:
-        with contextlib.suppress(ConnectionError):  # it is gone; gather will tell
-            rank.sock.setblocking(True)  # commands are small, a rank that obeys takes them at once
-            rank.sock.sendall(wire.frame(command))
-            rank.sock.setblocking(False)
 
     def _check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
         everyone = self.ranks.all_ranks()

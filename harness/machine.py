@@ -38,6 +38,21 @@ def last_level_cache_bytes() -> int:
     return max(sizes)
 
 
+def near_cores(world_size: int) -> tuple[tuple[int, ...], ...]:
+    """This process's cores in equal shares by rank, each of neighbours on one memory node where that goes up.
+
+    Boards number their GPUs along their memory nodes, so a rank's share is on its GPU's side.
+    """
+    ordered = sorted(os.sched_getaffinity(0), key=lambda core: (_memory_node(core), core))
+    share = len(ordered) // world_size
+    return tuple(tuple(ordered[share * rank : share * (rank + 1)]) for rank in range(world_size))
+
+
+def _memory_node(core: int) -> int:
+    found = Path(f"/sys/devices/system/cpu/cpu{core}").glob("node[0-9]*")
+    return min((int(path.name[4:]) for path in found), default=0)
+
+
 def available_bytes() -> int:
     """Memory that can still be taken: the kernel's estimate, or what a cgroup's limit leaves where that is less."""
     free = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemAvail")]

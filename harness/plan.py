@@ -11,7 +11,7 @@ from harness.problem import Problem, Suite
 from harness.records import Clock, Mode, Submission
 from harness.timing import Budget
 
-Phase = Literal["test", "benchmark", "ranked", "profile"]
+Phase = Literal["test", "benchmark", "profile"]
 
 CLOCKS: dict[str, tuple[Clock, ...]] = {
     "cpu": ("wall",),
@@ -21,7 +21,7 @@ CLOCKS: dict[str, tuple[Clock, ...]] = {
 PHASES: dict[Mode, tuple[Phase, ...]] = {
     "test": ("test",),
     "benchmark": ("benchmark",),
-    "leaderboard": ("test", "benchmark", "ranked"),
+    "leaderboard": ("test", "benchmark"),
     "profile": ("profile",),
 }
 FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is the private ones that are flushed
@@ -41,6 +41,7 @@ class Plan:
     budget: Budget
     secret: int
     threads: int
+    cores: tuple[tuple[int, ...], ...]
     spin: bool
     flush_bytes: int
     clocks: tuple[Clock, ...]
@@ -52,12 +53,9 @@ class Plan:
 
     def phase_s(self, phase: Phase) -> float:
         """Seconds that a phase may take."""
-        return {
-            "test": self.suite.test_timeout_s,
-            "benchmark": self.suite.benchmark_timeout_s,
-            "ranked": self.suite.ranked_timeout_s,
-            "profile": self.suite.benchmark_timeout_s,
-        }[phase]
+        if phase == "test":
+            return self.suite.test_timeout_s
+        return self.suite.ranked_timeout_s if self.mode == "leaderboard" else self.suite.benchmark_timeout_s
 
 
 def make_plan(
@@ -65,6 +63,7 @@ def make_plan(
 ) -> Plan:
     """The plan of one evaluation on this machine; UsageError where the ranks cannot fit."""
     machine.check_memory(world_size)
+    spin = cores() > 3 * world_size  # all groups, and one core for the parent
     return Plan(
         problem=problem,
         suite=suite,
@@ -76,7 +75,9 @@ def make_plan(
         budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=4 if device == "cpu" else 7),
         secret=secrets.randbits(63),
         threads=max(1, cores() // world_size),
-        spin=cores() > 3 * world_size,  # all groups, and one core for the parent
+        # The same for the rank of either side: a process keeps for life what its cores are worth to its device.
+        cores=machine.near_cores(world_size) if spin else (),
+        spin=spin,
         clocks=CLOCKS[device],
         flush_bytes=min(2 * machine.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
     )

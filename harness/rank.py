@@ -45,7 +45,7 @@ class Program:
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.order, self.fds = order, fds
-        self.channel = wire.Channel(socket.socket(fileno=fds["channel"]), order.spin)
+        self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
         self.gate = Gate(fds["gate"], order.world_size, order.spin)
         self.device = make_device(order.device, order.rank, order.threads, order.flush_bytes, self.gate)
         self.kernel: Kernel = lambda data: None
@@ -334,6 +334,8 @@ PROGRAMS = {"trusted": Trusted, "baseline": Baseline, "candidate": Candidate}
 
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     """The life of a rank's process."""
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     PROGRAMS[order.role](order, fds).serve()

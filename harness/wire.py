@@ -26,13 +26,15 @@ MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each oth
 
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
-    """Everything a rank is told at its start; `role` names its program, `threads` and `flush_bytes` are its share."""
+    """Everything a rank is told at its start; `role` names its program, `threads`, `cores` (empty: any) and
+    `flush_bytes` are its share."""
 
     role: Role
     rank: int
     world_size: int
     device: str
     threads: int
+    cores: tuple[int, ...]
     spin: bool
     flush_bytes: int
     workdir: str
@@ -286,11 +288,8 @@ class ProtocolError(Exception):
 class Channel:
     """Frames over a stream socket, blocking; the ranks' side (the parent reads through a Parser)."""
 
-    def __init__(self, sock: socket.socket, spin: bool = False) -> None:
-        """`spin`: look for a message again and again instead of sleeping, where every rank has a core to itself. A
-        core that slept is slow for its first hundreds of microseconds, which would be in the next call's time."""
+    def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.flags = socket.MSG_DONTWAIT if spin else 0
 
     def send(self, message: Any) -> None:
         self.sock.sendall(frame(message))
@@ -303,10 +302,7 @@ class Channel:
     def _exactly(self, nbytes: int) -> bytes:
         data = bytearray()
         while len(data) < nbytes:
-            try:
-                chunk = self.sock.recv(nbytes - len(data), self.flags)
-            except BlockingIOError:
-                continue
+            chunk = self.sock.recv(nbytes - len(data))
             if not chunk:
                 raise EOFError("the other side closed the channel")
             data += chunk

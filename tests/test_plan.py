@@ -1,5 +1,6 @@
 """The plan: fresh seeds nobody can foresee, shares of the machine, and submissions read as text."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def test_every_place_of_a_run_has_a_seed_of_its_own_and_no_two_runs_share_them()
 
 
 def test_the_leaderboard_mode_tests_before_it_ranks() -> None:
-    assert PHASES["leaderboard"] == ("test", "benchmark", "ranked")
+    assert PHASES["leaderboard"] == ("test", "benchmark")
 
 
 def test_all_ranks_together_flush_no_more_than_the_cap() -> None:
@@ -39,7 +40,29 @@ def test_all_ranks_together_flush_no_more_than_the_cap() -> None:
 def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, spin in ((2, False), (24, False), (25, True)):
         monkeypatch.setattr("harness.plan.cores", lambda cores=cores: cores)
-        assert plan_of().spin is spin
+        plan = plan_of()
+        assert plan.spin is spin
+        assert bool(plan.cores) is spin, "with fewer cores every rank runs where there is room"
+
+
+def test_ranks_share_the_cores_evenly_and_keep_to_one_memory_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes whose cores are numbered in turns, as on some boards with two sockets."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(3, 20)))
+    monkeypatch.setattr(machine, "_memory_node", lambda core: core % 2)
+    shares = machine.near_cores(4)
+    assert [len(share) for share in shares] == [4, 4, 4, 4]
+    assert len({core for share in shares for core in share}) == 16
+    assert shares[0] == (4, 6, 8, 10)
+    assert {core % 2 for core in shares[0]} == {0}
+    assert {core % 2 for core in shares[3]} == {1}
+
+
+def test_the_limit_of_a_phase_is_that_of_the_mode() -> None:
+    suite = find("a2a").suite("official")
+    plan = dataclasses.replace(plan_of(), suite=dataclasses.replace(suite, benchmark_timeout_s=7, ranked_timeout_s=9))
+    assert plan.phase_s("benchmark") == 9
+    assert dataclasses.replace(plan, mode="benchmark").phase_s("benchmark") == 7
+    assert plan.phase_s("test") == suite.test_timeout_s
 
 
 def test_a_submission_is_named_by_its_place_in_the_checkout(tmp_path: Path) -> None:
