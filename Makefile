@@ -2,6 +2,7 @@
 #
 #   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [DEVICE=cpu] [AUTHOR=name] [JSON=file]
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
+#   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules, for GPU MODE
 #   make board [PROBLEM=a2a]                     the local leaderboard
 #   make problems                                what there is
 #   make test                                    lint and tests, as CI runs them
@@ -26,7 +27,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-problem eval check board problems doctor test lint bench clean
+.PHONY: help setup need-problem eval check bundle board problems doctor test lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -47,6 +48,9 @@ eval: need-problem $(SETUP)
 
 check: need-problem $(SETUP)
 	@$(RUN) -m harness check '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(ARGS)
+
+bundle: need-problem $(SETUP)
+	@$(RUN) -m harness bundle '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
 
 board: $(SETUP)
 	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)
@@ -71,4 +75,4 @@ bench: $(SETUP)
 	$(RUN) bench/run.py $(ARGS)
 
 clean:
-	rm -rf .venv .cache runs
+	rm -rf .venv .cache build runs

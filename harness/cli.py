@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from typing import Any, NoReturn, get_args
 from rich.console import Console
 
 from harness import archive, board, doctor, machine, render, roofline, verdict
+from harness.bundle import addressed, bundle
 from harness.evaluate import evaluate
 from harness.plan import make_plan
 from harness.problem import OFFICIAL, ROOT, find, problem_names
 from harness.records import Exit, HarnessError, Mode, UsageError
-from harness.submission import read_submission
+from harness.submission import read_submission, shown_path
 
 LEADERBOARD = ROOT / "leaderboard.yaml"
 MAX_RANKS = 1024
@@ -122,6 +124,18 @@ def parser() -> argparse.ArgumentParser:
     evaluation.add_argument("--no-record", action="store_true", help="leave leaderboard.yaml and runs/ as they are")
     evaluation.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
 
+    bundling = command(
+        "bundle",
+        run_bundle,
+        "write a submission and its local modules as one file",
+        "The file is what GPU MODE\ntakes, and what runs without this checkout.",
+    )
+    bundling.add_argument("problem", help="its name (see `problems`), or GPU MODE's name for it")
+    bundling.add_argument("file", nargs="?", type=Path, help="default: submissions/<problem>/submission.py")
+    bundling.add_argument(
+        "-o", "--out", type=Path, metavar="OUT", help="where to (default: build/<GPU MODE's name>-<file>)"
+    )
+
     boards = command("board", run_board, "show the local leaderboard")
     boards.add_argument("--problem", metavar="P", help="only this problem's boards")
     boards.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
@@ -146,6 +160,27 @@ def run_eval(options: argparse.Namespace) -> Exit:
 def run_check(options: argparse.Namespace) -> Exit:
     """`check`: the tests of a suite."""
     return _evaluate(options, "test", author=None, record=False)
+
+
+def run_bundle(options: argparse.Namespace) -> Exit:
+    """`bundle`: one file out of a submission and its local modules."""
+    problem = find(options.problem)
+    submission = read_submission(options.file or problem.submissions_folder / "submission.py", ROOT)
+    source = addressed(bundle(submission), problem.leaderboard, submission.name)
+    out = options.out or ROOT / "build" / f"{problem.leaderboard}-{Path(submission.path).name}"
+    if out.resolve() in (Path(submission.path).resolve(), *(ROOT / module.file for module in submission.modules)):
+        raise UsageError(f"--out {out}: the bundle is made of this file; name another")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_bytes(source.encode())
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror}") from None
+    modules = ", ".join(module.name for module in submission.modules)
+    shown = shlex.quote(shown_path(out, ROOT))
+    print(f"{shown}: {submission.name}" + (f" with {modules}" if modules else ""))
+    print(f"evaluate it here   make eval PROBLEM={problem.name} SUBMISSION={shown}")
+    print(f"hand it in         popcorn-cli submit {shown}")
+    return Exit.OK
 
 
 def run_board(options: argparse.Namespace) -> Exit:

@@ -358,12 +358,18 @@ def _staged(plan: Plan) -> Iterator[Launch]:
             folder=top,
         )
         files = {file.name: file.read_bytes() for file in plan.problem.files()}
+        submission = {"submission.py": plan.submission.source.encode()}
+        if plan.submission.modules:
+            submission["common/__init__.py"] = b""  # without it any installed package `common` would come first
+        for module in plan.submission.modules:
+            submission[module.name.replace(".", "/") + ".py"] = module.source.encode()
         for role in ROLES:
-            submission = {"submission.py": plan.submission.source.encode()} if role == "candidate" else {}
+            staged = files | submission if role == "candidate" else files
             for rank in range(plan.world_size):
-                launch.workdir(role, rank).mkdir(parents=True)
-                for name, data in (files | submission).items():
-                    (launch.workdir(role, rank) / name).write_bytes(data)
+                for name, data in staged.items():
+                    path = launch.workdir(role, rank) / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(data)
         yield launch
     finally:
         shutil.rmtree(top, ignore_errors=True)  # the submission may have done anything to it

@@ -78,13 +78,25 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Module:
+    """A local module of a submission as text. `name` is what it is imported by (`common.heap`), `file` its path
+    relative to the checkout."""
+
+    name: str
+    file: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A submission as text. `name` is its path relative to the checkout where it lies inside."""
+    """A submission as text. `name` is its path relative to the checkout where it lies inside; `modules` are the local
+    modules that it needs, each behind those that it imports. `sha256` is of all of it."""
 
     path: str
     name: str
     source: str
     sha256: str
+    modules: tuple[Module, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

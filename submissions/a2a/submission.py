@@ -1,112 +1,479 @@
 #!POPCORN leaderboard amd-all2all
 #!POPCORN gpus MI300
-"""a2a where a token goes once to each rank that needs it, and one row comes back from there.
+"""a2a as one kernel: tokens go straight into the memory of their experts' ranks, and the outputs straight back.
 
-Expert e's rank multiplies a token by its weight and by the expert's own factor and adds up what its experts make of
-the token, all in float32 and rounded once; the token's rank adds up over ranks, again in float32. That is a row a
-(token, rank), not a row a (token, expert), each way, and no counting pass.
+No rank learns counts, and no host waits. A token is sent once to each rank that has one of its experts, in pieces,
+and each piece has a place of its own there and a flag of its own. The flag tells whether the piece has come or that
+none will: every rank sets the flags of all max_num_tokens tokens, so nobody has to be told how many there are. A
+program does its share of three phases one after the other, and waits for single pieces only:
+- send: a piece of a token is read once, written to all ranks that need it, and flagged;
+- answer: pieces that came are read, multiplied by the expert (in float32, rounded once, as the reference does per
+  expert output), written back to the token's rank, and flagged there;
+- combine: the outputs of a token's ranks, each times the sum of the token's weights there, and the part of its own
+  rank, straight from x, are added up in float32 and rounded once.
+Programs all fit on the chip at once, each finishes a phase before it waits in the next, and phases are dealt out one
+behind the other: where there is little to do, those that answer are waiting before anything has come.
 
-CPU ranks of one host read each other's tokens and outputs in memory that they all map (`SharedMemory`), with a barrier
-after dispatch and one before combine. On devices, or where memory cannot be shared, it is two collectives of fixed
-size: all ranks get all tokens (max_num_tokens rows a rank, unused ones zero), and each token's W partial sums return.
-No host waits to learn a count there.
+When it wins: where ranks reach each other's memory. Collectives have to be told counts, which is a collective and a
+wait of the host more, or carry max_num_tokens rows from each rank to each; each of them costs a launch and a barrier.
+Where its time goes, by reckoning (not measured): a write to another GPU and a poll that sees it cost about 1 us each,
+a fence that waits for its writes 1 us, a read of this GPU's memory 0.7 us. Largest official shape, 4 ranks: the
+busiest rank sends about 204 tokens 2.7 times, 7.9 MB, and answers 4.9 MB, 41 us at 310 GB/s (measured for such
+writes, H200), and some 10 us of latency. Smallest: bytes take less than 1 us; launch 2, read, write and fence 3, poll
+and read 2, write and fence 2, poll, read and write 2: about 11 us, of which two thirds are fences and polls.
+What it costs: memory, 2 W max_num_tokens rows on every rank, twice; and on links a flag, some 32 bytes, for each piece
+that is not needed too.
+Known techniques in it: symmetric heap, flags a token, expert and combine in the same kernel (winners of the AMD
+Developer Challenge 2025, Yotta Labs' among them; DeepEP's low-latency mode); epochs instead of resets. Its own: flags
+that say "nothing for you"; two sets of flags, used in turn.
 
-Why it wins on CPUs: one gloo collective of 8 ranks costs 4 to 6 ms on 2 cores even if it carries next to nothing, and
-copies through TCP what it carries; a barrier costs little beyond the ranks' turns on the cores. What is left is the
-host's time for some 40 small torch operations a rank, 4 ranks a core.
-
-Measured, speedup over the reference, each within one run: suite cpu 6.1 5.7 4.7 5.2 4.5, geomean 5.2 (5.2 and 6.0 in
-two runs on 2 busy cores), 2026-11-20; official benchmarks on 4x H200 through NCCL, by the host's clock, 1.7 1.6 1.7
-1.6 1.7.
-Tried and lost:
+On CPU ranks the tokens lie in memory that all ranks map, with a barrier after dispatch and one before combine; the
+expert's rank also multiplies by the token's weights, so that one row a (token, rank) comes back. Why it wins there:
+one gloo collective of 8 ranks costs 4 to 6 ms on 2 cores even if it carries next to nothing; a barrier costs little
+beyond the ranks' turns on the cores. What is left is the host's time for some 40 small torch operations a rank.
+Where ranks can share no memory it is two collectives of fixed size.
+Measured on CPU ranks, speedup over the reference: suite cpu 6.1 5.7 4.7 5.2 4.5, geomean 5.2, 2026-11-20.
+Tried and lost there:
 - the two collectives on gloo: 1.2, and slower than the reference at the larger shapes, where padding costs most;
 - weights rounded to fp16, which saves a conversion (6.3 and 7.5): wrong. The error is a whole row's and does not
   average out over it; strict caught it, in one of about a thousand timed calls;
-- outputs left in float32: one rounding less, but twice the bytes to read back, and no faster (5.5 and 5.4 where fp16
-  gave 6.0 and 5.3);
-- embedding_bag for the experts' fetch and product as well, weights in two fp16 parts: 5.8 and 5.6 beside the same.
+- outputs left in float32: one rounding less, but twice the bytes to read back, and no faster;
+- embedding_bag for the experts' fetch and product as well, weights in two fp16 parts: 5.8 and 5.6 beside 5.5.
 
-Legend: T this rank's tokens, C max_num_tokens, k experts per token, H hidden dimension; S source ranks, W expert
-ranks; Q the tokens of all ranks that have experts on this one. SCxH: the first two flattened.
+Legend: T this rank's tokens, C max_num_tokens, k experts per token (K: rounded up to a power of 2), H hidden
+dimension, W ranks, S source ranks; Q the tokens of all ranks that have experts on this one; P a piece's elements, R
+pieces awaited at a time. SCxH: the first two flattened. A unit is a piece of one of a rank's C tokens.
 """
 
-import ctypes
-import itertools
-import math
-import mmap
-import os
-import secrets
-from collections.abc import Iterator
-from io import FileIO
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import triton
+import triton.language as tl
+from common.heap import Heap, lay_out, open_heap
+from common.launch import INTERPRETED, Launcher
+from common.signals import flag_pointers, signal, wait
+from common.tuning import Chip, chip_of, nearest
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
+from tuning import TABLE, Row
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # since, before torch 2.13
 
-Layout = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+REGISTERS = 65536  # of a multiprocessor, 32 bits each; NVIDIA CUDA C++ Programming Guide, compute capabilities
+SIMDS = 4  # of a compute unit; AMD CDNA 3 white paper
 
-LIBC = ctypes.CDLL(None)
-PTHREAD_PROCESS_SHARED = 1  # pthread.h
-_memories: dict[tuple[int, int], Iterator["SharedMemory | None"]] = {}  # by rank and world size
+_arrays: dict[tuple[object, ...], list[Tensor]] = {}  # of CPU ranks, by where and what they are
 
 
 def custom_kernel(data: input_t) -> output_t:
     config, mine, rank, world_size = data
-    # By what each rank has to multiply a token, but for its experts' own factor. 0: the token has no business there.
-    scale_CW = mine.weights.new_zeros(config.max_num_tokens, world_size)
-    ranks_Tk = mine.indices.long() // (config.num_experts // world_size)
-    scale_CW[: mine.num_tokens].scatter_add_(1, ranks_Tk, mine.weights)
-    memory = shared_memory(rank, world_size) if mine.x.device.type == "cpu" else None
-    if memory is None:
-        return through_collectives(config, mine, rank, scale_CW)
-    return through_memory(config, mine, rank, scale_CW, memory)
+    heap = open_heap(mine.x.device)
+    if heap is None:
+        return through_collectives(config, mine, rank, world_size)
+    if heap.device.type == "cpu" and not INTERPRETED:
+        return in_shared_memory(config, mine, heap)
+    experts, top_k = config.num_experts, config.experts_per_token
+    plan = plan_of(heap.device, world_size, experts, top_k, config.hidden_dim, config.max_num_tokens)
+    return in_one_kernel(config, mine, heap, plan)
 
 
-def through_memory(
-    config: MoEConfig, mine: RankTestData, rank: int, scale_CW: Tensor, memory: "SharedMemory"
-) -> Tensor:
-    """Every rank reads what it needs where the others put it."""
-    (capacity, world_size), tokens, dtype = scale_CW.shape, mine.num_tokens, config.in_dtype
-    rows = world_size * capacity
-    reached_SW, scale_WSC, x_SCxH, y_WxH = memory.view(
-        (torch.int64, (world_size, world_size)),  # how many tokens of S have experts on W
-        (torch.float32, (world_size, world_size, capacity)),
-        (dtype, (rows, config.hidden_dim)),
-        (dtype, (world_size * rows, config.hidden_dim)),  # a rank's outputs are contiguous, source after source
+# ---- one kernel ------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def rows_at(blocks, offset):
+    """The fp16 numbers that lie at this offset of the blocks at these addresses."""
+    return tl.multiple_of(tl.cast(blocks + offset, tl.pointer_type(tl.float16)), 16)
+
+
+@triton.jit
+def turned(program, programs, before, DIES: tl.constexpr):
+    """The number of this program in a phase, where the items of earlier phases, `before`, were dealt out ahead.
+
+    A token's items of all phases go to programs of one die, which has its row in the L2 then.
+    """
+    return (program + programs - tl.cdiv(before, DIES) * DIES % programs) % programs
+
+
+@triton.jit
+def ranks_of(indices, token, mask, PER_RANK: tl.constexpr, TOP_K: tl.constexpr):
+    """The ranks of the token's experts, [K]; -1 for none."""
+    choices = tl.arange(0, triton.next_power_of_2(TOP_K))
+    mask = mask & (choices < TOP_K)
+    return tl.where(mask, tl.load(indices + token * TOP_K + choices, mask=mask, other=0) // PER_RANK, -1)
+
+
+@triton.jit
+def wait_for_pieces(flags, epoch, mask):
+    """Returns, once all flags (a tensor) where `mask` is set have come to `epoch`, which stand for data."""
+    zeros = tl.zeros_like(mask).to(tl.int32)
+    bits = 1 << tl.arange(0, mask.shape[0])
+    least = epoch - 1
+    data = 0  # a number, as Triton 3.6 cannot take a tensor out of such a loop
+    while least < epoch:
+        values = tl.atomic_add(flags, zeros, mask=mask, sem="acquire", scope="sys")
+        least = tl.min(tl.where(mask, values, epoch))
+        data = tl.sum(tl.where(mask & (values == epoch), bits, 0))
+    tl.debug_barrier()  # what the program loads from now on, any of its threads may load
+    return (data & bits) != 0
+
+
+@triton.jit
+def send(
+    x,
+    indices,
+    blocks,
+    program,
+    programs,
+    num_tokens,
+    units,
+    rank,
+    epoch,
+    first_flag,
+    arrivals,
+    WORLD: tl.constexpr,
+    PER_RANK: tl.constexpr,
+    TOP_K: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    PIECES: tl.constexpr,
+    PIECE: tl.constexpr,
+    AMD: tl.constexpr,
+):
+    """This program's share of the tokens, to all ranks that need them; and to all ranks that there is no more."""
+    peers_W = tl.arange(0, triton.next_power_of_2(WORLD))
+    others_W = (peers_W < WORLD) & (peers_W != rank)
+    blocks_W = tl.load(blocks + peers_W, mask=peers_W < WORLD, other=0)
+    columns_1P = tl.arange(0, triton.next_power_of_2(PIECE))[None, :]
+    for unit in range(program, units, programs):
+        token = unit // PIECES
+        first = unit % PIECES * PIECE
+        exists = token < num_tokens
+        inside_1P = exists & (columns_1P < PIECE) & (first + columns_1P < HIDDEN)
+        x_1P = tl.load(x + token * HIDDEN + first + columns_1P, mask=inside_1P)
+        ranks_K = ranks_of(indices, token, exists, PER_RANK, TOP_K)
+        needed_W = tl.max((ranks_K[None, :] == peers_W[:, None]).to(tl.int32), 1)
+        place = rank * units + unit
+        there_WP = rows_at(blocks_W, arrivals)[:, None] + place * PIECE + columns_1P
+        mask_WP = inside_1P & (others_W & (needed_W > 0))[:, None]
+        tl.store(there_WP, tl.broadcast_to(x_1P, there_WP.shape), mask=mask_WP)
+        signal(flag_pointers(blocks_W, first_flag + place), epoch + 1 - needed_W, others_W, AMD)
+
+
+@triton.jit
+def answer(
+    blocks,
+    own_block,
+    program,
+    programs,
+    units,
+    rank,
+    epoch,
+    first_flag,
+    arrivals,
+    returns,
+    WORLD: tl.constexpr,
+    PIECE: tl.constexpr,
+    ROWS: tl.constexpr,
+    AMD: tl.constexpr,
+):
+    """This program's share of what the other ranks send here, through the expert and back."""
+    columns_1P = tl.arange(0, triton.next_power_of_2(PIECE))[None, :]
+    for item in range(program, units * (WORLD - 1), programs * ROWS):
+        items_R = item + programs * tl.arange(0, ROWS)
+        units_R = items_R // (WORLD - 1)
+        sources_R = (rank + 1 + items_R % (WORLD - 1)) % WORLD
+        places_R = sources_R * units + units_R
+        blocks_R = tl.load(blocks + sources_R)
+        here_R = wait_for_pieces(flag_pointers(own_block, first_flag + places_R), epoch, units_R < units)
+        mask_RP = here_R[:, None] & (columns_1P < PIECE)
+        x_RP = tl.load(rows_at(own_block, arrivals) + places_R[:, None] * PIECE + columns_1P, mask=mask_RP)
+        y_RP = (x_RP.to(tl.float32) * (1 + rank)).to(tl.float16)
+        places_R = rank * units + units_R
+        there_RP = rows_at(blocks_R, returns)[:, None] + places_R[:, None] * PIECE + columns_1P
+        tl.store(there_RP, y_RP, mask=mask_RP)
+        signal(flag_pointers(blocks_R, first_flag + WORLD * units + places_R), epoch, here_R, AMD)
+
+
+@triton.jit
+def combine(
+    x,
+    indices,
+    weights,
+    out,
+    own_block,
+    program,
+    programs,
+    num_tokens,
+    units,
+    rank,
+    epoch,
+    first_flag,
+    returns,
+    WORLD: tl.constexpr,
+    PER_RANK: tl.constexpr,
+    TOP_K: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    PIECES: tl.constexpr,
+    PIECE: tl.constexpr,
+):
+    """This program's share of the output."""
+    peers_W = tl.arange(0, triton.next_power_of_2(WORLD))
+    choices_K = tl.arange(0, triton.next_power_of_2(TOP_K))
+    columns_1P = tl.arange(0, triton.next_power_of_2(PIECE))[None, :]
+    for unit in range(program, num_tokens * PIECES, programs):
+        token = unit // PIECES
+        first = unit % PIECES * PIECE
+        inside_1P = (columns_1P < PIECE) & (first + columns_1P < HIDDEN)
+        x_1P = tl.load(x + token * HIDDEN + first + columns_1P, mask=inside_1P)
+        weights_K = tl.load(weights + token * TOP_K + choices_K, mask=choices_K < TOP_K, other=0.0)
+        chosen_WK = ranks_of(indices, token, True, PER_RANK, TOP_K)[None, :] == peers_W[:, None]
+        scale_W = tl.sum(tl.where(chosen_WK, weights_K[None, :], 0.0), 1)
+        own_scale = tl.sum(tl.where(peers_W == rank, scale_W, 0.0)) * (1 + rank)
+        awaited_W = (tl.max(chosen_WK.to(tl.int32), 1) > 0) & (peers_W != rank)
+        places_W = peers_W * units + unit
+        wait(flag_pointers(own_block, first_flag + WORLD * units + places_W), epoch, awaited_W)
+        y_WP = tl.load(
+            rows_at(own_block, returns) + places_W[:, None] * PIECE + columns_1P,
+            mask=inside_1P & awaited_W[:, None],
+            other=0.0,
+        )
+        sum_1P = tl.sum(y_WP.to(tl.float32) * scale_W[:, None], 0, keep_dims=True) + x_1P.to(tl.float32) * own_scale
+        tl.store(out + token * HIDDEN + first + columns_1P, sum_1P.to(tl.float16), mask=inside_1P)
+
+
+@triton.jit(do_not_specialize=["num_tokens", "capacity", "rank", "epoch", "first_flag", "arrivals", "returns"])
+def a2a_kernel(
+    x,  # fp16 [T, H]
+    indices,  # int32 [T, k]
+    weights,  # float32 [T, k]
+    out,  # fp16 [T, H]
+    blocks,  # int64 [W], the addresses of all ranks' blocks of the heap
+    num_tokens,
+    capacity,  # C
+    rank,
+    epoch,
+    first_flag,  # of those of this call: [2, W, C PIECES], pieces that came from W and outputs that came back from W
+    arrivals,  # where in a block the pieces come in, bytes: fp16 [W, C PIECES, PIECE]
+    returns,  # likewise where the outputs come back
+    WORLD: tl.constexpr,
+    PER_RANK: tl.constexpr,  # experts
+    TOP_K: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    PIECES: tl.constexpr,
+    PIECE: tl.constexpr,
+    ROWS: tl.constexpr,
+    DIES: tl.constexpr,
+    AMD: tl.constexpr,
+):
+    """A flag of a piece is at `epoch` where it has come, at `epoch` + 1 where none will.
+
+    So a flag has to be left alone until all have read it, as the heap's halves have: calls with odd epochs have flags
+    of their own, and no flag can be taken for one of the call before, whatever that call's shape was. Since every
+    rank waits for all flags of all others, none finishes before all have begun, which is the heap's condition.
+    """
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    units = capacity * PIECES
+    own_block = tl.load(blocks + rank)
+    if WORLD > 1:
+        send(
+            x,
+            indices,
+            blocks,
+            program,
+            programs,
+            num_tokens,
+            units,
+            rank,
+            epoch,
+            first_flag,
+            arrivals,
+            WORLD,
+            PER_RANK,
+            TOP_K,
+            HIDDEN,
+            PIECES,
+            PIECE,
+            AMD,
+        )
+        answer(
+            blocks,
+            own_block,
+            turned(program, programs, units, DIES),
+            programs,
+            units,
+            rank,
+            epoch,
+            first_flag,
+            arrivals,
+            returns,
+            WORLD,
+            PIECE,
+            ROWS,
+            AMD,
+        )
+    combine(
+        x,
+        indices,
+        weights,
+        out,
+        own_block,
+        turned(program, programs, units * WORLD, DIES),
+        programs,
+        num_tokens,
+        units,
+        rank,
+        epoch,
+        first_flag,
+        returns,
+        WORLD,
+        PER_RANK,
+        TOP_K,
+        HIDDEN,
+        PIECES,
+        PIECE,
     )
 
+
+launch = Launcher(a2a_kernel)
+
+
+class Plan(NamedTuple):
+    """Everything about a call that depends on shapes only."""
+
+    programs: int
+    nbytes: int  # of the heap
+    flags: int
+    returns: int  # where the outputs come back, bytes behind where the pieces come in
+    constants: dict[str, Any]
+    options: dict[str, Any]
+
+
+@cache
+def plan_of(
+    device: torch.device, world_size: int, num_experts: int, top_k: int, hidden_dim: int, capacity: int
+) -> Plan:
+    chip = chip_of(device)
+    row = nearest(TABLE, chip.name, (hidden_dim, capacity, world_size))
+    return make_plan(row, chip, world_size, num_experts, top_k, hidden_dim, capacity)
+
+
+def make_plan(
+    row: Row, chip: Chip, world_size: int, num_experts: int, top_k: int, hidden_dim: int, capacity: int
+) -> Plan:
+    pieces = -(-hidden_dim // row.piece)
+    piece = -(-hidden_dim // pieces // 8) * 8  # elements; 16 bytes is what a thread moves at a time
+    units, amd = capacity * pieces, chip.name.startswith("gfx")
+    (_, returns), nbytes = lay_out(*[(torch.float16, (world_size, units, piece))] * 2)
+    constants = {
+        "WORLD": world_size,
+        "PER_RANK": num_experts // world_size,
+        "TOP_K": top_k,
+        "HIDDEN": hidden_dim,
+        "PIECES": pieces,
+        "PIECE": piece,
+        "ROWS": row.rows,
+        "DIES": chip.dies,
+        "AMD": amd,
+    }
+    # Programs wait for each other, so all must fit at once: the compiler is told to leave room for them.
+    room = {"waves_per_eu": -(-row.per_sm * row.warps // SIMDS)}
+    if not amd:
+        room = {"maxnreg": min(255, REGISTERS // (row.per_sm * row.warps * 32) // 8 * 8)}
+    needed = -(-units * (world_size + 1) // chip.dies) * chip.dies  # with more, some would have nothing to do
+    programs = min(chip.multiprocessors * row.per_sm, needed)
+    return Plan(programs, nbytes, 2 * world_size * units, returns, constants, {"num_warps": row.warps, **room})
+
+
+def in_one_kernel(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) -> Tensor:
+    output_TH = torch.empty_like(mine.x, dtype=config.out_dtype)
+    turn = heap.turn(plan.nbytes, 2 * plan.flags)
+    tensors = (mine.x, mine.indices, mine.weights, output_TH, heap.pointers)
+    first_flag = turn.epoch % 2 * (heap.flags // 2)
+    place = (first_flag, turn.offset, turn.offset + plan.returns)
+    arguments = (*tensors, mine.num_tokens, config.max_num_tokens, heap.rank, turn.epoch, *place)
+    if INTERPRETED:
+        launch.interpret(arguments, plan.constants)
+    else:
+        launch(plan.programs, arguments, plan.constants, plan.options)
+    return output_TH
+
+
+# ---- CPU ranks -------------------------------------------------------------------------------------------------------
+
+
+def in_shared_memory(config: MoEConfig, mine: RankTestData, heap: Heap) -> Tensor:
+    """Every rank reads the tokens where the others put them, and puts its outputs where theirs are read."""
+    rank, world_size = heap.rank, heap.world_size
+    capacity, hidden, tokens = config.max_num_tokens, config.hidden_dim, mine.num_tokens
+    layout = (
+        (torch.int64, (world_size, world_size)),  # how many tokens of S have experts on W
+        (torch.float32, (world_size, world_size, capacity)),
+        (config.in_dtype, (world_size * capacity, hidden)),
+        (config.in_dtype, (world_size, capacity, hidden)),  # a rank's own: what W returns to it
+    )
+    try:
+        turn = heap.turn(lay_out(*layout)[1])
+    except MemoryError:  # on every rank
+        return through_collectives(config, mine, rank, world_size)
+    reached_SW, scale_WSC, x_SCxH, *y_of_ranks = arrays(heap, turn.offset, layout)
+
     # Dispatch: lay the tokens out.
+    scale_CW = scales(config, mine, world_size)
     needed_TW = scale_CW[:tokens] != 0
     place_TW = needed_TW.cumsum(0)
     reached_SW[rank] = needed_TW.sum(0)
     scale_WSC[:, rank] = scale_CW.T
     x_SCxH[rank * capacity : rank * capacity + tokens] = mine.x
-    memory.barrier()  # for every rank's tokens
+    heap.barrier()  # for every rank's tokens
 
     # This rank's experts: fetch the tokens that have some here, multiply, sum over the experts of a token.
     scale_SC = scale_WSC[rank].flatten()
     (here_Q,) = scale_SC.nonzero(as_tuple=True)
-    first = rank * rows
-    y_QH = torch.index_select(x_SCxH, 0, here_Q, out=y_WxH[first : first + len(here_Q)])
-    y_QH.copy_(y_QH.float().mul_((scale_SC[here_Q] * (1 + rank))[:, None]))  # in float32, rounded once
+    y_QH = x_SCxH.index_select(0, here_Q).float().mul_((scale_SC[here_Q] * (1 + rank))[:, None])
+    for y_WCH, part in zip(y_of_ranks, y_QH.split(reached_SW[:, rank].tolist()), strict=True):
+        y_WCH[rank, : len(part)] = part  # from float32, rounded once
 
-    # Where the outputs for this rank's tokens lie at each rank: behind those for the sources before it.
-    place_TW += reached_SW[:rank].sum(0) + torch.arange(-1, len(y_WxH) - 1, rows)
+    place_TW += torch.arange(-1, world_size * capacity - 1, capacity)
     count_T = needed_TW.sum(1)
-    memory.barrier()  # for every rank's outputs
+    heap.barrier()  # for every rank's outputs
 
     # Combine: per token the sum over its ranks, in float32, rounded once.
-    output_TH = F.embedding_bag(place_TW[needed_TW], y_WxH, count_T.cumsum(0) - count_T, mode="sum")
+    y_WCxH = y_of_ranks[rank].flatten(0, 1)
+    output_TH = F.embedding_bag(place_TW[needed_TW], y_WCxH, count_T.cumsum(0) - count_T, mode="sum")
     return output_TH.to(config.out_dtype)
 
 
-def through_collectives(config: MoEConfig, mine: RankTestData, rank: int, scale_CW: Tensor) -> Tensor:
-    """Two collectives of fixed size: nobody has to be told, or to wait for the host to learn, how many rows come."""
-    (capacity, world_size), hidden = scale_CW.shape, config.hidden_dim
+def scales(config: MoEConfig, mine: RankTestData, world_size: int) -> Tensor:
+    """By what each rank has to multiply a token, but for its experts' own factor, [C, W]. 0: it has no business there.
+
+    So has a token whose weights there are 0.
+    """
+    scale_CW = mine.weights.new_zeros(config.max_num_tokens, world_size)
+    ranks_Tk = mine.indices.long() // (config.num_experts // world_size)
+    scale_CW[: mine.num_tokens].scatter_add_(1, ranks_Tk, mine.weights)
+    return scale_CW
+
+
+def arrays(heap: Heap, offset: int, layout: tuple[tuple[torch.dtype, tuple[int, ...]], ...]) -> list[Tensor]:
+    """Arrays of these dtypes and shapes, all but the last in rank 0's block, and the last in every rank's."""
+    key = (heap.blocks[0].data_ptr(), offset, layout)
+    if key not in _arrays:
+        offsets, _ = lay_out(*layout)
+        places = [(0, *item) for item in zip(offsets, layout, strict=True)][:-1]
+        places += [(peer, offsets[-1], layout[-1]) for peer in range(heap.world_size)]
+        _arrays[key] = [heap.view(peer, offset + begin, *what) for peer, begin, what in places]
+    return _arrays[key]
+
+
+def through_collectives(config: MoEConfig, mine: RankTestData, rank: int, world_size: int) -> Tensor:
+    """Two collectives of fixed size: all ranks get all tokens, and each token's W partial sums return."""
+    scale_CW = scales(config, mine, world_size)
+    capacity, hidden = config.max_num_tokens, config.hidden_dim
     x_CH = mine.x.new_zeros(capacity, hidden)
     x_CH[: mine.num_tokens] = mine.x
     even_x = F.pad(x_CH.flatten(), (0, x_CH.numel() % 2))  # so that the next rank's float32 numbers are aligned
@@ -123,87 +490,3 @@ def through_collectives(config: MoEConfig, mine: RankTestData, rank: int, scale_
     y_WCH = torch.empty_like(y_SCH)
     dist.all_to_all_single(y_WCH, y_SCH)
     return y_WCH[:, : mine.num_tokens].sum(0, dtype=torch.float32).to(config.out_dtype)
-
-
-class SharedMemory:
-    """Memory that all ranks of one host map, and a barrier in it.
-
-    It has no name, so nothing can be left behind: it is gone when the last process that maps it is. It outlives the
-    process group, as the ranks' processes do.
-    """
-
-    PAGE = mmap.ALLOCATIONGRANULARITY  # holds the barrier and, half-way, the token; the arrays follow
-
-    def __init__(self, file: FileIO) -> None:
-        self.file = file
-        self.page = mmap.mmap(file.fileno(), self.PAGE)
-        self.barrier_at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.page)))
-        self.layout: Layout = ()
-        self.arrays: list[Tensor] = []
-
-    @classmethod
-    def create(cls, world_size: int, token: int) -> "SharedMemory":
-        file = FileIO(os.memfd_create("ranks"), "r+")
-        file.truncate(cls.PAGE)
-        memory = cls(file)
-        attributes = ctypes.create_string_buffer(64)  # a pthread_barrierattr_t has at most 8 bytes
-        LIBC.pthread_barrierattr_init(attributes)
-        LIBC.pthread_barrierattr_setpshared(attributes, PTHREAD_PROCESS_SHARED)
-        LIBC.pthread_barrier_init(memory.barrier_at, attributes, world_size)
-        memory.token = token
-        return memory
-
-    @property
-    def token(self) -> int:
-        return int.from_bytes(self.page[self.PAGE // 2 :][:8], "little")
-
-    @token.setter
-    def token(self, value: int) -> None:
-        self.page[self.PAGE // 2 : self.PAGE // 2 + 8] = value.to_bytes(8, "little")
-
-    def barrier(self) -> None:
-        """Sleeps until every rank is here; there may be more ranks than cores, so none spins."""
-        LIBC.pthread_barrier_wait(self.barrier_at)
-
-    def view(self, *layout: tuple[torch.dtype, tuple[int, ...]]) -> list[Tensor]:
-        """Arrays of these dtypes and shapes, which every rank has to ask for alike. What they hold is anything."""
-        if layout != self.layout:
-            sizes = [-(-math.prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in layout]
-            # Never made smaller. All who are here ask for the same size, so that whoever is late changes nothing.
-            if os.fstat(self.file.fileno()).st_size < self.PAGE + sum(sizes):
-                self.file.truncate(self.PAGE + sum(sizes))
-            mapped = mmap.mmap(self.file.fileno(), sum(sizes), offset=self.PAGE)
-            whole = torch.frombuffer(mapped, dtype=torch.uint8)
-            parts = zip(whole.split(sizes), layout, strict=True)
-            self.arrays = [part[: math.prod(s) * t.itemsize].view(t).view(s) for part, (t, s) in parts]
-            self.layout = layout
-        return self.arrays
-
-
-def shared_memory(rank: int, world_size: int) -> SharedMemory | None:
-    """The memory for this call, or None where the ranks cannot share any. The first call is collective.
-
-    There are two, used in turn: whoever is in call i + 2 has met, in call i + 1, all that may still have been reading
-    in call i. So no call has to wait at its end, and the next one may have other shapes.
-    """
-    if (rank, world_size) not in _memories:
-        _memories[rank, world_size] = itertools.cycle(_meet(rank, world_size))
-    return next(_memories[rank, world_size])
-
-
-def _meet(rank: int, world_size: int) -> list[SharedMemory] | list[None]:
-    """Rank 0 makes memory, the others open it through /proc; the token tells whether it is the same host's."""
-    token, memories = secrets.randbits(62), []
-    if rank == 0 and hasattr(os, "memfd_create"):
-        memories = [SharedMemory.create(world_size, token) for _ in range(2)]
-    where = torch.tensor([token, os.getpid(), *([memory.file.fileno() for memory in memories] or [-1, -1])])
-    dist.broadcast(where, 0)
-    token, pid, *fds = where.tolist()
-    try:
-        memories = memories or [SharedMemory(FileIO(f"/proc/{pid}/fd/{fd}", "r+")) for fd in fds]
-        shared = all(memory.token == token for memory in memories)
-    except (OSError, ValueError):  # not there, not ours to open, or too short to be it
-        shared = False
-    everywhere = torch.tensor([int(shared)])
-    dist.all_reduce(everywhere, dist.ReduceOp.MIN)
-    return memories if everywhere.item() else [None]

@@ -1,145 +1,297 @@
 #!POPCORN leaderboard amd-ag-gemm
 #!POPCORN gpus MI300
-"""ag_gemm with the input gathered in memory that all ranks map.
+"""draft"""
 
-Each CPU rank copies its rows into the shared memory; after one barrier it multiplies all rows, where they lie, with its
-columns, bias included. Nobody makes a copy of the whole input. Elsewhere: the library's all-gather, then product and
-bias in one operation.
-
-Why it wins on CPUs: gloo's all-gather takes about 10 ms for 8 ranks on 2 cores, the product 0.1 to 0.5 ms a rank.
-
-Measured, speedup over the reference, each within one run: suite cpu 4.2 3.6 3.7 3.5 2.9, geomean 3.5 (3.5 and 4.6 in
-two runs on 2 busy cores), 2026-11-20.
-Tried and lost:
-- only the bias fused, on gloo: 1.0, which is no difference;
-- a product per source rank, so that the first can start before the last rows are there: 8 products of an eighth take 2
-  to 7 times one product's time on a CPU core, and ranks that outnumber the cores lose nothing by waiting;
-- on 4x H200 through NCCL, official benchmarks: bias fused 0.9 to 1.1, that is the reference within its noise; own rows
-  multiplied while the others' are gathered: 0.5 to 0.7, but 1.04 and 1.08 at the two largest shapes; a broadcast and a
-  product per rank: 0.3 to 0.9.
-
-Legend: M rows of the product, K its depth, W ranks, m = M / W rows and n columns: this rank's.
-"""
-
-import ctypes
-import itertools
-import math
-import mmap
-import os
-import secrets
-from collections.abc import Iterator
-from io import FileIO
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import triton
+import triton.language as tl
+from common.gemm import as_bf16, product, spread_over_dies, swizzled
+from common.heap import Heap, open_heap
+from common.launch import ALL_AT_ONCE, INTERPRETED, Launcher
+from common.signals import flag_pointers, order_bulk_copies, signal, wait
+from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
+from tuning import TABLE, Row
 
-all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # since, before torch 2.13
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older name
 
-Layout = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 
-LIBC = ctypes.CDLL(None)
-PTHREAD_PROCESS_SHARED = 1  # pthread.h
-_memories: dict[tuple[int, int], Iterator["SharedMemory | None"]] = {}  # by rank and world size
+@triton.jit
+def rows_of(block, gathered):
+    """The gathered input in the block of the heap at this address."""
+    return tl.multiple_of(tl.cast(block + gathered, tl.pointer_type(tl.bfloat16)), 16)
+
+
+@triton.jit
+def send(
+    a_ptr,
+    blocks_ptr,
+    row,
+    column,
+    m,
+    K,
+    rank,
+    gathered,
+    WORLD: tl.constexpr,
+    TO_ITSELF: tl.constexpr,
+    SEND_M: tl.constexpr,
+    SEND_K: tl.constexpr,
+):
+    """One block of this rank's rows to every other rank, the next one first, so that all links are busy."""
+    columns = column + tl.arange(0, SEND_K)
+    mask = tl.broadcast_to((columns < K)[None, :], (SEND_M, SEND_K))
+    inside = (row + tl.arange(0, SEND_M))[:, None] * K + columns[None, :]
+    values = tl.load(a_ptr + inside, mask=mask)
+    for step in tl.static_range(0 if TO_ITSELF else 1, WORLD):
+        block = tl.load(blocks_ptr + (rank + step) % WORLD)
+        tl.store(rows_of(block, gathered) + (rank * m).to(tl.int64) * K + inside, values, mask=mask)
+
+
+@triton.jit
+def finish(
+    acc,
+    out_ptr,
+    bias_ptr,
+    row,
+    column,
+    M,
+    n,
+    HAS_BIAS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
+    """The tile's part of the output, and the bias."""
+    rows = row + tl.arange(0, BLOCK_M)
+    columns = column + tl.arange(0, BLOCK_N)
+    if HAS_BIAS:
+        bias = tl.load(bias_ptr + columns, mask=columns < n, other=0.0)
+        acc += bias.to(tl.float32)[None, :]
+    mask = (rows < M)[:, None] & (columns < n)[None, :]
+    tl.store(out_ptr + rows[:, None].to(tl.int64) * n + columns[None, :], as_bf16(acc, INTERPRET), mask=mask)
+
+
+@triton.jit
+def following(tile, place, joined, programs, SENDERS: tl.constexpr):
+    """The program's next tile: the first `joined` are shared out among those that do not send, the rest among all."""
+    if tile >= joined:
+        after = tile + programs
+    else:
+        after = tile + programs - SENDERS
+        if after >= joined:
+            after = joined + place
+    return after
+
+
+@triton.jit(do_not_specialize=["rank", "epoch"])
+def ag_gemm_kernel(
+    a_ptr,  # bf16 [m, K]
+    b_ptr,  # bf16 [n, K]
+    bias_ptr,  # bf16 [n], or anything
+    out_ptr,  # bf16 [M, n]
+    blocks_ptr,  # int64 [W], the addresses of every rank's block of the heap
+    m,
+    n,
+    K,
+    rank,
+    epoch,
+    gathered,  # where the other ranks' rows arrive in a block, bytes: bf16 [M, K]
+    WORLD: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    MIXED: tl.constexpr,  # a tile holds rows of several ranks
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+    SENDERS: tl.constexpr,  # programs that send before they multiply
+    LEAD: tl.constexpr,  # rounds of tiles that the others do meanwhile
+    FLAG_M: tl.constexpr,  # rows and columns of what one flag says the arrival of
+    FLAG_K: tl.constexpr,
+    FLAGS_K: tl.constexpr,  # flags of a row, and that rounded up to a power of two
+    FLAGS_K2: tl.constexpr,
+    SEND_M: tl.constexpr,  # rows sent at once
+    DIES: tl.constexpr,
+    BULK: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
+    own_block = tl.load(blocks_ptr + rank)
+    flags_m = m // FLAG_M
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    if program < SENDERS:
+        peers = tl.arange(0, WORLD)
+        blocks = tl.load(blocks_ptr + peers)
+        for piece in range(program, flags_m * FLAGS_K, SENDERS):
+            row = piece // FLAGS_K * FLAG_M
+            for part in range(FLAG_M // SEND_M):
+                send(
+                    a_ptr,
+                    blocks_ptr,
+                    row + part * SEND_M,
+                    piece % FLAGS_K * FLAG_K,
+                    m,
+                    K,
+                    rank,
+                    gathered,
+                    WORLD,
+                    MIXED,
+                    SEND_M,
+                    FLAG_K,
+                )
+            signal(flag_pointers(blocks, rank * flags_m * FLAGS_K + piece), epoch, MIXED | (peers != rank))
+
+    M = m * WORLD
+    a_desc = tl.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
+    all_desc = tl.make_tensor_descriptor(rows_of(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K])
+    tiles_n = tl.cdiv(n, BLOCK_N)
+    steps = tl.cdiv(K, BLOCK_K)
+    own_tiles_m = 0 if MIXED else m // BLOCK_M
+    own_tiles = own_tiles_m * tiles_n
+    # Senders come LEAD rounds later; from then on all programs take tiles in turn.
+    joined = LEAD * (programs - SENDERS)
+    place = spread_over_dies(program, programs, DIES)
+    tile = joined + place
+    if program >= SENDERS and LEAD > 0:
+        tile = spread_over_dies(program - SENDERS, programs - SENDERS, DIES)
+
+    # This rank's rows come first ...
+    while tile < own_tiles:
+        tile_m, tile_n = swizzled(tile, own_tiles_m, tiles_n, GROUP)
+        row = tile_m * BLOCK_M
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        acc = product(a_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
+        finish(acc, out_ptr, bias_ptr, rank * m + row, tile_n * BLOCK_N, M, n, HAS_BIAS, BLOCK_M, BLOCK_N, INTERPRET)
+        tile = following(tile, place, joined, programs, SENDERS)
+
+    # ... then those of the others as they arrive: block of rows after block of rows, one rank after the other in each.
+    tiles_m = tl.cdiv(M, BLOCK_M) - own_tiles_m
+    while tile - own_tiles < tiles_m * tiles_n:
+        arrival, tile_n = swizzled(tile - own_tiles, tiles_m, tiles_n, GROUP)
+        if MIXED:  # a flag a rank and column block
+            row = arrival * BLOCK_M
+            sources = tl.arange(0, WORLD)
+            needed = (sources >= row // m) & (sources <= (row + BLOCK_M - 1) // m)
+            arrived = tl.arange(0, FLAGS_K2)
+            flags = sources[:, None] * FLAGS_K + arrived[None, :]
+            wait(flag_pointers(own_block, flags), epoch, needed[:, None] & (arrived < FLAGS_K)[None, :])
+        else:
+            source = (rank + 1 + arrival % (WORLD - 1)) % WORLD
+            inside = arrival // (WORLD - 1)
+            row = source * m + inside * BLOCK_M
+            arrived = tl.arange(0, FLAGS_K2)
+            flags = (source * flags_m + inside) * FLAGS_K + arrived
+            wait(flag_pointers(own_block, flags), epoch, arrived < FLAGS_K)
+        order_bulk_copies(INTERPRET, BULK)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
+        finish(acc, out_ptr, bias_ptr, row, tile_n * BLOCK_N, M, n, HAS_BIAS, BLOCK_M, BLOCK_N, INTERPRET)
+        tile = following(tile, place, joined, programs, SENDERS)
+
+
+launch = Launcher(ag_gemm_kernel)
+
+
+class Plan(NamedTuple):
+    """Everything about a call that depends on shapes only."""
+
+    programs: int
+    nbytes: int  # of the heap
+    flags: int
+    constants: dict[str, Any]
+    options: dict[str, Any]
 
 
 def custom_kernel(data: input_t) -> output_t:
     input_mK, weight_nK, bias_n = data
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    memory = shared_memory(rank, world_size) if input_mK.device.type == "cpu" else None
-    if memory is None:
-        input_MK = input_mK.new_empty(world_size * len(input_mK), input_mK.shape[1])
-        all_gather_single(input_MK, input_mK)
+    device = input_mK.device
+    heap = open_heap(device)
+    if heap and device.type == "cpu" and not INTERPRETED:
+        return on_cpu(input_mK, weight_nK, bias_n, heap)
+    if heap:
+        shape = (len(input_mK) * heap.world_size, len(weight_nK), input_mK.shape[1])
+        plan = plan_of(device, heap.world_size, *shape, bias_n is not None)
+        if plan:
+            return in_one_kernel(input_mK, weight_nK, bias_n, heap, plan)
+    return through_collectives(input_mK, weight_nK, bias_n)
+
+
+@cache
+def plan_of(device: torch.device, world_size: int, rows: int, columns: int, depth: int, bias: bool) -> Plan | None:
+    """The plan by the table."""
+    chip = chip_of(device)
+    return make_plan(nearest(TABLE, chip.name, (rows, columns, depth)), chip, world_size, rows, columns, depth, bias)
+
+
+def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, depth: int, bias: bool) -> Plan | None:
+    """The plan with the blocks of `row`. None for shapes that the kernel cannot do: it needs ranks' rows in powers of
+    two, vectors of 16 bytes, and a power of two of ranks."""
+    m = rows // world_size
+    block_m = dividing(row.block_m, m)
+    mixed = m < block_m
+    flag_m = m if mixed else block_m
+    if not block_m or flag_m & flag_m - 1 or depth % 8 or columns % 8 or world_size & world_size - 1:
+        return None
+    flags_k = -(-depth // row.flag_k)
+    programs = chip.multiprocessors * row.per_sm
+    constants = {
+        "WORLD": world_size,
+        "HAS_BIAS": bias,
+        "MIXED": mixed,
+        "BLOCK_M": block_m,
+        "BLOCK_N": row.block_n,
+        "BLOCK_K": row.block_k,
+        "GROUP": row.group,
+        "SENDERS": min(row.senders, chip.multiprocessors),
+        "LEAD": row.lead,
+        "FLAG_M": flag_m,
+        "FLAG_K": row.flag_k,
+        "FLAGS_K": flags_k,
+        "FLAGS_K2": triton.next_power_of_2(flags_k),
+        "SEND_M": min(row.send_m, flag_m),
+        "DIES": chip.dies,
+        "BULK": chip.name.startswith("sm_"),
+        "INTERPRET": INTERPRETED,
+    }
+    options = {"num_warps": row.warps, "num_stages": row.stages, **ALL_AT_ONCE}
+    return Plan(programs, rows * depth * 2, world_size * (m // flag_m) * flags_k, constants, options)
+
+
+def in_one_kernel(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
+    (m, depth), columns = input_mK.shape, len(weight_nK)
+    output_Mn = input_mK.new_empty(m * heap.world_size, columns)
+    turn = heap.turn(plan.nbytes, plan.flags)
+    bias = output_Mn if bias_n is None else bias_n
+    operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
+    arguments = (*operands, m, columns, depth, heap.rank, turn.epoch, turn.offset)
+    if INTERPRETED:
+        launch.interpret(arguments, plan.constants)
     else:
-        (input_WmK,) = memory.view((input_mK.dtype, (world_size, *input_mK.shape)))
-        input_WmK[rank] = input_mK
-        memory.barrier()  # for every rank's rows
-        input_MK = input_WmK.flatten(0, 1)
-    if bias_n is None:
-        return torch.mm(input_MK, weight_nK.T)
-    return torch.addmm(bias_n, input_MK, weight_nK.T)
+        launch(plan.programs, arguments, plan.constants, plan.options)
+    return output_Mn
 
 
-class SharedMemory:
-    """Memory that all ranks of one host map, and a barrier in it.
-
-    It has no name, so nothing can be left behind: it is gone when the last process that maps it is. It outlives the
-    process group, as the ranks' processes do.
-    """
-
-    PAGE = mmap.ALLOCATIONGRANULARITY  # holds the barrier and, half-way, the token; the arrays follow
-
-    def __init__(self, file: FileIO) -> None:
-        self.file = file
-        self.page = mmap.mmap(file.fileno(), self.PAGE)
-        self.barrier_at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.page)))
-        self.layout: Layout = ()
-        self.arrays: list[Tensor] = []
-
-    @classmethod
-    def create(cls, world_size: int, token: int) -> "SharedMemory":
-        file = FileIO(os.memfd_create("ranks"), "r+")
-        file.truncate(cls.PAGE)
-        memory = cls(file)
-        attributes = ctypes.create_string_buffer(64)  # a pthread_barrierattr_t has at most 8 bytes
-        LIBC.pthread_barrierattr_init(attributes)
-        LIBC.pthread_barrierattr_setpshared(attributes, PTHREAD_PROCESS_SHARED)
-        LIBC.pthread_barrier_init(memory.barrier_at, attributes, world_size)
-        memory.token = token
-        return memory
-
-    @property
-    def token(self) -> int:
-        return int.from_bytes(self.page[self.PAGE // 2 :][:8], "little")
-
-    @token.setter
-    def token(self, value: int) -> None:
-        self.page[self.PAGE // 2 : self.PAGE // 2 + 8] = value.to_bytes(8, "little")
-
-    def barrier(self) -> None:
-        """Sleeps until every rank is here; there may be more ranks than cores, so none spins."""
-        LIBC.pthread_barrier_wait(self.barrier_at)
-
-    def view(self, *layout: tuple[torch.dtype, tuple[int, ...]]) -> list[Tensor]:
-        """Arrays of these dtypes and shapes, which every rank has to ask for alike. What they hold is anything."""
-        if layout != self.layout:
-            sizes = [-(-math.prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in layout]
-            # Never made smaller. All who are here ask for the same size, so that whoever is late changes nothing.
-            if os.fstat(self.file.fileno()).st_size < self.PAGE + sum(sizes):
-                self.file.truncate(self.PAGE + sum(sizes))
-            mapped = mmap.mmap(self.file.fileno(), sum(sizes), offset=self.PAGE)
-            whole = torch.frombuffer(mapped, dtype=torch.uint8)
-            parts = zip(whole.split(sizes), layout, strict=True)
-            self.arrays = [part[: math.prod(s) * t.itemsize].view(t).view(s) for part, (t, s) in parts]
-            self.layout = layout
-        return self.arrays
+def on_cpu(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap) -> Tensor:
+    """Every rank lays its rows into memory that all map, then multiplies all of them."""
+    world_size, (m, depth) = heap.world_size, input_mK.shape
+    turn = heap.turn(world_size * m * depth * input_mK.itemsize)
+    gathered_MK = heap.view(0, turn.offset, input_mK.dtype, (world_size * m, depth))
+    gathered_MK[heap.rank * m :][:m] = input_mK
+    heap.barrier()  # for every rank's rows
+    return multiply(gathered_MK, weight_nK, bias_n)
 
 
-def shared_memory(rank: int, world_size: int) -> SharedMemory | None:
-    """The memory for this call, or None where the ranks cannot share any. The first call is collective.
-
-    There are two, used in turn: whoever is in call i + 2 has met, in call i + 1, all that may still have been reading
-    in call i. So no call has to wait at its end, and the next one may have other shapes.
-    """
-    if (rank, world_size) not in _memories:
-        _memories[rank, world_size] = itertools.cycle(_meet(rank, world_size))
-    return next(_memories[rank, world_size])
+def through_collectives(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None) -> Tensor:
+    """Where ranks share no memory, or a shape is not the kernel's."""
+    gathered_MK = input_mK.new_empty(len(input_mK) * dist.get_world_size(), input_mK.shape[1])
+    all_gather_single(gathered_MK, input_mK)
+    return multiply(gathered_MK, weight_nK, bias_n)
 
 
-def _meet(rank: int, world_size: int) -> list[SharedMemory] | list[None]:
-    """Rank 0 makes memory, the others open it through /proc; the token tells whether it is the same host's."""
-    token, memories = secrets.randbits(62), []
-    if rank == 0 and hasattr(os, "memfd_create"):
-        memories = [SharedMemory.create(world_size, token) for _ in range(2)]
-    where = torch.tensor([token, os.getpid(), *([memory.file.fileno() for memory in memories] or [-1, -1])])
-    dist.broadcast(where, 0)
-    token, pid, *fds = where.tolist()
-    try:
-        memories = memories or [SharedMemory(FileIO(f"/proc/{pid}/fd/{fd}", "r+")) for fd in fds]
-        shared = all(memory.token == token for memory in memories)
-    except (OSError, ValueError):  # not there, not ours to open, or too short to be it
-        shared = False
-    everywhere = torch.tensor([int(shared)])
-    dist.all_reduce(everywhere, dist.ReduceOp.MIN)
-    return memories if everywhere.item() else [None]
+def multiply(input_MK: Tensor, weight_nK: Tensor, bias_n: Tensor | None) -> Tensor:
+    return torch.nn.functional.linear(input_MK, weight_nK, bias_n)

@@ -1,62 +1,272 @@
 #!POPCORN leaderboard amd-gemm-rs
 #!POPCORN gpus MI300
-"""gemm_rs with the partial products in memory that all ranks map, each rank summing up its own rows.
+"""draft"""
 
-Each CPU rank multiplies straight into its part of the shared memory (bias included, one rounding to bf16); after one
-barrier it reads its rows of all W products and sums them in float32, rounding once. Elsewhere: product and bias in one
-operation, then the library's reduce-scatter.
-
-Why it wins on CPUs: gloo's reduce-scatter takes 13 to 18 ms for 8 ranks on 2 cores, whatever the size; the products
-themselves take 0.1 to 0.3 ms a rank. What is left is one barrier and one pass over the partial sums.
-
-Measured, speedup over the reference, each within one run: suite cpu 6.4 5.9 5.3 3.7 3.4, geomean 4.8 (4.8 and 5.4 in
-two runs on 2 busy cores), 2026-11-20.
-Tried and lost:
-- gloo's all_to_all of bf16 partial rows and a local float32 sum: 2.0 (2.7 2.4 2.2 1.7 1.2);
-- only the bias fused, on gloo: 0.98, which is no difference;
-- on 4x H200 through NCCL, official benchmarks: bias fused 0.8 to 1.03, that is the reference within its noise; rows in
-  2 chunks, the reduce-scatter of one beside the product of the next: 0.4 to 0.96, in 4 chunks: 0.2 to 0.9. Launching
-  more collectives costs more than they hide.
-
-Legend: M rows and N columns of the product, W ranks, k = K / W, m = M / W: this rank's.
-"""
-
-import ctypes
-import itertools
-import math
-import mmap
-import os
-import secrets
-from collections.abc import Iterator
-from io import FileIO
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import triton
+import triton.language as tl
+from common.gemm import as_bf16, product, spread_over_dies, swizzled
+from common.heap import Heap, open_heap
+from common.launch import ALL_AT_ONCE, INTERPRETED, Launcher
+from common.signals import flag_pointers, signal, wait
+from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
+from tuning import TABLE, Row
 
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # older name
 
-Layout = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 
-LIBC = ctypes.CDLL(None)
-PTHREAD_PROCESS_SHARED = 1  # pthread.h
-_memories: dict[tuple[int, int], Iterator["SharedMemory | None"]] = {}  # by rank and world size
+@triton.jit
+def partials_of(block, slots):
+    """The partial products in the block of the heap at this address."""
+    return tl.multiple_of(tl.cast(block + slots, tl.pointer_type(tl.bfloat16)), 16)
+
+
+@triton.jit
+def sum_parts(
+    partials,
+    bias_ptr,
+    out_ptr,
+    row,
+    column,
+    m,
+    N,
+    WORLD: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    PARTS: tl.constexpr,
+    SUM_M: tl.constexpr,
+    SUM_N: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
+    """One block of the output: the sum of PARTS partial products [PARTS, m, N], in float32, and W times the bias."""
+    columns = column + tl.arange(0, SUM_N)
+    mask = tl.broadcast_to((columns < N)[None, :], (SUM_M, SUM_N))
+    inside = (row + tl.arange(0, SUM_M))[:, None] * N + columns[None, :]
+    total = tl.zeros((SUM_M, SUM_N), tl.float32)
+    if HAS_BIAS:
+        bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
+        total += WORLD * bias.to(tl.float32)[None, :]
+    for part in tl.static_range(PARTS):
+        total += tl.load(partials + part * m * N + inside, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out_ptr + inside, as_bf16(total, INTERPRET), mask=mask)
+
+
+@triton.jit(do_not_specialize=["rank", "epoch"])
+def gemm_rs_kernel(
+    a_ptr,  # bf16 [M, K]
+    b_ptr,  # bf16 [N, K]
+    bias_ptr,  # bf16 [N], or anything
+    out_ptr,  # bf16 [m, N]
+    blocks_ptr,  # int64 [W], the addresses of every rank's block of the heap
+    M,
+    N,
+    K,
+    rank,
+    epoch,
+    slots,  # where the partial products lie in a block, bytes: bf16 [W, SPLIT, m, N]
+    WORLD: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    OWNERS: tl.constexpr,  # of a tile's rows
+    FUSED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT: tl.constexpr,
+    GROUP: tl.constexpr,
+    SUM_M: tl.constexpr,
+    SUM_N: tl.constexpr,
+    DIES: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
+    a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
+    m = M // WORLD
+    peers = tl.arange(0, WORLD)
+    blocks = tl.load(blocks_ptr + peers)
+    own_block = tl.load(blocks_ptr + rank)
+    # A chunk of tiles holds the rows of one rank, or a row of tiles those of several.
+    chunk_m = max(m, BLOCK_M)
+    chunks = tl.cdiv(M, chunk_m)
+    tiles_m = chunk_m // BLOCK_M
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    chunk_tiles = tiles_m * tiles_n * SPLIT
+    steps = tl.cdiv(K, BLOCK_K)
+    split_steps = tl.cdiv(steps, SPLIT)
+
+    programs = tl.num_programs(0)
+    program = spread_over_dies(tl.program_id(0), programs, DIES)
+    for tile in range(program, chunks * chunk_tiles, programs):
+        # Every rank begins with another's rows, so that all links are busy, and ends with its own.
+        chunk = (rank + 1 + tile // chunk_tiles) % chunks
+        split = tile % chunk_tiles % SPLIT
+        tile_m, tile_n = swizzled(tile % chunk_tiles // SPLIT, tiles_m, tiles_n, GROUP)
+        row = chunk * chunk_m + tile_m * BLOCK_M
+        column = tile_n * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        last = min(steps, (split + 1) * split_steps)
+        acc = product(a_desc, b_desc, row, column, split * split_steps, last, acc, BLOCK_K, INTERPRET)
+
+        # One chunk's rows go to one owner, or those of a row of tiles to several.
+        part = (rank * SPLIT + split).to(tl.int64) * m * N
+        rows = row + tl.arange(0, BLOCK_M)
+        columns = column + tl.arange(0, BLOCK_N)
+        inside = (rows % m)[:, None] * N + columns[None, :]
+        for next_owner in tl.static_range(OWNERS):
+            owner = row // m + next_owner
+            if owner < WORLD:
+                partials = partials_of(tl.load(blocks_ptr + owner), slots) + part
+                mask = (rows // m == owner)[:, None] & (columns < N)[None, :]
+                tl.store(partials + inside, as_bf16(acc, INTERPRET), mask=mask)
+        if FUSED and chunk == rank:
+            flags = flag_pointers(own_block, (peers * tiles_m + tile_m) * tiles_n + tile_n)
+            wait(flags, epoch, peers != rank)
+            for piece in range(BLOCK_M // SUM_M * (BLOCK_N // SUM_N)):
+                sum_m = tile_m * BLOCK_M + piece // (BLOCK_N // SUM_N) * SUM_M
+                sum_n = column + piece % (BLOCK_N // SUM_N) * SUM_N
+                sum_parts(
+                    partials_of(own_block, slots),
+                    bias_ptr,
+                    out_ptr,
+                    sum_m,
+                    sum_n,
+                    m,
+                    N,
+                    WORLD,
+                    HAS_BIAS,
+                    WORLD,
+                    SUM_M,
+                    SUM_N,
+                    INTERPRET,
+                )
+        else:
+            touched = (peers >= row // m) & (peers <= (row + BLOCK_M - 1) // m)
+            index = ((rank * SPLIT + split) * tiles_m + tile_m) * tiles_n + tile_n
+            signal(flag_pointers(blocks, index), epoch, touched)
+
+    if not FUSED:
+        parts = tl.arange(0, triton.next_power_of_2(WORLD * SPLIT))
+        sums_n = tl.cdiv(N, SUM_N)
+        for piece in range(program, m // SUM_M * sums_n, programs):
+            sum_m = piece // sums_n * SUM_M
+            sum_n = piece % sums_n * SUM_N
+            index = (parts * tiles_m + sum_m // BLOCK_M) * tiles_n + sum_n // BLOCK_N
+            wait(flag_pointers(own_block, index), epoch, parts < WORLD * SPLIT)
+            sum_parts(
+                partials_of(own_block, slots),
+                bias_ptr,
+                out_ptr,
+                sum_m,
+                sum_n,
+                m,
+                N,
+                WORLD,
+                HAS_BIAS,
+                WORLD * SPLIT,
+                SUM_M,
+                SUM_N,
+                INTERPRET,
+            )
+
+
+launch = Launcher(gemm_rs_kernel)
+
+
+class Plan(NamedTuple):
+    """Everything about a call that depends on shapes only."""
+
+    programs: int
+    nbytes: int  # of the heap
+    flags: int
+    constants: dict[str, Any]
+    options: dict[str, Any]
 
 
 def custom_kernel(data: input_t) -> output_t:
     input_Mk, weight_Nk, bias_N = data
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    memory = shared_memory(rank, world_size) if input_Mk.device.type == "cpu" else None
-    if memory is None:
-        return through_collectives(input_Mk, weight_Nk, bias_N, world_size)
+    device = input_Mk.device
+    heap = open_heap(device)
+    if heap and device.type == "cpu" and not INTERPRETED:
+        return on_cpu(input_Mk, weight_Nk, bias_N, heap)
+    if heap:
+        shape = (len(input_Mk), len(weight_Nk), input_Mk.shape[1])
+        plan = plan_of(device, heap.world_size, *shape, bias_N is not None)
+        if plan:
+            return in_one_kernel(input_Mk, weight_Nk, bias_N, heap, plan)
+    return through_collectives(input_Mk, weight_Nk, bias_N)
 
-    rows, columns = len(input_Mk), len(weight_Nk)
-    (partial_WMN,) = memory.view((input_Mk.dtype, (world_size, rows, columns)))
-    multiply(input_Mk, weight_Nk, bias_N, partial_WMN[rank])
-    memory.barrier()  # for every rank's product
-    mine = slice(rank * rows // world_size, (rank + 1) * rows // world_size)
+
+@cache
+def plan_of(device: torch.device, world_size: int, rows: int, columns: int, depth: int, bias: bool) -> Plan | None:
+    """The plan by the table."""
+    chip = chip_of(device)
+    return make_plan(nearest(TABLE, chip.name, (rows, columns, depth)), chip, world_size, rows, columns, depth, bias)
+
+
+def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, depth: int, bias: bool) -> Plan | None:
+    """The plan with the blocks of `row`. None for shapes that the kernel cannot do: it needs ranks' rows in powers of
+    two, vectors of 16 bytes, and a power of two of ranks."""
+    m = rows // world_size
+    block_m, sum_m = dividing(row.block_m, m), 1 << min(row.sum_m.bit_length(), (m & -m).bit_length()) - 1
+    if not block_m or depth % 8 or columns % 8 or world_size & world_size - 1:
+        return None
+    programs = chip.multiprocessors * row.per_sm
+    constants = {
+        "WORLD": world_size,
+        "HAS_BIAS": bias,
+        "OWNERS": max(1, block_m // m),
+        "FUSED": row.split == 1 and m >= block_m,
+        "BLOCK_M": block_m,
+        "BLOCK_N": row.block_n,
+        "BLOCK_K": row.block_k,
+        "SPLIT": row.split,
+        "GROUP": row.group,
+        "SUM_M": sum_m,
+        "SUM_N": min(row.sum_n, row.block_n),
+        "DIES": chip.dies,
+        "INTERPRET": INTERPRETED,
+    }
+    parts, tiles = world_size * row.split, max(1, m // block_m) * -(-columns // row.block_n)
+    options = {"num_warps": row.warps, "num_stages": row.stages, **ALL_AT_ONCE}
+    return Plan(programs, parts * m * columns * 2, parts * tiles, constants, options)
+
+
+def in_one_kernel(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
+    (rows, depth), columns = input_Mk.shape, len(weight_Nk)
+    output_mN = input_Mk.new_empty(rows // heap.world_size, columns)
+    turn = heap.turn(plan.nbytes, plan.flags)
+    bias = output_mN if bias_N is None else bias_N
+    operands = (input_Mk, weight_Nk, bias, output_mN, heap.pointers)
+    arguments = (*operands, rows, columns, depth, heap.rank, turn.epoch, turn.offset)
+    if INTERPRETED:
+        launch.interpret(arguments, plan.constants)
+    else:
+        launch(plan.programs, arguments, plan.constants, plan.options)
+    return output_mN
+
+
+def on_cpu(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap) -> Tensor:
+    """Every rank multiplies straight into memory that all map, then sums up its rows of all products."""
+    world_size, rows, columns = heap.world_size, len(input_Mk), len(weight_Nk)
+    turn = heap.turn(world_size * rows * columns * input_Mk.itemsize)
+    partial_WMN = heap.view(0, turn.offset, input_Mk.dtype, (world_size, rows, columns))
+    multiply(input_Mk, weight_Nk, bias_N, partial_WMN[heap.rank])
+    heap.barrier()  # for every rank's product
+    mine = slice(heap.rank * rows // world_size, (heap.rank + 1) * rows // world_size)
     return partial_WMN[:, mine].sum(0)  # torch adds bf16 up in float32 and rounds once
+
+
+def through_collectives(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None) -> Tensor:
+    """Where ranks share no memory, or a shape is not the kernel's."""
+    partial_MN = input_Mk.new_empty(len(input_Mk), len(weight_Nk))
+    multiply(input_Mk, weight_Nk, bias_N, partial_MN)
+    output_mN = partial_MN.new_empty(len(partial_MN) // dist.get_world_size(), partial_MN.shape[1])
+    reduce_scatter_single(output_mN, partial_MN)
+    return output_mN
 
 
 def multiply(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, output_MN: Tensor) -> None:
@@ -64,95 +274,3 @@ def multiply(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, output_
         torch.mm(input_Mk, weight_Nk.T, out=output_MN)
     else:
         torch.addmm(bias_N, input_Mk, weight_Nk.T, out=output_MN)
-
-
-def through_collectives(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, world_size: int) -> Tensor:
-    partial_MN = input_Mk.new_empty(len(input_Mk), len(weight_Nk))
-    multiply(input_Mk, weight_Nk, bias_N, partial_MN)
-    output_mN = partial_MN.new_empty(len(partial_MN) // world_size, partial_MN.shape[1])
-    reduce_scatter_single(output_mN, partial_MN)
-    return output_mN
-
-
-class SharedMemory:
-    """Memory that all ranks of one host map, and a barrier in it.
-
-    It has no name, so nothing can be left behind: it is gone when the last process that maps it is. It outlives the
-    process group, as the ranks' processes do.
-    """
-
-    PAGE = mmap.ALLOCATIONGRANULARITY  # holds the barrier and, half-way, the token; the arrays follow
-
-    def __init__(self, file: FileIO) -> None:
-        self.file = file
-        self.page = mmap.mmap(file.fileno(), self.PAGE)
-        self.barrier_at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.page)))
-        self.layout: Layout = ()
-        self.arrays: list[Tensor] = []
-
-    @classmethod
-    def create(cls, world_size: int, token: int) -> "SharedMemory":
-        file = FileIO(os.memfd_create("ranks"), "r+")
-        file.truncate(cls.PAGE)
-        memory = cls(file)
-        attributes = ctypes.create_string_buffer(64)  # a pthread_barrierattr_t has at most 8 bytes
-        LIBC.pthread_barrierattr_init(attributes)
-        LIBC.pthread_barrierattr_setpshared(attributes, PTHREAD_PROCESS_SHARED)
-        LIBC.pthread_barrier_init(memory.barrier_at, attributes, world_size)
-        memory.token = token
-        return memory
-
-    @property
-    def token(self) -> int:
-        return int.from_bytes(self.page[self.PAGE // 2 :][:8], "little")
-
-    @token.setter
-    def token(self, value: int) -> None:
-        self.page[self.PAGE // 2 : self.PAGE // 2 + 8] = value.to_bytes(8, "little")
-
-    def barrier(self) -> None:
-        """Sleeps until every rank is here; there may be more ranks than cores, so none spins."""
-        LIBC.pthread_barrier_wait(self.barrier_at)
-
-    def view(self, *layout: tuple[torch.dtype, tuple[int, ...]]) -> list[Tensor]:
-        """Arrays of these dtypes and shapes, which every rank has to ask for alike. What they hold is anything."""
-        if layout != self.layout:
-            sizes = [-(-math.prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in layout]
-            # Never made smaller. All who are here ask for the same size, so that whoever is late changes nothing.
-            if os.fstat(self.file.fileno()).st_size < self.PAGE + sum(sizes):
-                self.file.truncate(self.PAGE + sum(sizes))
-            mapped = mmap.mmap(self.file.fileno(), sum(sizes), offset=self.PAGE)
-            whole = torch.frombuffer(mapped, dtype=torch.uint8)
-            parts = zip(whole.split(sizes), layout, strict=True)
-            self.arrays = [part[: math.prod(s) * t.itemsize].view(t).view(s) for part, (t, s) in parts]
-            self.layout = layout
-        return self.arrays
-
-
-def shared_memory(rank: int, world_size: int) -> SharedMemory | None:
-    """The memory for this call, or None where the ranks cannot share any. The first call is collective.
-
-    There are two, used in turn: whoever is in call i + 2 has met, in call i + 1, all that may still have been reading
-    in call i. So no call has to wait at its end, and the next one may have other shapes.
-    """
-    if (rank, world_size) not in _memories:
-        _memories[rank, world_size] = itertools.cycle(_meet(rank, world_size))
-    return next(_memories[rank, world_size])
-
-
-def _meet(rank: int, world_size: int) -> list[SharedMemory] | list[None]:
-    """Rank 0 makes memory, the others open it through /proc; the token tells whether it is the same host's."""
-    token, memories = secrets.randbits(62), []
-    if rank == 0 and hasattr(os, "memfd_create"):
-        memories = [SharedMemory.create(world_size, token) for _ in range(2)]
-    where = torch.tensor([token, os.getpid(), *([memory.file.fileno() for memory in memories] or [-1, -1])])
-    dist.broadcast(where, 0)
-    token, pid, *fds = where.tolist()
-    try:
-        memories = memories or [SharedMemory(FileIO(f"/proc/{pid}/fd/{fd}", "r+")) for fd in fds]
-        shared = all(memory.token == token for memory in memories)
-    except (OSError, ValueError):  # not there, not ours to open, or too short to be it
-        shared = False
-    everywhere = torch.tensor([int(shared)])
-    dist.all_reduce(everywhere, dist.ReduceOp.MIN)
-    return memories if everywhere.item() else [None]

@@ -1,0 +1,36 @@
+"""a2a: how the kernel is cut for each chip and shape."""
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """`shape` is hidden_dim, max_num_tokens and the number of ranks. `piece`: a token is sent in pieces of at most so
+    many elements, each with a flag of its own. `rows`: how many pieces from others a program awaits, and answers, at a
+    time. `warps` of a program, and programs a multiprocessor, `per_sm`."""
+
+    chip: str
+    shape: tuple[int, int, int]
+    piece: int
+    rows: int
+    warps: int
+    per_sm: int
+    found: str
+
+
+UNMEASURED = "not measured: compiles without spilling"
+
+TABLE = [
+    Row("sm_90", (6144, 16, 4), 2048, 1, 4, 4, UNMEASURED),
+    Row("sm_90", (2048, 32, 4), 1024, 1, 4, 4, UNMEASURED),
+    Row("sm_90", (2880, 128, 4), 1536, 2, 4, 5, UNMEASURED),
+    Row("sm_90", (4096, 256, 4), 2048, 4, 4, 5, UNMEASURED),
+    Row("sm_90", (7168, 256, 4), 2048, 4, 4, 5, UNMEASURED),
+    Row("sm_90", (6144, 16, 8), 2048, 1, 4, 4, UNMEASURED),
+    Row("sm_90", (2048, 32, 8), 1024, 1, 4, 4, UNMEASURED),
+    Row("sm_90", (2880, 128, 8), 1536, 4, 4, 4, UNMEASURED),
+    Row("sm_90", (4096, 256, 8), 2048, 4, 4, 4, UNMEASURED),
+    Row("sm_90", (7168, 256, 8), 2048, 4, 4, 4, UNMEASURED),
+    Row("gfx942", (6144, 16, 8), 2048, 1, 4, 2, UNMEASURED),
+    Row("gfx942", (7168, 256, 8), 2048, 4, 4, 4, UNMEASURED),
+    Row("interpreter", (64, 8, 4), 64, 2, 1, 1, "pieces of few elements, so that small shapes have several"),
+]

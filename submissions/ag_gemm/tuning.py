@@ -1,0 +1,39 @@
+"""ag_gemm: the blocks for each chip and shape. The rows of a chip are written by `python bench/tune.py ag_gemm`."""
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """`shape` is M, a rank's N, and K. `senders` programs send this rank's rows, in blocks of `send_m` rows, before
+    they join the others `lead` rounds of tiles later; a flag tells the arrival of `flag_k` columns of a block of rows.
+    `per_sm`: programs a multiprocessor."""
+
+    chip: str
+    shape: tuple[int, int, int]
+    block_m: int
+    block_n: int
+    block_k: int
+    group: int
+    warps: int
+    stages: int
+    per_sm: int
+    senders: int
+    lead: int
+    send_m: int
+    flag_k: int
+    found: str
+
+
+UNMEASURED = "not measured: compiles without spilling"
+
+TABLE = [
+    Row("sm_90", (64, 4608, 7168), 64, 128, 128, 8, 4, 4, 1, 32, 1, 32, 256, "fastest of 32 on 4x NVIDIA H200, 2026-11-21: 47.6 us"),
+    Row("sm_90", (512, 3072, 4096), 64, 128, 64, 4, 4, 5, 1, 64, 2, 16, 512, "fastest of 32 on 4x NVIDIA H200, 2026-11-21: 79.5 us"),
+    Row("sm_90", (2048, 720, 2880), 128, 128, 64, 8, 8, 3, 2, 64, 1, 32, 256, "fastest of 32 on 4x NVIDIA H200, 2026-11-21: 89.8 us"),
+    Row("sm_90", (4096, 1024, 4096), 128, 128, 64, 8, 4, 3, 2, 16, 2, 16, 256, "fastest of 32 on 4x NVIDIA H200, 2026-11-21: 123.8 us"),
+    Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 8, 8, 3, 1, 16, 8, 32, 256, "fastest of 32 on 4x NVIDIA H200, 2026-11-21: 371.4 us"),
+    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, "fastest of 32 on 4x NVIDIA H200, 2026-11-21: 1366.7 us"),
+    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 8, 4, 2, 1, 56, 1, 8, 256, UNMEASURED),
+    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 4, 8, 2, 1, 56, 4, 16, 256, UNMEASURED),
+    Row("interpreter", (64, 64, 64), 32, 32, 32, 2, 1, 1, 1, 1, 0, 16, 32, "small, as the interpreter is slow"),
+]

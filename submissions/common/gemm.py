@@ -1,0 +1,50 @@
+"""What the kernels of gemm_rs and ag_gemm have in common: the order of tiles and the product of one.
+
+Operands are row-major with the depth last, [rows, K] and [columns, K], and are read through tensor descriptors (bulk
+copies on NVIDIA from Hopper on; plain loads elsewhere), so edges need no masks.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def swizzled(index, tiles_m, tiles_n, GROUP: tl.constexpr):
+    """Row and column of the tile at `index`: column by column within GROUP rows of tiles, so that the tiles that run
+    at the same time share operands in the L2."""
+    first = index // (GROUP * tiles_n) * GROUP
+    rows = min(tiles_m - first, GROUP)
+    inside = index % (GROUP * tiles_n)
+    return first + inside % rows, inside // rows
+
+
+@triton.jit
+def product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K: tl.constexpr, INTERPRET: tl.constexpr):
+    """`acc` + the product of the blocks that begin at `row` of a and `column` of b, over depths first to last - 1 in
+    units of BLOCK_K."""
+    for step in tl.range(first, last):
+        a = a_desc.load([row, step * BLOCK_K])
+        b = b_desc.load([column, step * BLOCK_K])
+        if INTERPRET:  # whose bf16 arithmetic is wrong
+            a = a.to(tl.float32)
+            b = b.to(tl.float32)
+        acc = tl.dot(a, b.T, acc)
+    return acc
+
+
+@triton.jit
+def as_bf16(values, INTERPRET: tl.constexpr):
+    """float32 rounded to bf16: to the nearest, also in the interpreter, which would cut off."""
+    if INTERPRET:
+        bits = values.to(tl.uint32, bitcast=True)
+        values = (bits + 0x7FFF + ((bits >> 16) & 1)).to(tl.float32, bitcast=True)
+    return values.to(tl.bfloat16)
+
+
+@triton.jit
+def spread_over_dies(program, programs, DIES: tl.constexpr):
+    """Renumbers programs so that neighbours run on one die of a GPU whose dies (XCDs) get programs in turn: they then
+    share its L2."""
+    if DIES > 1:
+        program = program % DIES * (programs // DIES) + program // DIES
+    return program

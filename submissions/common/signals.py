@@ -1,0 +1,51 @@
+"""Flags between the kernels of several ranks: what one rank wrote before it signals, another sees after it waited.
+
+A flag is the first 32-bit word of its line; it holds an epoch, which only grows (see heap). The order of memory is
+made by a release at system scope on the writer's side and an acquire at system scope on the reader's. Some things
+have to be helped:
+- Up to Triton 3.8 an atomic with release is not preceded by a barrier of its block, so that only the stores of the
+  thread that does it would be released. Hence the barrier in `signal`.
+- A loop over plain loads is deleted by the compiler, and volatile loads hang on gfx942. Hence `wait` reads by adding 0.
+- On AMD's GPUs a block's barrier does not wait for its waves' stores to memory, and until LLVM 23 (llvm-project #178316;
+  Triton 3.6 is older) a release does not wait for the cache to be written back. Hence each wave's own release in
+  `signal` where `AMD` is set.
+"""
+
+import triton
+import triton.language as tl
+
+LINE_WORDS = tl.constexpr(32)  # 128 bytes, as in heap
+
+
+@triton.jit
+def flag_pointers(blocks, indices):
+    """Flags `indices` of the blocks at addresses `blocks` (int64); both scalars or tensors."""
+    return tl.cast(blocks, tl.pointer_type(tl.int32)) + indices * LINE_WORDS
+
+
+@triton.jit
+def signal(flags, epoch, mask=None, AMD: tl.constexpr = False):
+    """Sets the flags to `epoch` once all that this program has stored can be seen by whoever sees them."""
+    if AMD:  # gfx942 and gfx950
+        tl.inline_asm_elementwise("s_waitcnt vmcnt(0)\nbuffer_wbl2 sc0 sc1\ns_waitcnt vmcnt(0)\nv_mov_b32 $0, 0", "=v,~{memory}", [], tl.int32, False, 1)
+    tl.debug_barrier()
+    tl.atomic_xchg(flags, epoch, mask=mask, sem="release", scope="sys")
+
+
+@triton.jit
+def wait(flags, epoch, mask):
+    """Returns once all flags (a tensor) where `mask` is set have come to `epoch`."""
+    zeros = tl.zeros_like(mask).to(tl.int32)
+    least = epoch - 1
+    while least < epoch:
+        values = tl.atomic_add(flags, zeros, mask=mask, sem="acquire", scope="sys")
+        least = tl.min(tl.where(mask, values, epoch))
+    tl.debug_barrier()  # what the program loads from now on, any of its threads may load
+
+
+@triton.jit
+def order_bulk_copies(INTERPRET: tl.constexpr, BULK: tl.constexpr):
+    """What this program has waited for is seen by its bulk copies (tensor descriptors on NVIDIA) as well, which go
+    past the path of ordinary loads."""
+    if BULK and not INTERPRET:
+        tl.inline_asm_elementwise("fence.proxy.async.global; mov.b32 $0, 0;", "=r", [], tl.int32, False, 1)

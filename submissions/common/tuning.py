@@ -1,0 +1,62 @@
+"""Choosing a kernel's blocks: what is known of chips, and the row of a tuning table that is nearest to a shape.
+
+A table is a list of rows, one a chip and shape, each with `chip`, `shape` and `found`, how it was chosen. Kernels do
+not branch on chips; all that differs between them stands in these rows and in CHIPS.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple, Protocol, TypeVar
+
+import torch
+
+
+class Chip(NamedTuple):
+    """`dies`: how many parts with an L2 of their own programs are dealt out to in turn."""
+
+    name: str
+    multiprocessors: int
+    dies: int
+
+
+class Found(Protocol):
+    """A row of a table."""
+
+    @property
+    def chip(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+F = TypeVar("F", bound=Found)
+DIES = {"gfx942": 8, "gfx950": 8}  # MI300X and MI325X, MI355X; AMD CDNA 3 and CDNA 4 white papers
+
+
+@cache
+def chip_of(device: torch.device) -> Chip:
+    """The chip behind `device`; on a CPU kernels are interpreted, as one program."""
+    if device.type == "cpu":
+        return Chip("interpreter", 1, 1)
+    properties = torch.cuda.get_device_properties(device)
+    cuda = f"sm_{properties.major}{properties.minor}"
+    name = properties.gcnArchName.partition(":")[0] if torch.version.hip else cuda
+    return Chip(name, properties.multi_processor_count, DIES.get(name, 1))
+
+
+def nearest(table: Sequence[F], chip: str, shape: tuple[int, ...]) -> F:
+    """The row of that chip (where it has none, of any) whose shape differs least, by factors."""
+    rows = [row for row in table if row.chip == chip] or list(table)
+
+    def distance(row: F) -> float:
+        return sum(abs(math.log(ours / theirs)) for ours, theirs in zip(shape, row.shape, strict=True))
+
+    return min(rows, key=distance)
+
+
+def dividing(block: int, size: int) -> int:
+    """The largest power of two, at most `block`, that divides `size` or is a multiple of it. 0 where none of at least
+    16 does."""
+    while block >= 16 and size % block and block % size:
+        block //= 2
+    return block if block >= 16 else 0

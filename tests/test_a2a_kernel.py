@@ -1,0 +1,302 @@
+"""a2a's kernel without a GPU: interpreted, in real processes that share memory; and compiled for GPUs.
+
+`python tests/test_a2a_kernel.py` plays ranks: it is started by the tests with TRITON_INTERPRET=1, which has to be set
+before Triton is imported, forks the ranks, and fails where one of them does.
+"""
+
+import dataclasses
+import importlib
+import multiprocessing
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = [ROOT, *(ROOT / part for part in ("submissions/a2a", "submissions", "reference/a2a", "reference/common"))]
+
+Config = tuple[int, int, int, int]  # num_experts, experts_per_token, hidden_dim, max_num_tokens
+
+
+# ---- compiled for GPUs -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def submission() -> Iterator[ModuleType]:
+    """The submission, imported as it is beside what ranks get; what it brought is forgotten again."""
+    before, path = set(sys.modules), list(sys.path)
+    sys.path[:0] = map(str, FOLDERS)
+    yield importlib.import_module("submission")
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("submission", "tuning", "common", "task", "reference", "params", "utils"):
+            del sys.modules[name]
+
+
+def built(submission: ModuleType, row: Any, world_size: int, num_experts: int, top_k: int) -> Any:
+    """The kernel as it would be launched for the row's shape."""
+    from tests.compiled import compiled
+
+    hidden, capacity, _ = row.shape
+    chip = submission.Chip(row.chip, 132, 8 if row.chip == "gfx942" else 1)
+    plan = submission.make_plan(row, chip, world_size, num_experts, top_k, hidden, capacity)
+    arguments = ("*fp16", "*i32", "*fp32", "*fp16", "*i64", *["i32"] * 7)
+    return compiled(row.chip, submission.a2a_kernel, arguments, plan.constants, plan.options)
+
+
+def rows_of(submission: ModuleType, chip: str) -> list[Any]:
+    return [row for row in submission.TABLE if row.chip == chip]
+
+
+@pytest.mark.parametrize("chip", ["sm_90", "gfx942"])
+def test_every_row_of_the_table_compiles_without_spilling_and_all_its_programs_fit_at_once(
+    submission: ModuleType, chip: str
+) -> None:
+    """Programs wait for each other, so that one which does not fit would be waited for forever."""
+    for row in rows_of(submission, chip):
+        kernel = built(submission, row, row.shape[2], 128, 8)
+        assert kernel.spilled_bytes == 0, row
+        assert kernel.fit >= row.per_sm, row
+
+
+def test_what_spills_and_what_does_not_fit_is_seen(submission: ModuleType) -> None:
+    """The control of the test above: a row that asks for far too much."""
+    for chip in ("sm_90", "gfx942"):
+        kernel = built(submission, rows_of(submission, chip)[-1]._replace(piece=8192, per_sm=8), 8, 256, 8)
+        assert kernel.spilled_bytes > 0 or kernel.fit < 8, chip
+
+
+def test_an_nvidia_gpu_moves_16_bytes_at_a_time_and_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
+    for row in rows_of(submission, "sm_90")[:5]:
+        text = built(submission, row, row.shape[2], 128, 8).assembly
+        accesses = re.findall(r"(?:ld|st)\.global[.\w]*", text)
+        assert not [access for access in accesses if access.endswith((".b16", ".b8", "v2.b16", "v2.b32"))], row
+        assert len([access for access in accesses if access.startswith("st.global.v4.b32")]) >= 3, row
+        atomics = re.findall(r"atom[.\w]+", text)
+        assert set(atomics) == {"atom.global.sys.release.exch.b32", "atom.global.sys.acquire.add.u32"}, row
+        # Of the stores before a flag all of the program's are released, as each flag has a barrier right before it.
+        between = re.split(r"st\.global\.v4", text.partition("release.exch")[0])[-1]
+        assert "bar.sync" in between, row
+
+
+def test_an_amd_gpu_moves_16_bytes_at_a_time_and_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
+    for row in rows_of(submission, "gfx942"):
+        text = built(submission, row, row.shape[2], 128, 8).assembly
+        stores = re.findall(r"\b(?:global|flat|buffer)_store_\w+", text)
+        assert {store.rpartition("_")[2] for store in stores} == {"dwordx4"}, row
+        assert re.search(r"buffer_inv sc0 sc1", text), row  # acquire, the whole system
+        # Every wave writes its caches back, and waits until that is done, before the barrier before the flag.
+        released = r"s_waitcnt vmcnt\(0\)\s+buffer_wbl2 sc0 sc1\s+s_waitcnt vmcnt\(0\)[^!]*?s_barrier[^!]*?atomic_swap"
+        assert len(re.findall(released, text)) == 2, row
+
+
+def test_numbers_that_change_from_call_to_call_need_no_new_kernel(submission: ModuleType) -> None:
+    """Neither num_tokens nor an epoch of 1 or 16 asks for another variant."""
+    from common.launch import _variant
+
+    plain = submission.launch.plain[5:12]
+    assert plain == [True] * 7
+    calls = [(1, 16, 0, 1, 0, 128, 256), (15, 16, 3, 16, 4096, 0, 4096)]
+    assert len({tuple(map(_variant, call, plain)) for call in calls}) == 1
+
+
+# ---- interpreted, in real processes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["shapes", "back_to_back", "many_programs", "on_cpu"])
+def test_ranks_in_processes_of_their_own_get_right_results(what: str) -> None:
+    """See the functions of these names below."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0" if what == "on_cpu" else "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, FOLDERS))
+    command = [sys.executable, "-W", "ignore", __file__, what]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def shapes(rank: int, world_size: int) -> None:
+    """Shapes one after another, of different sizes, so that the heap grows; ranks have from no token to C - 1."""
+    cases: list[tuple[Config, str]] = [
+        ((world_size, 1, 16, 2), "any"),
+        ((2 * world_size, 2, 72, 6), "any"),  # two pieces, of 40 columns and of 32
+        ((2 * world_size, 2, 72, 6), "none"),
+        ((4 * world_size, 3, 5, 4), "any"),  # rows that no vector access fits
+        ((2 * world_size, 2, 136, 4), "own"),  # nobody has business with another
+        ((2 * world_size, 2, 136, 4), "first"),  # all with rank 0
+        ((world_size, 1, 16, 2), "next"),
+    ]
+    for number, (config, which) in enumerate(cases):
+        check(config, which, seed=100 * number, rank=rank, world_size=world_size)
+
+
+def back_to_back(rank: int, world_size: int) -> None:
+    """Many calls, of two shapes in turn whose flags lie crosswise, while ranks fall behind at random, in calls and
+    between them, so that some are a call ahead of others."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    dice = random.Random(rank)
+    barrier = InterpreterBuilder.create_barrier
+
+    def slow_barrier(self: Any) -> Any:
+        if dice.random() < 0.2:
+            time.sleep(dice.random() * 0.01)
+        return barrier(self)
+
+    InterpreterBuilder.create_barrier = slow_barrier
+    made = [
+        inputs(((2 * world_size, 2, 16, 5), (2 * world_size, 1, 16, 3))[call % 3 == 2], "any", call, rank, world_size)
+        for call in range(30)
+    ]
+    outputs = []
+    for data in made:
+        outputs.append(kernel()(data))
+        time.sleep(dice.choice([0, 0, 0, 0.02]))
+    for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
+        judged(data, output, f"call {call}")
+
+
+def many_programs(rank: int, world_size: int) -> None:
+    """Work is divided right among several programs, which are played one after another, phase by phase."""
+    import submission
+    import triton
+
+    @triton.jit
+    def played(  # what a2a_kernel does
+        x, indices, weights, out, blocks, num_tokens, capacity, rank, epoch, first_flag, arrivals, returns,
+        WORLD, PER_RANK, TOP_K, HIDDEN, PIECES, PIECE, ROWS, DIES, AMD, PROGRAMS,
+    ):  # fmt: skip
+        units = capacity * PIECES
+        own_block = triton.language.load(blocks + rank)
+        cut = (WORLD, PER_RANK, TOP_K, HIDDEN, PIECES, PIECE)
+        for program in range(PROGRAMS):
+            where = (program, PROGRAMS, num_tokens, units, rank, epoch, first_flag)
+            submission.send(x, indices, blocks, *where, arrivals, *cut, AMD)
+        for program in range(PROGRAMS):
+            where = (submission.turned(program, PROGRAMS, units, DIES), PROGRAMS, units, rank, epoch, first_flag)
+            submission.answer(blocks, own_block, *where, arrivals, returns, WORLD, PIECE, ROWS, AMD)
+        for program in range(PROGRAMS):
+            mine = submission.turned(program, PROGRAMS, units * WORLD, DIES)
+            where = (mine, PROGRAMS, num_tokens, units, rank, epoch, first_flag)
+            submission.combine(x, indices, weights, out, own_block, *where, returns, *cut)
+
+    submission.launch = submission.Launcher(played)
+    make_plan = submission.make_plan
+    for programs, dies, rows in ((3, 1, 1), (8, 2, 4), (64, 8, 2)):
+
+        def plan(row: Any, chip: Any, *shape: int, given: tuple[int, int, int] = (programs, dies, rows)) -> Any:
+            made = make_plan(row._replace(rows=given[2]), chip._replace(dies=given[1]), *shape)
+            return made._replace(constants={**made.constants, "PROGRAMS": given[0]})
+
+        submission.make_plan = plan
+        submission.plan_of.cache_clear()
+        check((2 * world_size, 2, 72, 5), "any", programs, rank, world_size)
+
+
+def on_cpu(rank: int, world_size: int) -> None:
+    """Not interpreted: the ways that CPU ranks take."""
+    import submission
+
+    for seed, config in enumerate([(16, 2, 24, 2), (64, 6, 136, 40), (16, 2, 24, 2), (64, 8, 5, 200)]):
+        for which in ("any", "own", "first", "none"):
+            check(config, which, seed, rank, world_size)
+            data = inputs(config, which, seed + 1, rank, world_size)
+            judged(data, submission.through_collectives(*data), "collectives")
+
+    def refuse(nbytes: int) -> None:
+        raise MemoryError
+
+    submission.open_heap(data[1].x.device).turn = refuse
+    check((16, 2, 24, 9), "any", 3, rank, world_size)
+
+
+def kernel() -> Callable[[Any], Any]:
+    import submission
+
+    return submission.custom_kernel
+
+
+def check(config: Config, which: str, seed: int, rank: int, world_size: int) -> None:
+    data = inputs(config, which, seed, rank, world_size)
+    judged(data, kernel()(data), f"{config} {which}")
+
+
+def inputs(config: Config, which: str, seed: int, rank: int, world_size: int) -> Any:
+    """Hardened data whose tokens have experts on `any` rank, on their `own`, the `first` or the `next`; or the ranks
+    have no token (`none`). Ranks 0 and 1 have the fewest tokens and the most that there can be."""
+    import torch
+    from reference import generate_input, harden
+
+    num_experts, top_k, _, capacity = config
+    _, mine, *_ = data = generate_input(*config, seed=seed, rank=rank, world_size=world_size)
+    data = (data[0], mine, rank, world_size)
+    if which == "any" and mine.num_tokens:
+        data = harden(data, seed)
+    per_rank = num_experts // world_size
+    mine = data[1]
+    chosen = {"own": rank, "first": 0, "next": (rank + 1) % world_size}
+    if which in chosen:
+        spread = torch.arange(top_k, dtype=torch.int32) % per_rank + chosen[which] * per_rank
+        mine = dataclasses.replace(mine, indices=spread.expand(mine.num_tokens, -1).contiguous())
+    tokens = {0: 0, 1: capacity - 1}.get((rank + seed) % world_size, mine.num_tokens)
+    tokens = 0 if which == "none" and rank % 2 == 0 else tokens
+    parts = {name: _repeated(getattr(mine, name), tokens) for name in ("indices", "weights", "x")}
+    return data[0], dataclasses.replace(mine, num_tokens=tokens, **parts), rank, world_size
+
+
+def _repeated(rows: Any, count: int) -> Any:
+    return rows.repeat(-(-max(1, count) // len(rows)), 1)[:count].contiguous()
+
+
+def judged(data: Any, output: Any, what: str) -> None:
+    from reference import exact_kernel
+
+    from harness.correctness import strict
+
+    verdict = strict(output, exact_kernel(data))
+    assert verdict.passed, f"{what}, {data[1].num_tokens} tokens: {verdict.message}"
+
+
+def play(rank: int, world_size: int, meeting: str, what: str) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size)
+    globals()[what](rank, world_size)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> int:
+    import submission  # noqa: F401  # once, ahead of all ranks
+
+    what = sys.argv[1]
+    context = multiprocessing.get_context("fork")
+    for world_size in (2, 4) if what == "shapes" else (4,):
+        with tempfile.TemporaryDirectory() as folder:
+            places = [(rank, world_size, f"{folder}/meeting", what) for rank in range(world_size)]
+            ranks = [context.Process(target=play, args=place, daemon=True) for place in places]
+            for process in ranks:
+                process.start()
+            deadline = time.monotonic() + 60
+            while any(process.is_alive() for process in ranks) and time.monotonic() < deadline:
+                if any(process.exitcode for process in ranks):
+                    return 1
+                time.sleep(0.02)
+            codes = [process.exitcode for process in ranks]
+            if any(code != 0 for code in codes):
+                print(f"{what}, {world_size} ranks: exit codes {codes} (None: did not come to an end)")
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
