@@ -3,7 +3,9 @@
     python3 bench/gpu.py --ranks 4                      all of them (about 12 minutes)
     python3 bench/gpu.py --ranks 4 evaluations          what each clock says of the reference; turn-around; resolution
     python3 bench/gpu.py --ranks 4 repeats ordering
+    python3 bench/gpu.py --ranks 4 entries --record     ... and keeps them in leaderboard.yaml
 
+entries      every entry of the checkout, official suite: device and wall times a shape beside reference and bound
 resolution   empty calls, and what they consist of
 evaluations  the reference as a submission, official suite: each clock beside the bound, an empty call, phases
 repeats      the same several times: how far apart are device times and speedups?
@@ -30,6 +32,8 @@ from harness.stats import geomean, median  # noqa: E402
 from harness.timing import LEAD_S, device_us, wall_us  # noqa: E402
 
 QUICKER = ("--mode", "benchmark", "--seconds", "1")
+WHOLE = ("--seconds", "1")
+ENTRIES = ("submission.py", "torch_fused.py")  # beside the reference, which every evaluation times
 SLOWER = Path(__file__).resolve().parent / "slower.py"
 SHORT = {"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_num_tokens": "T", "has_bias": "bias"}
 
@@ -41,6 +45,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=5, help="evaluations a problem in repeats (default: %(default)s)")
     parser.add_argument("--duels", type=int, default=10, help="evaluations in ordering (default: %(default)s)")
     parser.add_argument("--problems", nargs="*", default=problem_names(), help="of repeats (default: all)")
+    parser.add_argument("--record", action="store_true", help="keep the evaluations in leaderboard.yaml")
     parser.add_argument("--keep", type=Path, help="folder for every evaluation's JSON")
     options = parser.parse_args()
     print(f"{datetime.now(UTC):%Y-%m-%d}; `python3 bench/gpu.py {' '.join(sys.argv[1:])}`\n", flush=True)
@@ -53,7 +58,7 @@ def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: 
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
         command = [sys.executable, "-m", "harness", "eval", problem, str(file), "--ranks", str(options.ranks)]
-        command += ["--no-record", "--json", str(result), *arguments]
+        command += [*([] if options.record else ["--no-record"]), "--json", str(result), *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
@@ -97,6 +102,34 @@ def evaluations(options: argparse.Namespace) -> None:
         phases.append([problem, f"{sum(report['phases_s'].values()):.1f}", *report["phases_s"].values()])
     print("#### Turn-around, seconds by phase\n")
     table(["problem", "whole", *report["phases_s"]], phases)
+
+
+def entries(options: argparse.Namespace) -> None:
+    for problem in options.problems:
+        files = [file for file in ENTRIES if (ROOT / "submissions" / problem / file).exists()]
+        reports = [evaluate(options, problem, ROOT / "submissions" / problem / file, *WHOLE) for file in files]
+        print(f"#### {problem}, {reports[0]['environment']['machine_class']}, W = {options.ranks}: device (wall) us\n")
+        rows = []
+        for cases in zip(*map(timed, reports), strict=True):
+            both = [(cases[0]["clocks"]["device"]["ref_us"], cases[0]["clocks"]["wall"]["ref_us"])]
+            both += [(case["clocks"]["device"]["time_us"], case["clocks"]["wall"]["time_us"]) for case in cases]
+            rows.append((label(cases[0]), cases[0]["bound_us"], both))
+        means = [
+            tuple(geomean(times) for times in zip(*entry, strict=True))
+            for entry in zip(*(row[2] for row in rows), strict=True)
+        ]
+        rows.append(("geometric mean", geomean([row[1] for row in rows]), means))
+        cells = [
+            [name, f"{bound:.1f}", *(f"{device:.1f} ({wall:.1f})" for device, wall in both)]
+            for name, bound, both in rows
+        ]
+        table(["shape", "bound us", "reference", *files], cells)
+        speedups = [
+            f"{file} {report['geomean_speedup']:.2f} on wall, "
+            + f"{device_geomean_us(report, 'ref_us') / device_geomean_us(report, 'time_us'):.2f} on device"
+            for file, report in zip(files, reports, strict=True)
+        ]
+        print(f"Speedup over the reference of the same evaluation: {'; '.join(speedups)}.\n", flush=True)
 
 
 def resolution(options: argparse.Namespace) -> None:
@@ -167,7 +200,13 @@ def table(header: list[str], rows: list[list]) -> None:
     print(flush=True)
 
 
-BENCHES = {"resolution": resolution, "evaluations": evaluations, "repeats": repeats, "ordering": ordering}
+BENCHES = {
+    "entries": entries,
+    "resolution": resolution,
+    "evaluations": evaluations,
+    "repeats": repeats,
+    "ordering": ordering,
+}
 
 if __name__ == "__main__":
     os.chdir(ROOT)

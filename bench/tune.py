@@ -1,8 +1,8 @@
 """Finds a submission's blocks on the GPUs at hand: measures many rows of its tuning table for each shape.
 
-    python3 bench/tune.py gemm_rs --ranks 4                     official shapes, prints the best rows
+    python3 bench/tune.py gemm_rs ag_gemm --ranks 4             official shapes, prints the best rows
     python3 bench/tune.py ag_gemm --ranks 4 --write             ... and writes them into submissions/ag_gemm/tuning.py
-    python3 bench/tune.py gemm_rs --ranks 4 --shapes 0 3 --at-most 40
+    python3 bench/tune.py gemm_rs --ranks 4 --shapes 0 3 --at-most 24
 
 Every rank runs each candidate on cold caches after a barrier of all devices; its time is the median over calls of
 the slowest rank's, by the devices' events. One that gives a wrong result, or does not fit the chip, is left out.
@@ -22,7 +22,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -32,14 +31,19 @@ import torch
 import torch.distributed as dist
 
 ROOT = Path(__file__).resolve().parent.parent
+PROBLEMS = ("gemm_rs", "ag_gemm")
 WARM, CALLS = 3, 15
+LEAD_CYCLES = 400_000  # a fifth of a millisecond
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
-FOUND = "fastest of {count} on {ranks}x {gpu}, {day}: {us:.1f} us"
+GROUP = 8  # 4 made no difference
+FOUND = "{us:.1f} us, best of {count}, {ranks}x {gpu}, {day}"
 
 
 def load(problem: str) -> tuple[ModuleType, ModuleType]:
-    """The problem's submission and tuning modules."""
+    """The problem's submission and tuning modules, in place of another problem's."""
+    for name in ("submission", "tuning", "task", "reference", "params", "utils"):
+        sys.modules.pop(name, None)
     for folder in (f"submissions/{problem}", "submissions", "reference/common", f"reference/{problem}"):
         sys.path.insert(0, str(ROOT / folder))
     return importlib.import_module("submission"), importlib.import_module("tuning")
@@ -58,48 +62,57 @@ def shapes_of(problem: str, world_size: int) -> list[tuple[tuple[int, int, int],
     return shapes
 
 
-def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, int, int], seed: int) -> Iterator[Any]:
-    """Rows for that shape in a random order, those of the table first."""
+def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, int, int], at_most: int) -> list[Any]:
+    """Rows for that shape: those of the table, then a random choice of others. Not a choice is what costs no
+    compilation: all numbers of senders and rounds, with an eighth as many blocks."""
     rows = [row._replace(shape=shape) for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
-    blocks = product_grid(shape)
+    small, blocks, chance = shape[0] <= 512, products(shape), random.Random(0)
     if problem == "gemm_rs":
+        more = itertools.product(
+            (1, 2, 3, 4) if small else (1,), ((16, 64), (32, 64), (32, 128), (64, 128)), (True, False)
+        )
         rest = [
-            tuning.Row(chip, shape, bm, bn, bk, split, group, warps, stages, per_sm, sum_m, sum_n, "")
-            for (bm, bn, bk, group, warps, stages, per_sm), split, (sum_m, sum_n) in itertools.product(
-                blocks, (1, 2, 3, 4) if shape[0] <= 512 else (1,), ((16, 64), (32, 64), (32, 128))
-            )
-            if sum_n <= bn
+            tuning.Row(chip, shape, *block[:3], split, GROUP, *block[3:], *sums, bulk, "")
+            for block, (split, sums, bulk) in itertools.product(blocks, list(more))
+            if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
         ]
-    else:
-        rest = [
-            tuning.Row(chip, shape, bm, bn, bk, group, warps, stages, per_sm, senders, lead, send_m, flag_k, "")
-            for (bm, bn, bk, group, warps, stages, per_sm), senders, lead, send_m, flag_k in itertools.product(
-                blocks, (8, 16, 32, 64, 132), (0, 1, 2, 4, 8), (16, 32), (256, 512)
-            )
-            if senders < 132 * per_sm or lead == 0
-        ]
-    random.Random(seed).shuffle(rest)
-    yield from rows
-    yield from rest
+        return rows + chance.sample(rest, min(at_most, len(rest)))
+    senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
+    chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
+    chosen += chance.sample(blocks, min(at_most // 8, len(blocks)))
+    return rows + [
+        tuning.Row(chip, shape, *block[:3], GROUP, *block[3:], count, lead, 16 if shape[0] <= 64 else 32, 256, "")
+        for block, count, lead in itertools.product(chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6))
+    ]
 
 
-def product_grid(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
-    """Blocks, group, warps, stages and programs a multiprocessor that may be good for a product of that shape."""
+def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
+    """Blocks (M, N, K), warps, stages and programs a multiprocessor that may be good for a product of that shape."""
     if shape[0] <= 64:
         sizes, depths, stages = [(64, 32, 4), (64, 64, 4), (64, 128, 4)], (64, 128), (4, 5, 6, 8)
     elif shape[0] <= 512:
         sizes, depths, stages = (
-            [(128, 64, 4), (128, 128, 4), (128, 128, 8), (64, 128, 4), (128, 256, 8)],
+            [(128, 128, 8), (128, 128, 4), (128, 256, 8), (128, 64, 4), (64, 128, 4)],
             (64, 128),
             (3, 4, 5),
         )
     else:
-        sizes, depths, stages = [(128, 256, 8), (128, 128, 4), (128, 128, 8), (256, 128, 8)], (64,), (3, 4)
-    found = []
-    for (bm, bn, warps), bk, stage, per_sm, group in itertools.product(sizes, depths, stages, (1, 2), (4, 8)):
-        if (bm + bn) * bk * 2 * stage * per_sm <= SHARED_BYTES - per_sm * 1024:
-            found.append((bm, bn, bk, group, warps, stage, per_sm))
-    return found
+        sizes, depths, stages = (
+            [(128, 256, 8), (128, 128, 4), (128, 128, 8), (256, 128, 8), (128, 64, 4)],
+            (64,),
+            (3, 4, 5),
+        )
+    return [
+        (bm, bn, bk, warps, stage, per_sm)
+        for (bm, bn, warps), bk, stage, per_sm in itertools.product(sizes, depths, stages, (1, 2))
+        if (bm + bn) * bk * 2 * stage * per_sm <= SHARED_BYTES and warps * per_sm <= 8
+    ]
+
+
+def parts(rows: list[Any], count: int) -> list[list[Any]]:
+    """The rows in `count` parts, those with the same blocks in one."""
+    ordered = sorted(rows, key=lambda row: row[2:9])
+    return [ordered[len(rows) * i // count : len(rows) * (i + 1) // count] for i in range(count)]
 
 
 def close(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
@@ -109,14 +122,16 @@ def close(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def precompile(job: tuple[str, int, list[Any], tuple[int, int, int], bool]) -> None:
     """Fills Triton's cache with these rows' kernels; in a process of its own."""
     problem, world_size, rows, shape, bias = job
-    submission, _ = load(problem)
+    submission, tuning = load(problem)
     torch.cuda.set_device(0)
     chip = submission.chip_of(torch.device("cuda", 0))
-    for row in rows:
+    done = []
+    for row in (tuning.Row(*fields) for fields in rows):
         plan = submission.make_plan(row, chip, world_size, *shape, bias)
-        if plan:
+        if plan and (plan.constants, plan.options) not in done:
+            done.append((plan.constants, plan.options))
             m = shape[0] // world_size if problem == "ag_gemm" else shape[0]
-            numbers = (m, shape[1], shape[2], 2, 3, 4096)
+            numbers = (m, shape[1], shape[2], 2, 3, 4096, *([16, 2] if problem == "ag_gemm" else []))
             try:
                 submission.launch.compile((*[torch.bfloat16] * 4, torch.int64, *numbers), plan.constants, plan.options)
             except Exception as error:  # it does not fit: measuring it will say so
@@ -127,9 +142,12 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
     dist.init_process_group("nccl", init_method=f"file://{meeting}", rank=rank, world_size=world_size, device_id=device)
-    submission, _ = load(problem)
+    submission, tuning = load(problem)
     reference = importlib.import_module("reference")
     heap, chip = submission.open_heap(device), submission.chip_of(device)
+    barrier = importlib.import_module("common.launch").Launcher(
+        importlib.import_module("common.signals").barrier_kernel
+    )
     scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
     found = []
     for shape, bias, rows in jobs:
@@ -139,10 +157,10 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
             data = reference.generate_input(rank=rank, world_size=world_size, has_bias=bias, seed=7, **sizes)
             expected = reference.exact_kernel(data).value
         results = []
-        for row in rows:
+        for row in (tuning.Row(*fields) for fields in rows):
             plan = submission.make_plan(row, chip, world_size, *shape, bias)
             us, wrong = measured(
-                functools.partial(submission.in_one_kernel, *data, heap, plan), plan, expected, scratch
+                functools.partial(submission.in_one_kernel, *data, heap, plan), plan, expected, scratch, heap, barrier
             )
             results.append((us, wrong, row))
             if rank == 0 and wrong:
@@ -156,7 +174,9 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
     dist.destroy_process_group()
 
 
-def measured(call: Any, plan: Any, expected: torch.Tensor, scratch: torch.Tensor) -> tuple[float, str]:
+def measured(
+    call: Any, plan: Any, expected: torch.Tensor, scratch: torch.Tensor, heap: Any, barrier: Any
+) -> tuple[float, str]:
     """The median over calls of the slowest rank's microseconds; or why the row is no good, on any rank."""
     problem = ""
     try:
@@ -170,10 +190,14 @@ def measured(call: Any, plan: Any, expected: torch.Tensor, scratch: torch.Tensor
     dist.all_reduce(bad)
     if bad:
         return 0.0, problem or "wrong on another rank"
+    constants = {"WORLD": heap.world_size}
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(WARM + CALLS)]
     for start, end in events:
+        torch.cuda._sleep(LEAD_CYCLES)  # the hosts run ahead, so that none of their time is in it
         scratch.zero_()
-        dist.all_reduce(bad)  # the devices start together
+        dist.all_reduce(bad)  # roughly together, then precisely
+        turn = heap.turn(0, heap.world_size)
+        barrier(1, (heap.pointers, heap.rank, turn.epoch, turn.flags), constants, {})
         start.record()
         call()
         end.record()
@@ -192,53 +216,66 @@ def write_table(problem: str, tuning: ModuleType, best: list[Any]) -> None:
     for row in [*best, *others]:
         fields = ", ".join(json.dumps(item) if isinstance(item, str) else repr(item) for item in row)
         lines.append(f"    Row({fields}),\n".replace(json.dumps(tuning.UNMEASURED), "UNMEASURED"))
-    text = path.read_text()
-    head = text[: text.index("TABLE = [\n")]
-    path.write_text(f"{head}TABLE = [\n{''.join(lines)}]\n")
+    head, begin, rest = path.read_text().partition("TABLE = [\n")
+    path.write_text(head + begin + "".join(lines) + rest[rest.index("]\n# fmt: on") :])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problem", choices=["gemm_rs", "ag_gemm"])
+    parser.add_argument("problems", nargs="+", help=f"of {', '.join(PROBLEMS)}")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--shapes", type=int, nargs="*", help="which of the official benchmarks (default: all)")
-    parser.add_argument("--at-most", type=int, default=24, help="rows tried a shape (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help="write the best rows into the table")
-    parser.add_argument("--out", type=Path, help="a JSON file for all that was measured")
+    parser.add_argument("--at-most", type=int, default=48, help="kernels compiled for a shape (default: %(default)s)")
+    parser.add_argument("--write", action="store_true", help="write the best rows into the tables")
+    parser.add_argument("--out", type=Path, default=Path("build/tune"), help="folder for all that was measured")
     options = parser.parse_args()
-    submission, tuning = load(options.problem)
-    chip = submission.chip_of(torch.device("cuda", 0)).name
-    shapes = shapes_of(options.problem, options.ranks)
-    chosen = [shapes[index] for index in options.shapes] if options.shapes else shapes
-    jobs = []
-    for shape, bias in chosen:
-        rows = candidates(options.problem, tuning, chip, shape, options.seed)
-        jobs.append((shape, bias, list(itertools.islice(rows, options.at_most))))
+    if unknown := set(options.problems) - set(PROBLEMS):
+        parser.error(f"no table to tune for {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    jobs: dict[str, list[tuple[Any, ...]]] = {}
+    for problem in options.problems:
+        submission, tuning = load(problem)
+        chip = submission.chip_of(torch.device("cuda", 0)).name
+        shapes = shapes_of(problem, options.ranks)
+        chosen = [shapes[index] for index in options.shapes] if options.shapes else shapes
+        jobs[problem] = [
+            (*job, [tuple(row) for row in candidates(problem, tuning, chip, job[0], options.at_most)]) for job in chosen
+        ]
 
     began = time.monotonic()
-    cores = len(os.sched_getaffinity(0))
-    work = [(options.problem, options.ranks, rows[i::8], shape, bias) for shape, bias, rows in jobs for i in range(8)]
+    work = [
+        (problem, options.ranks, part, shape, bias)
+        for problem in options.problems
+        for shape, bias, rows in jobs[problem]
+        for part in parts(rows, 4)
+    ]
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(min(cores, 48), mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(min(len(os.sched_getaffinity(0)), 48), mp_context=context) as pool:
         list(pool.map(precompile, work))
     print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
 
-    with tempfile.TemporaryDirectory() as folder:
-        out = options.out or Path(folder, "found.json")
-        arguments = (options.ranks, options.problem, jobs, str(Path(folder, "meeting")), str(out))
-        torch.multiprocessing.spawn(rank_main, arguments, nprocs=options.ranks)
-        found = json.loads(out.read_text())
-    print(f"measured in {time.monotonic() - began:.0f} s in all", flush=True)
-    if options.write:
-        best = []
-        gpu, day = torch.cuda.get_device_name(0), f"{datetime.now(UTC):%Y-%m-%d}"
-        for (shape, _, results), (_, _, rows) in zip(found, jobs, strict=True):
-            us, _, row = results[0]
-            row = tuning.Row(*row)._replace(shape=tuple(shape))
-            best.append(row._replace(found=FOUND.format(count=len(rows), ranks=options.ranks, gpu=gpu, day=day, us=us)))
-        kept = [row for row in tuning.TABLE if row.chip == chip and row.shape not in [b.shape for b in best]]
-        write_table(options.problem, tuning, sorted(best + kept, key=lambda row: row.shape))
+    for problem in options.problems:
+        out = options.out / f"{problem}.json"
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = (options.ranks, problem, jobs[problem], str(Path(folder, "meeting")), str(out))
+            torch.multiprocessing.spawn(rank_main, arguments, nprocs=options.ranks)
+        print(f"{problem} measured {time.monotonic() - began:.0f} s after the start", flush=True)
+        if options.write:
+            _, tuning = load(problem)
+            write_best(problem, tuning, jobs[problem], json.loads(out.read_text()), options.ranks)
+
+
+def write_best(problem: str, tuning: ModuleType, jobs: list[Any], found: list[Any], ranks: int) -> None:
+    """The fastest row of each shape into the table, in place of the chip's row of that shape."""
+    gpu, day = torch.cuda.get_device_name(0), f"{datetime.now(UTC):%Y-%m-%d}"
+    best = []
+    for (shape, _, results), (_, _, rows) in zip(found, jobs, strict=True):
+        us, _, row = results[0]
+        text = FOUND.format(count=len(rows), ranks=ranks, gpu=gpu, day=day, us=us)
+        best.append(tuning.Row(*row)._replace(shape=tuple(shape), found=text))
+    kept = [row for row in tuning.TABLE if row.chip == best[0].chip and row.shape not in [one.shape for one in best]]
+    write_table(problem, tuning, sorted(best + kept, key=lambda row: row.shape))
 
 
 if __name__ == "__main__":

@@ -3,46 +3,52 @@
 """a2a as one kernel: tokens go straight into the memory of their experts' ranks, and the outputs straight back.
 
 No rank learns counts, and no host waits. A token is sent once to each rank that has one of its experts, in pieces,
-and each piece has a place of its own there and a flag of its own. The flag tells whether the piece has come or that
-none will: every rank sets the flags of all max_num_tokens tokens, so nobody has to be told how many there are. A
-program does its share of three phases one after the other, and waits for single pieces only:
+and each piece has a place and a flag of its own there. The flag tells that the piece has come, or that none will:
+every rank sets the flags of all max_num_tokens tokens, so nobody has to be told how many there are. A program does
+its share of three phases one after the other, and waits for single pieces only:
 - send: a piece of a token is read once, written to all ranks that need it, and flagged;
 - answer: pieces that came are read, multiplied by the expert (in float32, rounded once, as the reference does per
   expert output), written back to the token's rank, and flagged there;
 - combine: the outputs of a token's ranks, each times the sum of the token's weights there, and the part of its own
   rank, straight from x, are added up in float32 and rounded once.
-Programs all fit on the chip at once, each finishes a phase before it waits in the next, and phases are dealt out one
+All programs fit on the chip at once, and each ends a phase before it waits in the next. The phases are dealt out one
 behind the other: where there is little to do, those that answer are waiting before anything has come.
 
-When it wins: where ranks reach each other's memory. Collectives have to be told counts, which is a collective and a
-wait of the host more, or carry max_num_tokens rows from each rank to each; each of them costs a launch and a barrier.
-Where its time goes, by reckoning (not measured): a write to another GPU and a poll that sees it cost about 1 us each,
-a fence that waits for its writes 1 us, a read of this GPU's memory 0.7 us. Largest official shape, 4 ranks: the
-busiest rank sends about 204 tokens 2.7 times, 7.9 MB, and answers 4.9 MB, 41 us at 310 GB/s (measured for such
-writes, H200), and some 10 us of latency. Smallest: bytes take less than 1 us; launch 2, read, write and fence 3, poll
-and read 2, write and fence 2, poll, read and write 2: about 11 us, of which two thirds are fences and polls.
-What it costs: memory, 2 W max_num_tokens rows on every rank, twice; and on links a flag, some 32 bytes, for each piece
-that is not needed too.
-Known techniques in it: symmetric heap, flags a token, expert and combine in the same kernel (winners of the AMD
-Developer Challenge 2025, Yotta Labs' among them; DeepEP's low-latency mode); epochs instead of resets. Its own: flags
-that say "nothing for you"; two sets of flags, used in turn.
+When it wins: where ranks reach each other's memory. Collectives have to be told counts, which is one more collective
+and a wait of the host, or carry max_num_tokens rows from each rank to each; and each costs a launch and a barrier.
+Where its time goes, by reckoning (not measured): a write to another GPU until a poll there sees it takes about 1.5 us,
+a fence that waits for the program's writes 1 us, a read of this GPU's memory 0.7 us. The smallest official shape: its
+bytes take less than 1 us; launch 2, read and fence 2, flag 1.5, read and fence 2, flag 1.5, read and write 1: 10 us,
+of which half are fences and flags. The largest, 4 ranks: the busiest rank sends about 204 tokens to 2.7 ranks each,
+7.9 MB, and answers 4.9 MB: 41 us at 310 GB/s (measured for such writes, H200), and some 10 us as above.
+What it costs: memory, 2 W max_num_tokens rows on every rank, twice; on the links a flag, some 32 bytes, also for each
+piece that a rank does not need.
+Known techniques in it: a symmetric heap, flags a token, and expert and combine in the kernel that sends (winners of
+the AMD Developer Challenge 2025, Yotta Labs' among them); epochs in place of resets. Its own: flags that say "nothing
+for you", and two sets of them in turn.
 
-On CPU ranks the tokens lie in memory that all ranks map, with a barrier after dispatch and one before combine; the
-expert's rank also multiplies by the token's weights, so that one row a (token, rank) comes back. Why it wins there:
-one gloo collective of 8 ranks costs 4 to 6 ms on 2 cores even if it carries next to nothing; a barrier costs little
-beyond the ranks' turns on the cores. What is left is the host's time for some 40 small torch operations a rank.
-Where ranks can share no memory it is two collectives of fixed size.
-Measured on CPU ranks, speedup over the reference: suite cpu 6.1 5.7 4.7 5.2 4.5, geomean 5.2, 2026-11-20.
-Tried and lost there:
-- the two collectives on gloo: 1.2, and slower than the reference at the larger shapes, where padding costs most;
+CPU ranks lay tokens and outputs out in memory that all map, with a barrier after dispatch and one before combine;
+there the expert's rank also multiplies by the token's weights and adds up over its experts, so that one row a (token,
+rank) comes back. Where memory cannot be shared it is two collectives of fixed size.
+Why it wins on CPUs: one gloo collective of 8 ranks costs 4 to 6 ms on 2 cores even if it carries next to nothing, and
+copies through TCP what it carries; a barrier costs little beyond the ranks' turns on the cores. What is left is the
+host's time for some 40 small torch operations a rank, 4 ranks a core.
+Measured on CPU ranks, speedup over the reference, each within one run: suite cpu 6.1 5.7 4.7 5.2 4.5, geomean 5.2 (5.2
+and 6.0 in two runs on 2 busy cores), 2026-11-20.
+Tried and lost on CPU ranks:
+- the two collectives on gloo: 1.2, and slower than the reference at the larger shapes, where padding costs most
+  (through NCCL, 4x H200, official benchmarks by the host's clock: 1.7 1.6 1.7 1.6 1.7, 2026-11-20);
 - weights rounded to fp16, which saves a conversion (6.3 and 7.5): wrong. The error is a whole row's and does not
   average out over it; strict caught it, in one of about a thousand timed calls;
-- outputs left in float32: one rounding less, but twice the bytes to read back, and no faster;
-- embedding_bag for the experts' fetch and product as well, weights in two fp16 parts: 5.8 and 5.6 beside 5.5.
+- outputs left in float32: one rounding less, but twice the bytes to read back, and no faster (5.5 and 5.4 where fp16
+  gave 6.0 and 5.3);
+- embedding_bag for the experts' fetch and product as well, weights in two fp16 parts: 5.8 and 5.6 beside the same;
+- outputs put into the blocks of the ranks that they return to, an eighth of the memory: 15 to 20 % more CPU time.
 
 Legend: T this rank's tokens, C max_num_tokens, k experts per token (K: rounded up to a power of 2), H hidden
-dimension, W ranks, S source ranks; Q the tokens of all ranks that have experts on this one; P a piece's elements, R
-pieces awaited at a time. SCxH: the first two flattened. A unit is a piece of one of a rank's C tokens.
+dimension; S source ranks, W expert ranks or all ranks; Q the tokens of all ranks that have experts on this one. A
+unit is a piece of one of a rank's C tokens; P a piece's elements, R pieces awaited at a time. SCxH: the first two
+flattened.
 """
 
 from functools import cache
@@ -50,15 +56,15 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 import triton
 import triton.language as tl
-from common.heap import Heap, lay_out, open_heap
+from common.heap import LINE_BYTES, Heap, lay_out, open_heap
 from common.launch import INTERPRETED, Launcher
 from common.signals import flag_pointers, signal, wait
 from common.tuning import Chip, chip_of, nearest
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
+from torch.nn.functional import embedding_bag, pad
 from tuning import TABLE, Row
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # since, before torch 2.13
@@ -66,7 +72,7 @@ all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_
 REGISTERS = 65536  # of a multiprocessor, 32 bits each; NVIDIA CUDA C++ Programming Guide, compute capabilities
 SIMDS = 4  # of a compute unit; AMD CDNA 3 white paper
 
-_arrays: dict[tuple[object, ...], list[Tensor]] = {}  # of CPU ranks, by where and what they are
+_arrays: dict[tuple[object, ...], list[Tensor]] = {}  # those that CPU ranks share, by where and what they are
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -100,11 +106,11 @@ def turned(program, programs, before, DIES: tl.constexpr):
 
 
 @triton.jit
-def ranks_of(indices, token, mask, PER_RANK: tl.constexpr, TOP_K: tl.constexpr):
+def ranks_of(indices, token, PER_RANK: tl.constexpr, TOP_K: tl.constexpr):
     """The ranks of the token's experts, [K]; -1 for none."""
-    choices = tl.arange(0, triton.next_power_of_2(TOP_K))
-    mask = mask & (choices < TOP_K)
-    return tl.where(mask, tl.load(indices + token * TOP_K + choices, mask=mask, other=0) // PER_RANK, -1)
+    choices_K = tl.arange(0, triton.next_power_of_2(TOP_K))
+    experts_K = tl.load(indices + token * TOP_K + choices_K, mask=choices_K < TOP_K, other=0)
+    return tl.where(choices_K < TOP_K, experts_K // PER_RANK, -1)
 
 
 @triton.jit
@@ -151,15 +157,16 @@ def send(
     for unit in range(program, units, programs):
         token = unit // PIECES
         first = unit % PIECES * PIECE
-        exists = token < num_tokens
-        inside_1P = exists & (columns_1P < PIECE) & (first + columns_1P < HIDDEN)
-        x_1P = tl.load(x + token * HIDDEN + first + columns_1P, mask=inside_1P)
-        ranks_K = ranks_of(indices, token, exists, PER_RANK, TOP_K)
-        needed_W = tl.max((ranks_K[None, :] == peers_W[:, None]).to(tl.int32), 1)
         place = rank * units + unit
-        there_WP = rows_at(blocks_W, arrivals)[:, None] + place * PIECE + columns_1P
-        mask_WP = inside_1P & (others_W & (needed_W > 0))[:, None]
-        tl.store(there_WP, tl.broadcast_to(x_1P, there_WP.shape), mask=mask_WP)
+        needed_W = tl.zeros_like(peers_W)
+        if token < num_tokens:
+            inside_1P = (columns_1P < PIECE) & (first + columns_1P < HIDDEN)
+            x_1P = tl.load(x + token * HIDDEN + first + columns_1P, mask=inside_1P)
+            ranks_K = ranks_of(indices, token, PER_RANK, TOP_K)
+            needed_W = tl.max((ranks_K[None, :] == peers_W[:, None]).to(tl.int32), 1)
+            there_WP = rows_at(blocks_W, arrivals)[:, None] + place * PIECE + columns_1P
+            mask_WP = inside_1P & (others_W & (needed_W > 0))[:, None]
+            tl.store(there_WP, tl.broadcast_to(x_1P, there_WP.shape), mask=mask_WP)
         signal(flag_pointers(blocks_W, first_flag + place), epoch + 1 - needed_W, others_W, AMD)
 
 
@@ -230,7 +237,7 @@ def combine(
         inside_1P = (columns_1P < PIECE) & (first + columns_1P < HIDDEN)
         x_1P = tl.load(x + token * HIDDEN + first + columns_1P, mask=inside_1P)
         weights_K = tl.load(weights + token * TOP_K + choices_K, mask=choices_K < TOP_K, other=0.0)
-        chosen_WK = ranks_of(indices, token, True, PER_RANK, TOP_K)[None, :] == peers_W[:, None]
+        chosen_WK = ranks_of(indices, token, PER_RANK, TOP_K)[None, :] == peers_W[:, None]
         scale_W = tl.sum(tl.where(chosen_WK, weights_K[None, :], 0.0), 1)
         own_scale = tl.sum(tl.where(peers_W == rank, scale_W, 0.0)) * (1 + rank)
         awaited_W = (tl.max(chosen_WK.to(tl.int32), 1) > 0) & (peers_W != rank)
@@ -347,7 +354,7 @@ class Plan(NamedTuple):
 
     programs: int
     nbytes: int  # of the heap
-    flags: int
+    flags: int  # of a call; those of the next must be others
     returns: int  # where the outputs come back, bytes behind where the pieces come in
     constants: dict[str, Any]
     options: dict[str, Any]
@@ -386,15 +393,15 @@ def make_plan(
         room = {"maxnreg": min(255, REGISTERS // (row.per_sm * row.warps * 32) // 8 * 8)}
     needed = -(-units * (world_size + 1) // chip.dies) * chip.dies  # with more, some would have nothing to do
     programs = min(chip.multiprocessors * row.per_sm, needed)
-    return Plan(programs, nbytes, 2 * world_size * units, returns, constants, {"num_warps": row.warps, **room})
+    flags = 2 * world_size * units
+    return Plan(programs, nbytes, flags, returns, constants, {"num_warps": row.warps, **room})
 
 
 def in_one_kernel(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) -> Tensor:
     output_TH = torch.empty_like(mine.x, dtype=config.out_dtype)
-    turn = heap.turn(plan.nbytes, 2 * plan.flags)
+    turn = heap.turn(plan.nbytes, plan.flags)
     tensors = (mine.x, mine.indices, mine.weights, output_TH, heap.pointers)
-    first_flag = turn.epoch % 2 * (heap.flags // 2)
-    place = (first_flag, turn.offset, turn.offset + plan.returns)
+    place = (turn.flags // LINE_BYTES, turn.offset, turn.offset + plan.returns)
     arguments = (*tensors, mine.num_tokens, config.max_num_tokens, heap.rank, turn.epoch, *place)
     if INTERPRETED:
         launch.interpret(arguments, plan.constants)
@@ -407,20 +414,24 @@ def in_one_kernel(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan)
 
 
 def in_shared_memory(config: MoEConfig, mine: RankTestData, heap: Heap) -> Tensor:
-    """Every rank reads the tokens where the others put them, and puts its outputs where theirs are read."""
-    rank, world_size = heap.rank, heap.world_size
-    capacity, hidden, tokens = config.max_num_tokens, config.hidden_dim, mine.num_tokens
+    """Every rank reads what it needs where the others put it: in rank 0's block."""
+    rank, world_size, capacity, tokens = heap.rank, heap.world_size, config.max_num_tokens, mine.num_tokens
+    rows = world_size * capacity
     layout = (
         (torch.int64, (world_size, world_size)),  # how many tokens of S have experts on W
         (torch.float32, (world_size, world_size, capacity)),
-        (config.in_dtype, (world_size * capacity, hidden)),
-        (config.in_dtype, (world_size, capacity, hidden)),  # a rank's own: what W returns to it
+        (config.in_dtype, (rows, config.hidden_dim)),
+        (config.in_dtype, (world_size * rows, config.hidden_dim)),  # a rank's outputs together, source after source
     )
+    offsets, nbytes = lay_out(*layout)
     try:
-        turn = heap.turn(lay_out(*layout)[1])
+        turn = heap.turn(nbytes)
     except MemoryError:  # on every rank
         return through_collectives(config, mine, rank, world_size)
-    reached_SW, scale_WSC, x_SCxH, *y_of_ranks = arrays(heap, turn.offset, layout)
+    key = (heap.blocks[0].data_ptr(), turn.offset, layout)
+    if key not in _arrays:
+        _arrays[key] = [heap.view(0, turn.offset + at, *what) for at, what in zip(offsets, layout, strict=True)]
+    reached_SW, scale_WSC, x_SCxH, y_WxH = _arrays[key]
 
     # Dispatch: lay the tokens out.
     scale_CW = scales(config, mine, world_size)
@@ -434,17 +445,17 @@ def in_shared_memory(config: MoEConfig, mine: RankTestData, heap: Heap) -> Tenso
     # This rank's experts: fetch the tokens that have some here, multiply, sum over the experts of a token.
     scale_SC = scale_WSC[rank].flatten()
     (here_Q,) = scale_SC.nonzero(as_tuple=True)
-    y_QH = x_SCxH.index_select(0, here_Q).float().mul_((scale_SC[here_Q] * (1 + rank))[:, None])
-    for y_WCH, part in zip(y_of_ranks, y_QH.split(reached_SW[:, rank].tolist()), strict=True):
-        y_WCH[rank, : len(part)] = part  # from float32, rounded once
+    first = rank * rows
+    y_QH = torch.index_select(x_SCxH, 0, here_Q, out=y_WxH[first : first + len(here_Q)])
+    y_QH.copy_(y_QH.float().mul_((scale_SC[here_Q] * (1 + rank))[:, None]))  # in float32, rounded once
 
-    place_TW += torch.arange(-1, world_size * capacity - 1, capacity)
+    # Where the outputs for this rank's tokens lie at each rank: behind those for the sources before it.
+    place_TW += reached_SW[:rank].sum(0) + torch.arange(-1, len(y_WxH) - 1, rows)
     count_T = needed_TW.sum(1)
     heap.barrier()  # for every rank's outputs
 
     # Combine: per token the sum over its ranks, in float32, rounded once.
-    y_WCxH = y_of_ranks[rank].flatten(0, 1)
-    output_TH = F.embedding_bag(place_TW[needed_TW], y_WCxH, count_T.cumsum(0) - count_T, mode="sum")
+    output_TH = embedding_bag(place_TW[needed_TW], y_WxH, count_T.cumsum(0) - count_T, mode="sum")
     return output_TH.to(config.out_dtype)
 
 
@@ -459,24 +470,13 @@ def scales(config: MoEConfig, mine: RankTestData, world_size: int) -> Tensor:
     return scale_CW
 
 
-def arrays(heap: Heap, offset: int, layout: tuple[tuple[torch.dtype, tuple[int, ...]], ...]) -> list[Tensor]:
-    """Arrays of these dtypes and shapes, all but the last in rank 0's block, and the last in every rank's."""
-    key = (heap.blocks[0].data_ptr(), offset, layout)
-    if key not in _arrays:
-        offsets, _ = lay_out(*layout)
-        places = [(0, *item) for item in zip(offsets, layout, strict=True)][:-1]
-        places += [(peer, offsets[-1], layout[-1]) for peer in range(heap.world_size)]
-        _arrays[key] = [heap.view(peer, offset + begin, *what) for peer, begin, what in places]
-    return _arrays[key]
-
-
 def through_collectives(config: MoEConfig, mine: RankTestData, rank: int, world_size: int) -> Tensor:
     """Two collectives of fixed size: all ranks get all tokens, and each token's W partial sums return."""
     scale_CW = scales(config, mine, world_size)
     capacity, hidden = config.max_num_tokens, config.hidden_dim
     x_CH = mine.x.new_zeros(capacity, hidden)
     x_CH[: mine.num_tokens] = mine.x
-    even_x = F.pad(x_CH.flatten(), (0, x_CH.numel() % 2))  # so that the next rank's float32 numbers are aligned
+    even_x = pad(x_CH.flatten(), (0, x_CH.numel() % 2))  # so that the next rank's float32 numbers are aligned
     sent = torch.cat([scale_CW.flatten().view(torch.uint8), even_x.view(torch.uint8)])
     received = sent.new_empty(world_size, len(sent))
     all_gather_single(received.flatten(), sent)

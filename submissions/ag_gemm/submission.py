@@ -9,16 +9,18 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.gemm import as_bf16, product, spread_over_dies, swizzled
+from common.gemm import as_bf16, prefetch_rows, product, spread_over_dies, swizzled
 from common.heap import Heap, open_heap
-from common.launch import ALL_AT_ONCE, INTERPRETED, Launcher
-from common.signals import flag_pointers, order_bulk_copies, signal, wait
+from common.launch import INTERPRETED, Launcher
+from common.signals import flag_pointers, order_bulk_loads, signal, wait
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older name
+
+PREFETCH = tl.constexpr(4096)  # of a weight's row, while a rank that has hardly any rows waits for the others'
 
 
 @triton.jit
@@ -55,40 +57,36 @@ def send(
 @triton.jit
 def finish(
     acc,
-    out_ptr,
+    out_desc,
     bias_ptr,
     row,
     column,
-    M,
     n,
     HAS_BIAS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
     """The tile's part of the output, and the bias."""
-    rows = row + tl.arange(0, BLOCK_M)
-    columns = column + tl.arange(0, BLOCK_N)
     if HAS_BIAS:
+        columns = column + tl.arange(0, BLOCK_N)
         bias = tl.load(bias_ptr + columns, mask=columns < n, other=0.0)
         acc += bias.to(tl.float32)[None, :]
-    mask = (rows < M)[:, None] & (columns < n)[None, :]
-    tl.store(out_ptr + rows[:, None].to(tl.int64) * n + columns[None, :], as_bf16(acc, INTERPRET), mask=mask)
+    out_desc.store([row, column], as_bf16(acc, INTERPRET))
 
 
 @triton.jit
-def following(tile, place, joined, programs, SENDERS: tl.constexpr):
+def following(tile, place, joined, programs, senders):
     """The program's next tile: the first `joined` are shared out among those that do not send, the rest among all."""
     if tile >= joined:
         after = tile + programs
     else:
-        after = tile + programs - SENDERS
+        after = tile + programs - senders
         if after >= joined:
             after = joined + place
     return after
 
 
-@triton.jit(do_not_specialize=["rank", "epoch"])
+@triton.jit(do_not_specialize=["rank", "epoch", "flags", "senders", "lead"])
 def ag_gemm_kernel(
     a_ptr,  # bf16 [m, K]
     b_ptr,  # bf16 [n, K]
@@ -100,7 +98,10 @@ def ag_gemm_kernel(
     K,
     rank,
     epoch,
+    flags,  # where this call's flags begin in a block, bytes
     gathered,  # where the other ranks' rows arrive in a block, bytes: bf16 [M, K]
+    senders,  # programs that send before they multiply
+    lead,  # rounds of tiles that the others do meanwhile
     WORLD: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     MIXED: tl.constexpr,  # a tile holds rows of several ranks
@@ -108,8 +109,6 @@ def ag_gemm_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
-    SENDERS: tl.constexpr,  # programs that send before they multiply
-    LEAD: tl.constexpr,  # rounds of tiles that the others do meanwhile
     FLAG_M: tl.constexpr,  # rows and columns of what one flag says the arrival of
     FLAG_K: tl.constexpr,
     FLAGS_K: tl.constexpr,  # flags of a row, and that rounded up to a power of two
@@ -117,16 +116,17 @@ def ag_gemm_kernel(
     SEND_M: tl.constexpr,  # rows sent at once
     DIES: tl.constexpr,
     BULK: tl.constexpr,
+    AMD: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
     own_block = tl.load(blocks_ptr + rank)
     flags_m = m // FLAG_M
     program = tl.program_id(0)
     programs = tl.num_programs(0)
-    if program < SENDERS:
+    if program < senders:
         peers = tl.arange(0, WORLD)
         blocks = tl.load(blocks_ptr + peers)
-        for piece in range(program, flags_m * FLAGS_K, SENDERS):
+        for piece in range(program, flags_m * FLAGS_K, senders):
             row = piece // FLAGS_K * FLAG_M
             for part in range(FLAG_M // SEND_M):
                 send(
@@ -143,22 +143,23 @@ def ag_gemm_kernel(
                     SEND_M,
                     FLAG_K,
                 )
-            signal(flag_pointers(blocks, rank * flags_m * FLAGS_K + piece), epoch, MIXED | (peers != rank))
+            signal(flag_pointers(blocks + flags, rank * flags_m * FLAGS_K + piece), epoch, MIXED | (peers != rank), AMD)
 
     M = m * WORLD
     a_desc = tl.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
     all_desc = tl.make_tensor_descriptor(rows_of(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     b_desc = tl.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K])
+    out_desc = tl.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [BLOCK_M, BLOCK_N])
     tiles_n = tl.cdiv(n, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
     own_tiles_m = 0 if MIXED else m // BLOCK_M
     own_tiles = own_tiles_m * tiles_n
-    # Senders come LEAD rounds later; from then on all programs take tiles in turn.
-    joined = LEAD * (programs - SENDERS)
+    # Senders come lead rounds later; from then on all programs take tiles in turn.
+    joined = lead * (programs - senders)
     place = spread_over_dies(program, programs, DIES)
     tile = joined + place
-    if program >= SENDERS and LEAD > 0:
-        tile = spread_over_dies(program - SENDERS, programs - SENDERS, DIES)
+    if program >= senders and lead > 0:
+        tile = spread_over_dies(program - senders, programs - senders, DIES)
 
     # This rank's rows come first ...
     while tile < own_tiles:
@@ -166,32 +167,33 @@ def ag_gemm_kernel(
         row = tile_m * BLOCK_M
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         acc = product(a_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
-        finish(acc, out_ptr, bias_ptr, rank * m + row, tile_n * BLOCK_N, M, n, HAS_BIAS, BLOCK_M, BLOCK_N, INTERPRET)
-        tile = following(tile, place, joined, programs, SENDERS)
+        finish(acc, out_desc, bias_ptr, rank * m + row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
+        tile = following(tile, place, joined, programs, senders)
 
     # ... then those of the others as they arrive: block of rows after block of rows, one rank after the other in each.
     tiles_m = tl.cdiv(M, BLOCK_M) - own_tiles_m
     while tile - own_tiles < tiles_m * tiles_n:
         arrival, tile_n = swizzled(tile - own_tiles, tiles_m, tiles_n, GROUP)
         if MIXED:  # a flag a rank and column block
+            prefetch_rows(b_ptr, tile_n * BLOCK_N, n, K, BLOCK_N, PREFETCH, BULK)
             row = arrival * BLOCK_M
             sources = tl.arange(0, WORLD)
             needed = (sources >= row // m) & (sources <= (row + BLOCK_M - 1) // m)
             arrived = tl.arange(0, FLAGS_K2)
-            flags = sources[:, None] * FLAGS_K + arrived[None, :]
-            wait(flag_pointers(own_block, flags), epoch, needed[:, None] & (arrived < FLAGS_K)[None, :])
+            index = sources[:, None] * FLAGS_K + arrived[None, :]
+            wait(flag_pointers(own_block + flags, index), epoch, needed[:, None] & (arrived < FLAGS_K)[None, :])
         else:
             source = (rank + 1 + arrival % (WORLD - 1)) % WORLD
             inside = arrival // (WORLD - 1)
             row = source * m + inside * BLOCK_M
             arrived = tl.arange(0, FLAGS_K2)
-            flags = (source * flags_m + inside) * FLAGS_K + arrived
-            wait(flag_pointers(own_block, flags), epoch, arrived < FLAGS_K)
-        order_bulk_copies(INTERPRET, BULK)
+            index = (source * flags_m + inside) * FLAGS_K + arrived
+            wait(flag_pointers(own_block + flags, index), epoch, arrived < FLAGS_K)
+        order_bulk_loads(BULK)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
-        finish(acc, out_ptr, bias_ptr, row, tile_n * BLOCK_N, M, n, HAS_BIAS, BLOCK_M, BLOCK_N, INTERPRET)
-        tile = following(tile, place, joined, programs, SENDERS)
+        finish(acc, out_desc, bias_ptr, row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
+        tile = following(tile, place, joined, programs, senders)
 
 
 launch = Launcher(ag_gemm_kernel)
@@ -203,6 +205,8 @@ class Plan(NamedTuple):
     programs: int
     nbytes: int  # of the heap
     flags: int
+    senders: int
+    lead: int
     constants: dict[str, Any]
     options: dict[str, Any]
 
@@ -213,7 +217,7 @@ def custom_kernel(data: input_t) -> output_t:
     heap = open_heap(device)
     if heap and device.type == "cpu" and not INTERPRETED:
         return on_cpu(input_mK, weight_nK, bias_n, heap)
-    if heap:
+    if heap and data[0].dtype == data[1].dtype == torch.bfloat16:
         shape = (len(input_mK) * heap.world_size, len(weight_nK), input_mK.shape[1])
         plan = plan_of(device, heap.world_size, *shape, bias_n is not None)
         if plan:
@@ -247,8 +251,6 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
         "GROUP": row.group,
-        "SENDERS": min(row.senders, chip.multiprocessors),
-        "LEAD": row.lead,
         "FLAG_M": flag_m,
         "FLAG_K": row.flag_k,
         "FLAGS_K": flags_k,
@@ -256,10 +258,13 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "SEND_M": min(row.send_m, flag_m),
         "DIES": chip.dies,
         "BULK": chip.name.startswith("sm_"),
+        "AMD": chip.name.startswith("gfx"),
         "INTERPRET": INTERPRETED,
     }
-    options = {"num_warps": row.warps, "num_stages": row.stages, **ALL_AT_ONCE}
-    return Plan(programs, rows * depth * 2, world_size * (m // flag_m) * flags_k, constants, options)
+    options = {"num_warps": row.warps, "num_stages": row.stages}
+    flags = world_size * (m // flag_m) * flags_k
+    senders = min(row.senders, chip.multiprocessors)
+    return Plan(programs, rows * depth * 2, flags, senders, row.lead, constants, options)
 
 
 def in_one_kernel(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
@@ -268,7 +273,7 @@ def in_one_kernel(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, he
     turn = heap.turn(plan.nbytes, plan.flags)
     bias = output_Mn if bias_n is None else bias_n
     operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
-    arguments = (*operands, m, columns, depth, heap.rank, turn.epoch, turn.offset)
+    arguments = (*operands, m, columns, depth, heap.rank, turn.epoch, turn.flags, turn.offset, plan.senders, plan.lead)
     if INTERPRETED:
         launch.interpret(arguments, plan.constants)
     else:

@@ -5,10 +5,12 @@ POSIX shared-memory file. Kernels and hosts use both alike: `pointers` has the b
 them, `view` a tensor anywhere in a block.
 
 A block begins with flags, a cache line each, that hold the number of the last call (the epoch) in which something
-happened. Epochs only grow, so that no flag is ever reset and none can be mistaken for one of an earlier call. Behind
-the flags lie two halves, which calls use in turn. That makes it unnecessary to wait for readers at a call's end, as
-long as a rank cannot finish call i before every other rank has begun it: whoever writes in call i + 2 has finished
-call i + 1, which everybody else had then begun, so everybody is done with call i.
+happened. Epochs only grow, so that no flag is ever reset and none can be mistaken for one of an earlier call. Calls
+take turns with two sets of flags and two halves of the memory behind them. That makes it unnecessary to wait for
+readers at a call's end, as long as a rank cannot finish call i before every other rank has begun it: whoever writes in
+call i + 2 has finished call i + 1, which everybody else had then begun, so everybody is done with call i. (One set of
+flags would not do: a rank in call i + 1 may have other shapes, and what it flags there could be taken, by one that is
+late in call i, for something else.)
 
 Allocated at the first call, kept over process groups, cases and shapes; grown (collectively, by doubling) when a call
 needs more. It is gone when the last process that maps it is.
@@ -23,6 +25,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
+from common.launch import INTERPRETED
 from torch import Tensor
 
 LINE_BYTES = 128  # a flag's line: no two flags share one on any machine we know
@@ -37,9 +40,10 @@ _heaps: dict[torch.device, "Heap | None"] = {}
 
 
 class Turn(NamedTuple):
-    """One call's share of the heap: its epoch, and where its half of every block begins (bytes)."""
+    """One call's share of the heap: its epoch, and where its flags and its half of every block begin (bytes)."""
 
     epoch: int
+    flags: int
     offset: int
 
 
@@ -72,7 +76,7 @@ class Heap:
     def __init__(self, device: torch.device, rank: int, world_size: int) -> None:
         self.device, self.rank, self.world_size = device, rank, world_size
         self.epoch = 0
-        self.flags = self.half_bytes = 0
+        self.flags = self.half_bytes = 0  # of each turn
         self.blocks: list[Tensor] = []
         self.pointers = torch.empty(0)  # int64 [W], on the device: the blocks' addresses
 
@@ -81,7 +85,8 @@ class Heap:
         if nbytes > self.half_bytes or flags > self.flags:
             self.grow(max(flags, self.flags), max(nbytes, self.half_bytes))
         self.epoch += 1
-        return Turn(self.epoch, self.flags * LINE_BYTES + self.epoch % 2 * self.half_bytes)
+        turn, flags_bytes = self.epoch % 2, self.flags * LINE_BYTES
+        return Turn(self.epoch, turn * flags_bytes, 2 * flags_bytes + turn * self.half_bytes)
 
     def grow(self, flags: int, half_bytes: int) -> None:
         self.barrier()  # nobody uses the old blocks any more
@@ -95,7 +100,7 @@ class Heap:
         return self.blocks[peer][offset : offset + nbytes].view(dtype).view(shape)
 
     def allocate(self, flags: int, half_bytes: int) -> bool:
-        """New blocks with that many flags, all 0, in place of the old. Collective. False where it cannot be had."""
+        """New blocks with that many flags a turn, all 0, in place of the old. Collective. False where no room."""
         raise NotImplementedError
 
     def barrier(self) -> None:
@@ -111,10 +116,10 @@ class GpuHeap(Heap):
         os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
         from torch.distributed import _symmetric_memory as symmetric_memory
 
-        nbytes = flags * LINE_BYTES + 2 * half_bytes
+        nbytes = 2 * (flags * LINE_BYTES + half_bytes)
         self.memory = symmetric_memory.empty(nbytes, dtype=torch.uint8, device=self.device)
         self.handle = symmetric_memory.rendezvous(self.memory, dist.group.WORLD)
-        self.memory[: flags * LINE_BYTES].zero_()
+        self.memory[: 2 * flags * LINE_BYTES].zero_()
         self.blocks = [self.handle.get_buffer(peer, (nbytes,), torch.uint8) for peer in range(self.world_size)]
         self.pointers = torch.tensor(self.handle.buffer_ptrs, dtype=torch.int64, device=self.device)
         self.flags, self.half_bytes = flags, half_bytes
@@ -128,11 +133,12 @@ class GpuHeap(Heap):
 
 
 class CpuHeap(Heap):
-    """Blocks one behind the other in a file that has lost its name, and a barrier in front of them."""
+    """A file that has lost its name, with a barrier in front. Hosts need no memory of their own to be written to by
+    others, so there is one block, rank 0's, for all; interpreted kernels get a block each, one behind the other."""
 
     def allocate(self, flags: int, half_bytes: int) -> bool:
-        block_bytes = flags * LINE_BYTES + 2 * half_bytes
-        nbytes = BARRIER_BYTES + self.world_size * block_bytes
+        block_bytes = 2 * (flags * LINE_BYTES + half_bytes)
+        nbytes = BARRIER_BYTES + (self.world_size if INTERPRETED else 1) * block_bytes
         token = torch.tensor(secrets.randbits(62))
         dist.broadcast(token, 0)
         path = f"{SHM}/symmetric-heap-{token.item():x}"

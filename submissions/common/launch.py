@@ -1,10 +1,11 @@
-"""Launching a Triton kernel for a microsecond or two of Python instead of eight.
+"""Launching a Triton kernel for a few microseconds of Python instead of ten or more.
 
-`kernel[grid](...)` works out at every call which of its compiled variants the arguments need. A `Launcher` looks only
-at what makes two calls need different ones (types, constants, what is divisible by 16) and keeps the compiled kernel
-for each answer, so tensors and shapes may change from call to call.
+`kernel[grid](...)` works out at every call which of its compiled variants the arguments need, and the driver asks each
+tensor where it is. A `Launcher` looks only at what makes two calls need different variants and hands addresses on as
+numbers. So tensors and numbers may change from call to call.
 """
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,6 @@ import triton
 from torch import Tensor
 
 INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
-
-# Programs that wait for those of other ranks must all be running: one that is not would be waited for for ever. A
-# cooperative launch fails where the device has no room for all.
-ALL_AT_ONCE = {"launch_cooperative_grid": True}
 
 Arguments = tuple[Tensor | int, ...]
 
@@ -28,32 +25,33 @@ class Launcher:
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        # Of each parameter, whether the kernel asks not to be specialized on it. An interpreted kernel does not tell.
-        self.plain = [parameter.do_not_specialize for parameter in getattr(kernel, "params", ())]
-        self.compiled: dict[tuple[object, ...], Callable[..., None]] = {}
+        # The parameters that the kernel is specialized on. An interpreted kernel does not tell.
+        parameters = getattr(kernel, "params", ())
+        self.special = [i for i, one in enumerate(parameters) if not (one.is_constexpr or one.do_not_specialize)]
+        self.prepared: dict[tuple[object, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
 
     def __call__(self, programs: int, arguments: Arguments, constants: dict[str, Any], options: dict[str, Any]) -> None:
-        """Launches that many programs on the current stream. `constants` are in the order of the parameters, `options`
-        the compiler's (num_warps, ...)."""
-        variants = map(_variant, arguments, self.plain)
-        key = (programs, *variants, *constants.values(), *options.values(), torch.cuda.current_device())
-        launch = self.compiled.get(key)
-        if launch is None:
-            self.compiled[key] = self._first(programs, arguments, constants, options)
-        else:
-            launch(*arguments, *constants.values())
+        """Launches that many programs on the current stream, or as many as have room at once.
 
-    def _first(self, programs: int, arguments: Arguments, constants: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Compiles and launches; with fewer programs where that many have no room."""
+        `constants` are in the order of the parameters, `options` the compiler's (num_warps, ...). Both belong
+        together, are not changed afterwards, and imply the tensors' dtypes and device.
+        """
+        raw = [item if isinstance(item, int) else item.data_ptr() for item in arguments]
+        # Triton tells apart multiples of 16, the number 1, and numbers of more than 31 bits; addresses are multiples.
+        key = (id(constants), *[raw[i] & 15 and 2 - (raw[i] == 1) for i in self.special])
+        found = self.prepared.get(key)
+        if found is None:
+            found = self.prepared[key] = self._prepare(programs, arguments, constants, options), constants
+        launch, _ = found
+        launch(*raw, *constants.values(), stream=triton.runtime.driver.active.get_current_stream(self.device))
+
+    def _prepare(self, programs: int, arguments: Arguments, constants: dict[str, Any], options: dict[str, Any]) -> Any:
+        """What launches the compiled kernel. Programs that wait for those of other ranks must all be running, so it is
+        with as many as the device has room for at once."""
         triton.set_allocator(_allocate)
-        least = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-        while True:
-            try:
-                return self.kernel[(programs,)](*arguments, **constants, **options)[(programs, 1, 1)]
-            except RuntimeError:
-                if programs <= least:
-                    raise
-                programs = max(least, programs // 2)
+        self.device = torch.cuda.current_device()
+        compiled = self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
+        return compiled[(min(programs, _room(compiled)), 1, 1)]
 
     def compile(
         self, arguments: tuple[torch.dtype | int, ...], constants: dict[str, Any], options: dict[str, Any]
@@ -67,13 +65,21 @@ class Launcher:
         self.kernel[(1,)](*arguments, **constants)
 
 
-def _variant(argument: Tensor | int, plain: bool) -> object:
-    """What Triton specializes on: the alignment of addresses; of numbers also their width, and whether they are 1.
-    Where `plain`, of numbers the width alone."""
-    if isinstance(argument, int):
-        wide = argument.bit_length() > 31
-        return wide if plain else argument if argument == 1 else (argument % 16 == 0, wide)
-    return argument.dtype, argument.data_ptr() % 16 == 0
+def _room(compiled: Any) -> int:
+    """How many programs of a compiled kernel this device runs at the same time."""
+    assert compiled.run  # which loads it onto the device
+    threads = compiled.metadata.num_warps * compiled.metadata.target.warp_size
+    if torch.version.hip:
+        occupancy = ctypes.CDLL("libamdhip64.so").hipModuleOccupancyMaxActiveBlocksPerMultiprocessor
+    else:
+        occupancy = ctypes.CDLL("libcuda.so.1").cuOccupancyMaxActiveBlocksPerMultiprocessor
+    each, function, shared = ctypes.c_int(), ctypes.c_void_p(compiled.function), compiled.metadata.shared
+    if error := occupancy(ctypes.byref(each), function, ctypes.c_int(threads), ctypes.c_size_t(shared)):
+        raise RuntimeError(f"the driver cannot tell how many programs have room (error {error})")
+    if not each.value:
+        raise RuntimeError(f"no room for one program: {shared} bytes of shared memory, {threads} threads")
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return each.value * device.multi_processor_count
 
 
 def _allocate(nbytes: int, alignment: int, stream: int | None) -> Tensor:

@@ -6,7 +6,7 @@ have to be helped:
 - Up to Triton 3.8 an atomic with release is not preceded by a barrier of its block, so that only the stores of the
   thread that does it would be released. Hence the barrier in `signal`.
 - A loop over plain loads is deleted by the compiler, and volatile loads hang on gfx942. Hence `wait` reads by adding 0.
-- On AMD's GPUs a block's barrier does not wait for its waves' stores to memory, and until LLVM 23 (llvm-project #178316;
+- On AMD's GPUs a block's barrier does not wait for its waves' stores to memory, and before llvm-project #178316 (2026;
   Triton 3.6 is older) a release does not wait for the cache to be written back. Hence each wave's own release in
   `signal` where `AMD` is set.
 """
@@ -27,7 +27,14 @@ def flag_pointers(blocks, indices):
 def signal(flags, epoch, mask=None, AMD: tl.constexpr = False):
     """Sets the flags to `epoch` once all that this program has stored can be seen by whoever sees them."""
     if AMD:  # gfx942 and gfx950
-        tl.inline_asm_elementwise("s_waitcnt vmcnt(0)\nbuffer_wbl2 sc0 sc1\ns_waitcnt vmcnt(0)\nv_mov_b32 $0, 0", "=v,~{memory}", [], tl.int32, False, 1)
+        tl.inline_asm_elementwise(
+            "s_waitcnt vmcnt(0)\nbuffer_wbl2 sc0 sc1\ns_waitcnt vmcnt(0)\nv_mov_b32 $0, 0",
+            "=v,~{memory}",
+            [],
+            tl.int32,
+            False,
+            1,
+        )
     tl.debug_barrier()
     tl.atomic_xchg(flags, epoch, mask=mask, sem="release", scope="sys")
 
@@ -44,8 +51,27 @@ def wait(flags, epoch, mask):
 
 
 @triton.jit
-def order_bulk_copies(INTERPRET: tl.constexpr, BULK: tl.constexpr):
+def order_bulk_loads(BULK: tl.constexpr):
     """What this program has waited for is seen by its bulk copies (tensor descriptors on NVIDIA) as well, which go
     past the path of ordinary loads."""
-    if BULK and not INTERPRET:
+    if BULK:
         tl.inline_asm_elementwise("fence.proxy.async.global; mov.b32 $0, 0;", "=r", [], tl.int32, False, 1)
+
+
+@triton.jit
+def finish_bulk_stores(BULK: tl.constexpr):
+    """What this program has stored through tensor descriptors has arrived, so that a signal may follow. Triton itself
+    waits only until their source may be overwritten."""
+    if BULK:
+        tl.inline_asm_elementwise(
+            "cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;", "=r", [], tl.int32, False, 1
+        )
+
+
+@triton.jit(do_not_specialize=["rank", "epoch", "flags"])
+def barrier_kernel(blocks_ptr, rank, epoch, flags, WORLD: tl.constexpr):
+    """One program: ends once every rank's has begun. Takes a turn of the heap with W flags, which begin at `flags`."""
+    peers = tl.arange(0, WORLD)
+    everywhere = peers >= 0
+    signal(flag_pointers(tl.load(blocks_ptr + peers) + flags, rank), epoch, everywhere)
+    wait(flag_pointers(tl.load(blocks_ptr + rank) + flags, peers), epoch, everywhere)

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from common.gemm import as_bf16, product, spread_over_dies, swizzled
 from common.heap import Heap, open_heap
-from common.launch import ALL_AT_ONCE, INTERPRETED, Launcher
-from common.signals import flag_pointers, signal, wait
+from common.launch import INTERPRETED, Launcher
+from common.signals import finish_bulk_stores, flag_pointers, signal, wait
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
@@ -56,7 +56,15 @@ def sum_parts(
     tl.store(out_ptr + inside, as_bf16(total, INTERPRET), mask=mask)
 
 
-@triton.jit(do_not_specialize=["rank", "epoch"])
+@triton.jit
+def signal_sent(flags, index, epoch, BULK: tl.constexpr, AMD: tl.constexpr):
+    """Tells the rank with those flags that the tile has arrived; none has where `index` is below 0."""
+    if index >= 0:
+        finish_bulk_stores(BULK)
+        signal(flag_pointers(flags, index), epoch, AMD=AMD)
+
+
+@triton.jit(do_not_specialize=["rank", "epoch", "flags"])
 def gemm_rs_kernel(
     a_ptr,  # bf16 [M, K]
     b_ptr,  # bf16 [N, K]
@@ -68,6 +76,7 @@ def gemm_rs_kernel(
     K,
     rank,
     epoch,
+    flags,  # where this call's flags begin in a block, bytes
     slots,  # where the partial products lie in a block, bytes: bf16 [W, SPLIT, m, N]
     WORLD: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -81,6 +90,9 @@ def gemm_rs_kernel(
     SUM_M: tl.constexpr,
     SUM_N: tl.constexpr,
     DIES: tl.constexpr,
+    BULK_STORES: tl.constexpr,  # send tiles by bulk copies
+    BULK: tl.constexpr,
+    AMD: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
     a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
@@ -100,9 +112,15 @@ def gemm_rs_kernel(
 
     programs = tl.num_programs(0)
     program = spread_over_dies(tl.program_id(0), programs, DIES)
+    # A tile that was sent is signalled a tile later, when it has long arrived: nobody waits for links.
+    sent_to, sent = own_block, tl.full((), -1, tl.int32)
     for tile in range(program, chunks * chunk_tiles, programs):
         # Every rank begins with another's rows, so that all links are busy, and ends with its own.
         chunk = (rank + 1 + tile // chunk_tiles) % chunks
+        own = FUSED and chunk == rank
+        if own:  # others wait for what was sent last
+            signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
+            sent = tl.full((), -1, tl.int32)
         split = tile % chunk_tiles % SPLIT
         tile_m, tile_n = swizzled(tile % chunk_tiles // SPLIT, tiles_m, tiles_n, GROUP)
         row = chunk * chunk_m + tile_m * BLOCK_M
@@ -111,29 +129,24 @@ def gemm_rs_kernel(
         last = min(steps, (split + 1) * split_steps)
         acc = product(a_desc, b_desc, row, column, split * split_steps, last, acc, BLOCK_K, INTERPRET)
 
-        # One chunk's rows go to one owner, or those of a row of tiles to several.
-        part = (rank * SPLIT + split).to(tl.int64) * m * N
+        part = rank * SPLIT + split
+        index = (part * tiles_m + tile_m) * tiles_n + tile_n
         rows = row + tl.arange(0, BLOCK_M)
         columns = column + tl.arange(0, BLOCK_N)
-        inside = (rows % m)[:, None] * N + columns[None, :]
-        for next_owner in tl.static_range(OWNERS):
-            owner = row // m + next_owner
-            if owner < WORLD:
-                partials = partials_of(tl.load(blocks_ptr + owner), slots) + part
-                mask = (rows // m == owner)[:, None] & (columns < N)[None, :]
-                tl.store(partials + inside, as_bf16(acc, INTERPRET), mask=mask)
-        if FUSED and chunk == rank:
-            flags = flag_pointers(own_block, (peers * tiles_m + tile_m) * tiles_n + tile_n)
-            wait(flags, epoch, peers != rank)
+        if own:
+            inside = (rows % m)[:, None] * N + columns[None, :]
+            mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
+            partials = partials_of(own_block, slots)
+            tl.store(partials + part.to(tl.int64) * m * N + inside, as_bf16(acc, INTERPRET), mask=mask)
+            # The wait also makes the store seen by all threads of this program.
+            wait(flag_pointers(own_block + flags, (peers * tiles_m + tile_m) * tiles_n + tile_n), epoch, peers != rank)
             for piece in range(BLOCK_M // SUM_M * (BLOCK_N // SUM_N)):
-                sum_m = tile_m * BLOCK_M + piece // (BLOCK_N // SUM_N) * SUM_M
-                sum_n = column + piece % (BLOCK_N // SUM_N) * SUM_N
                 sum_parts(
-                    partials_of(own_block, slots),
+                    partials,
                     bias_ptr,
                     out_ptr,
-                    sum_m,
-                    sum_n,
+                    tile_m * BLOCK_M + piece // (BLOCK_N // SUM_N) * SUM_M,
+                    column + piece % (BLOCK_N // SUM_N) * SUM_N,
                     m,
                     N,
                     WORLD,
@@ -143,10 +156,30 @@ def gemm_rs_kernel(
                     SUM_N,
                     INTERPRET,
                 )
+        elif OWNERS == 1:
+            signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
+            sent_to, sent = tl.load(blocks_ptr + row // m), index
+            if BULK_STORES:
+                to_desc = tl.make_tensor_descriptor(
+                    partials_of(sent_to, slots), [WORLD * SPLIT * m, N], [N, 1], [BLOCK_M, BLOCK_N]
+                )
+                to_desc.store([part * m + row % m, column], as_bf16(acc, INTERPRET))
+            else:
+                inside = (row % m + tl.arange(0, BLOCK_M))[:, None] * N + columns[None, :]
+                mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
+                partials = partials_of(sent_to, slots) + part.to(tl.int64) * m * N
+                tl.store(partials + inside, as_bf16(acc, INTERPRET), mask=mask)
         else:
+            for next_owner in tl.static_range(OWNERS):
+                owner = row // m + next_owner
+                if owner < WORLD:
+                    partials = partials_of(tl.load(blocks_ptr + owner), slots) + part.to(tl.int64) * m * N
+                    inside = (rows % m)[:, None] * N + columns[None, :]
+                    mask = (rows // m == owner)[:, None] & (columns < N)[None, :]
+                    tl.store(partials + inside, as_bf16(acc, INTERPRET), mask=mask)
             touched = (peers >= row // m) & (peers <= (row + BLOCK_M - 1) // m)
-            index = ((rank * SPLIT + split) * tiles_m + tile_m) * tiles_n + tile_n
-            signal(flag_pointers(blocks, index), epoch, touched)
+            signal(flag_pointers(blocks + flags, index), epoch, touched, AMD)
+    signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
 
     if not FUSED:
         parts = tl.arange(0, triton.next_power_of_2(WORLD * SPLIT))
@@ -155,7 +188,7 @@ def gemm_rs_kernel(
             sum_m = piece // sums_n * SUM_M
             sum_n = piece % sums_n * SUM_N
             index = (parts * tiles_m + sum_m // BLOCK_M) * tiles_n + sum_n // BLOCK_N
-            wait(flag_pointers(own_block, index), epoch, parts < WORLD * SPLIT)
+            wait(flag_pointers(own_block + flags, index), epoch, parts < WORLD * SPLIT)
             sum_parts(
                 partials_of(own_block, slots),
                 bias_ptr,
@@ -192,7 +225,7 @@ def custom_kernel(data: input_t) -> output_t:
     heap = open_heap(device)
     if heap and device.type == "cpu" and not INTERPRETED:
         return on_cpu(input_Mk, weight_Nk, bias_N, heap)
-    if heap:
+    if heap and data[0].dtype == data[1].dtype == torch.bfloat16:
         shape = (len(input_Mk), len(weight_Nk), input_Mk.shape[1])
         plan = plan_of(device, heap.world_size, *shape, bias_N is not None)
         if plan:
@@ -228,10 +261,13 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "SUM_M": sum_m,
         "SUM_N": min(row.sum_n, row.block_n),
         "DIES": chip.dies,
+        "BULK_STORES": row.bulk_stores,
+        "BULK": chip.name.startswith("sm_"),
+        "AMD": chip.name.startswith("gfx"),
         "INTERPRET": INTERPRETED,
     }
     parts, tiles = world_size * row.split, max(1, m // block_m) * -(-columns // row.block_n)
-    options = {"num_warps": row.warps, "num_stages": row.stages, **ALL_AT_ONCE}
+    options = {"num_warps": row.warps, "num_stages": row.stages}
     return Plan(programs, parts * m * columns * 2, parts * tiles, constants, options)
 
 
@@ -241,7 +277,7 @@ def in_one_kernel(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, he
     turn = heap.turn(plan.nbytes, plan.flags)
     bias = output_mN if bias_N is None else bias_N
     operands = (input_Mk, weight_Nk, bias, output_mN, heap.pointers)
-    arguments = (*operands, rows, columns, depth, heap.rank, turn.epoch, turn.offset)
+    arguments = (*operands, rows, columns, depth, heap.rank, turn.epoch, turn.flags, turn.offset)
     if INTERPRETED:
         launch.interpret(arguments, plan.constants)
     else:

@@ -1,0 +1,65 @@
+"""What a call costs the host: microseconds of Python until a submission's kernels are submitted, without waiting.
+
+python3 bench/host.py --ranks 4
+"""
+
+import argparse
+import importlib
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from tune import load
+
+CALLS = 200
+CASES = {
+    "gemm_rs": {"m": 512, "n": 4096, "k": 12288, "has_bias": True},
+    "ag_gemm": {"m": 512, "n": 12288, "k": 4096, "has_bias": True},
+    "a2a": {"num_experts": 128, "experts_per_token": 4, "hidden_dim": 2880, "max_num_tokens": 128},
+}
+
+
+def rank_main(rank: int, world_size: int, problem: str, meeting: str) -> None:
+    torch.cuda.set_device(rank)
+    device = torch.device("cuda", rank)
+    dist.init_process_group("nccl", init_method=f"file://{meeting}", rank=rank, world_size=world_size, device_id=device)
+    submission, _ = load(problem)
+    reference = importlib.import_module("reference")
+    with device:
+        data = reference.generate_input(rank=rank, world_size=world_size, seed=7, **CASES[problem])
+    cells = []
+    for kernel in (submission.custom_kernel, reference.ref_kernel):
+        times = []
+        for call in range(CALLS):
+            if call % 8 == 0:
+                torch.cuda.synchronize()  # the queue never fills up
+            begin = time.perf_counter_ns()
+            kernel(data)
+            times.append((time.perf_counter_ns() - begin) / 1000)
+        torch.cuda.synchronize()
+        low, middle, high = statistics.quantiles(times[CALLS // 4 :], n=4)
+        cells.append(f"{middle:.1f} ({low:.1f} to {high:.1f})")
+    if rank == 0:
+        print(f"| {problem} | {' | '.join(cells)} |", flush=True)
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, required=True)
+    options = parser.parse_args()
+    print("| Python of a call, us | submission.py | reference |\n| --- | --- | --- |")
+    for problem in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = (options.ranks, problem, str(Path(folder, "meeting")))
+            torch.multiprocessing.spawn(rank_main, arguments, nprocs=options.ranks)
+
+
+if __name__ == "__main__":
+    main()
