@@ -1,4 +1,4 @@
-"""runs/: a folder for each evaluation, with the full report, what the ranks printed, the source that ran, and the
+"""runs/: a folder for each evaluation, with the full report, what the ranks printed, the sources that ran, and the
 traces of a run in profile mode."""
 
 import json
@@ -18,6 +18,10 @@ def store(report: EvalReport, root: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)  # traces may be there already
         (folder / "submission.py").write_text(report.submission.source)
+        for module in report.submission.modules:
+            path = folder.joinpath(*module.name.split(".")).with_suffix(".py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(module.source)
         for rank, text in report.logs.items():
             (folder / f"{rank.replace(' ', '-')}.log").write_text(text)
         scratch = folder / "report.json.part"

@@ -397,6 +397,15 @@ def make_plan(
     return Plan(programs, nbytes, flags, returns, constants, {"num_warps": row.warps, **room})
 
 
+def example_arguments(
+    world_size: int, _num_experts: int, _top_k: int, _hidden_dim: int, capacity: int
+) -> tuple[torch.dtype | int, ...]:
+    """What the kernel of a plan for these is called with, for compiling it: in place of tensors their dtypes."""
+    tensors = (torch.float16, torch.int32, torch.float32, torch.float16, torch.int64)
+    num_tokens, rank, epoch, first_flag, arrivals, returns = capacity - 1, world_size - 1, 2, 1 << 7, 1 << 20, 1 << 24
+    return (*tensors, num_tokens, capacity, rank, epoch, first_flag, arrivals, returns)
+
+
 def in_one_kernel(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) -> Tensor:
     output_TH = torch.empty_like(mine.x, dtype=config.out_dtype)
     turn = heap.turn(plan.nbytes, plan.flags)

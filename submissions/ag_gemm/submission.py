@@ -1,6 +1,33 @@
 #!POPCORN leaderboard amd-ag-gemm
 #!POPCORN gpus MI300
-"""draft"""
+"""ag_gemm as one kernel: some programs send this rank's rows to all others while the rest multiply what is there.
+
+The first programs copy this rank's rows into every other rank's memory, a block of rows and columns at a time, each
+with a flag of its own, and join the others when they are done. All others begin with this rank's own rows, for which
+nobody has to be waited for, and go on with those of the other ranks in the order in which they arrive: block of rows
+after block of rows, one rank after the other in each. Where a tile holds the rows of several ranks (few rows) there is
+nothing of one's own to begin with; its programs ask the L2 for their part of the weights while they wait.
+
+When it wins: everywhere on 4x H200, docs/kernels.md has the figures. The reference's product cannot begin before its
+all-gather is done.
+What it costs: memory for the gathered input, twice; while they send, the multiprocessors of the senders.
+Where its time goes: docs/kernels.md. Known techniques in it: an all-gather by pushing into a symmetric heap, tiles
+gated by flags, own tiles first (winners of the AMD Developer Challenge 2025; Flux, arXiv 2406.06858;
+Triton-distributed, arXiv 2504.19442). Its own: epochs and two sets of flags in place of resets; senders that become
+multipliers after a number of rounds that the tuning table has, so that no tile has to be dealt out at run time.
+
+On CPU ranks each rank copies its rows into memory that all map; after one barrier it multiplies all rows, where they
+lie, with its columns. Nobody makes a copy of the whole input. Why it wins there: gloo's all-gather takes about 10 ms
+for 8 ranks on 2 cores, the product 0.1 to 0.5 ms a rank.
+Measured on CPU ranks, speedup over the reference: suite cpu 4.2 3.6 3.7 3.5 2.9, geomean 3.5, 2026-11-20.
+Tried and lost:
+- on CPU ranks: only the bias fused: 1.0; a product per source rank, so that the first can start before the last rows
+  are there: 8 products of an eighth take 2 to 7 times one product's time on a CPU core;
+- on 4x H200 through NCCL: bias fused 0.9 to 1.1; own rows multiplied while the others' are gathered: 0.5 to 0.7, but
+  1.04 and 1.08 at the two largest shapes; a broadcast and a product per rank: 0.3 to 0.9.
+
+Legend: M rows of the product, K its depth, W ranks, m = M / W rows and n columns: this rank's.
+"""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -265,6 +292,13 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     flags = world_size * (m // flag_m) * flags_k
     senders = min(row.senders, chip.multiprocessors)
     return Plan(programs, rows * depth * 2, flags, senders, row.lead, constants, options)
+
+
+def example_arguments(world_size: int, rows: int, columns: int, depth: int, _bias: bool) -> tuple[torch.dtype | int, ...]:
+    """What the kernel of a plan for these is called with, for compiling it: in place of tensors their dtypes."""
+    rank, epoch, flags, gathered, senders, lead = world_size - 1, 2, 1 << 14, 1 << 20, 16, 1
+    numbers = (rows // world_size, columns, depth, rank, epoch, flags, gathered, senders, lead)
+    return (*[torch.bfloat16] * 4, torch.int64, *numbers)
 
 
 def in_one_kernel(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:

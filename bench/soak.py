@@ -1,0 +1,109 @@
+"""Is a submission right on many inputs, and does it never hang? Fresh seeds under the strict verdict, then calls back
+to back with changing shapes, each rank a little late now and then.
+
+    python3 bench/soak.py gemm_rs --ranks 4                              GPUs, official test shapes, a few minutes
+    python3 bench/soak.py a2a --ranks 8 --device cpu --suite quick --seeds 3 --calls 200
+    compute-sanitizer --target-processes all python3 bench/soak.py a2a --ranks 2 --suite quick --seeds 1 --calls 10
+
+Ends with 1 where a result was wrong. A hang is the caller's to end (timeout).
+"""
+
+import argparse
+import importlib
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from tune import ROOT, load
+
+sys.path.insert(0, str(ROOT))
+from harness import correctness
+from harness.problem import find
+
+LATE_S = 0.002  # at most, by one rank in ten calls
+
+
+def rank_main(rank: int, options: argparse.Namespace, cases: list[dict[str, Any]], meeting: str) -> None:
+    torch.set_num_threads(1)
+    gpu = options.device != "cpu"
+    device = torch.device("cuda", rank) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if gpu else "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=options.ranks,
+        device_id=device if gpu else None,
+    )
+    kernel = load(options.problem)[0].custom_kernel
+    reference = importlib.import_module("reference")
+
+    def made(params: dict[str, Any], seed: int) -> Any:
+        with device:
+            data = reference.generate_input(**params, rank=rank, world_size=options.ranks, seed=seed)
+            return reference.harden(data, seed)
+
+    began, wrong = time.monotonic(), 0
+    for number in range(options.seeds):
+        for params in cases:
+            data = made(params, 1000 + number)
+            output = kernel(data)
+            with device:
+                verdict = correctness.strict(output, reference.exact_kernel(data))
+            if not verdict.passed:
+                wrong += 1
+                print(f"rank {rank}, seed {1000 + number}, {params}: {verdict.message}", flush=True)
+    total = torch.tensor(wrong, device=device)
+    dist.all_reduce(total)
+    if rank == 0:
+        checked, seconds = options.seeds * len(cases), time.monotonic() - began
+        print(f"{options.problem}: {checked} calls checked, {total.item()} wrong results, {seconds:.0f} s")
+
+    began, order, own = time.monotonic(), random.Random(7), random.Random(rank)
+    inputs = [made(params, 5) for params in cases]
+    expected = [kernel(data).clone() for data in inputs]
+    for number in range(options.calls):
+        index = order.randrange(len(inputs))
+        if own.random() < 0.1 / options.ranks:
+            time.sleep(own.uniform(0, LATE_S))
+        output = kernel(inputs[index])
+        # The same inputs in the same order of additions give the same bits; looked at seldom, so that calls pile up.
+        if number % 97 == 0 and not torch.equal(output, expected[index]):
+            raise AssertionError(f"rank {rank}: call {number}, {cases[index]} differs from its first result")
+    if gpu:
+        torch.cuda.synchronize()
+    dist.barrier()
+    if rank == 0:
+        print(f"{options.problem}: {options.calls} calls back to back, {time.monotonic() - began:.0f} s", flush=True)
+    dist.destroy_process_group()
+    if total.item():
+        os._exit(1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problem")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--suite", default="official")
+    parser.add_argument("--seeds", type=int, default=200, help="for every shape (default: %(default)s)")
+    parser.add_argument("--calls", type=int, default=10_000, help="back to back (default: %(default)s)")
+    options = parser.parse_args()
+    problem = find(options.problem)
+    suite = problem.with_world_size(problem.suite(options.suite), options.ranks)
+    cases = [dict(case.params) for case in suite.tests]
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(rank_main, (options, cases, str(Path(folder, "meeting"))), nprocs=options.ranks)
+
+
+if __name__ == "__main__":
+    main()
