@@ -4,6 +4,8 @@
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
 #   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules, for GPU MODE
 #   make board [PROBLEM=a2a]                     the local leaderboard
+#   make page [OUT=file]                         the boards with charts, as one HTML file: build/page.html
+#   make history [PROBLEM=a2a] [AUTHOR=name]     how each file's score moved over its runs
 #   make problems                                what there is
 #   make test                                    lint and tests, as CI runs them
 #   make doctor                                  what on this machine changes results
@@ -27,7 +29,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-problem eval check bundle board problems doctor test lint bench clean
+.PHONY: help setup need-problem eval check bundle board page history problems doctor test lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -54,6 +56,12 @@ bundle: need-problem $(SETUP)
 
 board: $(SETUP)
 	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)
+
+page: $(SETUP)
+	@$(RUN) -m harness page $(call flag,out,$(OUT)) $(ARGS)
+
+history: $(SETUP)
+	@$(RUN) -m harness history $(call flag,problem,$(PROBLEM)) $(call flag,author,$(AUTHOR)) $(ARGS)
 
 problems: $(SETUP)
 	@$(RUN) -m harness problems

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, get_args
 
 from rich.console import Console
 
-from harness import archive, board, doctor, machine, render, roofline, verdict
+from harness import archive, board, doctor, history, machine, page, plot, render, roofline, verdict
 from harness.bundle import addressed, bundle
 from harness.evaluate import evaluate
 from harness.plan import make_plan
@@ -140,6 +140,17 @@ def parser() -> argparse.ArgumentParser:
     boards.add_argument("--problem", metavar="P", help="only this problem's boards")
     boards.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
 
+    history.add_arguments(
+        command(
+            "history", history.run, "show how each file's score moved over its runs", "Of runs/ and the leaderboard."
+        )
+    )
+    page.add_arguments(
+        command("page", page.run, "write the leaderboard as one HTML file", "With charts; it needs no network.")
+    )
+    plot.add_arguments(
+        command("plot", plot.run, "draw a recorded run as SVG or PNG", "For slides; needs the extra `plot`.")
+    )
     command("problems", run_problems, "list the problems and their suites")
     doctor.add_arguments(
         command(

@@ -1,0 +1,91 @@
+"""Recorded runs for tests of what shows several of them: a checkout with a board and reports, from the factories."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from factories import GEMM_BENCHMARKS, TIMES, entry, report, results
+
+from harness import board, render
+from harness.board import Board, Earlier, Entry
+from harness.problem import ROOT
+from harness.records import ClockSamples, EvalReport, Passed, Timed
+
+SCRIPT = "<script>alert(1)</script>"
+HOSTILE_FILE = 'submissions/gemm_rs/"><img src=x onerror=alert(2)>.py'
+
+
+def run_id(number: int) -> str:
+    return f"202605{number:02d}T120000-00000{number:x}"
+
+
+def slower(one: Timed, times: float) -> Timed:
+    return replace(one, samples_us=tuple(times * sample for sample in one.samples_us))
+
+
+def gpu(one: Timed, ranks: int = 8) -> Timed:
+    """The case on three clocks, with ranks that end one after the other."""
+    others = tuple(
+        ClockSamples(
+            clock=clock,  # type: ignore[arg-type]
+            samples_us=tuple(part * sample for sample in one.samples_us),
+            ref_samples_us=tuple(part * sample for sample in one.ref_samples_us),
+        )
+        for clock, part in (("device", 0.8), ("gpumode", 1.3))
+    )
+    ends = tuple(one.samples_us[0] * (0.9 + 0.02 * (3 * rank % ranks)) for rank in range(ranks))
+    return replace(one, others=others, rank_ends_us=ends)
+
+
+def run(number: int, times: float = 1.0, ranks: int = 8, **changes: Any) -> EvalReport:
+    """A passed run whose calls take `times` as long as the example's."""
+    cases = results([Passed()] * 3, [gpu(slower(one, times), ranks) for one in TIMES], GEMM_BENCHMARKS)
+    values: dict[str, Any] = {
+        "run_id": run_id(number),
+        "started_at": f"2026-05-{number:02d}T12:00:00+00:00",
+        "empty_call_samples_us": {"wall": (20.0, 19.0, 21.0), "device": (2.0, 2.1), "gpumode": (40.0, 42.0)},
+    }
+    return report(cases, **(values | changes))
+
+
+def entry_for(found: EvalReport, history: tuple[Earlier, ...] = ()) -> Entry:
+    """The entry that the leaderboard would have."""
+    made = board.entry_of(found)
+    assert made is not None
+    return replace(made, history=history)
+
+
+def earlier(number: int, score_s: float) -> Earlier:
+    date = f"2026-05-{number:02d}T12:00:00+00:00"
+    return Earlier(date=date, run_id=run_id(number), sha256="7" * 64, score_s=score_s, geomean_speedup=1.1)
+
+
+def store(root: Path, found: EvalReport) -> Path:
+    """Writes runs/<run id>/report.json and the source, as archive does."""
+    folder = root / "runs" / found.run_id
+    folder.mkdir(parents=True)
+    (folder / "submission.py").write_text(found.submission.source)
+    path = folder / "report.json"
+    path.write_text(json.dumps(render.to_json(found)))
+    return path
+
+
+def checkout(root: Path) -> Board:
+    """A board of two problems below `root`: alice leads bob, who leads a name that is HTML; all with reports. What
+    else there is has none. Some of it failed."""
+    for part in ("reference", "shapes"):
+        (root / part).symlink_to(ROOT / part)
+    alice, bob = run(3, 1.0), run(4, 1.25, author="bob", submission=renamed("submissions/gemm_rs/ring.py"))
+    evil = run(5, 1.9, author=SCRIPT, submission=renamed(HOSTILE_FILE))
+    for one in (run(1, 1.5), alice, bob, evil):
+        store(root, one)
+    store(root, run(6, author="carol", mode="test", results=results([Passed()] * 3, [])))
+    old = entry_for(alice, (earlier(2, 0.009), earlier(1, 0.0105)))
+    alone = entry(problem="a2a", author="dave", file="submissions/a2a/submission.py", run_id=run_id(9))
+    retired = entry(problem="retired", suite="official", author="erin", roofline_fraction=None, run_id=run_id(10))
+    return Board(entries=(old, entry_for(bob), entry_for(evil), alone, retired))
+
+
+def renamed(name: str) -> Any:
+    return replace(report().submission, name=name)

@@ -1,0 +1,260 @@
+"""What is on the page, and that its file needs nothing else and runs nothing that somebody wrote.
+
+How it looks and behaves is for test_page_in_browser.py, which needs Chromium.
+"""
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from factories import entry
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, run, run_id, store
+
+from harness import page, reports
+from harness.board import Board
+from harness.page import Page, PageEntry
+
+MADE_AT = "2026-05-20T12:00:00+00:00"
+
+
+def made(root: Path, found: Board | None = None, folder: Path | None = None) -> Page:
+    """The page of what is below `root`, as it would lie in root/build."""
+    found = checkout(root) if found is None else found
+    recorded, unreadable = reports.load_all(root)
+    return page.page_of(found, recorded, unreadable, root, folder or root / "build", MADE_AT)
+
+
+def entries(found: Page) -> dict[str, PageEntry]:
+    return {f"{one.problem} {entry.author}": entry for one in found.boards for entry in one.entries}
+
+
+class Tags(html.parser.HTMLParser):
+    """The tags of a document, each with its attributes and the text that follows it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None], str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.found.append((f"/{tag}", {}, ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.found:
+            tag, attributes, text = self.found[-1]
+            self.found[-1] = (tag, attributes, text + data)
+
+    def all(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
+        return [(attributes, text) for name, attributes, text in self.found if name == tag]
+
+
+# ---- what is on it ---------------------------------------------------------------------------------------------------
+
+
+def test_each_board_has_its_entries_by_score(tmp_path: Path) -> None:
+    found = made(tmp_path)
+    assert [(one.problem, [entry.author for entry in one.entries]) for one in found.boards] == [
+        ("a2a", ["dave"]),
+        ("gemm_rs", ["alice", "bob", SCRIPT]),
+        ("retired", ["erin"]),
+    ]
+    assert [entry.place for entry in found.boards[1].entries] == [1, 2, 3]
+    assert found.boards[1].id == "gemm-rs-cpu-2-cores-of-example-cpu-2-00ghz-8"
+
+
+def test_a_report_adds_shapes_clocks_ranks_phases_and_costs(tmp_path: Path) -> None:
+    found = entries(made(tmp_path))["gemm_rs alice"].run
+    assert found is not None
+    assert found.cases[0].label == "m 64 n 7168 k 18432"
+    first = found.cases[0]
+    assert [clock.clock for clock in first.clocks] == ["wall", "device", "gpumode"]
+    assert first.clocks[0].time.low_us < first.clocks[0].time.median_us < first.clocks[0].time.high_us
+    assert [clock.empty_us for clock in first.clocks] == [20.0, 2.05, 41.0]
+    assert first.roof_us == first.clocks[1].time.median_us  # the device's clock, as everywhere
+    assert len(first.rank_ends_us) == 8
+    assert first.cost is not None
+    assert first.cost.flops == 2 * 64 * 7168 * 18432 / 8
+    assert found.phases_s["ranked"] == 9.5
+
+
+def test_an_entry_without_its_report_is_shown_with_what_the_board_knows(tmp_path: Path) -> None:
+    found = entries(made(tmp_path))
+    assert found["a2a dave"].run is None
+    assert found["a2a dave"].score_s == 0.00123456
+    assert [one.run_id for one in found["a2a dave"].history] == [run_id(9)]
+    assert found["retired erin"].roofline_fraction is None
+
+
+def test_a_report_of_other_source_or_another_board_is_not_taken_for_the_entrys(tmp_path: Path) -> None:
+    one = run(3)
+    store(tmp_path, one)
+    right = entry_for(one)
+    for wrong in (replace(right, sha256="0" * 64), replace(right, suite="quick"), replace(right, world_size=4)):
+        assert entries(made(tmp_path, Board(entries=(wrong,))))["gemm_rs alice"].run is None
+    # the problem's files are not below this root: the rest is shown all the same
+    found = entries(made(tmp_path, Board(entries=(right,))))["gemm_rs alice"].run
+    assert found is not None
+    assert found.cases[0].cost is None
+
+
+def test_shapes_of_an_earlier_form_of_a_problem_have_no_cost(tmp_path: Path) -> None:
+    found = checkout(tmp_path)
+    path = tmp_path / "runs" / run_id(3) / "report.json"
+    text = path.read_text().replace('"has_bias"', '"bias"')
+    path.write_text(text)
+    alice = entries(made(tmp_path, found))["gemm_rs alice"].run
+    assert alice is not None
+    assert [case.cost for case in alice.cases] == [None] * 3
+
+
+def test_links_lead_from_where_the_page_lies_to_report_and_source(tmp_path: Path) -> None:
+    found = entries(made(tmp_path, folder=tmp_path / "some where" / "else"))["gemm_rs alice"].run
+    assert found is not None
+    assert found.report_href == f"../../runs/{run_id(3)}/report.json"
+    assert found.source_href == f"../../runs/{run_id(3)}/submission.py"
+    assert found.folder_href == f"../../runs/{run_id(3)}/"
+    (tmp_path / "runs" / run_id(4) / "submission.py").unlink()
+    recorded = reports.load_all(tmp_path)[0]
+    again = page.page_of(Board(entries=(entry_for(run(4)),)), recorded, (), tmp_path, tmp_path / "runs", MADE_AT)
+    without = again.boards[0].entries[0].run
+    assert without is not None
+    assert (without.report_href, without.source_href) == (f"{run_id(4)}/report.json", None)
+
+
+def test_a_report_that_cannot_be_read_is_said_on_the_page(tmp_path: Path) -> None:
+    board = checkout(tmp_path)
+    (tmp_path / "runs" / run_id(3) / "report.json").write_text("{")
+    found = made(tmp_path, board)
+    assert entries(found)["gemm_rs alice"].run is None
+    assert len(found.unreadable) == 1
+    assert run_id(3) in found.unreadable[0]
+
+
+def test_boards_whose_names_look_alike_have_addresses_of_their_own(tmp_path: Path) -> None:
+    alike = Board(entries=tuple(entry(machine_class=name) for name in ("2 x CPU", "2-x-cpu", "2 X CPU")))
+    ids = [one.id for one in made(tmp_path, alike).boards]
+    assert len(set(ids)) == 3
+
+
+def test_a_single_sample_is_its_own_quartiles() -> None:
+    assert reports.times([3.0]) == reports.Times(low_us=3.0, median_us=3.0, high_us=3.0)
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+@given(st.recursive(st.text() | st.sampled_from(["</script>", "<!--", "]]>"]), st.lists))
+def test_no_text_ends_the_script_that_it_stands_in(value: Any) -> None:
+    text = page.script_json(value)
+    assert not re.search(r"[<>&\u2028\u2029]", text)
+    assert json.loads(text) == value
+
+
+def test_markup_in_names_is_text(tmp_path: Path) -> None:
+    """The author is <script>alert(1)</script>, and a file is an image whose error is a script."""
+    text = page.html(made(tmp_path))
+    tags = Tags(text)
+    assert len(tags.all("script")) == 1 + len(page.SCRIPTS)
+    assert tags.all("img") == []
+    assert "alert(1)</script>" not in text
+    (data,) = [json.loads(text) for attributes, text in tags.all("script") if attributes.get("id") == "data"]
+    evil = data["boards"][1]["entries"][2]
+    assert (evil["author"], evil["file"]) == (SCRIPT, HOSTILE_FILE.removeprefix("submissions/gemm_rs/"))
+
+
+def test_the_page_needs_nothing_and_may_fetch_nothing(tmp_path: Path) -> None:
+    tags = Tags(page.html(made(tmp_path)))
+    for tag, attributes, _ in tags.found:
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+        assert not [name for name in attributes if name.startswith("on")]
+    policies = [attributes["content"] for attributes, _ in tags.all("meta") if "http-equiv" in attributes]
+    (policy,) = policies
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; ")
+    scripts = [text for attributes, text in tags.all("script") if "type" not in attributes]
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert re.findall(r"'sha256-(.*?)'", policy) == hashes
+    assert "'unsafe-inline'" not in policy.partition("script-src")[2]
+
+
+def test_what_looks_like_a_place_of_the_template_stays_as_it_is(tmp_path: Path) -> None:
+    found = Board(entries=(entry(author="{{data}} {{nothing}} \\1"),))
+    assert "{{data}} {{nothing}} \\\\1" in page.html(made(tmp_path, found))
+
+
+def test_an_empty_board_is_a_page_too(tmp_path: Path) -> None:
+    found = made(tmp_path, Board())
+    assert found.boards == ()
+    assert '"boards":[]' in page.html(found)
+
+
+def test_embedded_packages_are_as_the_table_beside_them_says() -> None:
+    rows = re.findall(
+        r"^\| `(\S+)` \| .*\| `([0-9a-f]{64})` \|$", (page.ASSETS / "README.md").read_text(), re.MULTILINE
+    )
+    assert [name for name, _ in rows] == [name for name in page.SCRIPTS if ".min." in name]
+    for name, sha256 in rows:
+        assert hashlib.sha256((page.ASSETS / name).read_bytes()).hexdigest() == sha256
+
+
+def test_marks_stand_out_from_every_ground_in_both_themes() -> None:
+    """WCAG 2.2, 1.4.11: 3 to 1 for graphics. Texts, 4.5 to 1, are measured in a browser."""
+
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    themes = re.findall(r"\{([^{}]*--ground:[^{}]*)\}", (page.ASSETS / "page.css").read_text())
+    colours = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", theme)) for theme in themes]
+    assert len(colours) == 3
+    assert colours[1] == colours[2]  # dark by the system, dark by choice
+    for theme in colours:
+        for mark in ("limit", "ref", "own", "c1", "c2", "c3", "c4", "c5", "c6"):
+            for ground in ("ground", "raised"):
+                dark, bright = sorted((light(theme[mark]), light(theme[ground])))
+                assert (bright + 0.05) / (dark + 0.05) >= 3, (mark, ground, theme[mark])
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_file_and_says_what_is_on_it(
+    harness: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
+    root = tmp_path / "checkout"
+    store(root, run(3))
+    store(root, run(4)).write_text("{")
+    done = harness("page")
+    assert done.returncode == 0, done.stderr
+    assert "page.html: 0 boards, 0 entries, 0 of them with their report" in done.stdout
+    assert f"left out: runs/{run_id(4)}/report.json: " in done.stdout
+    assert (root / "build" / "page.html").is_file()
+    assert harness("page", "-o", "there/deep.html").returncode == 0
+    assert (root / "there" / "deep.html").is_file()
+
+
+def test_what_the_command_cannot_do_has_its_exit_code(
+    harness: Callable[..., "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
+    root = tmp_path / "checkout"
+    done = harness("page", "-o", "harness")
+    assert (done.returncode, done.stderr) == (2, "error: --out harness: cannot be written: Is a directory\n")
+    (root / "leaderboard.yaml").write_text("schema: 1\nentries: 3\n")
+    done = harness("page")
+    assert done.returncode == 113
+    assert "$.entries: expected a list" in done.stderr

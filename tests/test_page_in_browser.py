@@ -1,0 +1,330 @@
+"""The page as a reader meets it, in headless Chromium: on a desk and a phone, light and dark, by mouse and keyboard.
+
+SCREENSHOTS=folder pytest writes there what it looks like.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import MISSING, Browser
+from recorded import SCRIPT, checkout, entry_for, renamed, run, run_id, store
+
+from harness import page, reports
+from harness.board import Board
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+GEMM = "gemm-rs-cpu-2-cores-of-example-cpu-2-00ghz-8"
+TIMES = "\u00d7"
+AUTHORS = f"return [...document.querySelectorAll('#{GEMM} .who a')].map((one) => one.textContent)"
+TOO_WIDE = """
+return [...document.querySelectorAll("body *")].filter((one) =>
+  !one.closest("figure .table, .strip div, .hidden, .skip, svg, script, style, noscript") && one.checkVisibility() &&
+  (one.getBoundingClientRect().right > innerWidth ||
+   one.clientWidth && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== "hidden")
+).map((one) => `${one.tagName} ${one.className}: ${one.textContent.slice(0, 30)}`);
+"""
+CONTRAST = """
+const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+const rgb = (colour, under) => {
+  canvas.fillStyle = under; canvas.fillRect(0, 0, 1, 1);
+  canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+  return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+};
+const light = (colour) => {
+  const [r, g, b] = colour.map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const contrast = (a, b) => {
+  const [x, y] = [light(a), light(b)].sort((m, n) => n - m);
+  return (x + 0.05) / (y + 0.05);
+};
+const grounds = (one) => one ? [...grounds(one.parentElement), getComputedStyle(one).backgroundColor] : [];
+const ground = (one) => grounds(one).reduce((under, over) => `rgb(${rgb(over, under).join(" ")})`, "white");
+const texts = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() &&
+  [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) &&
+  !one.closest("script, style, noscript, option"));
+return texts.map((one) => {
+  const under = ground(one.closest("svg")?.parentElement ?? one);
+  const style = getComputedStyle(one);
+  const colour = one.closest("svg") && style.fill !== "none" ? style.fill : style.color;
+  return [contrast(rgb(colour, under), rgb(under, under)), one.textContent.trim().slice(0, 40)];
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("checkout")
+    found = checkout(root)
+    recorded, unreadable = reports.load_all(root)
+    for name, board in (("page", found), ("empty", Board())):
+        made = page.page_of(board, recorded, unreadable, root, root, "2026-05-20T12:00:00+00:00")
+        (root / f"{name}.html").write_text(page.html(made), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(started: Browser, folder: Path) -> Iterator[Browser]:
+    """The browser with the page open; whatever a test does there, no script fails and nothing is fetched."""
+    started.emulate(1280, 900)
+    started.open(folder / "page.html")
+    started.js("localStorage.clear()")
+    started.open(folder / "page.html")
+    started.complaints(), started.requests()
+    yield started
+    assert started.complaints() == []
+    assert [url for url in started.requests() if not url.startswith(("file://", "about:"))] == []
+
+
+def charts(browser: Browser, within: str) -> list[str]:
+    """The titles of the figures that are drawn."""
+    found = browser.js(
+        "return [...document.querySelectorAll(arguments[0] + ' figure')].filter((one) => one.querySelector('svg'))"
+        ".map((one) => one.querySelector('h3').textContent)",
+        within,
+    )
+    assert isinstance(found, list)
+    return found
+
+
+# ---- at first sight --------------------------------------------------------------------------------------------------
+
+
+def test_at_first_sight_is_who_leads_by_how_much_and_how_far_from_the_limit(browser: Browser) -> None:
+    text = browser.js(f"return document.querySelector('#{GEMM} .tiles').innerText")
+    assert re.sub(r"\s+", " ", text).startswith(f"leads alice 7.593 ms, submission.py ahead of the next by 1.25{TIMES}")
+    assert f"as fast as the reference 1.57{TIMES}" in re.sub(r"\s+", " ", text)
+    assert re.search(rf"of the limit\s+[\d.]+ %\s+its time is [\d.]+{TIMES} the limit's", text)
+    assert browser.js(f"return document.querySelector('#{GEMM} .tiles').getBoundingClientRect().bottom") < 900
+
+
+def test_markup_in_names_stays_text(browser: Browser, folder: Path) -> None:
+    """A script that ran would have opened an alert, which fails every command after it; and the policy would object."""
+    assert SCRIPT in browser.js(AUTHORS)
+    browser.open(folder / "page.html", f"#run={run_id(5)}")
+    assert charts(browser, f"#{GEMM}") != []
+    assert browser.js("return document.querySelectorAll('main script, main img').length") == 0
+    assert SCRIPT in browser.js(f"return document.querySelector('#{GEMM} .about h3').textContent")
+    assert "onerror=alert" in browser.js(f"return document.querySelector('#{GEMM} .about h3').textContent")
+
+
+def test_the_policy_lets_no_other_script_run(started: Browser, folder: Path) -> None:
+    """The second wall: were a text ever to become markup, it still would not run."""
+    started.open(folder / "page.html")
+    started.complaints()
+    started.js("document.body.insertAdjacentHTML('beforeend', '<img src=\"x.png\" onerror=\"window.ran = 1\">')")
+    started.js("const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s)")
+    assert started.js("return window.ran ?? null") is None
+    assert any("Content Security Policy" in text for text in started.complaints())
+
+
+def test_an_empty_board_says_how_to_begin(browser: Browser, folder: Path) -> None:
+    browser.open(folder / "empty.html")
+    assert "make eval PROBLEM=a2a makes the first entry" in browser.js(
+        "return document.querySelector('main').innerText"
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_crowded_board_of_long_names_fits(browser: Browser, tmp_path: Path, width: int) -> None:
+    """Twelve entries, 24 ranks, names without a place to break."""
+    runs = [
+        run(
+            number,
+            1 + 0.07 * number,
+            ranks=24,
+            author=f"{'W' * 60}{number}",
+            submission=renamed(f"{'m' * 90}{number}.py"),
+        )
+        for number in range(1, 13)
+    ]
+    for one in runs:
+        store(tmp_path, one)
+    board = Board(entries=tuple(map(entry_for, runs)))
+    found = page.page_of(board, *reports.load_all(tmp_path), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
+    (tmp_path / "page.html").write_text(page.html(found), encoding="utf-8")
+    browser.emulate(width, 900, phone=width < 500)
+    browser.open(tmp_path / "page.html", f"#run={run_id(12)}")
+    assert browser.js("return document.documentElement.scrollWidth") == width
+    assert browser.js(TOO_WIDE) == []
+    assert "12. WW" in browser.js("return document.querySelector('.about h3').textContent")
+    keys = browser.js("return [...document.querySelector('.keys').children].map((one) => one.textContent.slice(0, 3))")
+    assert keys == ["1 W", "2 W", "3 W", "4 W", "5 W", "12 ", "lim", "ref"]
+    if to := os.environ.get("SCREENSHOTS"):
+        browser.emulate(width, browser.js("return document.documentElement.scrollHeight"), phone=width < 500)
+        browser.screenshot(Path(to) / f"crowded-{width}.png")
+
+
+# ---- charts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_board_has_all_its_charts_each_with_words_and_a_table(browser: Browser, folder: Path) -> None:
+    browser.open(folder / "page.html", f"#board={GEMM}")
+    assert charts(browser, f"#{GEMM}") == [
+        "Each shape: how far from the limit",
+        "Roofline, of one rank",
+        "Score history",
+        "Clocks, and what they can resolve",
+        "Ranks: who ends late",
+        "Where the evaluation's time went",
+    ]
+    labels = browser.js("return [...document.querySelectorAll('figure svg[role=img]')].map((one) => one.ariaLabel)")
+    assert len(labels) == 6
+    assert all(len(label) > 40 for label in labels)
+    rows = browser.js("return [...document.querySelectorAll('figure tbody')].map((one) => one.rows.length)")
+    assert rows == [9, 9, 5, 9, 3, 6]
+    assert "An empty call reads wall 20.0 us, device 2.05 us, gpumode 41.0 us" in labels[3]
+    assert "NaN" not in browser.js("return document.querySelector('main').innerHTML")
+
+
+def test_the_roofline_is_drawn_against_memory_and_links(browser: Browser, folder: Path) -> None:
+    browser.open(folder / "page.html", f"#board={GEMM}")
+    label = f"return document.querySelector('#{GEMM} .choose').closest('figure').querySelector('svg').textContent"
+    assert "flop per byte over memory" in browser.js(label)
+    browser.js(
+        "const s = document.querySelector('.choose select'); s.value = 'link'; s.dispatchEvent(new Event('change'))"
+    )
+    assert "flop per byte over links" in browser.js(label)
+
+
+def test_an_entry_without_its_report_has_its_history_and_says_what_is_missing(browser: Browser, folder: Path) -> None:
+    browser.open(folder / "page.html", f"#run={run_id(9)}")
+    within = "section[id^='a2a']"
+    assert charts(browser, within) == ["Score history"]
+    assert "Its report is not in runs/" in browser.js(f'return document.querySelector("{within} .about").innerText')
+
+
+def test_links_lead_to_files_that_are_there(browser: Browser, folder: Path) -> None:
+    browser.open(folder / "page.html", f"#run={run_id(4)}")
+    links = browser.js(
+        f"return [...document.querySelectorAll('#{GEMM} .about a')].map((one) => one.getAttribute('href'))"
+    )
+    assert links == [f"runs/{run_id(4)}/report.json", f"runs/{run_id(4)}/submission.py", f"runs/{run_id(4)}/"]
+    assert all((folder / link).exists() for link in links)
+
+
+# ---- sorting, filtering, links ---------------------------------------------------------------------------------------
+
+
+def test_a_column_sorts_up_then_down_and_says_so(browser: Browser) -> None:
+    state = f"return document.querySelector('#{GEMM} th.speedup').ariaSort"
+    browser.click(f"#{GEMM} th.speedup button")
+    assert (browser.js(AUTHORS), browser.js(state)) == ([SCRIPT, "bob", "alice"], "ascending")
+    browser.click(f"#{GEMM} th.speedup button")
+    assert (browser.js(AUTHORS), browser.js(state)) == (["alice", "bob", SCRIPT], "descending")
+
+
+def test_filters_narrow_the_boards_and_are_part_of_the_address(browser: Browser, folder: Path) -> None:
+    browser.js(
+        "const q = document.querySelector('[name=q]'); q.value = 'BOB ring'; q.dispatchEvent(new Event('input'))"
+    )
+    assert browser.js("return document.getElementById('count').textContent") == "1 board, 1 entry"
+    assert browser.js("return location.hash") == "#q=BOB+ring"
+    browser.open(folder / "page.html", "#problem=retired")
+    assert browser.js("return [...document.querySelectorAll('.board')].map((one) => one.id.split('-')[0])") == [
+        "retired"
+    ]
+    assert browser.js("return document.querySelector('[name=problem]').value") == "retired"
+    browser.click("#filters button[type=reset]")
+    assert browser.js("return document.getElementById('count').textContent") == "3 boards, 5 entries"
+    browser.open(folder / "page.html", "#q=nobody")
+    assert "No entry matches." in browser.js("return document.querySelector('main').innerText")
+
+
+def test_an_address_leads_to_its_entry_and_a_bad_one_to_the_whole_page(browser: Browser, folder: Path) -> None:
+    browser.open(folder / "page.html", f"#run={run_id(4)}")
+    assert browser.js("return document.querySelector('tr[aria-current] .who a').textContent") == "bob"
+    assert abs(browser.js(f"return document.getElementById('{GEMM}').getBoundingClientRect().top")) < 100
+    for bad in ("#run=nothing&board=none&sort=strip", "#%E0%A4%A", "#sort=constructor&problem="):
+        browser.open(folder / "page.html", bad)
+        assert browser.js("return document.querySelectorAll('.board').length") == 3
+
+
+def test_everything_is_reached_by_keyboard(browser: Browser) -> None:
+    browser.press("Tab")
+    assert browser.js("return document.activeElement.className") == "skip"
+    browser.press("Enter", "Tab")
+    assert browser.js("return document.activeElement.closest('.board') !== null")
+    browser.js(f"document.querySelector('#{GEMM} th.score button').focus()")
+    browser.press("Enter")
+    assert browser.js("return document.activeElement.textContent") == "score"  # sorting keeps the place
+    browser.js(f"document.querySelectorAll('#{GEMM} .who a')[1].focus()")
+    browser.press("Enter")
+    assert browser.js("return document.querySelector('tr[aria-current] .who a').textContent") == "bob"
+    assert len(charts(browser, f"#{GEMM}")) == 6
+
+
+# ---- looks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_a_pointer_calls_up_can_be_read(browser: Browser, folder: Path, theme: str) -> None:
+    browser.emulate(1280, 1600, theme)
+    browser.open(folder / "page.html", f"#problem=gemm_rs&run={run_id(4)}")
+    x, y = browser.js(
+        "const r = document.querySelector('figure svg').getBoundingClientRect(); return [r.x + 300, r.y + 40]"
+    )
+    browser.point(x, y)
+    browser.js("return new Promise((done) => setTimeout(done, 200))")
+    tip = "const tip = document.querySelector('[aria-label=tip]');"
+    assert "alice, submission.py" in browser.js(f"{tip} return tip.textContent")
+    fills = "return ['path', 'text'].map((tag) => getComputedStyle(tip.querySelector(tag)).fill)"
+    assert (
+        browser.js(tip + fills)
+        == {
+            "light": ["rgb(245, 246, 248)", "rgb(22, 25, 31)"],
+            "dark": ["rgb(27, 32, 41)", "rgb(232, 235, 241)"],
+        }[theme]
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_fits_and_can_be_read_on_desk_and_phone_light_and_dark(
+    browser: Browser, folder: Path, width: int, theme: str
+) -> None:
+    browser.emulate(width, 900, theme, phone=width < 500)
+    browser.open(folder / "page.html", f"#board={GEMM}")
+    assert browser.js("return document.documentElement.scrollWidth") == width
+    assert browser.js(TOO_WIDE) == []
+    ground = browser.js("return getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 21, 27)"}[theme]
+    found = browser.js(CONTRAST)
+    assert len(found) > 100
+    assert [one for one in found if one[0] < 4.5] == []
+    if to := os.environ.get("SCREENSHOTS"):
+        browser.emulate(width, browser.js("return document.documentElement.scrollHeight"), theme, phone=width < 500)
+        browser.screenshot(Path(to) / f"page-{width}-{theme}.png")
+
+
+def test_the_toggle_goes_from_the_systems_theme_to_light_and_dark_and_is_kept(browser: Browser, folder: Path) -> None:
+    browser.emulate(1280, 900, "dark")
+    seen = []
+    for _ in range(4):
+        seen.append(browser.js("return [document.getElementById('theme').textContent, document.body.matches('body') && "
+                               "getComputedStyle(document.body).backgroundColor]"))  # fmt: skip
+        browser.click("#theme")
+    dark, light = "rgb(18, 21, 27)", "rgb(255, 255, 255)"
+    assert seen == [["theme: system", dark], ["theme: light", light], ["theme: dark", dark], ["theme: system", dark]]
+    browser.open(folder / "page.html")
+    assert browser.js("return document.getElementById('theme').textContent") == "theme: light"
+
+
+def test_charts_follow_the_window(browser: Browser, folder: Path) -> None:
+    browser.open(folder / "page.html", f"#board={GEMM}")
+    browser.emulate(390, 900, phone=True)
+    browser.js("return new Promise((done) => setTimeout(done, 300))")
+    assert (
+        browser.js("return Math.max(...[...document.querySelectorAll('figure svg')].map((one) => one.clientWidth))")
+        < 390
+    )
