@@ -4,6 +4,7 @@
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
 #   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules, for GPU MODE
 #   make board [PROBLEM=a2a]                     the local leaderboard
+#   make compare PROBLEM=a2a A=a.py B=b.py        head to head: is B as fast as A? A=RUN B=RUN: recorded runs
 #   make page [OUT=file]                         the boards with charts, as one HTML file: build/page.html
 #   make history [PROBLEM=a2a] [AUTHOR=name]     how each file's score moved over its runs
 #   make problems                                what there is
@@ -29,7 +30,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-problem eval check bundle board page history problems doctor test lint bench clean
+.PHONY: help setup need-problem eval check bundle compare board page history problems doctor test lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -53,6 +54,11 @@ check: need-problem $(SETUP)
 
 bundle: need-problem $(SETUP)
 	@$(RUN) -m harness bundle '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
+
+compare: $(SETUP)
+	@test -n "$(A)" -a -n "$(B)" || { echo "which two? make compare PROBLEM=a2a A=a.py B=b.py, or A=RUN B=RUN" >&2; exit 2; }
+	@$(RUN) -m harness compare '$(A)' '$(B)' $(call flag,problem,$(PROBLEM)) $(OPTIONS) $(call flag,fail-if,$(FAIL_IF)) \
+	  $(call flag,json,$(JSON)) $(ARGS)
 
 board: $(SETUP)
 	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)

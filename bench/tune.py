@@ -1,8 +1,9 @@
 """Finds a submission's blocks on the GPUs at hand: measures many rows of its tuning table for each shape.
 
-    python3 bench/tune.py gemm_rs ag_gemm --ranks 4             official shapes, prints the best rows
+    python3 bench/tune.py gemm_rs ag_gemm a2a --ranks 4         official shapes, prints the best rows
     python3 bench/tune.py ag_gemm --ranks 4 --write             ... and writes them into submissions/ag_gemm/tuning.py
     python3 bench/tune.py gemm_rs --ranks 4 --shapes 0 3 --at-most 24
+    python3 bench/tune.py gemm_rs --ranks 4 --dry-run           what would be measured on an H200; needs no GPU
 
 Every rank runs each candidate on cold caches after a barrier of all devices; its time is the median over calls of
 the slowest rank's, by the devices' events. One that gives a wrong result, or does not fit the chip, is left out.
@@ -25,18 +26,24 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 ROOT = Path(__file__).resolve().parent.parent
-PROBLEMS = ("gemm_rs", "ag_gemm")
+PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
 WARM, CALLS = 3, 15
 LEAD_CYCLES = 400_000  # a fifth of a millisecond
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 GROUP = 8  # 4 made no difference
+A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
+    7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
+    4096: [(2048, 2, 4, 6), (2048, 4, 4, 6), (4096, 4, 8, 3), (1024, 4, 2, 10)],
+    2880: [(1536, 1, 4, 6), (1536, 2, 4, 6), (2880, 2, 8, 3), (960, 2, 4, 6)],
+}
+A2A_SMALL = list(itertools.product((2048, 1024, 3072, 6144), (1,), (4, 8), (2, 4)))
 FOUND = "{us:.1f} us, best of {count}, {ranks}x {gpu}, {day}"
 
 
@@ -49,31 +56,47 @@ def load(problem: str) -> tuple[ModuleType, ModuleType]:
     return importlib.import_module("submission"), importlib.import_module("tuning")
 
 
-def shapes_of(problem: str, world_size: int) -> list[tuple[tuple[int, int, int], bool]]:
-    """(M, N and K of a rank's product, whether it has a bias) of the official benchmarks."""
+class Case(NamedTuple):
+    """A benchmark: `shape` as in the tuning table, `sizes` what plans are made for, `params` what its data are."""
+
+    shape: tuple[int, int, int]
+    sizes: tuple[int, ...]
+    params: dict[str, int]
+
+
+def cases_of(problem: str, world_size: int) -> list[Case]:
+    """The official benchmarks, for so many ranks."""
     sys.path.insert(0, str(ROOT))
     from harness.problem import find
 
-    shapes = []
+    cases = []
     for case in find(problem).suite("official").benchmarks:
-        m, n, k = (int(case.params[name]) for name in "mnk")
-        shapes.append((m, n // world_size, k) if problem == "ag_gemm" else (m, n, k // world_size))
-        shapes[-1] = (shapes[-1], bool(case.params["has_bias"]))
-    return shapes
+        params = dict(case.params)
+        if problem == "a2a":
+            experts, top_k, hidden, capacity = params.values()
+            cases.append(Case((hidden, capacity, world_size), (world_size, experts, top_k, hidden, capacity), params))
+            continue
+        m, n, k, bias = params.values()
+        shape = (m, n // world_size, k) if problem == "ag_gemm" else (m, n, k // world_size)
+        cases.append(Case(shape, (world_size, *shape, bias), params))
+    return cases
 
 
 def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, int, int], at_most: int) -> list[Any]:
     """Rows for that shape: those of the table, then a random choice of others. Not a choice is what costs no
     compilation: all numbers of senders and rounds, with an eighth as many blocks."""
     rows = [row._replace(shape=shape) for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
+    rows = list({row[2:-1]: row for row in rows}.values())
     small, blocks, chance = shape[0] <= 512, products(shape), random.Random(0)
+    if problem == "a2a":
+        rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
+        return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
     if problem == "gemm_rs":
-        more = itertools.product(
-            (1, 2, 3, 4) if small else (1,), ((16, 64), (32, 64), (32, 128), (64, 128)), (True, False)
-        )
+        # Products are not split: strict does not allow that each part of a rank's product is rounded.
+        more = itertools.product(((16, 64), (32, 64), (32, 128), (64, 128)), (True, False))
         rest = [
-            tuning.Row(chip, shape, *block[:3], split, GROUP, *block[3:], *sums, bulk, "")
-            for block, (split, sums, bulk) in itertools.product(blocks, list(more))
+            tuning.Row(chip, shape, *block[:3], 1, GROUP, *block[3:], *sums, bulk, "")
+            for block, (sums, bulk) in itertools.product(blocks, list(more))
             if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
         ]
         return rows + chance.sample(rest, min(at_most, len(rest)))
@@ -119,23 +142,27 @@ def close(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return all(0.5 <= a / b <= 2 for a, b in zip(one, other, strict=True))
 
 
-def precompile(job: tuple[str, int, list[Any], tuple[int, int, int], bool]) -> None:
+def plans_of(submission: ModuleType, tuning: ModuleType, chip: Any, case: Case, rows: list[Any]) -> list[Any]:
+    """The plans of these rows that need kernels of their own."""
+    plans: dict[str, Any] = {}
+    for row in rows:
+        plan = submission.make_plan(tuning.Row(*row), chip, *case.sizes)
+        if plan:
+            plans.setdefault(repr((plan.constants, plan.options)), plan)
+    return list(plans.values())
+
+
+def precompile(job: tuple[str, Case, list[Any]]) -> None:
     """Fills Triton's cache with these rows' kernels; in a process of its own."""
-    problem, world_size, rows, shape, bias = job
+    problem, case, rows = job
     submission, tuning = load(problem)
     torch.cuda.set_device(0)
     chip = submission.chip_of(torch.device("cuda", 0))
-    done = []
-    for row in (tuning.Row(*fields) for fields in rows):
-        plan = submission.make_plan(row, chip, world_size, *shape, bias)
-        if plan and (plan.constants, plan.options) not in done:
-            done.append((plan.constants, plan.options))
-            m = shape[0] // world_size if problem == "ag_gemm" else shape[0]
-            numbers = (m, shape[1], shape[2], 2, 3, 4096, *([16, 2] if problem == "ag_gemm" else []))
-            try:
-                submission.launch.compile((*[torch.bfloat16] * 4, torch.int64, *numbers), plan.constants, plan.options)
-            except Exception as error:  # it does not fit: measuring it will say so
-                print(f"{type(error).__name__} {row}", file=sys.stderr)
+    for plan in plans_of(submission, tuning, chip, case, rows):
+        try:
+            submission.launch.compile(submission.example_arguments(*case.sizes), plan.constants, plan.options)
+        except Exception as error:  # it does not fit: measuring it will say so
+            print(f"{type(error).__name__} {plan.constants} {plan.options}", file=sys.stderr)
 
 
 def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ...]], meeting: str, out: str) -> None:
@@ -150,26 +177,30 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
     )
     scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
     found = []
-    for shape, bias, rows in jobs:
-        sizes = dict(zip("mnk", shape, strict=True))
-        sizes["n" if problem == "ag_gemm" else "k"] *= world_size
+    for case, rows in jobs:
         with device:
-            data = reference.generate_input(rank=rank, world_size=world_size, has_bias=bias, seed=7, **sizes)
+            data = reference.generate_input(rank=rank, world_size=world_size, seed=7, **case.params)
             expected = reference.exact_kernel(data).value
+        operands = data[:2] if problem == "a2a" else data
         results = []
         for row in (tuning.Row(*fields) for fields in rows):
-            plan = submission.make_plan(row, chip, world_size, *shape, bias)
+            plan = submission.make_plan(row, chip, *case.sizes)
             us, wrong = measured(
-                functools.partial(submission.in_one_kernel, *data, heap, plan), plan, expected, scratch, heap, barrier
+                functools.partial(submission.in_one_kernel, *operands, heap, plan),
+                plan,
+                expected,
+                scratch,
+                heap,
+                barrier,
             )
             results.append((us, wrong, row))
             if rank == 0 and wrong:
                 print(f"left out, {wrong}: {row}", file=sys.stderr, flush=True)
-        found.append((shape, bias, sorted((item for item in results if not item[1]), key=lambda item: item[0])))
+        found.append((case.shape, sorted((item for item in results if not item[1]), key=lambda item: item[0])))
         if rank == 0:
             Path(out).write_text(json.dumps(found))
-            print(f"{shape} bias {bias}: {len(rows)} rows", flush=True)
-            for us, _, row in found[-1][2][:5]:
+            print(f"{case.params}: {len(rows)} rows", flush=True)
+            for us, _, row in found[-1][1][:5]:
                 print(f"  {us:8.1f} us  {tuple(row)[2:-1]}", flush=True)
     dist.destroy_process_group()
 
@@ -217,7 +248,7 @@ def write_table(problem: str, tuning: ModuleType, best: list[Any]) -> None:
         fields = ", ".join(json.dumps(item) if isinstance(item, str) else repr(item) for item in row)
         lines.append(f"    Row({fields}),\n".replace(json.dumps(tuning.UNMEASURED), "UNMEASURED"))
     head, begin, rest = path.read_text().partition("TABLE = [\n")
-    path.write_text(head + begin + "".join(lines) + rest[rest.index("]\n# fmt: on") :])
+    path.write_text(head + begin + "".join(lines) + rest[rest.index("\n]\n") + 1 :])
 
 
 def main() -> None:
@@ -226,29 +257,34 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--shapes", type=int, nargs="*", help="which of the official benchmarks (default: all)")
     parser.add_argument("--at-most", type=int, default=48, help="kernels compiled for a shape (default: %(default)s)")
+    parser.add_argument("--dry-run", action="store_true", help="only count rows and kernels")
     parser.add_argument("--write", action="store_true", help="write the best rows into the tables")
     parser.add_argument("--out", type=Path, default=Path("build/tune"), help="folder for all that was measured")
     options = parser.parse_args()
     if unknown := set(options.problems) - set(PROBLEMS):
         parser.error(f"no table to tune for {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}")
-    options.out.mkdir(parents=True, exist_ok=True)
 
-    jobs: dict[str, list[tuple[Any, ...]]] = {}
+    jobs: dict[str, list[tuple[Case, list[Any]]]] = {}
     for problem in options.problems:
         submission, tuning = load(problem)
-        chip = submission.chip_of(torch.device("cuda", 0)).name
-        shapes = shapes_of(problem, options.ranks)
-        chosen = [shapes[index] for index in options.shapes] if options.shapes else shapes
+        chip = submission.Chip("sm_90", 132, 1) if options.dry_run else submission.chip_of(torch.device("cuda", 0))
+        cases = cases_of(problem, options.ranks)
+        chosen = [cases[index] for index in options.shapes] if options.shapes else cases
         jobs[problem] = [
-            (*job, [tuple(row) for row in candidates(problem, tuning, chip, job[0], options.at_most)]) for job in chosen
+            (case, [tuple(row) for row in candidates(problem, tuning, chip.name, case.shape, options.at_most)])
+            for case in chosen
         ]
+        if options.dry_run:
+            for case, rows in jobs[problem]:
+                kernels = len(plans_of(submission, tuning, chip, case, rows))
+                print(f"{problem} {case.params}: {len(rows)} rows, {kernels} kernels")
+    if options.dry_run:
+        return
 
+    options.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     work = [
-        (problem, options.ranks, part, shape, bias)
-        for problem in options.problems
-        for shape, bias, rows in jobs[problem]
-        for part in parts(rows, 4)
+        (problem, case, part) for problem in options.problems for case, rows in jobs[problem] for part in parts(rows, 4)
     ]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(min(len(os.sched_getaffinity(0)), 48), mp_context=context) as pool:
@@ -270,7 +306,7 @@ def write_best(problem: str, tuning: ModuleType, jobs: list[Any], found: list[An
     """The fastest row of each shape into the table, in place of the chip's row of that shape."""
     gpu, day = torch.cuda.get_device_name(0), f"{datetime.now(UTC):%Y-%m-%d}"
     best = []
-    for (shape, _, results), (_, _, rows) in zip(found, jobs, strict=True):
+    for (shape, results), (_, rows) in zip(found, jobs, strict=True):
         us, _, row = results[0]
         text = FOUND.format(count=len(rows), ranks=ranks, gpu=gpu, day=day, us=us)
         best.append(tuning.Row(*row)._replace(shape=tuple(shape), found=text))

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,26 @@ from typing import Any, NoReturn, get_args
 
 from rich.console import Console
 
-from harness import archive, board, doctor, history, machine, page, plot, render, roofline, verdict
+from harness import (
+    archive,
+    board,
+    compare,
+    doctor,
+    export,
+    history,
+    machine,
+    page,
+    plot,
+    render,
+    reports,
+    roofline,
+    verdict,
+)
 from harness.bundle import addressed, bundle
 from harness.evaluate import evaluate
-from harness.plan import make_plan
-from harness.problem import OFFICIAL, ROOT, find, problem_names
-from harness.records import Exit, HarnessError, Mode, UsageError
+from harness.plan import Plan, make_plan
+from harness.problem import OFFICIAL, ROOT, Problem, Suite, find, problem_names
+from harness.records import Exit, HarnessError, Mode, Submission, UsageError
 from harness.submission import read_submission, shown_path
 
 LEADERBOARD = ROOT / "leaderboard.yaml"
@@ -30,6 +45,7 @@ EPILOG = """\
 exit codes:
   0 passed   112 the submission is wrong, raised or crashed   113 a problem, shape or leaderboard file is bad
   114 timed out   2 asked for something that cannot be done   130 interrupted   1 the harness or the machine failed
+  3 what `compare --fail-if` names
 """
 
 
@@ -90,9 +106,18 @@ def parser() -> argparse.ArgumentParser:
         "is it right?",
         "Runs the tests only; nothing is timed or recorded.",
     )
-    for made, suite in ((evaluation, "cpu"), (checking, "quick")):
+    comparing = command(
+        "compare",
+        run_compare,
+        "compare files, or recorded runs, head to head",
+        "Two files are\nchecked, and timed in turn on the same inputs. Of two recorded runs what they measured is "
+        "compared.\nNothing is recorded.\n\n" + textwrap.fill(compare.rule(compare.MARGIN), 100),
+    )
+    for made in (evaluation, checking):
         made.add_argument("problem", help="its name (see `problems`), or GPU MODE's name for it")
         made.add_argument("file", nargs="?", type=Path, help="default: submissions/<problem>/submission.py")
+    compare.add_arguments(comparing)
+    for made, suite in ((evaluation, "cpu"), (checking, "quick"), (comparing, "cpu")):
         made.add_argument(
             "--ranks",
             type=int,
@@ -148,6 +173,14 @@ def parser() -> argparse.ArgumentParser:
     page.add_arguments(
         command("page", page.run, "write the leaderboard as one HTML file", "With charts; it needs no network.")
     )
+    export.add_arguments(
+        command(
+            "export",
+            export.run,
+            "write runs and leaderboard as CSV, JSON lines or parquet",
+            "A row a run and\ncase, under the names of GPU MODE's public dataset. Parquet needs the extra `parquet`.",
+        )
+    )
     plot.add_arguments(
         command("plot", plot.run, "draw a recorded run as SVG or PNG", "For slides; needs the extra `plot`.")
     )
@@ -171,6 +204,46 @@ def run_eval(options: argparse.Namespace) -> Exit:
 def run_check(options: argparse.Namespace) -> Exit:
     """`check`: the tests of a suite."""
     return _evaluate(options, "test", author=None, record=False)
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """`compare`: each file or recorded run after the first against the first, by compare's rule."""
+    margin = compare.margin_of(options.margin)
+    compare.check_sides(options.sides, files=options.problem is not None)
+    _check_json(options)
+    if options.problem is None:
+        if given := [name for name in ("ranks", "suite", "device", "timeout", "seconds") if getattr(options, name)]:
+            raise UsageError(f"--{given[0]}: recorded runs are timed already; it is for files (--problem)")
+        first, *others = (reports.find(side, ROOT) for side in options.sides)
+        found = [compare.recorded(first, other, margin) for other in others]
+    else:
+        found = _compare_files(options, margin)
+    code = compare.exit_code(found, options.fail_if)
+    if options.json:
+        _write_json(options.json, compare.to_json(found, code))
+    console = Console()
+    for index, one in enumerate(found):
+        if index:
+            console.print()
+        compare.show(one, console)
+    return code
+
+
+def _compare_files(options: argparse.Namespace, margin: float) -> list[compare.Comparison]:
+    problem, suite, device, world_size = _setting(options)
+    first, *others = (read_submission(Path(side), ROOT) for side in options.sides)
+
+    def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
+        return make_plan(problem, suite, submission, mode, device, world_size, machine.login(), opponent)
+
+    with render.Progress(Console(stderr=True)) as progress:
+        progress.note(f"A, {first.name}: tests")
+        compare.check(planned(first, "test"), progress)
+        found = []
+        for other in others:
+            progress.note(f"B, {other.name}: tests, then timed against A")
+            found.append(compare.live(planned(other, "leaderboard", first), margin, progress))
+        return found
 
 
 def run_bundle(options: argparse.Namespace) -> Exit:
@@ -209,7 +282,8 @@ def run_problems(options: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, record: bool) -> Exit:
+def _setting(options: argparse.Namespace) -> tuple[Problem, Suite, str, int]:
+    """What `options` ask for: the problem, the suite at the world size that will run, the device, the world size."""
     problem = find(options.problem)
     gpus = machine.gpus()
     device = options.device or gpus.device
@@ -235,10 +309,13 @@ def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, recor
         if not 1 <= options.ranks <= most:
             raise UsageError(f"--ranks {options.ranks}: 1 to {most} ranks can be asked for on {device}")
         world_size = options.ranks
-    suite = problem.with_world_size(suite, world_size)
+    return problem, problem.with_world_size(suite, world_size), device, world_size
+
+
+def _evaluate(options: argparse.Namespace, mode: Mode, author: str | None, record: bool) -> Exit:
+    problem, suite, device, world_size = _setting(options)
     traces = _trace_folder(options, mode)
-    if options.json and not os.access(Path(options.json).resolve().parent, os.W_OK):
-        raise UsageError(f"--json {options.json}: its folder is not there or cannot be written to")
+    _check_json(options)
     submission = read_submission(options.file or problem.submissions_folder / "submission.py", ROOT)
     earlier = board.load(LEADERBOARD) if record else None
     if record:
@@ -282,6 +359,11 @@ def _trace_folder(options: argparse.Namespace, mode: Mode) -> Path | None:
     if not os.access(folder, os.W_OK):
         raise UsageError(f"--trace {options.trace}: cannot be written to")
     return folder
+
+
+def _check_json(options: argparse.Namespace) -> None:
+    if options.json and not os.access(Path(options.json).resolve().parent, os.W_OK):
+        raise UsageError(f"--json {options.json}: its folder is not there or cannot be written to")
 
 
 def _write_json(file: str, content: dict[str, Any]) -> None:

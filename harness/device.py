@@ -80,8 +80,9 @@ class Gpu:
 
     kind, backend = "cuda", "nccl"
 
-    def __init__(self, rank: int, gate: Gate) -> None:
+    def __init__(self, rank: int, world_size: int, gate: Gate) -> None:
         self.id: torch.device | None = torch.device("cuda", rank)
+        self.rank, self.world_size = rank, world_size
         self.gate = gate
         self.gate_pointer = 0
         self.scratch = torch.empty(0)
@@ -110,16 +111,26 @@ class Gpu:
 
     def device_us(self, call: Callable[[], Any], epoch: int) -> tuple[Any, float]:
         """The device waits for the gate while the host submits the call's work behind the wait, so that no latency
-        of the host is in the time; all devices watch the same word, so that they start together."""
+        of the host is in the time; then the devices line up, so that they start together."""
         stream = torch.cuda.current_stream(self.id)
         driver.wait_value(stream, self.gate_pointer, epoch)
+        self.line_up(epoch)
         self.start.record(stream)
         result = call()
         self.end.record(torch.cuda.current_stream(self.id))
         self.synchronize()
         return result, self.start.elapsed_time(self.end) * 1000
 
+    def line_up(self, epoch: int) -> None:
+        from harness.lineup import line_up  # here, since a machine without GPUs may be without Triton
 
-def make_device(name: str, rank: int, threads: int, flush_bytes: int, gate: Gate) -> Device:
+        offset, stride = self.gate.device_marks()
+        lanes = 1 << (self.world_size - 1).bit_length()
+        line_up[(1,)](
+            self.gate_pointer + offset, self.rank, epoch, self.world_size, lanes, stride, driver.HIP, num_warps=1
+        )
+
+
+def make_device(name: str, rank: int, world_size: int, threads: int, flush_bytes: int, gate: Gate) -> Device:
     """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
-    return Cpu(threads, flush_bytes) if name == "cpu" else Gpu(rank, gate)
+    return Cpu(threads, flush_bytes) if name == "cpu" else Gpu(rank, world_size, gate)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, get_args
 
-from harness import checks, doctor, hardware, machine, peaks_cache, timing, trace, wire
+from harness import checks, doctor, hardware, machine, peaks_cache, timing, trace, warm, wire
 from harness.group import ROLES, Group, Launch, RankFailure, Ranks, free_port
 from harness.plan import PHASES, Phase, Plan
 from harness.records import (
@@ -34,6 +34,7 @@ from harness.records import (
     Peaks,
     Profile,
     Raised,
+    Submission,
     Timed,
     TimedOut,
     Verdict,
@@ -46,6 +47,7 @@ from harness.stats import median, roofline_samples_us
 
 EMPTY_CALLS = 30
 START_S = 120.0  # for what comes before the first case, and after the last
+PROBE_S = (0.02, 0.3)  # at least and at most, how long a probe keeps a rank out of a call
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
@@ -54,6 +56,14 @@ class Progress(Protocol):
 
     def phase(self, name: str) -> None: ...
     def case(self, label: str, index: int, count: int) -> None: ...
+
+
+class OpponentFailed(HarnessError):
+    """What the submission was to be timed against (plan.opponent) failed itself, at a case."""
+
+    def __init__(self, case: str, outcome: Raised | Crashed | TimedOut) -> None:
+        super().__init__(outcome.message)
+        self.case, self.outcome = case, outcome
 
 
 StartRanks = Callable[[Launch], contextlib.AbstractContextManager[Ranks]]
@@ -80,6 +90,9 @@ class Evaluation:
         self.profiles: list[Profile | None] = [None for _ in self.cases]
         self.opened = 0
         self.inputs_timed = 0
+        self.made: list[wire.InputsMade] = []
+        self.taken = 0  # outputs judged, of those taken since these inputs were made
+        self.probed = False
         self.at = 0  # the case that runs, or that would be next
         self.device_model = ""
         self.machine_state: tuple[str, ...] = ()
@@ -87,6 +100,7 @@ class Evaluation:
         self.empty_call_samples_us: dict[Clock, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
         self.logs: dict[str, str] = {}
+        self.lacking: tuple[str, ...] = ()
         self.launch: Launch
         self.trusted: Group
         self.baseline: Group
@@ -105,11 +119,14 @@ class Evaluation:
                 try:
                     self._phases()
                 except RankFailure as failure:
+                    if failure.role == "baseline" and plan.opponent is not None:
+                        raise OpponentFailed(self.cases[self.at].label, failure.outcome) from None
                     if failure.role != "candidate" and not isinstance(failure.outcome, TimedOut):
                         raise HarnessError(_trusted_failure(failure.outcome)) from None
                     self.outcomes[self.at] = failure.outcome
                 finally:
                     self.logs = ranks.logs()
+                    self.lacking = tuple(ranks.lacking)
                     began = time.monotonic()
             self.phases_s["end"] = time.monotonic() - began
         return self._report()
@@ -164,75 +181,135 @@ class Evaluation:
         return group.call(indices, clock, self.deadline, timing.LEAD_S if clock == "device" else 0.0)
 
     def _empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
-        """As a case's calls are taken: in a burst, or one by one."""
+        """As a case's calls are taken: in a burst, or one by one; the first, which warms up, is not among them."""
         if self.plan.budget.burst and clock != "device":
             return self._call(self.baseline, [-1] * (EMPTY_CALLS + 1), clock)[1:]
-        return [self._call(self.baseline, [-1], clock)[0] for _ in range(EMPTY_CALLS)]
+        return [self._call(self.baseline, [-1], clock)[0] for _ in range(EMPTY_CALLS + 1)][1:]
 
-    def _make(self, case: Case, inputs: Sequence[wire.InputSpec], readers: Sequence[Group]) -> None:
-        """Trusted ranks make these inputs; `readers` load them."""
+    def _make(self, case: Case, inputs: Sequence[wire.InputSpec]) -> None:
+        """Trusted ranks make these inputs. Nobody else gets them before a call needs them."""
         command = wire.MakeInputs(params=case.params, inputs=tuple(inputs))
-        made = self.trusted.ask(command, wire.InputsMade, self.deadline)
-        for group in readers:
-            commands = [wire.LoadInputs(inputs=rank.inputs, boxes=rank.boxes) for rank in made]
-            group.ask(commands, wire.Done, self.deadline)
+        self.made = self.trusted.ask(command, wire.InputsMade, self.deadline)
+        self.taken = 0
 
-    def _verify(self, index: int, called: Sequence[wire.CallSample], published: bool) -> Verdicts:
-        """What the trusted ranks say of one call's outputs; a verdict passes when it does on every rank."""
-        outputs = [call.output or NO_OUTPUT for call in called]
-        commands = [wire.Verify(index=index, output=output, published=published) for output in outputs]
-        verified = self.trusted.ask(commands, wire.Verified, self.deadline)
+    def _load(self, group: Group, indices: Sequence[int]) -> None:
+        """The group gets these inputs, and loses those that it had."""
+        commands = [
+            wire.LoadInputs(inputs=tuple(rank.inputs[index] for index in indices), boxes=rank.boxes)
+            for rank in self.made
+        ]
+        group.ask(commands, wire.Done, self.deadline)
+
+    def _turn(self, group: Group, indices: Sequence[int], clock: Clock = "wall") -> timing.Turn:
+        """Calls on these inputs, which the group gets just before. What a candidate returns is taken at once."""
+        began_ns = time.monotonic_ns()
+        self._load(group, indices)
+        called = self._call(group, range(len(indices)), clock)
+        ended_ns = time.monotonic_ns()
+        if group is self.candidate:
+            self._take(called)
+        return timing.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
+
+    def _take(self, called: Sequence[Sequence[wire.CallSample]]) -> None:
+        by_rank = zip(*called, strict=True)
+        outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in by_rank]
+        self.trusted.ask([wire.TakeOutputs(outputs=each) for each in outputs], wire.Done, self.deadline)
+
+    def _verify(self, index: int, published: bool = False) -> Verdicts:
+        """What the trusted ranks say of the next output taken, as one of input `index`; a verdict passes when it does
+        on every rank."""
+        command = wire.Verify(index=index, taken=self.taken, published=published)
+        self.taken += 1
+        verified = self.trusted.ask(command, wire.Verified, self.deadline)
         return Verdicts(
             strict=_over_ranks([rank.verdicts.strict for rank in verified]),
             gpumode=_over_ranks([rank.verdicts.gpumode for rank in verified]),
         )
 
     def _check(self, case: Case) -> Outcome:
-        """One call on the case's published input and one on a fresh hardened one, both verified."""
+        """One call on the case's published input and one on a fresh hardened one, both verified; then the probe."""
         fresh = wire.InputSpec(seed=self.plan.seed("check", self.at), hardened=True)
-        self._make(case, [wire.InputSpec(seed=case.seed, hardened=False), fresh], [self.candidate])
-        called = [self._call(self.candidate, [index], "wall")[0] for index in range(2)]
-        as_published, hardened = (self._verify(index, called[index], index == 0) for index in range(2))
+        self._make(case, [wire.InputSpec(seed=case.seed, hardened=False), fresh])
+        turns = [self._turn(self.candidate, [index]) for index in range(2)]
+        as_published, hardened = self._verify(0, published=True), self._verify(1)
         strict = as_published.strict if not as_published.strict.passed else hardened.strict
         self.verdicts[self.at] = Verdicts(strict=strict, gpumode=as_published.gpumode)
-        return Passed() if strict.passed else Wrong(message=strict.message)
+        if not strict.passed:
+            return Wrong(message=strict.message)
+        return self._probe(case, 4e-6 * timing.wall_us(turns[1].called[0]))
+
+    def _probe(self, case: Case, hold_s: float) -> Outcome:
+        """Calls that one rank enters late: nobody who needs its data may finish before. Each rank in turn in an
+        evaluation's first case; later one a case, which nobody can foresee."""
+        ranks = range(self.plan.world_size)
+        late_ranks = ranks if not self.probed else [self.plan.seed("late", self.at) % self.plan.world_size]
+        self.probed = True
+        hold_s = min(max(hold_s, PROBE_S[0]), PROBE_S[1])
+        for late in late_ranks:
+            needed_by = {rank for rank in ranks if late in self.plan.problem.depends_on(case, rank)}
+            if not needed_by:
+                continue
+            seed = self.plan.seed("probe", self.at, late)
+            self._make(case, [wire.InputSpec(seed=seed, hardened=True)])
+            self._load(self.candidate, [0])
+            called, finished = self.candidate.call_late(late, 0, hold_s, self.deadline)
+            self._take([called])
+            if early := needed_by.intersection(finished):
+                return Held(
+                    check="communication",
+                    evidence=f"rank {late} was kept out of a call for {hold_s * 1000:.0f} ms, and rank {min(early)}, "
+                    "whose result depends on its data, finished meanwhile",
+                )
+            strict = self._verify(0).strict
+            if not strict.passed:
+                return Wrong(message=f"a call that rank {late} entered late: {strict.message}")
+        return Passed()
 
     def _time(self, case: Case) -> Outcome:
         """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
         plan, began = self.plan, time.monotonic()
         series = timing.Series(plan.clocks)
-        self._make(case, self._fresh(1), [self.baseline, self.candidate])
+        own_turns: list[timing.Turn] = []
+        ref_turns: list[timing.Turn] = []
+        self._make(case, self._fresh(1))
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
-            self._call(self.baseline, [0], clock)
-            self._call(self.candidate, [0], clock)
+            self._turn(self.baseline, [0], clock)
+            self._turn(self.candidate, [0], clock)
         if self.sampler:
             self.sampler.start()
         while not timing.enough(plan.budget, series, time.monotonic() - began):
             for clock in plan.clocks:
                 turns = timing.turns(plan.budget, clock, series.count(clock))
-                fresh = self._fresh(1 + max(index for _, indices in turns for index in indices))
-                self._make(case, fresh, [self.baseline, self.candidate])
-                own: dict[int, list[wire.CallSample]] = {}
-                ref: dict[int, list[wire.CallSample]] = {}
+                self._make(case, self._fresh(1 + max(index for _, indices in turns for index in indices)))
+                own: dict[int, Sequence[wire.CallSample]] = {}
+                ref: dict[int, Sequence[wire.CallSample]] = {}
                 for reference, indices in turns:
-                    group, calls = (self.baseline, ref) if reference else (self.candidate, own)
-                    calls |= dict(zip(indices, self._call(group, indices, clock), strict=True))
+                    turn = self._turn(self.baseline if reference else self.candidate, indices, clock)
+                    if not reference and (doubt := timing.impossible(turn, clock)):
+                        return Held(check="clock", evidence=doubt)
+                    (ref if reference else own).update(zip(indices, turn.called, strict=True))
+                    if clock == "wall":
+                        (ref_turns if reference else own_turns).append(turn)
                 series.add(clock, *(list(calls.values())[-plan.budget.block :] for calls in (own, ref)))
-                for index, called in own.items():
-                    strict = self._verify(index, called, published=False).strict
+                for index in own:
+                    strict = self._verify(index).strict
                     if not strict.passed:
                         return Wrong(message=f"a timed call ({clock} clock): {strict.message}")
         if self.sampler:
             self.sampler.stop()
+        if doubt := timing.unaccounted(own_turns, ref_turns):
+            return Held(check="clock", evidence=doubt)
         return self._believed(case, series.timed(plan.budget.block))
 
     def _profile(self, case: Case) -> Outcome:
         """A warm-up and one more call under the profiler, verified too; the ranks' traces become one."""
-        self._make(case, self._fresh(2), [self.candidate])
+        self._make(case, self._fresh(2))
         self.candidate.ask(wire.StartProfile(), wire.Done, self.deadline)
-        called = [self._call(self.candidate, [index], "wall")[0] for index in range(2)]
+        for index in range(2):
+            self._turn(self.candidate, [index])
         self.candidate.ask(wire.StopProfile(), wire.Done, self.deadline)
-        strict = self._verify(1, called[1], published=False).strict
+        self._verify(0)  # the warm-up's is taken first
+        strict = self._verify(1).strict
         if not strict.passed:
             return Wrong(message=f"profiled call: {strict.message}")
         traces: list[trace.RankTrace] = []
@@ -287,6 +364,17 @@ class Evaluation:
         peaks_cache.store(cache, peaks)
         return peaks
 
+    def _split(self) -> tuple[str, ...]:
+        """That the suite's shapes are split over another number of ranks than it is for."""
+        plan = self.plan
+        meant = {case.world_size for case in self.plan.problem.suite(plan.suite.name).benchmarks}
+        if meant == {plan.world_size}:
+            return ()
+        return (
+            f"suite {plan.suite.name} is for {max(meant)} ranks and was split over {plan.world_size}: its times do not "
+            f"compare with those of {max(meant)} ranks",
+        )
+
     @contextlib.contextmanager
     def _phase(self, name: str, seconds: float) -> Iterator[None]:
         self.progress.phase(name)
@@ -336,7 +424,9 @@ class Evaluation:
             phases_s=self.phases_s,
             secret_seed=plan.secret,
             warnings=checks.warnings(results, self.empty_call_samples_us.get("wall", ()))
-            + (warnings_of(sampling) if sampling else ()),
+            + (warnings_of(sampling) if sampling else ())
+            + self.lacking
+            + self._split(),
             machine_state=self.machine_state,
             gpu_sampling=sampling,
             logs=self.logs,
@@ -356,15 +446,13 @@ def _staged(plan: Plan) -> Iterator[Launch]:
             spin=plan.spin,
             flush_bytes=plan.flush_bytes,
             folder=top,
+            caches=_caches(plan),
         )
         files = {file.name: file.read_bytes() for file in plan.problem.files()}
-        submission = {"submission.py": plan.submission.source.encode()}
-        if plan.submission.modules:
-            submission["common/__init__.py"] = b""  # without it any installed package `common` would come first
-        for module in plan.submission.modules:
-            submission[module.name.replace(".", "/") + ".py"] = module.source.encode()
+        entries = {"candidate": plan.submission, "baseline": plan.opponent}
         for role in ROLES:
-            staged = files | submission if role == "candidate" else files
+            entry = entries.get(role)
+            staged = files | _files_of(entry) if entry else files
             for rank in range(plan.world_size):
                 for name, data in staged.items():
                     path = launch.workdir(role, rank) / name
@@ -373,6 +461,22 @@ def _staged(plan: Plan) -> Iterator[Launch]:
         yield launch
     finally:
         shutil.rmtree(top, ignore_errors=True)  # the submission may have done anything to it
+
+
+def _files_of(submission: Submission) -> dict[str, bytes]:
+    files = {"submission.py": submission.source.encode()}
+    if submission.modules:
+        files["common/__init__.py"] = b""  # without it any installed package `common` would come first
+    for module in submission.modules:
+        files[module.name.replace(".", "/") + ".py"] = module.source.encode()
+    return files
+
+
+def _caches(plan: Plan) -> dict[wire.Role, Path]:
+    baseline = plan.opponent.sha256 if plan.opponent else plan.problem.name
+    names: dict[wire.Role, str] = {"baseline": baseline, "candidate": plan.submission.sha256}
+    folders = {role: warm.folder(plan.problem.root, name) for role, name in names.items()}
+    return {role: folder for role, folder in folders.items() if folder is not None}
 
 
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:

@@ -18,7 +18,8 @@ POLL_S = 50e-6  # where the futex call's number is not known
 RECHECK_NS = 2_000_000
 
 RELEASED, FINISHED = 0, 8  # words of 8 bytes; each in a cache line of its own
-FIRST_MARK, MARKS_STRIDE = 16, 8  # then two marks a rank, "has come" and "has finished", in a cache line for both
+FIRST_MARK, MARKS_STRIDE = 16, 8  # then a cache line of marks a rank: "has come", "has finished", and its device's
+DEVICE_MARK = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,9 +56,18 @@ class Gate:
         """Address and size of the page, for a device that is to watch its first word, the released epoch."""
         return ctypes.addressof(ctypes.c_int32.from_buffer(self.page)), len(self.page)
 
+    def device_marks(self) -> tuple[int, int]:
+        """Where in that memory rank 0's device has its mark, and from one rank's to the next, bytes. 32 bits each; the
+        hosts leave them to the devices."""
+        return 8 * (FIRST_MARK + DEVICE_MARK), 8 * MARKS_STRIDE
+
     def release(self, epoch: int) -> None:
         """Let all ranks that wait for `epoch` go."""
         self._set(RELEASED, epoch)
+
+    def finished(self, epoch: int) -> list[int]:
+        """The ranks that have finished `epoch`."""
+        return [rank for rank, place in enumerate(self.marks) if self.words[place + 1] >= epoch]
 
     def wait(self, epoch: int) -> None:
         """Returns once `epoch` was released."""

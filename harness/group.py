@@ -16,13 +16,13 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Protocol, TypeVar, cast, get_args
 
-from harness import wire
+from harness import sandbox, wire
 from harness.decode import decode, encode
 from harness.gate import Gate, make_gate
 from harness.records import Clock, Crashed, HarnessError, Raised, TimedOut
@@ -73,11 +73,18 @@ class Group(Protocol):
         first time `lead_s` after all have come to it: what the hosts need to submit work that waits on the devices
         for the gate. Returns each call's samples by rank."""
 
+    def call_late(
+        self, late: int, index: int, hold_s: float, deadline: float
+    ) -> tuple[list[wire.CallSample], list[int]]:
+        """One call that rank `late` enters `hold_s` after the others. Returns the samples by rank, and the ranks that
+        had finished before it entered."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
-    `folder` is theirs: each starts in `role/rank` below it."""
+    `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
+    that outlives the run."""
 
     world_size: int
     device: str
@@ -86,6 +93,7 @@ class Launch:
     spin: bool
     flush_bytes: int
     folder: Path
+    caches: Mapping[wire.Role, Path] = field(default_factory=dict)
 
     def workdir(self, role: wire.Role, rank: int) -> Path:
         """The folder that a rank starts in, its own."""
@@ -156,6 +164,7 @@ class Ranks:
         self.launch = launch
         self.ranks = {role: [Rank(role, rank) for rank in range(launch.world_size)] for role in ROLES}
         self.by_pid: dict[int, Rank] = {}
+        self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
         self.control, self.their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.log = Log()
         self.zygote: subprocess.Popen[bytes] | None = None
@@ -209,7 +218,9 @@ class Ranks:
                 rank.gone = rank.gone or "ended with the process that ranks are forked from"
             return False
         message: wire.ZygoteMessage = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(data))
-        if isinstance(message, wire.Exited):
+        if isinstance(message, wire.Confined):
+            self.lacking += [text for text in message.lacking if text not in self.lacking]
+        elif isinstance(message, wire.Exited):
             rank = self.by_pid[message.pid]
             rank.gone = rank.gone or _told_exit(message.code)
         else:
@@ -220,10 +231,11 @@ class Ranks:
 
     def _start(self) -> None:
         threads = str(self.launch.threads)
+        sandbox.hide(True)  # a submission's ranks could read the run's secret out of this process
         self.zygote = subprocess.Popen(
             [sys.executable, "-m", "harness.zygote", str(self.their_control.fileno())],
             cwd=ROOT,
-            env={**os.environ, **MALLOC, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+            env={**sandbox.environment(os.environ), **MALLOC, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
             pass_fds=[self.their_control.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self.log.write_fd,
@@ -269,6 +281,7 @@ class Ranks:
             spin=self.launch.spin,
             flush_bytes=self.launch.flush_bytes,
             workdir=str(self.launch.workdir(rank.role, rank.rank)),
+            cache=str(self.launch.caches.get(rank.role, self.launch.folder / rank.role / "cache")),
         )
         fds = [rank.their_sock.fileno(), rank.log.write_fd, *files]
         with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
@@ -286,6 +299,7 @@ class Ranks:
             if self.zygote.poll() is None:
                 self.zygote.kill()  # its ranks die with it
             self.zygote.wait()
+        sandbox.hide(False)
         self.selector.close()
         self.control.close()
         os.close(self.log.fd)
@@ -304,7 +318,10 @@ class RankGroup:
 
     def send(self, commands: wire.Command | Sequence[wire.Command]) -> None:
         each = commands if isinstance(commands, Sequence) else [commands] * len(self.members)
-        for rank, command in zip(self.members, each, strict=True):
+        self._send(zip(self.members, each, strict=True))
+
+    def _send(self, commands: Iterable[tuple[Rank, wire.Command]]) -> None:
+        for rank, command in commands:
             with contextlib.suppress(ConnectionError):  # it is gone; gather will tell
                 rank.sock.setblocking(True)  # commands are small, a rank that obeys takes them at once
                 rank.sock.sendall(wire.frame(command))
@@ -322,21 +339,48 @@ class RankGroup:
         self.ask(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock), wire.AtGate, deadline)
         time.sleep(lead_s)
         self.gate.release(epoch)
+        return self._called(len(indices), deadline)
+
+    def call_late(
+        self, late: int, index: int, hold_s: float, deadline: float
+    ) -> tuple[list[wire.CallSample], list[int]]:
+        self.epoch += 1
+        command = wire.Call(indices=(index,), epoch=self.epoch, clock="wall")
+        others = [rank for rank in self.members if rank.rank != late]
+        self._send((rank, command) for rank in others)
+        self._gather(others, wire.AtGate, deadline)
+        self.gate.release(self.epoch)
+        until = time.monotonic() + hold_s
+        while (now := time.monotonic()) < until:
+            self._check_all(deadline, others)
+            self.ranks.poll(until - now)
+        finished = {*self.gate.finished(self.epoch), *(rank.rank for rank in others if rank.inbox)}
+        let_in_ns = time.monotonic_ns()
+        self._send([(self.members[late], command)])
+        self._gather([self.members[late]], wire.AtGate, deadline)
+        called = self._called(1, deadline)[0]
+        finished |= {rank for rank, call in enumerate(called) if call.end_ns < let_in_ns}  # as it says itself
+        return called, sorted(finished)
+
+    def _called(self, count: int, deadline: float) -> list[list[wire.CallSample]]:
         called = self.gather(wire.Called, deadline)
         for rank, reply in zip(self.members, called, strict=True):
-            if len(reply.samples) != len(indices):
-                self._crashed(rank, f"sent {len(reply.samples)} samples of {len(indices)} calls")
+            if len(reply.samples) != count:
+                self._crashed(rank, f"sent {len(reply.samples)} samples of {count} calls")
         return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:
+        return self._gather(self.members, reply, deadline)
+
+    def _gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
         while True:
-            waiting = [rank for rank in self.members if not rank.inbox]
+            waiting = [rank for rank in members if not rank.inbox]
             self._check_all(deadline, waiting)
             if not waiting:
                 break
             self.ranks.poll(deadline - time.monotonic())
-        replies = [rank.inbox.popleft() for rank in self.members]
-        for rank, received in zip(self.members, replies, strict=True):
+        replies = [rank.inbox.popleft() for rank in members]
+        for rank, received in zip(members, replies, strict=True):
             if not isinstance(received, reply):
                 self._crashed(rank, f"sent '{received.type}' where '{reply.__name__}' was due")
         return replies  # type: ignore[return-value]

@@ -6,9 +6,9 @@ must not be lower than what can be reached.
 """
 
 import mmap
-import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,10 +21,10 @@ COPY_BYTES = {"cpu": 8 << 20, "cuda": 1 << 30}  # larger than a private cache, o
 LINK_BYTES = 256 << 20  # of one rank, on GPUs
 
 
-def measure(rank: int, world_size: int, device: torch.device, fd: int) -> PeaksMeasured:
-    """Rates of one rank while all work. Needs an open process group. On CPUs `fd` is a file of this rank's that its
-    neighbour reads, to move bytes between ranks the cheapest way a host has: out of memory that both map; on GPUs
-    each rank sends to all others at once through the process group."""
+def measure(rank: int, world_size: int, device: torch.device, folder: Path) -> PeaksMeasured:
+    """Rates of one rank while all work. Needs an open process group. On CPUs each has a file
+    in `folder` that its neighbour reads, to move bytes the cheapest way a host has: out of memory that both map; on
+    GPUs each rank sends to all others at once through the process group."""
     kind, nbytes = device.type, COPY_BYTES[device.type]
     flops_per_s = 0.0
     for m, n, k in GEMM_SHAPES_MNK[kind]:
@@ -36,24 +36,21 @@ def measure(rank: int, world_size: int, device: torch.device, fd: int) -> PeaksM
     return PeaksMeasured(
         flops_per_s=flops_per_s,
         memory_bytes_per_s=2 * nbytes / memory_s,  # each byte is read and written
-        link_bytes_per_s=link(rank, world_size, device, fd),
+        link_bytes_per_s=link(rank, world_size, device, folder),
     )
 
 
-def _host_link(rank: int, world_size: int, device: torch.device, fd: int) -> float:
+def _host_link(rank: int, world_size: int, device: torch.device, folder: Path) -> float:
     nbytes = COPY_BYTES["cpu"]
     target = bytearray(nbytes)
-    os.ftruncate(fd, nbytes)
-    addresses = torch.zeros(world_size, 2, dtype=torch.int64)
-    addresses[rank] = torch.tensor([os.getpid(), fd])
-    dist.all_reduce(addresses)  # also: every rank's file has its size now
-    pid, peer_fd = addresses[(rank + 1) % world_size].tolist()
-    with open(f"/proc/{pid}/fd/{peer_fd}", "r+b") as file, mmap.mmap(file.fileno(), nbytes) as window:
+    (folder / f"link-{rank}").write_bytes(target)
+    dist.barrier()  # waits for: every rank's file
+    with open(folder / f"link-{(rank + 1) % world_size}", "r+b") as file, mmap.mmap(file.fileno(), nbytes) as window:
         own = memoryview(target)
         return nbytes / _best_s(lambda: own.__setitem__(slice(None), memoryview(window)), device)
 
 
-def _device_link(rank: int, world_size: int, device: torch.device, fd: int) -> float:
+def _device_link(rank: int, world_size: int, device: torch.device, folder: Path) -> float:
     source, target = (torch.zeros(LINK_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
     leaving = LINK_BYTES * (world_size - 1) / world_size
     return leaving / _best_s(lambda: dist.all_to_all_single(target, source), device)

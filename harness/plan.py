@@ -29,7 +29,8 @@ FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """`suite` already has the world size that will run. `secret` is what the run's fresh seeds come from."""
+    """`suite` already has the world size that will run. `secret` is what the run's fresh seeds come from. With an
+    `opponent` the baseline ranks run it in place of the reference: it is what the submission is timed against."""
 
     problem: Problem
     suite: Suite
@@ -45,6 +46,7 @@ class Plan:
     spin: bool
     flush_bytes: int
     clocks: tuple[Clock, ...]
+    opponent: Submission | None = None
 
     def seed(self, *place: int | str) -> int:
         """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""
@@ -58,8 +60,20 @@ class Plan:
         return self.suite.ranked_timeout_s if self.mode == "leaderboard" else self.suite.benchmark_timeout_s
 
 
+def block(device: str) -> int:
+    """How many samples are taken together there."""
+    return 4 if device == "cpu" else 7
+
+
 def make_plan(
-    problem: Problem, suite: Suite, submission: Submission, mode: Mode, device: str, world_size: int, author: str
+    problem: Problem,
+    suite: Suite,
+    submission: Submission,
+    mode: Mode,
+    device: str,
+    world_size: int,
+    author: str,
+    opponent: Submission | None = None,
 ) -> Plan:
     """The plan of one evaluation on this machine; UsageError where the ranks cannot fit."""
     machine.check_memory(world_size)
@@ -72,7 +86,7 @@ def make_plan(
         device=device,
         world_size=world_size,
         author=author,
-        budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=4 if device == "cpu" else 7),
+        budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=block(device)),
         secret=secrets.randbits(63),
         threads=max(1, cores() // world_size),
         # The same for the rank of either side: a process keeps for life what its cores are worth to its device.
@@ -80,4 +94,5 @@ def make_plan(
         spin=spin,
         clocks=CLOCKS[device],
         flush_bytes=min(2 * machine.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
+        opponent=opponent,
     )

@@ -2,7 +2,8 @@
 
 Knows how these files look and refuses whatever does not fit, naming file, place and fix. Does not know torch,
 ranks, submissions or any particular problem: reference/<name>/ with reference.py, task.py and params.py, beside
-shapes/<name>.yaml, is a problem. Of these only params.py is imported here (`Params` and `cost`, without tensors).
+shapes/<name>.yaml, is a problem. Of these only params.py is imported here (`Params`, `cost`,
+`depends_on`, without tensors).
 """
 
 import contextlib
@@ -28,6 +29,7 @@ MAX_INT = 2**31 - 1  # of a seed, and of any size
 DEFAULT_BENCHMARK_S = 2.5  # about how long one benchmark is measured, where a suite does not say
 
 Ranking = Literal["last", "mean", "geom"]
+DependsOf = Callable[[Any, int, int], frozenset[int]]
 T = TypeVar("T")
 
 
@@ -61,6 +63,7 @@ class Problem:
     suites: dict[str, Suite]
     params_type: type[Any]
     cost_of: Callable[[Any, int], Cost]
+    depends_of: DependsOf | None = None
 
     def suite(self, name: str) -> Suite:
         """Raises UsageError for a name that the shape file does not have."""
@@ -76,6 +79,12 @@ class Problem:
     def cost(self, case: Case) -> Cost:
         """What one rank must do at least in one call of `case`."""
         return self.cost_of(self.params_type(**case.params), case.world_size)
+
+    def depends_on(self, case: Case, rank: int) -> frozenset[int]:
+        """The other ranks without whose data this rank's result cannot be had, on a hardened input of `case`. Empty
+        where the problem does not say."""
+        params = self.params_type(**case.params)
+        return self.depends_of(params, rank, case.world_size) if self.depends_of else frozenset()
 
     def with_world_size(self, suite: Suite, world_size: int) -> Suite:
         """The same suite on `world_size` ranks; published limits stay only where that is the case's own world size.
@@ -268,7 +277,7 @@ def _read_problem(name: str, root: Path) -> Problem:
         if not path.is_file():
             needs = f"reference/{name}/ with {', '.join(FOLDER_FILES)}, and shapes/{name}.yaml"
             raise BadFileError(f"{shown(path, root)}: no such file; a problem needs {needs}")
-    params_type, cost_of = _load_params(folder / "params.py", root)
+    params_type, cost_of, depends_of = _load_params(folder / "params.py", root)
     file = read_yaml(_file_type(params_type), shapes_path, root)
     with _as_bad_file(shapes_path, root):
         if file.problem != name:
@@ -290,6 +299,7 @@ def _read_problem(name: str, root: Path) -> Problem:
         suites={OFFICIAL: official, **others},
         params_type=params_type,
         cost_of=cost_of,
+        depends_of=depends_of,
     )
 
 
@@ -334,8 +344,8 @@ def _suite_path(name: str) -> str:
     return "$" if name == OFFICIAL else f"$.suites.{name}"
 
 
-def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int], Cost]]:
-    """`Params` and `cost` of a params.py, imported under a name of its own: every problem has a params.py."""
+def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int], Cost], DependsOf | None]:
+    """`Params`, `cost` and `depends_on` of a params.py, imported under a name of its own: every problem has one."""
     name = "_params_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -350,7 +360,7 @@ def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int]
     wrong = _wrong_with(module)
     if wrong:
         raise BadFileError(f"{shown(path, root)}: {wrong}")
-    return module.Params, module.cost
+    return module.Params, module.cost, getattr(module, "depends_on", None)
 
 
 def _wrong_with(module: types.ModuleType) -> str:

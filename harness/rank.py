@@ -47,7 +47,9 @@ class Program:
         self.order, self.fds = order, fds
         self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
         self.gate = Gate(fds["gate"], order.world_size, order.spin)
-        self.device = make_device(order.device, order.rank, order.threads, order.flush_bytes, self.gate)
+        self.device = make_device(
+            order.device, order.rank, order.world_size, order.threads, order.flush_bytes, self.gate
+        )
         self.kernel: Kernel = lambda data: None
         self.boxes: wire.Boxes | None = None  # those that are open
         self.input_box: Box
@@ -189,20 +191,7 @@ class Candidate(Program):
         self.commands |= {wire.StartProfile: self.start_profile, wire.StopProfile: self.stop_profile}
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
-        sys.path.insert(0, self.order.workdir)
-        submission = importlib.import_module("submission")
-        kernel = getattr(submission, "custom_kernel", None)
-        if kernel is None:
-            raise AttributeError("the submission defines no custom_kernel(data); define it at the top level")
-        if not callable(kernel):
-            raise TypeError(f"custom_kernel is a {type(kernel).__name__}; it must be a function of one argument")
-        try:
-            inspect.signature(kernel).bind(None)
-        except TypeError as error:
-            raise TypeError(f"custom_kernel must take one argument, custom_kernel(data): {error}") from None
-        except ValueError:
-            pass  # a callable without a signature: the first call will tell
-        self.kernel = kernel
+        self.kernel = custom_kernel(self.order.workdir)
         return wire.Imported(device="")
 
     def start_profile(self, command: wire.StartProfile) -> wire.Reply:
@@ -233,14 +222,17 @@ class Candidate(Program):
 
 
 class Baseline(Program):
-    """Runs the reference as if it were a submission, and nothing else, so that both are timed under one condition:
-    a rank that also judged would have warmer connections, and a heap that is never short."""
+    """Runs the reference (or an opponent) as if it were a submission, and nothing else, so that both are timed under
+    one condition: a rank that also judged would have warmer connections, and a heap that is never short."""
 
     judged = False
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
-        sys.path.insert(0, self.order.workdir)
-        self.kernel = importlib.import_module("reference").ref_kernel
+        if (Path(self.order.workdir) / "submission.py").exists():  # staged for an opponent, see Plan
+            self.kernel = custom_kernel(self.order.workdir)
+        else:
+            sys.path.insert(0, self.order.workdir)
+            self.kernel = importlib.import_module("reference").ref_kernel
         return wire.Imported(device="")
 
 
@@ -251,9 +243,11 @@ class Trusted(Program):
         super().__init__(order, fds)
         self.reference: Any = None
         self.made: list[Any] = []  # what the candidate got, out of its reach
+        self.taken: list[tuple[wire.Output, torch.Tensor | None]] = []
         self.outgrown: list[Box] = []
         self.commands |= {
             wire.MakeInputs: self.make_inputs,
+            wire.TakeOutputs: self.take_outputs,
             wire.Verify: self.verify,
             wire.MeasurePeaks: self.measure_peaks,
         }
@@ -264,7 +258,7 @@ class Trusted(Program):
         return wire.Imported(device=self.device.name())
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
-        self.made = []
+        self.made, self.taken = [], []
         offsets = [0]
         for spec in command.inputs:
             where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
@@ -301,15 +295,19 @@ class Trusted(Program):
     def open_boxes(self, boxes: wire.Boxes) -> None:
         raise AssertionError("a trusted rank made its boxes itself")
 
+    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
+        self.taken += [(output, payload.read_output(self.output_box, output)) for output in command.outputs]
+        return wire.Done()
+
     def verify(self, command: wire.Verify) -> wire.Reply:
         with self.default_device():
             return self.verified(command)
 
     def verified(self, command: wire.Verify) -> wire.Verified:
-        data, declared = self.made[command.index], command.output
+        data = self.made[command.index]
+        declared, output = self.taken[command.taken]
         # Both are collective: every rank computes them, whatever its own output looks like.
         expected = self.reference.exact_kernel(data)
-        output = payload.read_output(self.output_box, declared)
         strict = correctness.strict_declared(declared.kind, declared.device, self.device.kind, declared.note)
         if strict.passed:
             if output is None:
@@ -324,9 +322,8 @@ class Trusted(Program):
         return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))
 
     def measure_peaks(self, command: wire.MeasurePeaks) -> wire.Reply:
-        return peaks.measure(
-            self.order.rank, self.order.world_size, self.device.id or torch.device("cpu"), self.fds["inputs"]
-        )
+        device, group_folder = self.device.id or torch.device("cpu"), Path(self.order.workdir).parent
+        return peaks.measure(self.order.rank, self.order.world_size, device, group_folder)
 
 
 PROGRAMS = {"trusted": Trusted, "baseline": Baseline, "candidate": Candidate}
@@ -339,6 +336,25 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     PROGRAMS[order.role](order, fds).serve()
+
+
+def custom_kernel(workdir: str) -> Kernel:
+    """The kernel of the submission that is staged there, imported for good. Raises whatever importing it raises, and
+    AttributeError or TypeError where it defines none."""
+    sys.path.insert(0, workdir)
+    submission = importlib.import_module("submission")
+    kernel = getattr(submission, "custom_kernel", None)
+    if kernel is None:
+        raise AttributeError("the submission defines no custom_kernel(data); define it at the top level")
+    if not callable(kernel):
+        raise TypeError(f"custom_kernel is a {type(kernel).__name__}; it must be a function of one argument")
+    try:
+        inspect.signature(kernel).bind(None)
+    except TypeError as error:
+        raise TypeError(f"custom_kernel must take one argument, custom_kernel(data): {error}") from None
+    except ValueError:
+        pass  # a callable without a signature: the first call will tell
+    return kernel  # type: ignore[no-any-return]
 
 
 def output_limit(input_nbytes: Iterable[int]) -> int:

@@ -22,6 +22,7 @@ class Exit(enum.IntEnum):
     OK = 0
     ERROR = 1  # the harness or the machine failed, not the user and not the submission
     USAGE = 2
+    FAIL_IF = 3  # compare's word is one that --fail-if named
     INVALID = 112  # the submission is wrong, raised or crashed
     BAD_FILE = 113  # a problem, shape or leaderboard file is bad
     TIMED_OUT = 114

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from harness.records import Clock, ClockSamples, Timed
 from harness.wire import CallSample
 
+DEVICE_CLOCK_SLACK = 1.02  # two clocks
+UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `unaccounted` lets pass
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
 
@@ -26,6 +28,22 @@ class Budget:
     target_error: float = 0.004
     block: int = 4  # samples between two checks, made and verified together
     burst: bool = False  # a block's calls without a pause, see `turns`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Calls that followed each other, by call and rank, and what the parent's own clock (CLOCK_MONOTONIC, as the
+    ranks') read before it handed out their inputs and after it had all replies."""
+
+    began_ns: int
+    ended_ns: int
+    called: tuple[tuple[CallSample, ...], ...]
+
+    @property
+    def unclaimed_us(self) -> float:
+        """What passed outside the calls, a call, if what their ranks say is true."""
+        claimed_us = sum(map(wall_us, self.called))
+        return ((self.ended_ns - self.began_ns) / 1000 - claimed_us) / len(self.called)
 
 
 def wall_us(called: Sequence[CallSample]) -> float:
@@ -87,6 +105,52 @@ class Series:
             others=tuple(others),
             rank_ends_us=tuple(statistics.median(rank) for rank in zip(*self.ends_us, strict=True)),
         )
+
+
+def impossible(turn: Turn, clock: Clock) -> str:
+    """Why the samples of a turn cannot be true, or "". To be asked before anything is computed of them.
+
+    No call begins before its input was handed out, ends before it began, or ends after its reply came; no device works
+    in a call for longer than the call takes.
+    """
+    for call in (call for ranks in turn.called for call in ranks):
+        if not turn.began_ns <= call.start_ns < call.end_ns <= turn.ended_ns:
+            return "a rank says that a call began before its input was handed out, or ended before it began or too late"
+        most_us = DEVICE_CLOCK_SLACK * (call.end_ns - call.start_ns) / 1000
+        if clock == "device" and not (call.device_us is not None and 0 < call.device_us <= most_us):
+            return f"a rank says that its device took {call.device_us} us in a call of {most_us:.0f} us"
+    return ""
+
+
+def unaccounted(own: Sequence[Turn], ref: Sequence[Turn]) -> str:
+    """Why the submission's times (wall clock) do not fit what the parent saw, or "".
+
+    What passes outside the calls (inputs are read, outputs handed over) is the same for reference and submission, who
+    do it by the same code: where a submission's takes longer by a good part of what its calls claim, and not by
+    chance, work of its calls was done there. By chance: the Mann-Whitney test, since a busy machine adds to some of
+    these times and takes from none.
+    """
+    own_us, ref_us = ([turn.unclaimed_us for turn in turns] for turns in (own, ref))
+    claimed_us = statistics.median(wall_us(ranks) for turn in own for ranks in turn.called)
+    more_us = _quartile(own_us) - _quartile(ref_us)
+    if more_us <= max(UNCLAIMED_US, UNCLAIMED_PART * claimed_us) or _larger_z(own_us, ref_us) <= UNCLAIMED_Z:
+        return ""
+    return (
+        f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around the reference's "
+        "calls passed between handing out the input and the reply"
+    )
+
+
+def _quartile(values: Sequence[float]) -> float:
+    """The lower one."""
+    return sorted(values)[len(values) // 4]
+
+
+def _larger_z(values: Sequence[float], others: Sequence[float]) -> float:
+    """How many standard deviations the Mann-Whitney statistic of `values` lies above that of equal distributions."""
+    pairs = len(values) * len(others)
+    wins = sum((value > other) + 0.5 * (value == other) for value in values for other in others)
+    return (wins - pairs / 2) / math.sqrt(pairs * (len(values) + len(others) + 1) / 12)
 
 
 def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float]) -> float:

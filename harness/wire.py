@@ -27,7 +27,7 @@ MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each oth
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
     """Everything a rank is told at its start; `role` names its program, `threads`, `cores` (empty: any) and
-    `flush_bytes` are its share."""
+    `flush_bytes` are its share; `workdir` is where it starts, `cache` where its group's compilers keep things."""
 
     role: Role
     rank: int
@@ -38,6 +38,15 @@ class RankOrder:
     spin: bool
     flush_bytes: int
     workdir: str
+    cache: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confined:
+    """The process that ranks of one group are forked from is confined; `lacking` is what the kernel does not give."""
+
+    lacking: tuple[str, ...]
+    type: Literal["confined"] = "confined"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +68,7 @@ class Exited:
     type: Literal["exited"] = "exited"
 
 
-ZygoteMessage = Started | Exited
+ZygoteMessage = Confined | Started | Exited
 
 
 # ---- commands: parent to rank ----------------------------------------------------------------------------------
@@ -176,12 +185,21 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TakeOutputs:
+    """Trusted ranks: copy these outputs out of the box now, so that nothing the candidate rank does from here on
+    changes them. Answer: Done."""
+
+    outputs: tuple[Output, ...]
+    type: Literal["take_outputs"] = "take_outputs"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Trusted ranks: judge this output of input `index`; `published` adds the published tolerance (on inputs as
-    published). Answer: Verified."""
+    """Trusted ranks: judge output number `taken`, of those taken since the inputs were made, as one of input `index`;
+    `published` adds the published tolerance (on inputs as published). Answer: Verified."""
 
     index: int
-    output: Output
+    taken: int
     published: bool
     type: Literal["verify"] = "verify"
 
@@ -202,6 +220,7 @@ Command = (
     | Call
     | StartProfile
     | StopProfile
+    | TakeOutputs
     | Verify
     | MeasurePeaks
 )

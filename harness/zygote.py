@@ -6,10 +6,13 @@ group, so that what it hands on by fork is only code.
 
 It is also the undertaker. As a child subreaper it inherits whatever processes a rank leaves behind, and when the
 parent closes the socket, or dies, it kills every descendant and goes. A rank dies with the zygote (PDEATHSIG).
+
+Ranks of a group that nobody trusts come from a cell: a fork of the zygote that is confined (harness/sandbox.py) and
+then does the same job, for that group alone. So its ranks are confined together and can do with each other what any
+two processes of a user can, and nothing of the kind with anybody else.
 """
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -18,22 +21,19 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness.decode import decode, encode
 from harness.machine import descendants
 from harness.rank import run_rank  # imports torch, which is what this process is for
-from harness.wire import FDS, MAX_MESSAGE_BYTES, Exited, RankOrder, Started
+from harness.sandbox import Sandbox, hide, prctl
+from harness.wire import FDS, MAX_MESSAGE_BYTES, Confined, Exited, RankOrder, Role, Started, ZygoteMessage
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
 MAX_FDS = 1 << 16
-
-
-def prctl(option: int, value: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
 def sweep() -> None:
@@ -50,8 +50,11 @@ def sweep() -> None:
 
 
 class Zygote:
-    def __init__(self, control: socket.socket) -> None:
-        self.control = control
+    """`is_cell`: it is confined, so it forks ranks itself, whosever they are."""
+
+    def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
+        self.control, self.is_cell = control, is_cell
+        self.cells: dict[Role, socket.socket] = {}
         self.ranks: set[int] = set()
 
     def run(self) -> None:
@@ -61,15 +64,27 @@ class Zygote:
         signal.set_wakeup_fd(wake_w)
         try:
             while True:
-                readable, _, _ = select.select([self.control.fileno(), wake_r], [], [])
+                sources: list[Any] = [self.control, wake_r, *self.cells.values()]
+                readable, _, _ = select.select(sources, [], [])
+                for role, cell in list(self.cells.items()):
+                    if cell in readable and not self.hear(cell):
+                        del self.cells[role]
                 if wake_r in readable:
                     os.read(wake_r, 4096)
                     self.reap()
-                if self.control.fileno() in readable:
+                if self.control in readable:
                     message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, len(FDS))
                     if not message:
                         break
-                    self.fork(decode(RankOrder, json.loads(message)), dict(zip(FDS, fds, strict=True)))
+                    order = decode(RankOrder, json.loads(message))
+                    if order.role == "trusted" or self.is_cell:
+                        self.fork(order, dict(zip(FDS, fds, strict=True)))
+                    else:
+                        if order.role not in self.cells:
+                            self.cells[order.role] = open_cell(order)
+                        socket.send_fds(self.cells[order.role], [message], fds)
+                    for fd in fds:
+                        os.close(fd)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the parent is gone
         finally:
@@ -84,10 +99,20 @@ class Zygote:
                 os._exit(0)
             finally:
                 os._exit(1)
-        for fd in fds.values():
-            os.close(fd)
         self.ranks.add(pid)
         self.tell(Started(role=order.role, rank=order.rank, pid=pid))
+
+    def hear(self, cell: socket.socket) -> bool:
+        """Hands on what the cell tells; False once it is gone, whose ranks are then this process's to reap."""
+        data = cell.recv(MAX_MESSAGE_BYTES)
+        if data:
+            message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
+            if isinstance(message, Started):
+                self.ranks.add(message.pid)
+            elif isinstance(message, Exited):
+                self.ranks.discard(message.pid)
+            self.tell(message)
+        return bool(data)
 
     def reap(self) -> None:
         while True:
@@ -105,17 +130,59 @@ class Zygote:
         self.control.send(json.dumps(encode(message)).encode())
 
 
+def open_cell(order: RankOrder) -> socket.socket:
+    """Forks the cell of this order's group; returns the socket that it takes its orders from."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote = os.getpid()
+    if os.fork() == 0:
+        try:
+            become_cell(order, theirs, zygote)
+        except Exception:
+            traceback.print_exc()  # into the zygote's log, which a failed start shows
+        finally:
+            os._exit(0)
+    theirs.close()
+    return ours
+
+
+def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
+    """In the forked child: leave everything of the zygote behind but its log, be confined, do the zygote's job."""
+    signal.set_wakeup_fd(-1)
+    os.closerange(3, control.fileno())
+    os.closerange(control.fileno() + 1, MAX_FDS)
+    hide(False)  # its own files in /proc are not its own while it hides
+    die_first()
+    sandbox = Sandbox(folder=Path(order.workdir).parent, cache=Path(order.cache), has_devices=order.device != "cpu")
+    lacking = sandbox.enter()
+    hide(True)  # what it holds is beyond its ranks too
+    die_with(zygote)
+    cell = Zygote(control, is_cell=True)
+    cell.tell(Confined(lacking=lacking))
+    cell.run()
+
+
+def die_first() -> None:
+    """Where memory runs out the kernel shall take the rank that asked for it, not the parent."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def die_with(parent: int) -> None:
+    """This process ends when its parent does."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
 def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
     """In the forked child: leave everything of the zygote behind, then run the rank's program."""
     os.setsid()
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != zygote:  # it died before the line above could make this process die with it
-        os._exit(1)
+    die_with(zygote)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with contextlib.suppress(OSError):
-        # Where memory runs out the kernel shall take the rank that asked for it, not the parent.
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    hide(False)
+    die_first()
+    hide(order.role == "trusted" and order.device == "cpu")  # not tried yet with drivers, as the sandbox
     os.dup2(fds["log"], 1)
     os.dup2(fds["log"], 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -136,6 +203,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     gc.collect()
     gc.freeze()  # keep the preloaded pages shared
+    hide(True)
     Zygote(control).run()
 
 

@@ -7,45 +7,73 @@ import re
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.runtime.driver import driver
 
 TARGETS = {"sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
+UNITS = {"sm_90": 132, "gfx942": 304}  # multiprocessors of an H100 or H200, compute units of an MI300X; white papers
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+
+
+def chip_of(submission: Any, chip: str) -> Any:
+    """What a submission knows of that chip."""
+    return submission.Chip(chip, UNITS[chip], 8 if chip == "gfx942" else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """One kernel for one chip. `registers` of a thread; `spilled_bytes` of a thread; `shared_bytes` of a program."""
+    """One kernel for one chip. `registers` of a thread; `spilled_bytes` of a thread, from vector registers (all are, on
+    NVIDIA) to memory; `spilled_scalars`: scalar registers, which go to lanes of vector registers; `shared_bytes` of a
+    program."""
 
     registers: int
     spilled_bytes: int
+    spilled_scalars: int
     shared_bytes: int
     warps: int
     assembly: str  # PTX, or AMD's assembly
     fit: int  # programs that a multiprocessor (compute unit) can hold at once
 
 
+class NoDevice:
+    """Triton's driver of a chip that is not here: kernels are compiled for it, and cannot be launched."""
+
+    def __init__(self, chip: str) -> None:
+        self.chip = chip
+
+    def get_current_device(self) -> str:
+        return self.chip  # Triton keeps what it has compiled by this
+
+    def get_current_stream(self, device: str) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return TARGETS[self.chip]
+
+
+@contextmanager
+def compiling_for(chip: str) -> Iterator[None]:
+    driver.set_active(NoDevice(chip))
+    try:
+        yield
+    finally:
+        driver.set_active(None)  # who asks next gets this machine's own, where it has one
+
+
 def compiled(
-    chip: str, kernel: Any, arguments: Sequence[str], constants: Mapping[str, Any], options: Mapping[str, Any]
+    chip: str, launcher: Any, arguments: Sequence[Any], constants: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Compiled:
-    """The kernel for arguments of these types ("*fp16", "i32", ...), in the order of its parameters, of which
-    `constants` are the others. Addresses are taken to be multiples of 16, of numbers nothing is known."""
-    names = [name for name in kernel.arg_names if name not in constants]
-    types = dict(zip(names, arguments, strict=True))
-    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-    aligned = [["tt.divisibility", 16]]
-    attributes = {(i,): aligned for i, name in enumerate(kernel.arg_names) if types.get(name, "").startswith("*")}
-    with warnings.catch_warnings():
+    """The kernel of a submission's Launcher, compiled for such arguments as it is for a call on the chip."""
+    with compiling_for(chip), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the next release will do
-        source = ASTSource(kernel, signature, dict(constants), attributes)
-        made = triton.compile(source, target=TARGETS[chip], options=dict(options))
+        made = launcher.compile(tuple(arguments), dict(constants), dict(options))
     read = _read_nvidia if TARGETS[chip].backend == "cuda" else _read_amd
     return read(made.asm, made.metadata.shared, made.metadata.num_warps)
 
@@ -63,6 +91,7 @@ def _read_nvidia(asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compi
     return Compiled(
         registers=usage["REG"],
         spilled_bytes=usage["STACK"] + usage["LOCAL"],
+        spilled_scalars=0,
         shared_bytes=shared_bytes,
         warps=warps,
         assembly=asm["ptx"],
@@ -78,11 +107,11 @@ def _read_amd(asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compiled
         (found,) = re.findall(pattern, text)
         return int(found)
 
-    spilled = number(r"\.vgpr_spill_count: *(\d+)") + number(r"\.sgpr_spill_count: *(\d+)")
     waves = number(r"; Occupancy: *(\d+)") * 4
     return Compiled(
         registers=number(r"\.vgpr_count: *(\d+)"),
-        spilled_bytes=4 * spilled,
+        spilled_bytes=4 * number(r"\.vgpr_spill_count: *(\d+)"),
+        spilled_scalars=number(r"\.sgpr_spill_count: *(\d+)"),
         shared_bytes=shared_bytes,
         warps=warps,
         assembly=text,

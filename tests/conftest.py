@@ -93,7 +93,7 @@ def checkout(tmp_path: Path) -> Path:
     for part in ("harness", "reference", "shapes", "submissions"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     if (ROOT / ".cache").is_dir():
-        shutil.copytree(ROOT / ".cache", folder / ".cache")
+        shutil.copytree(ROOT / ".cache", folder / ".cache", ignore=shutil.ignore_patterns("compiled"))
     return folder
 
 

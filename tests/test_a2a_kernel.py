@@ -1,30 +1,22 @@
 """a2a's kernel without a GPU: interpreted, in real processes that share memory; and compiled for GPUs.
 
-`python tests/test_a2a_kernel.py` plays ranks: it is started by the tests with TRITON_INTERPRET=1, which has to be set
-before Triton is imported, forks the ranks, and fails where one of them does.
+`python tests/test_a2a_kernel.py shapes` plays ranks, see kernel_ranks.
 """
 
 import dataclasses
-import importlib
-import multiprocessing
-import os
 import random
 import re
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
 import triton
 import triton.language as tl
-
-ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = [ROOT / part for part in ("reference/a2a", "reference/common", "submissions/a2a", "submissions", ".")]
+from compiled import chip_of, compiled
+from kernel_ranks import ACQUIRE, RELEASE, imported, judged, kept_calls, kinds, played_by, started, tune_interpreter
 
 a2a: ModuleType  # in ranks: the submission
 Config = tuple[int, int, int, int]  # num_experts, experts_per_token, hidden_dim, max_num_tokens
@@ -35,25 +27,16 @@ Config = tuple[int, int, int, int]  # num_experts, experts_per_token, hidden_dim
 
 @pytest.fixture(scope="module")
 def submission() -> Iterator[ModuleType]:
-    """The submission, imported as it is beside what ranks get; what it brought is forgotten again."""
-    before, path = set(sys.modules), list(sys.path)
-    sys.path[:0] = map(str, FOLDERS)
-    yield importlib.import_module("submission")
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("submission", "tuning", "common", "task", "reference", "params", "utils"):
-            del sys.modules[name]
+    with imported("a2a") as module:
+        yield module
 
 
 def built(submission: ModuleType, row: Any, world_size: int, num_experts: int, top_k: int) -> Any:
     """The kernel as it would be launched for the row's shape."""
-    from tests.compiled import compiled
-
     hidden, capacity, _ = row.shape
-    chip = submission.Chip(row.chip, 132, 8 if row.chip == "gfx942" else 1)
-    plan = submission.make_plan(row, chip, world_size, num_experts, top_k, hidden, capacity)
-    arguments = ("*fp16", "*i32", "*fp32", "*fp16", "*i64", *["i32"] * 7)
-    return compiled(row.chip, submission.a2a_kernel, arguments, plan.constants, plan.options)
+    what = (world_size, num_experts, top_k, hidden, capacity)
+    plan = submission.make_plan(row, chip_of(submission, row.chip), *what)
+    return compiled(row.chip, submission.launch, submission.example_arguments(*what), plan.constants, plan.options)
 
 
 def rows_of(submission: ModuleType, chip: str) -> list[Any]:
@@ -85,7 +68,7 @@ def test_an_nvidia_gpu_moves_16_bytes_at_a_time_and_orders_memory_for_the_whole_
         assert not [access for access in accesses if access.endswith((".b16", ".b8", "v2.b16", "v2.b32"))], row
         assert len([access for access in accesses if access.startswith("st.global.v4.b32")]) >= 3, row
         atomics = re.findall(r"atom[.\w]+", text)
-        assert set(atomics) == {"atom.global.sys.release.exch.b32", "atom.global.sys.acquire.add.u32"}, row
+        assert set(atomics) == {RELEASE, ACQUIRE}, row
         # Of the stores before a flag all of the program's are released, as each flag has a barrier right before it.
         between = re.split(r"st\.global\.v4", text.partition("release.exch")[0])[-1]
         assert "bar.sync" in between, row
@@ -114,16 +97,13 @@ def test_numbers_that_change_from_call_to_call_need_no_new_kernel(submission: Mo
 @pytest.mark.parametrize("names", ["shapes back_to_back many_programs", "on_cpu"])
 def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
     """See the functions of these names below."""
-    interpret = "0" if names == "on_cpu" else "1"
-    environment = {**os.environ, "TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", __file__, *names.split()]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert not started(__file__, *names.split(), interpreted=names != "on_cpu")
 
 
 def shapes(rank: int, world_size: int) -> None:
     """Shapes one after another, of different sizes, so that the heap grows; ranks have from no token to C - 1."""
     tune_interpreter()
+    calls = kept_calls(a2a.launch)
     cases: list[tuple[Config, str]] = [
         ((world_size, 1, 16, 2), "any"),
         ((2 * world_size, 2, 72, 6), "any"),  # two pieces, of 40 columns and of 32
@@ -135,6 +115,7 @@ def shapes(rank: int, world_size: int) -> None:
     ]
     for number, (config, which) in enumerate(cases):
         check(config, which, seed=100 * number, rank=rank, world_size=world_size)
+        assert kinds(calls[-1]) == kinds(a2a.example_arguments(world_size, *config))
 
 
 def back_to_back(rank: int, world_size: int) -> None:
@@ -151,39 +132,11 @@ def back_to_back(rank: int, world_size: int) -> None:
         outputs.append(a2a.custom_kernel(data))
         time.sleep(dice.choice([0, 0, 0, 0.02]))
     for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
-        judged(data, output, f"call {call}")
-
-
-def tune_interpreter(delay_s: Callable[[], float] = lambda: 0.0) -> None:
-    """From now on a rank that looks at flags lets others run, and one at a barrier of its program sleeps `delay_s()`.
-
-    Also, Triton's language is prepared once a module and not, which takes 2 ms, at each call of a kernel's function.
-    """
-    from triton.runtime import interpreter
-
-    builder, prepare = interpreter.InterpreterBuilder, interpreter._patch_lang
-    look, barrier, prepared = builder.create_atomic_rmw, builder.create_barrier, set()
-
-    def looking(self: Any, *arguments: Any) -> Any:
-        time.sleep(0.0001)
-        return look(self, *arguments)
-
-    def delayed(self: Any) -> Any:
-        time.sleep(delay_s())
-        return barrier(self)
-
-    def prepare_once(function: Any) -> Any:
-        if function.__module__ not in prepared:
-            prepare(function)
-            prepared.add(function.__module__)
-        return SimpleNamespace(restore=lambda: None)
-
-    builder.create_atomic_rmw, builder.create_barrier = looking, delayed
-    interpreter._patch_lang = prepare_once
+        judged(output, data, f"call {call}")
 
 
 @triton.jit
-def played(  # what a2a_kernel does
+def in_turns(  # what a2a_kernel does
     x, indices, weights, out, blocks, num_tokens, capacity, rank, epoch, first_flag, arrivals, returns,
     WORLD: tl.constexpr, PER_RANK: tl.constexpr, TOP_K: tl.constexpr, HIDDEN: tl.constexpr, PIECES: tl.constexpr,
     PIECE: tl.constexpr, ROWS: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
@@ -206,7 +159,7 @@ def played(  # what a2a_kernel does
 def many_programs(rank: int, world_size: int) -> None:
     """Work is divided right among several programs, which are played one after another, phase by phase."""
     tune_interpreter()
-    a2a.launch = a2a.Launcher(played)
+    a2a.launch = a2a.Launcher(in_turns)
     make_plan = a2a.make_plan
     for programs, dies, rows in ((3, 1, 1), (8, 2, 4), (64, 8, 2)):
 
@@ -225,7 +178,7 @@ def on_cpu(rank: int, world_size: int) -> None:
         for which in ("any", "own", "first", "none"):
             check(config, which, seed, rank, world_size)
             data = inputs(config, which, seed + 1, rank, world_size)
-            judged(data, a2a.through_collectives(*data), "collectives")
+            judged(a2a.through_collectives(*data), data, "collectives")
 
     def refuse(nbytes: int) -> None:
         raise MemoryError
@@ -236,7 +189,7 @@ def on_cpu(rank: int, world_size: int) -> None:
 
 def check(config: Config, which: str, seed: int, rank: int, world_size: int) -> None:
     data = inputs(config, which, seed, rank, world_size)
-    judged(data, a2a.custom_kernel(data), f"{config} {which}")
+    judged(a2a.custom_kernel(data), data, f"{config} {which}, {data[1].num_tokens} tokens")
 
 
 def inputs(config: Config, which: str, seed: int, rank: int, world_size: int) -> Any:
@@ -267,55 +220,14 @@ def _repeated(rows: Any, count: int) -> Any:
     return rows.repeat(-(-max(1, count) // len(rows)), 1)[:count].contiguous()
 
 
-def judged(data: Any, output: Any, what: str) -> None:
-    from harness.correctness import strict
-    from reference import exact_kernel
-
-    verdict = strict(output, exact_kernel(data))
-    assert verdict.passed, f"{what}, {data[1].num_tokens} tokens: {verdict.message}"
-
-
-def play(rank: int, world_size: int, meeting: str, what: str) -> None:
-    import torch
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size)
-    globals()[what](rank, world_size)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def played_by(world_size: int, what: str) -> str:
-    """Has the ranks play, and says what went wrong."""
-    context = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        places = [(rank, world_size, f"{folder}/meeting", what) for rank in range(world_size)]
-        ranks = [context.Process(target=play, args=place, daemon=True) for place in places]
-        for process in ranks:
-            process.start()
-        deadline = time.monotonic() + 60
-        while any(process.is_alive() for process in ranks) and time.monotonic() < deadline:
-            if any(process.exitcode for process in ranks):
-                break  # the others would wait for it
-            time.sleep(0.02)
-        codes = [process.exitcode for process in ranks]
-        for process in ranks:
-            process.kill()
-    if all(code == 0 for code in codes):
-        return ""
-    return f"{what}, {world_size} ranks: exit codes {codes} (None: did not come to an end)"
-
-
 def main() -> int:
     global a2a
-    sys.path[:0] = map(str, FOLDERS)
-    a2a = importlib.import_module("submission")  # once, ahead of all ranks
-    for what in sys.argv[1:]:
-        for world_size in (1, 2, 3) if what == "shapes" else (4,):
-            if wrong := played_by(world_size, what):
-                print(wrong)
-                return 1
+    with imported("a2a") as a2a:  # once, ahead of all ranks
+        for what in sys.argv[1:]:
+            for world_size in (1, 2, 3) if what == "shapes" else (4,):
+                if wrong := played_by(world_size, globals()[what]):
+                    print(wrong)
+                    return 1
     return 0
 
 

@@ -159,7 +159,7 @@ def test_all_tests_are_run_where_outputs_are_merely_wrong(evaluated: Callable[..
     assert [result.outcome.type for result in report.results] == ["wrong", "wrong", "not_run", "not_run"]
 
 
-@pytest.mark.parametrize("right_calls", [2, 3, 7])
+@pytest.mark.parametrize("right_calls", [4, 5, 9])  # two checks, a probe and a warm-up come before timed calls
 def test_a_submission_that_is_right_only_at_first_is_wrong(
     right_calls: int, evaluated: Callable[..., EvalReport]
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_submission_that_is_right_only_at_first_is_wrong(
         "    shape = (data[0].num_experts, data[0].hidden_dim)\n"
         "    calls[shape] = calls.get(shape, 0) + 1\n"
         "    result = ref_kernel(data)\n"
-        f"    return result if calls[shape] <= {right_calls} else result * 0\n"
+        f"    return result if calls[shape] <= {right_calls} or data[1].x.shape[1] == 64 else result * 0\n"
     )
     report = evaluated(source, mode="leaderboard", timeout_s=60.0)
     assert [result.outcome.type for result in report.results[:3]] == ["passed", "passed", "wrong"]

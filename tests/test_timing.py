@@ -1,11 +1,13 @@
 """The rules of measuring: what a sample is, who goes when, and when it is enough."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import timing
 from harness.timing import Budget, Series, device_us, enough, gpumode_us, relative_error, turns, wall_us
 from harness.wire import CallSample
 
@@ -81,3 +83,40 @@ def test_a_series_keeps_when_each_rank_had_finished() -> None:
     assert [(other.clock, other.samples_us, other.ref_samples_us) for other in timed.others] == [
         ("device", (2.0,), (4.0,))
     ]
+
+
+def turn(unclaimed_us: float, claimed_us: float = 1000.0, began_ns: int = 0) -> timing.Turn:
+    """One call of one rank."""
+    start_ns = began_ns + 1000
+    call = CallSample(start_ns=start_ns, end_ns=start_ns + int(1000 * claimed_us), device_us=None, output=None)
+    ended_ns = began_ns + int(1000 * (claimed_us + unclaimed_us))
+    return timing.Turn(began_ns=began_ns, ended_ns=ended_ns, called=((call,),))
+
+
+def noisy(base_us: float) -> list[timing.Turn]:
+    return [turn(base_us + 37 * index % 16 * 40.0) for index in range(16)]
+
+
+def test_time_that_passes_outside_the_calls_has_to_be_as_with_the_reference() -> None:
+    """Honest, hidden work of twice the claim, and a machine so busy that nothing can be said."""
+    assert timing.unaccounted(noisy(2000), noisy(2000)) == ""
+    assert timing.unaccounted(noisy(2200), noisy(2000)) == ""
+    assert "but 2000 us more" in timing.unaccounted(noisy(4000), noisy(2000))
+    busy = [turn(2000 + index * 1500.0) for index in range(16)]
+    assert timing.unaccounted(busy[2:], busy[:-2]) == ""
+
+
+def test_a_call_lies_between_the_handing_out_of_its_input_and_its_reply() -> None:
+    early = timing.Turn(began_ns=5000, ended_ns=9_000_000, called=turn(2000.0).called)
+    assert "began before" in timing.impossible(early, "wall")
+    assert timing.impossible(turn(2000.0), "wall") == ""
+
+
+@pytest.mark.parametrize("device_us", [None, 0.0, -1.0, float("nan"), float("inf"), 1100.0])
+def test_a_device_works_no_longer_than_its_call_takes(device_us: float | None) -> None:
+    def on_device(device_us: float | None) -> timing.Turn:
+        (call,) = turn(2000.0, claimed_us=1000.0).called[0]
+        return dataclasses.replace(turn(2000.0), called=((dataclasses.replace(call, device_us=device_us),),))
+
+    assert "its device took" in timing.impossible(on_device(device_us), "device")
+    assert timing.impossible(on_device(900.0), "device") == ""

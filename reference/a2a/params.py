@@ -92,3 +92,11 @@ def cost(params: Params, world_size: int) -> Cost:
         hbm_bytes=tokens * (4 * params.hidden_dim + 8 * params.experts_per_token),
         link_bytes=2 * params.hidden_dim * chance * per_direction,
     )
+
+
+def depends_on(params: Params, rank: int, world_size: int) -> frozenset[int]:
+    """The other ranks whose data this rank's result on a hardened input needs.
+
+    `harden` gives token 0 of every rank an expert on the next rank.
+    """
+    return frozenset({(rank + 1) % world_size} - {rank})

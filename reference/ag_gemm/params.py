@@ -51,3 +51,11 @@ def cost(params: Params, world_size: int) -> Cost:
         hbm_bytes=2 * (m * k + n * k / world_size + m * n / world_size),
         link_bytes=2 * m * k * (world_size - 1) / world_size,
     )
+
+
+def depends_on(params: Params, rank: int, world_size: int) -> frozenset[int]:
+    """The other ranks whose data this rank's result on a hardened input needs.
+
+    Each rank has some of the rows of the input, and so of everybody's result.
+    """
+    return frozenset(range(world_size)) - {rank}

@@ -50,3 +50,11 @@ def cost(params: Params, world_size: int) -> Cost:
         hbm_bytes=2 * (m * k / world_size + n * k / world_size + m * n),
         link_bytes=2 * m * n * (world_size - 1) / world_size,
     )
+
+
+def depends_on(params: Params, rank: int, world_size: int) -> frozenset[int]:
+    """The other ranks whose data this rank's result on a hardened input needs.
+
+    Each rank has a slice of K, and so a part of every sum.
+    """
+    return frozenset(range(world_size)) - {rank}

@@ -36,7 +36,7 @@ class Launcher:
         `constants` are in the order of the parameters, `options` the compiler's (num_warps, ...). Both belong
         together, are not changed afterwards, and imply the tensors' dtypes and device.
         """
-        raw = [item if isinstance(item, int) else item.data_ptr() for item in arguments]
+        raw = [item if item.__class__ is int else item.data_ptr() for item in arguments]
         # Triton tells apart multiples of 16, the number 1, and numbers of more than 31 bits; addresses are multiples.
         key = (id(constants), *[raw[i] & 15 and 2 - (raw[i] == 1) for i in self.special])
         found = self.prepared.get(key)

@@ -256,8 +256,8 @@ def custom_kernel(data: input_t) -> output_t:
     if heap and device.type == "cpu" and not INTERPRETED:
         return on_cpu(input_Mk, weight_Nk, bias_N, heap)
     if heap and data[0].dtype == data[1].dtype == torch.bfloat16:
-        shape = (len(input_Mk), len(weight_Nk), input_Mk.shape[1])
-        plan = plan_of(device, heap.world_size, *shape, bias_N is not None)
+        (rows, depth), (columns, _) = input_Mk.shape, weight_Nk.shape  # len() of a tensor takes a microsecond
+        plan = plan_of(device, heap.world_size, rows, columns, depth, bias_N is not None)
         if plan:
             return in_one_kernel(input_Mk, weight_Nk, bias_N, heap, plan)
     return through_collectives(input_Mk, weight_Nk, bias_N)
@@ -301,14 +301,16 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     return Plan(programs, parts * m * columns * 2, parts * tiles, constants, options)
 
 
-def example_arguments(world_size: int, rows: int, columns: int, depth: int, _bias: bool) -> tuple[torch.dtype | int, ...]:
+def example_arguments(
+    world_size: int, rows: int, columns: int, depth: int, _bias: bool
+) -> tuple[torch.dtype | int, ...]:
     """What the kernel of a plan for these is called with, for compiling it: in place of tensors their dtypes."""
     rank, epoch, flags, slots = world_size - 1, 2, 1 << 14, 1 << 20
     return (*[torch.bfloat16] * 4, torch.int64, rows, columns, depth, rank, epoch, flags, slots)
 
 
 def in_one_kernel(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
-    (rows, depth), columns = input_Mk.shape, len(weight_Nk)
+    (rows, depth), (columns, _) = input_Mk.shape, weight_Nk.shape
     output_mN = input_Mk.new_empty(rows // heap.world_size, columns)
     turn = heap.turn(plan.nbytes, plan.flags)
     bias = output_mN if bias_N is None else bias_N

@@ -1,0 +1,16 @@
+"""Sends bytes that are no message.
+
+expect: crashed: sent something that is no reply
+"""
+
+import gc
+
+import torch
+
+from harness.rank import Candidate
+
+
+def custom_kernel(data):
+    channel = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate)).channel
+    channel.sock.sendall(b"\0\0\0\2{]")
+    return torch.zeros_like(data[1].x)

@@ -1,0 +1,19 @@
+"""Sends the trusted ranks' verdict over its own channel.
+
+expect: crashed: sent 'verified' where 'Called' was due
+"""
+
+import gc
+
+import torch
+
+from harness import wire
+from harness.rank import Candidate
+from harness.records import Verdict, Verdicts
+
+
+def custom_kernel(data):
+    channel = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate)).channel
+    good = Verdict(passed=True)
+    channel.send(wire.Verified(verdicts=Verdicts(strict=good, gpumode=good)))
+    return torch.zeros_like(data[1].x)

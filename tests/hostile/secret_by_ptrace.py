@@ -1,0 +1,30 @@
+"""Attaches to a trusted rank as a debugger does.
+
+expect: raised: PermissionError.*ptrace
+"""
+
+import ctypes
+import os
+
+from reference import ref_kernel
+
+
+def stat(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return ["", "0"]
+
+
+CELL = os.getppid()
+ZYGOTE = int(stat(CELL)[1])
+TRUSTED = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(stat(name)[1]) == ZYGOTE]
+TRUSTED.remove(CELL)
+
+
+def custom_kernel(data):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(16, TRUSTED[0], None, None) != 0:  # PTRACE_ATTACH
+        raise OSError(ctypes.get_errno(), "ptrace")
+    return ref_kernel(data)

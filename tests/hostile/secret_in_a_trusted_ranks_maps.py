@@ -1,0 +1,27 @@
+"""Looks where in a trusted rank's memory things lie.
+
+expect: raised: PermissionError.*maps'
+"""
+
+import os
+
+from reference import ref_kernel
+
+
+def stat(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return ["", "0"]
+
+
+CELL = os.getppid()
+ZYGOTE = int(stat(CELL)[1])
+TRUSTED = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(stat(name)[1]) == ZYGOTE]
+TRUSTED.remove(CELL)
+
+
+def custom_kernel(data):
+    os.open(f"/proc/{TRUSTED[0]}/maps", os.O_RDONLY)
+    return ref_kernel(data)

@@ -1,0 +1,28 @@
+"""Stops a judge for a while, to have time.
+
+expect: raised: PermissionError
+"""
+
+import os
+import signal
+
+from reference import ref_kernel
+
+
+def stat(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return ["", "0"]
+
+
+CELL = os.getppid()
+ZYGOTE = int(stat(CELL)[1])
+TRUSTED = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(stat(name)[1]) == ZYGOTE]
+TRUSTED.remove(CELL)
+
+
+def custom_kernel(data):
+    os.kill(TRUSTED[0], signal.SIGSTOP)
+    return ref_kernel(data)

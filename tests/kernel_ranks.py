@@ -1,0 +1,177 @@
+"""What the tests of the submissions' kernels share: a submission and its kernels compiled for GPUs that are not here,
+and ranks, processes that share memory, in which kernels are interpreted.
+
+A test file that has ranks play is also a script: the test starts it (`started`) with the names of functions to play,
+and with TRITON_INTERPRET, which has to be set before Triton is imported. It forks the ranks (`played_by`), and fails
+where one of them does.
+"""
+
+import importlib
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+PLAY_S = 60.0  # after which ranks are taken to wait for each other forever
+BROUGHT = ("submission", "tuning", "common", "task", "reference", "params", "utils")  # modules, by a submission
+RELEASE, ACQUIRE = "atom.global.sys.release.exch.b32", "atom.global.sys.acquire.add.u32"
+
+Play = Callable[[int, int], None]  # what a rank does: rank, number of ranks
+
+
+@contextmanager
+def imported(problem: str) -> Iterator[ModuleType]:
+    """The problem's submission, imported as it is beside what ranks get; afterwards all modules are as before."""
+
+    def taken() -> dict[str, ModuleType]:
+        names = [name for name in sys.modules if name.partition(".")[0] in BROUGHT]
+        return {name: sys.modules.pop(name) for name in names}
+
+    before, path = taken(), list(sys.path)
+    parts = (f"reference/{problem}", "reference/common", f"submissions/{problem}", "submissions", ".")
+    sys.path[:0] = [str(ROOT / part) for part in parts]
+    try:
+        yield importlib.import_module("submission")
+    finally:
+        sys.path[:] = path
+        taken()
+        sys.modules.update(before)
+
+
+def kept_calls(launcher: Any) -> list[tuple[Any, ...]]:
+    """The arguments of all calls of its interpreted kernel from now on."""
+    calls: list[tuple[Any, ...]] = []
+    interpret = launcher.interpret
+
+    def keep(arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        calls.append(arguments)
+        interpret(arguments, constants)
+
+    launcher.interpret = keep
+    return calls
+
+
+def kinds(arguments: tuple[Any, ...]) -> list[Any]:
+    """What a kernel is compiled for: tensors' dtypes, and that the others are numbers."""
+    return [int if isinstance(one, int) else getattr(one, "dtype", one) for one in arguments]
+
+
+# ---- machine code ----------------------------------------------------------------------------------------------------
+
+
+def before_each(text: str, instruction: str, *patterns: str) -> list[str]:
+    """Which of these patterns is matched last before each of the instructions, in the order of the text."""
+    return [
+        max(patterns, key=lambda pattern: max((m.start() for m in re.finditer(pattern, ahead)), default=-1))
+        for ahead in (text[: place.start()] for place in re.finditer(re.escape(instruction), text))
+    ]
+
+
+def first_after_each(text: str, instruction: str, *patterns: str) -> list[str]:
+    """Which of these patterns is matched first behind each of the instructions."""
+    return [
+        min(patterns, key=lambda pattern: min((m.start() for m in re.finditer(pattern, behind)), default=len(text)))
+        for behind in (text[place.end() :] for place in re.finditer(re.escape(instruction), text))
+    ]
+
+
+# ---- ranks -----------------------------------------------------------------------------------------------------------
+
+
+def started(file: str, *names: str, interpreted: bool) -> str:
+    """Runs the test file as a script that plays these; what it says where it fails."""
+    environment = {**os.environ, "TRITON_INTERPRET": str(int(interpreted)), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", file, *names]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    return ended.stdout + ended.stderr if ended.returncode else ""
+
+
+def played_by(world_size: int, what: Play) -> str:
+    """Has the ranks play, and says what went wrong."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        places = [(what, rank, world_size, f"{folder}/meeting") for rank in range(world_size)]
+        ranks = [context.Process(target=_play, args=place, daemon=True) for place in places]
+        for process in ranks:
+            process.start()
+        deadline = time.monotonic() + PLAY_S
+        while any(process.is_alive() for process in ranks) and time.monotonic() < deadline:
+            if any(process.exitcode for process in ranks):
+                break  # the others would wait for it
+            time.sleep(0.02)
+        codes = [process.exitcode for process in ranks]
+        for process in ranks:
+            process.kill()
+    if all(code == 0 for code in codes):
+        return ""
+    return f"{what.__name__}, {world_size} ranks: exit codes {codes} (None: did not come to an end)"
+
+
+def _play(what: Play, rank: int, world_size: int, meeting: str) -> None:
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size)
+    what(rank, world_size)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def judged(output: Any, data: Any, what: str) -> None:
+    """Fails where the output is not what the reference's problem allows, strictly. Collective."""
+    from harness.correctness import strict
+
+    verdict = strict(output, importlib.import_module("reference").exact_kernel(data))
+    assert verdict.passed, f"{what}: {verdict.message}"
+
+
+def no_delay() -> float:
+    return 0.0
+
+
+def tune_interpreter(barrier_s: Callable[[], float] = no_delay, flag_s: Callable[[], float] | None = None) -> None:
+    """From now on a rank that looks at flags lets others run, and one at a barrier of its program sleeps `barrier_s()`.
+    Where there is `flag_s`, a signal to several ranks comes to one after the other, and so long after.
+
+    Also, Triton's language is prepared once a module and not, which takes 2 ms, at each call of a kernel's function.
+    """
+    from triton.runtime import interpreter
+
+    builder, prepare = interpreter.InterpreterBuilder, interpreter._patch_lang
+    access, barrier, prepared = builder.create_atomic_rmw, builder.create_barrier, set()
+
+    def accessing(self: Any, op: Any, pointers: Any, values: Any, mask: Any, *order: Any) -> Any:
+        if flag_s is None or op.name != "XCHG":
+            time.sleep(0.0001)
+            return access(self, op, pointers, values, mask, *order)
+        for place in np.argwhere(mask.data):
+            one = interpreter.TensorHandle(np.zeros_like(mask.data), mask.dtype)
+            one.data[tuple(place)] = True
+            access(self, op, pointers, values, one, *order)
+            time.sleep(flag_s())
+        return values  # what was there before: nobody asks
+
+    def delayed(self: Any) -> Any:
+        time.sleep(barrier_s())
+        return barrier(self)
+
+    def prepare_once(function: Any) -> Any:
+        if function.__module__ not in prepared:
+            prepare(function)
+            prepared.add(function.__module__)
+        return SimpleNamespace(restore=lambda: None)
+
+    builder.create_atomic_rmw, builder.create_barrier = accessing, delayed
+    interpreter._patch_lang = prepare_once

@@ -1,0 +1,285 @@
+"""The kernels of gemm_rs and ag_gemm without a GPU: interpreted, in real processes that share memory; and compiled for
+GPUs.
+
+`python tests/test_gemm_kernels.py shapes` plays ranks, see kernel_ranks.
+"""
+
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from compiled import Compiled, chip_of, compiled
+from kernel_ranks import (
+    ACQUIRE,
+    RELEASE,
+    ROOT,
+    before_each,
+    first_after_each,
+    imported,
+    judged,
+    kept_calls,
+    kinds,
+    played_by,
+    started,
+    tune_interpreter,
+)
+
+PROBLEMS = ("gemm_rs", "ag_gemm")
+RANKS = {"sm_90": 4, "gfx942": 8}  # for which the tables have rows
+STORES = {"gemm_rs_kernel": "dwordx2", "ag_gemm_kernel": "dwordx4"}  # to ranks' blocks: as MFMA leaves tiles
+
+gemm: ModuleType  # in ranks: the submission
+Shape = tuple[int, int, int, bool]  # the rank's product, M, N and K, and whether it has a bias
+
+
+# ---- compiled for GPUs -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=PROBLEMS)
+def submission(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    with imported(request.param) as module:
+        yield module
+
+
+def built(submission: ModuleType, chip: str) -> Iterator[tuple[Any, Any, Compiled]]:
+    """Each row of that chip with its plan and its kernel as it would be launched, without a bias and with one."""
+    for row in submission.TABLE:
+        for bias in (False, True):
+            if row.chip == chip:
+                what = (RANKS[chip], *row.shape, bias)
+                plan = submission.make_plan(row, chip_of(submission, chip), *what)
+                arguments = submission.example_arguments(*what)
+                yield row, plan, compiled(chip, submission.launch, arguments, plan.constants, plan.options)
+
+
+@pytest.mark.parametrize("chip", RANKS)
+def test_every_row_of_the_table_compiles_without_spilling_and_a_program_fits(submission: ModuleType, chip: str) -> None:
+    """As programs wait for each other, no more are launched than fit: see test_launch."""
+    for row, _, kernel in built(submission, chip):
+        assert kernel.spilled_bytes == 0, row
+        assert kernel.fit >= 1, row
+
+
+@pytest.mark.parametrize("chip", RANKS)
+def test_a_kernel_that_spills_is_seen(submission: ModuleType, chip: str) -> None:
+    """The control of the test above."""
+    row = [row for row in submission.TABLE if row.chip == chip][-1]
+    what = (RANKS[chip], *row.shape, True)
+    plan = submission.make_plan(row, chip_of(submission, chip), *what)
+    options = {**plan.options, **({"num_warps": 4} if chip == "sm_90" else {"waves_per_eu": 8})}
+    kernel = compiled(chip, submission.launch, submission.example_arguments(*what), plan.constants, options)
+    assert kernel.spilled_bytes > 0
+
+
+def test_an_nvidia_gpu_writes_16_bytes_at_a_time_and_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
+    for row, _, kernel in built(submission, "sm_90"):
+        text = kernel.assembly
+        assert set(re.findall(r"\bst\.global[.\w]*", text)) == {"st.global.v4.b32"}, row
+        assert set(re.findall(r"atom[.\w]+", text)) == {RELEASE, ACQUIRE}, row
+        # What all threads have stored is released: a barrier comes right before.
+        released = before_each(text, RELEASE, r"bar\.sync", r"\bst\.global", r"\.bulk_group")
+        assert set(released) == {r"bar\.sync"}, row
+
+
+def test_a_tile_sent_by_bulk_copies_has_arrived_before_it_is_signalled() -> None:
+    """Triton alone waits only until its copies have read their source, by `wait_group.read`. ag_gemm has none."""
+    arrived, sent, seen = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group", 0
+    with imported("gemm_rs") as submission:
+        for row, plan, kernel in built(submission, "sm_90"):
+            if row.bulk_stores and plan.constants["OWNERS"] == 1:
+                assert re.search(sent, kernel.assembly), row
+                assert set(before_each(kernel.assembly, RELEASE, arrived, sent, RELEASE)) == {arrived}, row
+                seen += 1
+    assert seen
+
+
+def test_bulk_loads_come_after_a_fence_where_they_read_what_was_waited_for() -> None:
+    """Bulk copies go past the path of ordinary loads, on which an acquire is, and by which gemm_rs reads."""
+    fence, load = r"fence\.proxy\.async\.global", r"cp\.async\.bulk\.tensor\.2d\.shared"
+    with imported("ag_gemm") as submission:
+        for row, _, kernel in built(submission, "sm_90"):
+            assert set(first_after_each(kernel.assembly, ACQUIRE, fence, load)) == {fence}, row
+
+
+def test_an_amd_gpu_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
+    for row, _, kernel in built(submission, "gfx942"):
+        text = kernel.assembly
+        stores = {one.rpartition("_")[2] for one in re.findall(r"\bglobal_store_\w+", text)}  # to ranks' blocks
+        assert stores == {STORES[submission.launch.kernel.__name__]}, row
+        assert re.search(r"buffer_inv sc0 sc1", text), row  # acquire, the whole system
+        # Every wave writes its caches back, and waits until that is done, before the barrier before the flag.
+        order = before_each(text, "global_atomic_swap", r"s_barrier", r"\b(?:global|flat|buffer)_store")
+        assert set(order) == {"s_barrier"}, row
+        released = r"s_waitcnt vmcnt\(0\)\s+buffer_wbl2 sc0 sc1\s+s_waitcnt vmcnt\(0\)[^!]*?s_barrier[^!]*?atomic_swap"
+        assert len(re.findall(released, text)) == text.count("global_atomic_swap"), row
+
+
+# ---- what bench/ makes of the tables ---------------------------------------------------------------------------------
+
+
+def test_the_document_tells_what_every_row_of_every_table_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that its numbers are right, as they depend on Triton's version: it says which made it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    bench = importlib.import_module("bench.compiled")
+    shown = bench.DOCUMENT.read_text().partition(bench.BEGIN)[2].partition(bench.END)[0]
+    assert re.match(r"Compiled by Triton \d+\.\d+\.\d+;", shown)
+    labels = []
+    for problem in (*PROBLEMS, "a2a"):
+        with imported(problem) as module:
+            labels += [bench.label(problem, row) for row in module.TABLE if row.chip != "interpreter"]
+    lines = shown[shown.index(bench.HEAD) + len(bench.HEAD) :].splitlines()
+    assert sorted(re.match(r"\|.*?\|.*?\|.*?\|", line)[0] for line in lines) == sorted(labels)
+
+
+def test_the_tuner_finds_rows_for_every_official_benchmark_and_compiles_each_kernel_once() -> None:
+    """As far as that goes without a GPU."""
+    command = [sys.executable, ROOT / "bench" / "tune.py", *PROBLEMS, "a2a", "--ranks", "4", "--dry-run"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    assert [line.partition(" ")[0] for line in shown] == ["gemm_rs"] * 6 + ["ag_gemm"] * 6 + ["a2a"] * 5
+    for line in shown:
+        rows, kernels = map(int, re.search(r": (\d+) rows, (\d+) kernels$", line).groups())
+        assert rows >= kernels > 1, line
+
+
+# ---- interpreted, in real processes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", ["shapes back_to_back not_the_kernels", "on_cpu no_shared_memory"])
+def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
+    """See the functions of these names below."""
+    assert not started(__file__, *names.split(), interpreted="on_cpu" not in names)
+
+
+def shapes(rank: int, world_size: int) -> None:
+    """Shapes one after another, of different sizes, so that the heap, small at first, grows: in flags and in bytes."""
+    tune_interpreter()
+    open_heap().allocate(flags=2, half_bytes=256)
+    calls = kept_calls(gemm.launch)
+    w = world_size
+    cases: list[tuple[Shape, dict[str, Any]]] = [
+        ((16 * w, 16, 8, False), {}),
+        ((8 * w, 72, 40, True), {}),  # tiles of several owners, or sources; less than whole blocks of columns and depth
+    ]
+    if w < 8:
+        cases += [
+            ((64 * w, 40, 72, False), {}),  # several tiles of rows a rank
+            ((8 * w, 40, 40, False), {"block_n": 64, "block_m": 16}),
+        ]
+    if "gemm_rs_kernel" in vars(gemm):
+        cases += [((32 * w, 40, 8, True), {"bulk_stores": False, "sum_m": 8, "sum_n": 16})]
+        if w == 8:  # strict does not allow each half of a rank's product to be rounded, which shows among fewer ranks
+            cases += [((16 * w, 40, 72, True), {"split": 2}), ((16 * w, 8, 72, False), {"split": 2, "block_m": 16})]
+    else:
+        cases += [((32 * w, 40, 72, True), {"flag_k": 16, "send_m": 8})]
+    for seed, (shape, row) in enumerate(cases):
+        rows = gemm.TABLE
+        gemm.TABLE = [one._replace(**row) for one in rows if one.chip == "interpreter"][:1]
+        gemm.plan_of.cache_clear()
+        check(shape, seed, rank, world_size)
+        gemm.TABLE = rows
+        assert len(calls) == seed + 1, f"{shape}: not by the kernel"
+        assert kinds(calls[-1]) == kinds(gemm.example_arguments(world_size, *shape))
+    assert open_heap().flags > 2
+    assert open_heap().half_bytes > 256
+
+
+def back_to_back(rank: int, world_size: int) -> None:
+    """Calls of two shapes in turn whose flags lie crosswise. In every second call a rank falls far behind between two
+    of its flags, so that others are a call ahead.
+
+    With one set of flags in place of two it fails. A late rank sets a flag back that another has set in the next call,
+    and ranks wait for it forever; or, in gemm_rs, a rank takes the flag of the next call for that of a tile that has
+    not come, and reads what lay there before.
+    """
+    flags_left = 0  # of this rank, until it falls behind
+
+    def lag_s() -> float:
+        nonlocal flags_left
+        flags_left -= 1
+        return 0.5 if flags_left == 0 else 0.0
+
+    tune_interpreter(flag_s=lag_s)
+    w = world_size
+    two_flags, one_flag = (32 * w, 40, 40, False), (32 * w, 32, 8, False)  # that a rank sets for another
+    lags = [(1, 2), (0, 4)] * 3  # which rank, after how many flags
+    made = [inputs((two_flags, one_flag)[call % 2], call, rank, world_size) for call in range(2 * len(lags))]
+    outputs = []
+    for call, data in enumerate(made):
+        late, flags = lags[call // 2]
+        flags_left = flags if rank == late and call % 2 == 0 else 0
+        outputs.append(gemm.custom_kernel(data))
+    for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
+        judged(output, data, f"call {call}")
+
+
+def not_the_kernels(rank: int, world_size: int) -> None:
+    """Shapes, and numbers of ranks, that the kernel cannot do."""
+    calls = kept_calls(gemm.launch)
+    w = world_size
+    for seed, shape in enumerate([(16 * w, 16, 12, True), (24 * w, 16, 8, True), (16 * w, 20, 8, False)]):
+        check(shape, seed, rank, world_size)
+    if world_size == 3:
+        check((16 * w, 16, 8, True), 3, rank, world_size)
+    assert not calls
+
+
+def no_shared_memory(rank: int, world_size: int) -> None:
+    calls = kept_calls(gemm.launch)
+    gemm.open_heap = lambda device: None
+    for seed, bias in enumerate([False, True]):
+        check((16 * world_size, 24, 16, bias), seed, rank, world_size)
+    assert not calls
+
+
+def on_cpu(rank: int, world_size: int) -> None:
+    """Not interpreted: the way of CPU ranks; with odd shapes, and some for which the heap grows."""
+    w = world_size
+    for seed, shape in enumerate(
+        [(w, 3, 5, True), (24 * w, 72, 40, False), (128 * w, 1200, 600, True), (w, 1, 1, True)]
+    ):
+        check(shape, seed, rank, world_size)
+
+
+def open_heap() -> Any:
+    return gemm.open_heap(torch.device("cpu"))
+
+
+def check(shape: Shape, seed: int, rank: int, world_size: int) -> None:
+    data = inputs(shape, 100 * seed, rank, world_size)
+    judged(gemm.custom_kernel(data), data, f"{shape}, {world_size} ranks")
+
+
+def inputs(shape: Shape, seed: int, rank: int, world_size: int) -> Any:
+    """Hardened data for a product of that shape on each rank."""
+    reference = importlib.import_module("reference")
+    m, n, k, has_bias = shape
+    if "gemm_rs_kernel" in vars(gemm):
+        k *= world_size
+    else:
+        n *= world_size
+    return reference.harden(reference.generate_input(rank, world_size, m, n, k, has_bias, seed), seed)
+
+
+NUMBERS = {"shapes": (2, 4, 8), "not_the_kernels": (2, 3)}  # of ranks; of the others 4
+
+
+def main() -> int:
+    global gemm
+    for problem in PROBLEMS:
+        with imported(problem) as gemm:  # once, ahead of all ranks
+            for what in sys.argv[1:]:
+                for world_size in NUMBERS.get(what, (4,)):
+                    if wrong := played_by(world_size, globals()[what]):
+                        print(f"{problem}: {wrong}")
+                        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
