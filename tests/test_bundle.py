@@ -411,7 +411,15 @@ def test_make_writes_the_bundle_and_says_what_to_do_with_it(checkout: Path) -> N
     mine.write_text(KERNEL)
 
     def make(*variables: str) -> subprocess.CompletedProcess[str]:
-        command = ["make", "bundle", "PROBLEM=a2a", f"SUBMISSION={mine}", f"PYTHON={sys.executable}", *variables]
+        command = [
+            "make",
+            "--no-print-directory",
+            "bundle",
+            "PROBLEM=a2a",
+            f"SUBMISSION={mine}",
+            f"PYTHON={sys.executable}",
+            *variables,
+        ]
         return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=30, check=False)
 
     result = make()

@@ -369,7 +369,7 @@ def test_recorded_runs_are_found_by_the_beginning_of_their_ids(harness: Harness,
 
 def test_the_makefile_compares(checkout: Path) -> None:
     shutil.copy(ROOT / "Makefile", checkout)
-    command = ["make", "compare", "PYTHON=echo"]
+    command = ["make", "--no-print-directory", "compare", "PYTHON=echo"]  # which it prints when a make runs the tests
     asked = subprocess.run([*command, "A=a.py"], cwd=checkout, capture_output=True, text=True, check=False)
     assert (asked.returncode, "which two?" in asked.stderr) == (2, True)
     command += ["PROBLEM=gemm_rs", "A=a.py", "B=b.py", "FAIL_IF=slower", "SUITE=quick"]

@@ -91,7 +91,8 @@ class Heap:
     def grow(self, flags: int, half_bytes: int) -> None:
         self.barrier()  # nobody uses the old blocks any more
         flags, half_bytes = (1 << (size - 1).bit_length() for size in (flags, half_bytes))
-        if not self.allocate(flags, half_bytes):
+        # Kernels take places in a block as 32-bit numbers.
+        if 2 * (flags * LINE_BYTES + half_bytes) >= 1 << 31 or not self.allocate(flags, half_bytes):
             raise MemoryError(f"no room for {2 * half_bytes / 2**20:.0f} MiB of memory that the ranks share")
 
     def view(self, peer: int, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:

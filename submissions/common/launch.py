@@ -37,7 +37,8 @@ class Launcher:
         together, are not changed afterwards, and imply the tensors' dtypes and device.
         """
         raw = [item if item.__class__ is int else item.data_ptr() for item in arguments]
-        # Triton tells apart multiples of 16, the number 1, and numbers of more than 31 bits; addresses are multiples.
+        # Triton tells apart multiples of 16, the number 1, and numbers of more than 31 bits, of which there are none: a
+        # heap has no such places, no tensor such sizes.
         key = (id(constants), *[raw[i] & 15 and 2 - (raw[i] == 1) for i in self.special])
         found = self.prepared.get(key)
         if found is None:
