@@ -53,13 +53,17 @@ def imported(problem: str) -> Iterator[ModuleType]:
 def kept_calls(launcher: Any) -> list[tuple[Any, ...]]:
     """The arguments of all calls of its interpreted kernel from now on."""
     calls: list[tuple[Any, ...]] = []
-    interpret = launcher.interpret
+    kernel = launcher.kernel
 
-    def keep(arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
-        calls.append(arguments)
-        interpret(arguments, constants)
+    class Keeping:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            def run(*arguments: Any, **constants: Any) -> None:
+                calls.append(arguments)
+                kernel[grid](*arguments, **constants)
 
-    launcher.interpret = keep
+            return run
+
+    launcher.kernel = Keeping()
     return calls
 
 

@@ -412,10 +412,7 @@ def in_one_kernel(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan)
     tensors = (mine.x, mine.indices, mine.weights, output_TH, heap.pointers)
     place = (turn.flags // LINE_BYTES, turn.offset, turn.offset + plan.returns)
     arguments = (*tensors, mine.num_tokens, config.max_num_tokens, heap.rank, turn.epoch, *place)
-    if INTERPRETED:
-        launch.interpret(arguments, plan.constants)
-    else:
-        launch(plan.programs, arguments, plan.constants, plan.options)
+    launch(plan.programs, arguments, plan.constants, plan.options)
     return output_TH
 
 

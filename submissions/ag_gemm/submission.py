@@ -244,7 +244,7 @@ def custom_kernel(data: input_t) -> output_t:
     heap = open_heap(device)
     if heap and device.type == "cpu" and not INTERPRETED:
         return on_cpu(input_mK, weight_nK, bias_n, heap)
-    if heap and data[0].dtype == data[1].dtype == torch.bfloat16:
+    if heap and input_mK.dtype == weight_nK.dtype == torch.bfloat16:
         (m, depth), (columns, _) = input_mK.shape, weight_nK.shape  # len() of a tensor takes a microsecond
         plan = plan_of(device, heap.world_size, m * heap.world_size, columns, depth, bias_n is not None)
         if plan:
@@ -310,10 +310,7 @@ def in_one_kernel(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, he
     bias = output_Mn if bias_n is None else bias_n
     operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
     arguments = (*operands, m, columns, depth, heap.rank, turn.epoch, turn.flags, turn.offset, plan.senders, plan.lead)
-    if INTERPRETED:
-        launch.interpret(arguments, plan.constants)
-    else:
-        launch(plan.programs, arguments, plan.constants, plan.options)
+    launch(plan.programs, arguments, plan.constants, plan.options)
     return output_Mn
 
 

@@ -36,6 +36,11 @@ class Launcher:
         `constants` are in the order of the parameters, `options` the compiler's (num_warps, ...). Both belong
         together, are not changed afterwards, and imply the tensors' dtypes and device.
         """
+        if INTERPRETED:
+            # As one program, which plays the part of all: the interpreter runs programs one after the other, and the
+            # first would wait for ranks that wait for its second.
+            self.kernel[(1,)](*arguments, **constants)
+            return
         raw = [item if item.__class__ is int else item.data_ptr() for item in arguments]
         # Triton tells apart multiples of 16, the number 1, and numbers of more than 31 bits, of which there are none: a
         # heap has no such places, no tensor such sizes.
@@ -59,11 +64,6 @@ class Launcher:
     ) -> Any:
         """The compiled kernel for tensors of these dtypes, for its figures; fills Triton's cache."""
         return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
-
-    def interpret(self, arguments: Arguments, constants: dict[str, Any]) -> None:
-        """As one program, which plays the part of all: the interpreter runs programs one after the other, and the
-        first would wait for ranks that wait for its second."""
-        self.kernel[(1,)](*arguments, **constants)
 
 
 def _room(compiled: Any) -> int:
