@@ -32,9 +32,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness import render, verdict
+from harness import machine, options, render, reports, verdict
 from harness.evaluate import OpponentFailed, Progress, evaluate
-from harness.plan import Plan, block
+from harness.plan import Plan, block, make_plan
+from harness.problem import ROOT
 from harness.records import (
     BadSubmissionError,
     Crashed,
@@ -43,14 +44,17 @@ from harness.records import (
     Failure,
     HarnessError,
     Held,
+    Mode,
     Params,
     Raised,
+    Submission,
     TimedOut,
     UsageError,
 )
 from harness.render import clean, clean_line
 from harness.reports import Report
 from harness.stats import CONFIDENCE, Interval, NoInterval, median
+from harness.submission import read_submission
 
 SCHEMA = 1  # of compare's --json; 1: first
 MARGIN = 0.02  # room for what favours one group of ranks for a whole run; --margin moves it
@@ -476,7 +480,8 @@ def _us(value_us: float) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `compare`, beside those of every evaluation."""
+    """The arguments of the verb `compare`."""
+    options.add_setting(parser, cpu_suite="cpu")
     parser.add_argument("sides", nargs="+", metavar="FILE_OR_RUN", help="A, then B; more are each compared with A")
     parser.add_argument("--problem", metavar="P", help="compare files, of this problem; without it, recorded runs")
     parser.add_argument(
@@ -492,6 +497,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
     )
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Each file or recorded run after the first against the first, by the rule."""
+    margin = margin_of(asked.margin)
+    check_sides(asked.sides, files=asked.problem is not None)
+    options.check_json(asked)
+    if asked.problem is None:
+        if given := [name for name in ("ranks", "suite", "device", "timeout", "seconds") if getattr(asked, name)]:
+            raise UsageError(f"--{given[0]}: recorded runs are timed already; it is for files (--problem)")
+        first, *others = (reports.find(side, ROOT) for side in asked.sides)
+        found = [recorded(first, other, margin) for other in others]
+    else:
+        found = _compare_files(asked, margin)
+    code = exit_code(found, asked.fail_if)
+    if asked.json:
+        options.write_json(asked.json, to_json(found, code))
+    console = Console()
+    for index, one in enumerate(found):
+        if index:
+            console.print()
+        show(one, console)
+    return code
+
+
+def _compare_files(asked: argparse.Namespace, margin: float) -> list[Comparison]:
+    setting = options.setting(asked)
+    first, *others = (read_submission(Path(side), ROOT) for side in asked.sides)
+
+    def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
+        return make_plan(
+            setting.problem,
+            setting.suite,
+            submission,
+            mode,
+            setting.device,
+            setting.world_size,
+            machine.login(),
+            opponent,
+        )
+
+    with render.Progress(Console(stderr=True)) as progress:
+        progress.note(f"A, {first.name}: tests")
+        check(planned(first, "test"), progress)
+        found = []
+        for other in others:
+            progress.note(f"B, {other.name}: tests, then timed against A")
+            found.append(live(planned(other, "leaderboard", first), margin, progress))
+        return found
 
 
 def margin_of(percent: float) -> float:
