@@ -28,6 +28,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
+SETTLE_S = 10.0  # a busy machine's
 START_S = 20.0
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key of an element's reference, by the standard
 
@@ -80,6 +81,20 @@ class Browser:
     def js(self, script: str, *arguments: object) -> Any:
         """What a function body returns."""
         return self._send("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def until(self, script: str, expected: object, *arguments: object) -> None:
+        """Waits for a function body to return `expected`: a page answers a key or a click in tasks of its own. What
+        it threw counts as another answer."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            try:
+                found = self.js(script, *arguments)
+            except AssertionError as error:
+                found = error
+            if found == expected:
+                return
+            assert time.monotonic() < deadline, f"{script}: {found!r}, not {expected!r}"
+            time.sleep(0.02)
 
     def press(self, *keys: str) -> None:
         """Presses keys one after the other: "Tab", "Enter", or a character."""
