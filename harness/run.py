@@ -2,31 +2,37 @@
 
 import argparse
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from rich.console import Console
 
 from harness import archive, board, machine, options, render, verdict
+from harness.board import Board, Place
 from harness.evaluate import evaluate
+from harness.options import Setting
 from harness.plan import make_plan
 from harness.problem import ROOT
-from harness.records import Exit, HarnessError, Mode, UsageError
+from harness.records import EvalReport, Exit, HarnessError, Mode, Submission, UsageError
 from harness.submission import read_submission
 
 LEADERBOARD = ROOT / "leaderboard.yaml"
+LINES = "the last three lines: verdict, speedup, place"
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `check`."""
     options.add_file(parser)
     options.add_setting(parser, cpu_suite="quick")
+    options.add_quiet(parser, LINES)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `eval`."""
     options.add_file(parser)
     options.add_setting(parser, cpu_suite="cpu")
+    options.add_quiet(parser, LINES)
     parser.add_argument(
         "--mode",
         default="leaderboard",
@@ -52,45 +58,68 @@ def run_check(asked: argparse.Namespace) -> Exit:
     return _evaluate(asked, "test", author=None, record=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """An evaluation and what became of it: its place where it was recorded as an entry, on which board, and why it
+    could not be recorded where that is so."""
+
+    report: EvalReport
+    standing: Board | None
+    place: Place | None
+    unrecorded: HarnessError | None
+
+
+def evaluated(
+    setting: Setting,
+    submission: Submission,
+    mode: Mode,
+    author: str,
+    *,
+    record: bool,
+    traces: Path | None = None,
+    quiet: bool = False,
+) -> Ran:
+    """Evaluates and, if asked to, records. Whether it could be recorded is known before anything runs; what goes wrong
+    with it afterwards does not take away what was measured. Raises HarnessError where nothing could be measured."""
+    earlier = board.load(LEADERBOARD) if record else None
+    if record:
+        board.check_writable(LEADERBOARD)
+    plan = make_plan(setting.problem, setting.suite, submission, mode, setting.device, setting.world_size, author)
+    with render.Progress(Console(stderr=True), silent=quiet) as progress:
+        progress.expect(plan)
+        report = evaluate(plan, progress)
+    place = None
+    try:
+        if mode == "profile":
+            report = archive.store_traces(report, traces or ROOT / archive.FOLDER / report.run_id)
+        if record:
+            archive.store(report, ROOT)
+            if mode == "leaderboard" and (entry := board.entry_of(report)) is not None:
+                earlier = board.record(LEADERBOARD, entry)
+                place = board.place_of(earlier, entry)
+    except HarnessError as error:
+        return Ran(report=report, standing=earlier, place=None, unrecorded=error)
+    return Ran(report=report, standing=earlier, place=place, unrecorded=None)
+
+
 def _evaluate(asked: argparse.Namespace, mode: Mode, author: str | None, record: bool) -> Exit:
     setting = options.setting(asked)
     traces = _trace_folder(asked, mode)
     options.check_json(asked)
     submission = read_submission(asked.file or setting.problem.submissions_folder / "submission.py", ROOT)
-    earlier = board.load(LEADERBOARD) if record else None
-    if record:
-        board.check_writable(LEADERBOARD)
-    plan = make_plan(
-        setting.problem,
-        setting.suite,
-        submission,
-        mode,
-        setting.device,
-        setting.world_size,
-        author or machine.login(),
+    ran = evaluated(
+        setting, submission, mode, author or machine.login(), record=record, traces=traces, quiet=asked.quiet
     )
-    with render.Progress(Console(stderr=True)) as progress:
-        report = evaluate(plan, progress)
-    place, unrecorded = None, None
-    if mode == "profile":
-        try:
-            report = archive.store_traces(report, traces or ROOT / archive.FOLDER / report.run_id)
-        except HarnessError as error:
-            unrecorded = error
-    if record and unrecorded is None:
-        try:
-            archive.store(report, ROOT)
-            if mode == "leaderboard" and (entry := board.entry_of(report)) is not None:
-                earlier = board.record(LEADERBOARD, entry)
-                place = board.place_of(earlier, entry)
-        except HarnessError as error:
-            unrecorded = error  # what was measured is shown all the same
     if asked.json:
-        options.write_json(asked.json, render.to_json(report, place))
-    render.show(report, earlier, place, Console())
-    if unrecorded is not None:
-        raise unrecorded
-    return verdict.exit_code(report)
+        error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
+        options.write_json(asked.json, render.to_json(ran.report, ran.place) | error)
+    if asked.json != options.STDOUT:
+        show = render.show_summary if asked.quiet else render.show
+        show(ran.report, ran.standing, ran.place, Console())
+    asked.json = None  # it has the whole result now, which an error must not replace
+    if ran.unrecorded is not None:
+        raise ran.unrecorded
+    return verdict.exit_code(ran.report)
 
 
 def _trace_folder(asked: argparse.Namespace, mode: Mode) -> Path | None:
@@ -98,12 +127,12 @@ def _trace_folder(asked: argparse.Namespace, mode: Mode) -> Path | None:
     if getattr(asked, "trace", None) is None:
         return None
     if mode != "profile":
-        raise UsageError(f"--trace {asked.trace}: only --mode profile writes traces")
+        raise UsageError(f"--trace {asked.trace}: only --mode profile writes traces; add it, or leave --trace out")
     folder = Path(asked.trace)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--trace {asked.trace}: cannot be made: {error.strerror}") from None
+        raise UsageError(f"--trace {asked.trace}: cannot be made: {error.strerror}; name another folder") from None
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"--trace {asked.trace}: cannot be written to")
+        raise UsageError(f"--trace {asked.trace}: cannot be written to; name another folder")
     return folder
