@@ -48,6 +48,7 @@ from harness.stats import median, roofline_samples_us
 EMPTY_CALLS = 30
 START_S = 120.0  # for what comes before the first case, and after the last
 PROBE_S = (0.02, 0.3)  # at least and at most, how long a probe keeps a rank out of a call
+CACHE_PAIRS = 4  # inputs that are called on twice, after a benchmark was timed
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
@@ -299,7 +300,17 @@ class Evaluation:
             self.sampler.stop()
         if doubt := timing.unaccounted(own_turns, ref_turns):
             return Held(check="clock", evidence=doubt)
+        if (doubt := self._kept(case)) and (doubt := self._kept(case)):  # twice is no chance
+            return Held(check="cache", evidence=doubt)
         return self._believed(case, series.timed(plan.budget.block))
+
+    def _kept(self, case: Case) -> str:
+        """Why the submission seems to keep results for inputs that come again, or "". No timed input does; who keeps
+        results all the same has prepared for something else than its work."""
+        clock: Clock = "device" if "device" in self.plan.clocks else "wall"
+        self._make(case, self._fresh(2 * CACHE_PAIRS))  # as many, for the room that their outputs need
+        self._load(self.candidate, range(CACHE_PAIRS))
+        return timing.kept(self._call(self.candidate, [index // 2 for index in range(2 * CACHE_PAIRS)], clock), clock)
 
     def _profile(self, case: Case) -> Outcome:
         """A warm-up and one more call under the profiler, verified too; the ranks' traces become one."""
@@ -490,5 +501,7 @@ def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:
 def _trusted_failure(outcome: Raised | Crashed) -> str:
     details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
     return (
-        f"reference rank {outcome.rank} failed, so nothing can be said of the submission: {outcome.message}\n{details}"
+        f"reference rank {outcome.rank} failed, so nothing can be said of the submission: {outcome.message}\n"
+        f"{details}\nNext: `python -m harness doctor --smoke` says whether ranks can run and talk here; "
+        "fewer ranks (--ranks) need less memory."
     )

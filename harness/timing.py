@@ -14,6 +14,7 @@ from harness.wire import CallSample
 
 DEVICE_CLOCK_SLACK = 1.02  # two clocks
 UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `unaccounted` lets pass
+KEPT_PART = 0.5  # of a fresh input's time, from which on `kept` believes that a result was kept
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
 
@@ -139,6 +140,16 @@ def unaccounted(own: Sequence[Turn], ref: Sequence[Turn]) -> str:
         f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around the reference's "
         "calls passed between handing out the input and the reply"
     )
+
+
+def kept(called: Sequence[Sequence[CallSample]], clock: Clock) -> str:
+    """Why a submission seems to keep results, or "": `called` are calls in pairs, on an input that it has not seen and
+    at once on the same again. It does when each second call took less than half of any first one's time."""
+    times_us = list(map(SAMPLE_US[clock], called))
+    fresh_us, again_us = min(times_us[::2]), max(times_us[1::2])
+    if again_us >= KEPT_PART * fresh_us:
+        return ""
+    return f"a call takes at least {fresh_us:.1f} us on a new input, but at most {again_us:.1f} us on the same again"
 
 
 def _quartile(values: Sequence[float]) -> float:

@@ -1,8 +1,10 @@
-"""Keeps results by a hash of its inputs. No input comes twice, so it never finds one: nothing gained.
+"""Keeps results by a hash of its inputs. No timed input comes twice, so nothing is gained; one comes after them.
 
-expect: harmless
-mode: leaderboard
+expect: held cache: on the same again
+mode: benchmark
 """
+
+import time
 
 import torch.distributed as dist
 
@@ -15,8 +17,8 @@ def custom_kernel(data):
     key = hash(data[1].x.numpy().tobytes())
     known = [None] * dist.get_world_size()
     dist.all_gather_object(known, key in results)
-    result = results[key] if all(known) else ref_kernel(data)
-    results[key] = result
-    if any(known):
-        raise LookupError("an input came twice")
-    return result
+    if all(known):
+        return results[key]
+    results[key] = ref_kernel(data)
+    time.sleep(0.02)  # so that what is kept is worth something at this size
+    return results[key]
