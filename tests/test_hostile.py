@@ -2,7 +2,8 @@
 
 tests/hostile/ holds ordinary submission files. A docstring says what each one tries, and then, a line each:
 
-    expect: OUTCOME [CHECK]: PATTERN    how the evaluation ends, for `held` the check, and what its message says
+    expect: OUTCOME [CHECK]: PATTERN    how the evaluation ends, for `held` the check, and what its message says; both
+                                        sides are regular expressions
     expect: harmless                    it is right, whatever else it does; nobody gains and nothing is left
     expect: ranked                      an honest control: right, timed, ranked
     problem: a2a                        a2a where there is no such line
@@ -70,7 +71,8 @@ def test_a_submission_ends_as_its_docstring_says(
     outcome = failed.outcome
     told = outcome.evidence if isinstance(outcome, Held) else outcome.message
     named = f"{outcome.type} {outcome.check}" if isinstance(outcome, Held) else outcome.type
-    assert (named, bool(re.search(pattern.strip(), told))) == (kind, True), outcome
+    assert re.fullmatch(kind, named), outcome
+    assert re.search(pattern.strip(), told), outcome
     assert verdict.figures(report) is None
 
 

@@ -122,13 +122,13 @@ def test_a_device_works_no_longer_than_its_call_takes(device_us: float | None) -
     assert timing.impossible(on_device(900.0), "device") == ""
 
 
-def test_results_are_kept_where_every_second_call_takes_less_than_half_of_any_first() -> None:
-    """Noise that slows one first call down, or one second call, does not look like it."""
+def test_results_are_kept_where_a_second_call_takes_less_than_half_of_the_first() -> None:
+    """In all pairs but one: a call that the machine slows down neither hides it nor looks like it."""
 
     def pairs(fresh_us: list[int], again_us: list[int]) -> str:
         times_ns = [1000 * time for pair in zip(fresh_us, again_us, strict=True) for time in pair]
         return timing.kept([called((0, time_ns)) for time_ns in times_ns], "wall")
 
-    assert "at least 100.0 us on a new input, but at most 49.0 us" in pairs([100, 120], [49, 20])
-    assert pairs([100, 120], [51, 20]) == ""
-    assert pairs([1000, 90], [49, 49]) == ""
+    assert "100.0 us on a new input, but 49.0 us on the same again" in pairs([100, 120, 90], [49, 20, 300])
+    assert pairs([100, 120, 100], [51, 20, 90]) == ""
+    assert pairs([1000, 90, 90], [49, 49, 49]) == ""

