@@ -1,16 +1,23 @@
 # Every target makes what it needs. PYTHON=python3 uses that interpreter as it is, without a .venv.
 #
 #   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [DEVICE=cpu] [AUTHOR=name] [JSON=file]
+#   make eval PROBLEM=path/to/folder [EVAL=theirs]     a problem folder of GPU MODE's, with its task.yml
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
 #   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules, for GPU MODE
+#   make competition FILE=amd_distributed.yaml    all problems of a KernelBot competition; ARGS=--list shows them
 #   make board [PROBLEM=a2a]                     the local leaderboard
 #   make compare PROBLEM=a2a A=a.py B=b.py        head to head: is B as fast as A? A=RUN B=RUN: recorded runs
+#   make verify ENTRY=run [LAUNCHES=5] [PROBLEM=a2a]     does an entry's source reproduce what it claims?
+#   make rejudge [PROBLEM=a2a] [APPLY=1]         what are entries worth by today's problem and checks?
 #   make page [OUT=file]                         the boards with charts, as one HTML file: build/page.html
+#   make serve [PORT=8000] [SUITE=cpu]           popcorn-cli's API and the page, live, on this machine
 #   make history [PROBLEM=a2a] [AUTHOR=name]     how each file's score moved over its runs
 #   make problems                                what there is
 #   make test                                    lint and tests, as CI runs them
 #   make doctor                                  what on this machine changes results
+#   make fuzz [INPUTS=1000000]                   inputs for every decoder of what a submission or a user wrote
 #   make bench                                   the figures of docs/measurements.md, measured on this machine
+#   make measurements                            docs/measurements.md, made of the files in docs/measurements/
 
 PROBLEM ?=
 .DEFAULT_GOAL := help
@@ -30,7 +37,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-problem eval check bundle compare board page history problems doctor test lint bench clean
+.PHONY: help setup need-problem need-file eval check bundle compare competition board verify rejudge page serve history problems doctor test lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -45,12 +52,16 @@ setup: $(SETUP)
 need-problem:
 	@test -n "$(PROBLEM)" || { echo "which problem? make $(MAKECMDGOALS) PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
 
-eval: need-problem $(SETUP)
-	@$(RUN) -m harness eval '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) \
+# A submission's `#!POPCORN leaderboard` line names its problem too.
+need-file:
+	@test -n "$(PROBLEM)$(SUBMISSION)" || { echo "which problem? make $(MAKECMDGOALS) PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
+
+eval: need-file $(SETUP)
+	@$(RUN) -m harness eval $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) \
 	  $(call flag,mode,$(MODE)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
 
-check: need-problem $(SETUP)
-	@$(RUN) -m harness check '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(ARGS)
+check: need-file $(SETUP)
+	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) $(ARGS)
 
 bundle: need-problem $(SETUP)
 	@$(RUN) -m harness bundle '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
@@ -60,11 +71,27 @@ compare: $(SETUP)
 	@$(RUN) -m harness compare '$(A)' '$(B)' $(call flag,problem,$(PROBLEM)) $(OPTIONS) $(call flag,fail-if,$(FAIL_IF)) \
 	  $(call flag,json,$(JSON)) $(ARGS)
 
+competition: $(SETUP)
+	@test -n "$(FILE)" || { echo "which competition? make competition FILE=amd_distributed.yaml" >&2; exit 2; }
+	@$(RUN) -m harness competition '$(FILE)' $(OPTIONS) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
+
 board: $(SETUP)
 	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)
 
+verify: $(SETUP)
+	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<run id or file> (make board shows them)" >&2; exit 2; }
+	@$(RUN) -m harness verify '$(ENTRY)' $(call flag,problem,$(PROBLEM)) $(call flag,launches,$(LAUNCHES)) \
+	  $(call flag,json,$(JSON)) $(ARGS)
+
+rejudge: $(SETUP)
+	@$(RUN) -m harness rejudge $(call flag,problem,$(PROBLEM)) $(call flag,entry,$(ENTRY)) $(if $(APPLY),--apply) \
+	  $(call flag,json,$(JSON)) $(ARGS)
+
 page: $(SETUP)
 	@$(RUN) -m harness page $(call flag,out,$(OUT)) $(ARGS)
+
+serve: $(SETUP)
+	@$(RUN) -m harness serve $(call flag,host,$(HOST)) $(call flag,port,$(PORT)) $(call flag,token,$(TOKEN)) $(OPTIONS) $(ARGS)
 
 history: $(SETUP)
 	@$(RUN) -m harness history $(call flag,problem,$(PROBLEM)) $(call flag,author,$(AUTHOR)) $(ARGS)
@@ -85,8 +112,14 @@ lint: $(SETUP)
 test: $(if $(PYTHON),,lint)
 	$(RUN) -m pytest $(ARGS)
 
+fuzz: $(SETUP)
+	@$(RUN) bench/fuzz.py $(call flag,inputs,$(INPUTS)) $(ARGS)
+
 bench: $(SETUP)
 	$(RUN) bench/run.py $(ARGS)
+
+measurements: $(SETUP)
+	@$(RUN) bench/measurements.py $(ARGS)
 
 clean:
 	rm -rf .venv .cache build runs

@@ -2,11 +2,13 @@
 
     python3 bench/compiled.py             prints it
     python3 bench/compiled.py --write     ... and puts it into docs/kernels.md
+    python3 bench/compiled.py --data FILE     ... and into a file for docs/measurements/
 
 Needs no GPU: kernels are compiled for chips that are not here.
 """
 
 import argparse
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import triton  # noqa: E402
 from compiled import chip_of, compiled  # noqa: E402
+from figures import Figures, add_data_argument  # noqa: E402
 from kernel_ranks import imported  # noqa: E402
 
 DOCUMENT = ROOT / "docs" / "kernels.md"
@@ -66,8 +69,17 @@ def section() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"put it into {DOCUMENT.relative_to(ROOT)}")
+    add_data_argument(parser)
     options = parser.parse_args()
     made = section()
+    if options.data:
+        figures = Figures("What the kernels need of a chip", f"any ({platform.machine()}, Triton {triton.__version__})")
+        columns, _, *rows = [
+            [cell.strip() for cell in line.strip("| ").split(" | ")] for line in made.splitlines() if line[0:1] == "|"
+        ]
+        figures.table(columns, rows)
+        figures.write(options.data)
+        return
     if options.write:
         before, _, rest = DOCUMENT.read_text().partition(BEGIN)
         DOCUMENT.write_text(before + made + rest.partition(END)[2])

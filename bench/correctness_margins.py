@@ -3,8 +3,9 @@
     python bench/correctness_margins.py                                    quick and cpu, about 2 minutes on 2 cores
     python bench/correctness_margins.py --suites official --device cuda    the official shapes, one GPU, ranks in turns
 
-Prints one table a problem for docs/correctness.md, and exits with 1 if any variant is judged wrongly. A margin is the
-worst group's rms(error / noise) over its limit, on the worst rank: above 1 fails.
+Prints one table a problem for docs/correctness.md (`--data FILE`: and into a file for docs/measurements/), and exits
+with 1 if any variant is judged wrongly. A margin is the worst group's rms(error / noise) over its limit, on the worst
+rank: above 1 fails.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
+from figures import Figures, add_data_argument
 
 from harness import problem
 from tests import corpus
@@ -70,20 +72,15 @@ def note(found, name, honest, hardened, outputs, expected, reference, right) -> 
         found.gpumode.append(all(close))
 
 
-def table(name: str, found: dict[str, Found]) -> str:
-    """Markdown: honest variants by their largest margin, wrong ones by their smallest."""
+def table(name: str, found: dict[str, Found]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: honest variants by their largest margin, wrong ones by their smallest."""
     honest = {"ref_kernel": True} | {variant.name: variant.is_honest for variant in corpus.variants(name)}
-    lines = [
-        f"| {name} | | hardened inputs | published inputs | passes the published tolerance |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for variant, seen in found.items():
         extreme, word = (max, "honest") if honest[variant] else (min, "wrong")
         passes = f"{sum(seen.gpumode)} of {len(seen.gpumode)}"
-        lines.append(
-            f"| {variant} | {word} | {extreme(seen.hardened):.3g} | {extreme(seen.published):.3g} | {passes} |"
-        )
-    return "\n".join(lines)
+        rows.append([variant, word, f"{extreme(seen.hardened):.3g}", f"{extreme(seen.published):.3g}", passes])
+    return [name, "", "hardened inputs", "published inputs", "passes the published tolerance"], rows
 
 
 def main() -> int:
@@ -93,20 +90,25 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=1, help="seeds a case")
+    add_data_argument(parser)
     options = parser.parse_args()
     machine = platform.processor() or platform.machine()
     if options.device != "cpu":
         machine = torch.cuda.get_device_name()
-    print(f"Measured on {machine}, torch {torch.__version__}, {options.ranks} ranks as threads; ", end="")
-    print(f"suites {', '.join(options.suites)}, {options.seeds} seed(s) a shape.")
+    figures = Figures(
+        "Margins of honest and wrong kernels",
+        f"{machine}, torch {torch.__version__}, {options.ranks} ranks as threads; suites {', '.join(options.suites)}, "
+        f"{options.seeds} seed(s) a shape",
+    )
     misjudged = []
     with Ranks(options.ranks, options.device) as ranks:
         for name in options.problems:
             known = problem.find(name)
             suites = [known.with_world_size(known.suite(suite), options.ranks) for suite in options.suites]
             found = measured(Court(ranks, name), [c for s in suites for c in (*s.tests, *s.benchmarks)], options.seeds)
-            print(f"\n{table(name, found)}", flush=True)
+            figures.table(*table(name, found))
             misjudged += [f"{name}: {line}" for seen in found.values() for line in seen.misjudged]
+    figures.write(options.data)
     print("\n".join(["", f"{len(misjudged)} misjudged", *misjudged]))
     return 1 if misjudged else 0
 

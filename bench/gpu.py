@@ -4,6 +4,7 @@
     python3 bench/gpu.py --ranks 4 evaluations          what each clock says of the reference; turn-around; resolution
     python3 bench/gpu.py --ranks 4 repeats ordering
     python3 bench/gpu.py --ranks 4 entries --record     ... and keeps them in leaderboard.yaml
+    python3 bench/gpu.py --ranks 4 --data docs/measurements/3-gpu-4x-h200/70-again.yaml     ... and in the document
 
 entries      every entry of the checkout, official suite: device and wall times a shape beside reference and bound
 resolution   empty calls, and what they consist of
@@ -20,12 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from figures import Figures, add_data_argument  # noqa: E402
+
+from harness import gpus  # noqa: E402
 from harness.group import ROLES, Launch, Ranks  # noqa: E402
 from harness.problem import problem_names  # noqa: E402
 from harness.stats import geomean, median  # noqa: E402
@@ -47,10 +50,14 @@ def main() -> None:
     parser.add_argument("--problems", nargs="*", default=problem_names(), help="of repeats (default: all)")
     parser.add_argument("--record", action="store_true", help="keep the evaluations in leaderboard.yaml")
     parser.add_argument("--keep", type=Path, help="folder for every evaluation's JSON")
+    add_data_argument(parser)
     options = parser.parse_args()
-    print(f"{datetime.now(UTC):%Y-%m-%d}; `python3 bench/gpu.py {' '.join(sys.argv[1:])}`\n", flush=True)
-    for name in options.which or BENCHES:
+    which = options.which or list(BENCHES)
+    names = sorted(set(gpus.gpu_names()))
+    options.figures = Figures(", ".join(which).capitalize(), f"{options.ranks}x {' and '.join(names) or 'no GPU'}")
+    for name in which:
         BENCHES[name](options)
+        options.figures.write(options.data)
 
 
 def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: str) -> dict:
@@ -86,7 +93,6 @@ def evaluations(options: argparse.Namespace) -> None:
     for problem in problem_names():
         report = evaluate(options, problem, reference_of(problem))
         clocks = list(report["empty_call_samples_us"])
-        print(f"#### {problem}, the reference, {report['environment']['machine_class']}, W = {options.ranks}\n")
         rows = []
         for case in timed(report):
             cells = [f"{case['clocks'][clock]['ref_us']:.1f}" for clock in clocks]
@@ -98,17 +104,17 @@ def evaluations(options: argparse.Namespace) -> None:
         rows.append(["geometric mean", *means, "", f"{bound:.1f}", f"{report['roofline_fraction']:.0%}"])
         empty = [f"{median(report['empty_call_samples_us'][clock]):.1f}" for clock in clocks]
         rows.append(["an empty call", *empty, "", "", ""])
-        table(["shape", *(f"{clock} us" for clock in clocks), "spread (device)", "bound us", "of it (device)"], rows)
-        phases.append([problem, f"{sum(report['phases_s'].values()):.1f}", *report["phases_s"].values()])
-    print("#### Turn-around, seconds by phase\n")
-    table(["problem", "whole", *report["phases_s"]], phases)
+        columns = ["shape", *(f"{clock} us" for clock in clocks), "spread (device)", "bound us", "of it (device)"]
+        title = f"{problem}, the reference, {report['environment']['machine_class']}, W = {options.ranks}"
+        options.figures.table(columns, rows, title)
+        phases.append([problem, sum(report["phases_s"].values()), *report["phases_s"].values()])
+    options.figures.table(["problem", "whole", *report["phases_s"]], phases, "Turn-around, seconds by phase")
 
 
 def entries(options: argparse.Namespace) -> None:
     for problem in options.problems:
         files = [file for file in ENTRIES if (ROOT / "submissions" / problem / file).exists()]
         reports = [evaluate(options, problem, ROOT / "submissions" / problem / file, *WHOLE) for file in files]
-        print(f"#### {problem}, {reports[0]['environment']['machine_class']}, W = {options.ranks}: device (wall) us\n")
         rows = []
         for cases in zip(*map(timed, reports), strict=True):
             both = [(cases[0]["clocks"]["device"]["ref_us"], cases[0]["clocks"]["wall"]["ref_us"])]
@@ -123,13 +129,14 @@ def entries(options: argparse.Namespace) -> None:
             [name, f"{bound:.1f}", *(f"{device:.1f} ({wall:.1f})" for device, wall in both)]
             for name, bound, both in rows
         ]
-        table(["shape", "bound us", "reference", *files], cells)
         speedups = [
             f"{file} {report['geomean_speedup']:.2f} on wall, "
             + f"{device_geomean_us(report, 'ref_us') / device_geomean_us(report, 'time_us'):.2f} on device"
             for file, report in zip(files, reports, strict=True)
         ]
-        print(f"Speedup over the reference of the same evaluation: {'; '.join(speedups)}.\n", flush=True)
+        title = f"{problem}, {reports[0]['environment']['machine_class']}, W = {options.ranks}: device (wall) us"
+        after = f"Speedup over the reference of the same evaluation: {'; '.join(speedups)}.\n"
+        options.figures.table(["shape", "bound us", "reference", *files], cells, title, after)
 
 
 def resolution(options: argparse.Namespace) -> None:
@@ -147,7 +154,7 @@ def resolution(options: argparse.Namespace) -> None:
     apart = [(max(c.start_ns for c in called) - min(c.start_ns for c in called)) / 1000 for called in calls]
     longest = [max(c.end_ns - c.start_ns for c in called) / 1000 for called in calls]
     rows = [
-        [name, *(f"{value:.1f}" for value in (min(values), *statistics.quantiles(values, n=4), max(values)))]
+        [name, min(values), *statistics.quantiles(values, n=4), max(values)]
         for name, values in (
             ("wall, one by one", [wall_us(called) for called in calls]),
             ("  of it: last start after first start", apart),
@@ -156,8 +163,7 @@ def resolution(options: argparse.Namespace) -> None:
             ("device", device),
         )
     ]
-    print("#### An empty call, us\n")
-    table(["clock", "least", "quartile", "median", "quartile", "most"], rows)
+    options.figures.table(["clock", "least", "quartile", "median", "quartile", "most"], rows, "An empty call, us")
 
 
 def repeats(options: argparse.Namespace) -> None:
@@ -171,8 +177,8 @@ def repeats(options: argparse.Namespace) -> None:
         ):
             apart = max(values) / min(values) - 1
             rows.append([problem, clock_name, " ".join(f"{value:.4g}" for value in values), f"{apart:.1%}"])
-    print(f"#### Repeatability: the reference as a submission, {options.times} evaluations\n")
-    table(["problem", "", "values", "largest over smallest"], rows)
+    title = f"Repeatability: the reference as a submission, {options.times} evaluations"
+    options.figures.table(["problem", "", "values", "largest over smallest"], rows, title)
 
 
 def ordering(options: argparse.Namespace) -> None:
@@ -181,23 +187,15 @@ def ordering(options: argparse.Namespace) -> None:
         report = evaluate(options, "gemm_rs", SLOWER, *QUICKER)
         ratios.append(device_geomean_us(report, "time_us") / device_geomean_us(report, "ref_us"))
     seen = sum(ratio > 1 for ratio in ratios)
-    print("#### Ordering: gemm_rs made 2 % slower by a calibrated wait on the device, against the reference\n")
-    table(
+    options.figures.table(
         ["ranked below the original", "device time over the original's"],
         [[f"{seen} of {len(ratios)}", " ".join(f"{ratio:.4f}" for ratio in ratios)]],
+        "Ordering: gemm_rs made 2 % slower by a calibrated wait on the device, against the reference",
     )
 
 
 def label(case: dict) -> str:
     return " ".join(f"{SHORT.get(name, name)} {value}".lower() for name, value in case["params"].items())
-
-
-def table(header: list[str], rows: list[list]) -> None:
-    print("| " + " | ".join(header) + " |")
-    print("|" + " --- |" * len(header))
-    for row in rows:
-        print("| " + " | ".join(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
-    print(flush=True)
 
 
 BENCHES = {

@@ -1,10 +1,11 @@
 """What a call costs the host: microseconds of Python until a submission's kernels are submitted, without waiting.
 
-python3 bench/host.py --ranks 4
+python3 bench/host.py --ranks 4 [--data FILE]
 """
 
 import argparse
 import importlib
+import json
 import statistics
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from figures import Figures, add_data_argument
 from tune import load
 
 CALLS = 200
@@ -25,7 +27,7 @@ CASES = {
 }
 
 
-def rank_main(rank: int, world_size: int, problem: str, meeting: str) -> None:
+def rank_main(rank: int, world_size: int, problem: str, meeting: str, out: str) -> None:
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
     dist.init_process_group("nccl", init_method=f"file://{meeting}", rank=rank, world_size=world_size, device_id=device)
@@ -46,19 +48,25 @@ def rank_main(rank: int, world_size: int, problem: str, meeting: str) -> None:
         low, middle, high = statistics.quantiles(times[CALLS // 4 :], n=4)
         cells.append(f"{middle:.1f} ({low:.1f} to {high:.1f})")
     if rank == 0:
-        print(f"| {problem} | {' | '.join(cells)} |", flush=True)
+        Path(out).write_text(json.dumps([problem, *cells]))
     dist.destroy_process_group()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, required=True)
+    add_data_argument(parser)
     options = parser.parse_args()
-    print("| Python of a call, us | submission.py | reference |\n| --- | --- | --- |")
+    figures = Figures("Python of a call", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
+    rows = []
     for problem in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            arguments = (options.ranks, problem, str(Path(folder, "meeting")))
+            out = Path(folder, "row.json")
+            arguments = (options.ranks, problem, str(Path(folder, "meeting")), str(out))
             torch.multiprocessing.spawn(rank_main, arguments, nprocs=options.ranks)
+            rows.append(json.loads(out.read_text()))
+    figures.table(["Python of a call, us: median (quartiles)", "submission.py", "reference"], rows)
+    figures.write(options.data)
 
 
 if __name__ == "__main__":

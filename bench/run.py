@@ -2,6 +2,7 @@
 
     make bench                        all of them (about 25 minutes on 2 cores)
     make bench ARGS="resolution startup"
+    make bench ARGS="aa --data docs/measurements/1-cpu-amd-epyc/20-aa.yaml"     ... and into the document
 
 turnaround  whole evaluations of each problem's submission (cpu suite), by phase, with the peak memory of all processes
 aa          the reference as a submission, ten times a problem: does the harness see what is not there?
@@ -18,11 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from figures import Figures, add_data_argument  # noqa: E402
 
 from harness import machine, stats  # noqa: E402
 from harness.gate import cores  # noqa: E402
@@ -39,16 +41,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("which", nargs="*", choices=[[], *BENCHES], default=[], help="default: all")
     parser.add_argument("--times", type=int, default=10, help="evaluations a problem in aa (default: %(default)s)")
+    add_data_argument(parser)
     options = parser.parse_args()
     found = machine.environment("", RANKS)
-    print(
-        f"{datetime.now(UTC):%Y-%m-%d}, {found.machine_class}, {found.memory_bytes >> 30} GiB, Python {found.python}, "
-    )
-    print(f"torch {found.torch}; `python bench/run.py {' '.join(sys.argv[1:])}`\n", flush=True)
-    for name in options.which or BENCHES:
-        print(f"### {name}\n")
+    which = options.which or list(BENCHES)
+    where = f"{found.machine_class}, {found.memory_bytes >> 30} GiB, Python {found.python}, torch {found.torch}"
+    options.figures = Figures(", ".join(which).capitalize(), where)
+    for name in which:
         BENCHES[name](options)
-        print(flush=True)
+        options.figures.write(options.data)
 
 
 def evaluate(problem: str, file: str, *arguments: str) -> tuple[dict, float, int]:
@@ -84,7 +85,8 @@ def turnaround(options: argparse.Namespace) -> None:
         report, seconds, peak_bytes = evaluate(problem, f"submissions/{problem}/submission.py", "--suite", "cpu")
         phases = list(report["phases_s"])
         rows.append([problem, seconds, *report["phases_s"].values(), peak_bytes / 2**30, report["geomean_speedup"]])
-    table(["problem", "whole s", *(f"{phase} s" for phase in phases), "peak PSS GiB", "speedup"], rows)
+    columns = ["problem", "whole s", *(f"{phase} s" for phase in phases), "peak PSS GiB", "speedup"]
+    options.figures.table(columns, rows, "Turn-around", decimals=2)
 
 
 def aa(options: argparse.Namespace) -> None:
@@ -100,7 +102,8 @@ def aa(options: argparse.Namespace) -> None:
         count = len(speedups)
         shown = " ".join(f"{speedup:.3f}" for speedup in sorted(speedups))
         rows.append([problem, f"{inside}/{count}", f"{covered}/{count}", shown])
-    table(["problem", "within [0.95, 1.05]", "interval covers 1", "geomean speedups"], rows)
+    columns = ["problem", "within [0.95, 1.05]", "interval covers 1", "geomean speedups"]
+    options.figures.table(columns, rows, "A/A: the reference as a submission")
 
 
 def started(spin: bool = False) -> Ranks:
@@ -119,8 +122,9 @@ def resolution(options: argparse.Namespace) -> None:
             samples = [wall_us(ranks.trusted.call([-1], "wall", time.monotonic() + 60)[0]) for _ in range(count)]
             low, middle, high = statistics.quantiles(samples, n=4)
             rows.append([count, min(samples), low, middle, high, max(samples)])
-    table(["empty calls", "least us", "quartile", "median", "quartile", "most"], rows)
-    print(f"\n{RANKS} ranks on {cores()} cores, sleeping at the gate (more ranks than cores).")
+    columns = ["empty calls", "least us", "quartile", "median", "quartile", "most"]
+    after = f"{RANKS} ranks on {cores()} cores, sleeping at the gate (more ranks than cores).\n"
+    options.figures.table(columns, rows, "An empty call on the wall clock", after)
 
 
 def startup(options: argparse.Namespace) -> None:
@@ -141,23 +145,15 @@ def startup(options: argparse.Namespace) -> None:
         for worker in workers:
             worker.join()
     ours, spawn = (stats.median(column) for column in zip(*rows, strict=True))
-    table(["", "median s of 5"], [[f"zygote: 3 x {RANKS} ranks", ours], [f"spawn: {RANKS} ranks", spawn]])
-    print(f"\nspawn takes {spawn / ours:.1f} times as long for a third of the ranks.")
+    rows = [[f"zygote: 3 x {RANKS} ranks", ours], [f"spawn: {RANKS} ranks", spawn]]
+    after = f"spawn takes {spawn / ours:.1f} times as long for a third of the ranks.\n"
+    options.figures.table(["", "median s of 5"], rows, "Start-up", after, decimals=2)
 
 
 def _spawned(ready: "multiprocessing.synchronize.Semaphore") -> None:
     import torch.distributed  # noqa: F401  (what a rank needs before its first command)
 
     ready.release()
-
-
-def table(header: list[str], rows: list[list]) -> None:
-    """Prints a Markdown table."""
-    print("| " + " | ".join(header) + " |")
-    print("|" + " --- |" * len(header))
-    for row in rows:
-        cells = [f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row]
-        print("| " + " | ".join(cells) + " |")
 
 
 BENCHES = {"turnaround": turnaround, "aa": aa, "resolution": resolution, "startup": startup}

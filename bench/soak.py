@@ -10,6 +10,7 @@ Ends with 1 where a result was wrong. A hang is the caller's to end (timeout).
 
 import argparse
 import importlib
+import json
 import os
 import random
 import sys
@@ -22,16 +23,17 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from figures import Figures, add_data_argument
 from tune import ROOT, load
 
 sys.path.insert(0, str(ROOT))
-from harness import correctness
+from harness import correctness, machine
 from harness.problem import find
 
 LATE_S = 0.002  # at most, by one rank in ten calls
 
 
-def rank_main(rank: int, options: argparse.Namespace, cases: list[dict[str, Any]], meeting: str) -> None:
+def rank_main(rank: int, options: argparse.Namespace, cases: list[dict[str, Any]], folder: str) -> None:
     torch.set_num_threads(1)
     gpu = options.device != "cpu"
     device = torch.device("cuda", rank) if gpu else torch.device("cpu")
@@ -39,7 +41,7 @@ def rank_main(rank: int, options: argparse.Namespace, cases: list[dict[str, Any]
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if gpu else "gloo",
-        init_method=f"file://{meeting}",
+        init_method=f"file://{folder}/meeting",
         rank=rank,
         world_size=options.ranks,
         device_id=device if gpu else None,
@@ -83,7 +85,10 @@ def rank_main(rank: int, options: argparse.Namespace, cases: list[dict[str, Any]
         torch.cuda.synchronize()
     dist.barrier()
     if rank == 0:
-        print(f"{options.problem}: {options.calls} calls back to back, {time.monotonic() - began:.0f} s", flush=True)
+        more_s = time.monotonic() - began
+        print(f"{options.problem}: {options.calls} calls back to back, {more_s:.0f} s", flush=True)
+        row = [options.problem, checked, int(total.item()), seconds, options.calls, more_s]
+        Path(folder, "row.json").write_text(json.dumps(row))
     dist.destroy_process_group()
     if total.item():
         os._exit(1)
@@ -97,12 +102,18 @@ def main() -> None:
     parser.add_argument("--suite", default="official")
     parser.add_argument("--seeds", type=int, default=200, help="for every shape (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=10_000, help="back to back (default: %(default)s)")
+    add_data_argument(parser)
     options = parser.parse_args()
     problem = find(options.problem)
     suite = problem.with_world_size(problem.suite(options.suite), options.ranks)
     cases = [dict(case.params) for case in suite.tests]
+    where = torch.cuda.get_device_name(0) if options.device != "cpu" else machine.environment("", 1).machine_class
+    figures = Figures("Many inputs, many calls", f"{options.ranks} ranks on {where}")
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(rank_main, (options, cases, str(Path(folder, "meeting"))), nprocs=options.ranks)
+        torch.multiprocessing.spawn(rank_main, (options, cases, folder), nprocs=options.ranks)
+        row = json.loads(Path(folder, "row.json").read_text())
+    figures.table(["problem", "calls checked", "wrong on a rank", "s", "calls back to back", "s"], [row])
+    figures.write(options.data)
 
 
 if __name__ == "__main__":

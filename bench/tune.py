@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from figures import Figures, add_data_argument
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
@@ -260,6 +261,7 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="only count rows and kernels")
     parser.add_argument("--write", action="store_true", help="write the best rows into the tables")
     parser.add_argument("--out", type=Path, default=Path("build/tune"), help="folder for all that was measured")
+    add_data_argument(parser)
     options = parser.parse_args()
     if unknown := set(options.problems) - set(PROBLEMS):
         parser.error(f"no table to tune for {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}")
@@ -290,6 +292,7 @@ def main() -> None:
     with concurrent.futures.ProcessPoolExecutor(min(len(os.sched_getaffinity(0)), 48), mp_context=context) as pool:
         list(pool.map(precompile, work))
     print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
+    figures = Figures("Blocks, tuned", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
 
     for problem in options.problems:
         out = options.out / f"{problem}.json"
@@ -297,6 +300,13 @@ def main() -> None:
             arguments = (options.ranks, problem, jobs[problem], str(Path(folder, "meeting")), str(out))
             torch.multiprocessing.spawn(rank_main, arguments, nprocs=options.ranks)
         print(f"{problem} measured {time.monotonic() - began:.0f} s after the start", flush=True)
+        best = [
+            (" x ".join(map(str, shape)), results[0][0], str(tuple(results[0][2][2:-1])), f"best of {len(rows)}")
+            for (shape, results), (_, rows) in zip(json.loads(out.read_text()), jobs[problem], strict=True)
+            if results
+        ]
+        figures.table(("shape", "us", "row", ""), best, problem)
+        figures.write(options.data)
         if options.write:
             _, tuning = load(problem)
             write_best(problem, tuning, jobs[problem], json.loads(out.read_text()), options.ranks)

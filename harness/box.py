@@ -4,6 +4,7 @@ A FileBox is a file without a name that both have open; a DeviceBox is device me
 candidate rank of the same number maps. Either side copies: nothing that one holds changes under the other's hands.
 """
 
+import math
 import os
 from typing import Protocol, cast
 
@@ -42,9 +43,10 @@ class FileBox:
         write_bytes(self.fd, offset, _bytes_of(tensor.contiguous()))
 
     def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        tensor = torch.empty(shape, dtype=dtype, device="cpu")
-        if offset < 0 or os.fstat(self.fd).st_size < offset + tensor.nbytes:
+        # Before there is a tensor: what is declared may be more than any machine has.
+        if offset < 0 or os.fstat(self.fd).st_size < offset + math.prod(shape) * dtype.itemsize:
             return None
+        tensor = torch.empty(shape, dtype=dtype, device="cpu")
         read_bytes(self.fd, offset, _bytes_of(tensor))
         return tensor
 
@@ -64,9 +66,9 @@ class DeviceBox:
         torch.cuda.synchronize(self.device)
 
     def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        tensor = torch.empty(shape, dtype=dtype, device=self.device)
-        if offset < 0 or self.memory.nbytes < offset + tensor.nbytes:
+        if offset < 0 or self.memory.nbytes < offset + math.prod(shape) * dtype.itemsize:
             return None
+        tensor = torch.empty(shape, dtype=dtype, device=self.device)
         tensor.reshape(-1).view(torch.uint8).copy_(self.memory.bytes[offset : offset + tensor.nbytes])
         torch.cuda.synchronize(self.device)
         return tensor

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import io
 import os
 import shlex
 import signal
@@ -13,11 +14,32 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from harness import board, compare, doctor, export, history, options, page, plot, render, roofline, run
+from harness import (
+    archive,
+    board,
+    board_view,
+    compare,
+    competition,
+    doctor,
+    export,
+    history,
+    machine,
+    options,
+    page,
+    plot,
+    rejudge,
+    render,
+    report_json,
+    roofline,
+    run,
+    serve,
+    verify,
+)
 from harness.bundle import addressed, bundle
-from harness.problem import ROOT, find, problem_names
+from harness.problem import ROOT, problem_names
 from harness.records import Exit, HarnessError, UsageError
 from harness.submission import read_submission, shown_path
+from harness.taskfolder import find
 
 EPILOG = """\
 exit codes:
@@ -29,24 +51,44 @@ exit codes:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits with its code."""
+    _open_streams()
     asked = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = asked.verb(asked)
+        sys.stdout.flush()
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
         if getattr(asked, "json", None):
             with contextlib.suppress(UsageError):  # the file may be what the error is about
-                options.write_json(asked.json, render.error_json(str(error), code))
+                options.write_json(asked.json, report_json.error_json(str(error), code))
     except KeyboardInterrupt:
-        print("\ninterrupted: every rank is ended, nothing was recorded", file=sys.stderr)
+        print("\ninterrupted: every rank is ended, nothing more is recorded", file=sys.stderr)
         code = Exit.INTERRUPTED
     except BrokenPipeError:  # whoever read our output is gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.ERROR
+    except (OSError, MemoryError) as error:  # nobody's mistake: the machine has no more to give
+        print(f"error: {machine.refusal(error)}", file=sys.stderr)
+        code = Exit.ERROR
+    try:
+        sys.stdout.flush()
+    except OSError:  # or Python would say so, and exit with a code of its own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(int(code))
+
+
+def _open_streams() -> None:
+    """A standard stream that is closed leads nowhere: else the next file or socket would get its number."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            setattr(sys, name, open(fd, "r" if fd == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 def parser() -> argparse.ArgumentParser:
@@ -92,6 +134,15 @@ def parser() -> argparse.ArgumentParser:
             "compared.\nNothing is recorded.\n\n" + textwrap.fill(compare.rule(compare.MARGIN), 100),
         )
     )
+    competition.add_arguments(
+        command(
+            "competition",
+            competition.run_verb,
+            "evaluate all problems of a KernelBot competition file",
+            "One after the other,\nwith a summary over all of them. --list shows them, their deadlines and who leads "
+            "here.",
+        )
+    )
     bundling = command(
         "bundle",
         run_bundle,
@@ -107,6 +158,24 @@ def parser() -> argparse.ArgumentParser:
     boards.add_argument("--problem", metavar="P", help="only this problem's boards")
     boards.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
 
+    verify.add_arguments(
+        command(
+            "verify",
+            verify.run_verb,
+            "run an entry's source again: does it reproduce what it claims",
+            "Runs its stored source in\nindependent launches, each a whole evaluation; the fastest and the slowest are "
+            "dropped. What does not\nreproduce is held (exit 112); where launches differ too much, nothing is decided "
+            "(exit 1).",
+        )
+    )
+    rejudge.add_arguments(
+        command(
+            "rejudge",
+            rejudge.run_verb,
+            "judge entries again after a change of a problem, shape or check",
+            "Shows what would\nchange. Only --apply changes the leaderboard, and keeps the old judgements.",
+        )
+    )
     history.add_arguments(
         command(
             "history", history.run, "show how each file's score moved over its runs", "Of runs/ and the leaderboard."
@@ -125,6 +194,15 @@ def parser() -> argparse.ArgumentParser:
     )
     plot.add_arguments(
         command("plot", plot.run, "draw a recorded run as SVG or PNG", "For slides; needs the extra `plot`.")
+    )
+    serve.add_arguments(
+        command(
+            "serve",
+            serve.run,
+            "answer popcorn-cli, and show the boards live",
+            "A server on this\nmachine that queues submissions and evaluates them one by one; the page is at its "
+            "address.\nNeeds the extra `serve`.",
+        )
     )
     command("problems", run_problems, "list the problems and their suites")
     doctor.add_arguments(
@@ -150,7 +228,7 @@ def run_bundle(asked: argparse.Namespace) -> Exit:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(source.encode())
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
     modules = ", ".join(module.name for module in submission.modules)
     shown = shlex.quote(shown_path(out, ROOT))
     print(f"{shown}: {submission.name}" + (f" with {modules}" if modules else ""))
@@ -161,8 +239,10 @@ def run_bundle(asked: argparse.Namespace) -> Exit:
 
 def run_board(asked: argparse.Namespace) -> Exit:
     """`board`: leaderboard.yaml as a table."""
-    problem = find(asked.problem).name if asked.problem else None
-    render.show_board(board.load(run.LEADERBOARD), Console(), problem, asked.format)
+    found = board.load(run.LEADERBOARD)
+    known = {entry.problem for entry in found.entries}  # a problem folder may be anywhere
+    problem = find(asked.problem).name if asked.problem and asked.problem not in known else asked.problem
+    board_view.show_board(found, Console(), problem, asked.format, archive.standings(found, ROOT))
     return Exit.OK
 
 

@@ -36,6 +36,7 @@ from harness import machine, options, render, reports, verdict
 from harness.evaluate import OpponentFailed, Progress, evaluate
 from harness.plan import Plan, block, make_plan
 from harness.problem import ROOT
+from harness.progress import ProgressLine
 from harness.records import (
     BadSubmissionError,
     Crashed,
@@ -45,16 +46,17 @@ from harness.records import (
     HarnessError,
     Held,
     Mode,
+    Param,
     Params,
     Raised,
     Submission,
     TimedOut,
     UsageError,
 )
-from harness.render import clean, clean_line
 from harness.reports import Report
 from harness.stats import CONFIDENCE, Interval, NoInterval, median
 from harness.submission import read_submission
+from harness.text import clean, clean_line
 
 SCHEMA = 1  # of compare's --json; 1: first
 MARGIN = 0.02  # room for what favours one group of ranks for a whole run; --margin moves it
@@ -278,7 +280,10 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
     theirs = {_key(case.params): case.clocks["wall"] for case in b.timed}
     pairs = [(case, case.clocks["wall"], theirs[_key(case.params)]) for case in a.timed if _key(case.params) in theirs]
     if not pairs:
-        raise UsageError(f"{a.run_id} and {b.run_id} have no shape in common (suites {a.suite} and {b.suite})")
+        raise UsageError(
+            f"{a.run_id} and {b.run_id} have no shape in common (suites {a.suite} and {b.suite}); "
+            "evaluate both files on one suite, or compare them as files (--problem)"
+        )
     warnings = [f"{what} differs: {one} (A), {other} (B)" for what, one, other in _conditions(a, b) if one != other]
     if not len(pairs) == len(a.timed) == len(b.timed):
         warnings.append(f"{len(pairs)} shapes are in both runs, of {len(a.timed)} (A) and {len(b.timed)} (B)")
@@ -318,8 +323,8 @@ def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
     return Exit.FAIL_IF if any(one.summary.word.lower() in fail_if for one in comparisons) else Exit.OK
 
 
-def _key(params: Params) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(params.items()))
+def _key(params: Params) -> tuple[tuple[str, Param], ...]:
+    return tuple(sorted(params.items(), key=lambda item: item[0]))
 
 
 def _conditions(a: Report, b: Report) -> list[tuple[str, str, str]]:
@@ -339,7 +344,9 @@ def _passed(label: str, report: EvalReport) -> None:
         return
     failure = verdict.first_failure(report)
     if failure is None or not isinstance(failure.outcome, get_args(Failure)):
-        raise HarnessError(f"the run of {label} ended before every shape was run")
+        raise HarnessError(
+            f"the run of {label} ended before every shape was run; `python -m harness eval` of it says why"
+        )
     where = f"{failure.case.kind} {render.case_label(failure)}"
     raise _failed(label, report.submission.name, where, failure.outcome)
 
@@ -385,11 +392,16 @@ def show(found: Comparison, console: Console) -> None:
         console.print(Text(line, style="dim"), highlight=False)
     for warning in found.warnings:
         console.print(Text.assemble(("warning  ", "yellow"), clean_line(warning)), highlight=False, soft_wrap=True)
+    console.print()
+    show_summary(found, console)
+
+
+def show_summary(found: Comparison, console: Console) -> None:
+    """Prints the last line alone."""
     styles = {"FASTER": "bold green", "SLOWER": "bold red", "SAME": "bold", "AMBIGUOUS": "bold yellow"}
     summary = found.summary
     told = f"  A / B is {_times(summary)} (95 % interval {_interval(summary.interval)})"
     over = f", geometric mean over {len(found.rows)} shapes" if len(found.rows) > 1 else ""
-    console.print()
     last = Text.assemble(("summary  ", "bold"), "B is ", (summary.word, styles[summary.word]), told + over)
     console.print(last, highlight=False, soft_wrap=True)
 
@@ -482,6 +494,7 @@ def _us(value_us: float) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `compare`."""
     options.add_setting(parser, cpu_suite="cpu")
+    options.add_quiet(parser, "the summary, a line for each B")
     parser.add_argument("sides", nargs="+", metavar="FILE_OR_RUN", help="A, then B; more are each compared with A")
     parser.add_argument("--problem", metavar="P", help="compare files, of this problem; without it, recorded runs")
     parser.add_argument(
@@ -514,8 +527,13 @@ def run(asked: argparse.Namespace) -> int:
     code = exit_code(found, asked.fail_if)
     if asked.json:
         options.write_json(asked.json, to_json(found, code))
+    if asked.json == options.STDOUT:
+        return code
     console = Console()
     for index, one in enumerate(found):
+        if asked.quiet:
+            show_summary(one, console)
+            continue
         if index:
             console.print()
         show(one, console)
@@ -527,6 +545,7 @@ def _compare_files(asked: argparse.Namespace, margin: float) -> list[Comparison]
     first, *others = (read_submission(Path(side), ROOT) for side in asked.sides)
 
     def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
+        cuda_is_cpu, notes = options.conditions(setting, submission)
         return make_plan(
             setting.problem,
             setting.suite,
@@ -536,15 +555,21 @@ def _compare_files(asked: argparse.Namespace, margin: float) -> list[Comparison]
             setting.world_size,
             machine.login(),
             opponent,
+            cuda_is_cpu,
+            notes,
         )
 
-    with render.Progress(Console(stderr=True)) as progress:
+    with ProgressLine(Console(stderr=True), silent=asked.quiet) as progress:
         progress.note(f"A, {first.name}: tests")
-        check(planned(first, "test"), progress)
+        plan = planned(first, "test")
+        progress.expect(plan)
+        check(plan, progress)
         found = []
         for other in others:
             progress.note(f"B, {other.name}: tests, then timed against A")
-            found.append(live(planned(other, "leaderboard", first), margin, progress))
+            plan = planned(other, "leaderboard", first)
+            progress.expect(plan)
+            found.append(live(plan, margin, progress))
         return found
 
 
@@ -558,7 +583,9 @@ def margin_of(percent: float) -> float:
 def check_sides(sides: Sequence[str], files: bool) -> None:
     """Raises UsageError unless there are two sides or more that are not the same, and of the kind that was meant."""
     if len(sides) < 2:
-        raise UsageError("compare takes two: A, then B")
+        raise UsageError(
+            "compare takes two, A, then B: files (`compare A.py B.py --problem P`) or run ids (`history` lists them)"
+        )
     if not files and (named := [side for side in sides if side.endswith(".py")]):
         raise UsageError(
             f"{named[0]} is a file: say of which problem (--problem P; without it, recorded runs are meant)"

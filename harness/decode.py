@@ -142,11 +142,16 @@ def _union(kinds: tuple[Any, ...], value: object, path: str) -> object:
         return _decode(tagged[tag], value, path)
     if type(value) in kinds:
         return _plain(type(value), value, path)
+    lists = [kind for kind in kinds if get_origin(kind) is tuple]
+    if lists and isinstance(value, list | tuple):
+        return _decode(lists[0], value, path)
     if float in kinds and type(value) is int:
         return _plain(float, value, path)
-    raise DecodeError(
-        path, f"expected {' or '.join(EXPECTED.get(kind, str(kind)) for kind in kinds)}, found {_shown(value)}"
-    )
+    raise DecodeError(path, f"expected {' or '.join(_named(kind) for kind in kinds)}, found {_shown(value)}")
+
+
+def _named(kind: Any) -> str:
+    return "a list" if get_origin(kind) is tuple else EXPECTED.get(kind, str(kind))
 
 
 @cache

@@ -156,4 +156,4 @@ def _write(file: str, text: str) -> None:
     try:
         Path(file).write_text(text + "\n")
     except OSError as error:
-        raise UsageError(f"--json {file}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"--json {file}: cannot be written: {error.strerror}; name another file") from None

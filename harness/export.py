@@ -33,9 +33,9 @@ from harness.archive import FOLDER
 from harness.board import Board, Earlier, Entry
 from harness.problem import ROOT, find
 from harness.records import Exit, HarnessError, UsageError
-from harness.render import clean_line
 from harness.reports import Report, ReportCase
 from harness.stats import median
+from harness.text import clean_line
 
 Type = Literal["text", "int", "float", "bool", "time", "json"]
 
@@ -98,7 +98,8 @@ def rows(found: Board, recorded: Iterable[Report], root: Path) -> list[Row]:
     told: list[tuple[Entry, Entry | Earlier]] = []
     for entry in found.entries:
         of_entry: tuple[Entry | Earlier, ...] = (entry, *entry.history)
-        told += [(entry, one) for one in of_entry if one.run_id not in known]
+        by_run = {one.run_id: one for one in reversed(of_entry)}  # a run that was judged again stands in both
+        told += [(entry, one) for run_id, one in by_run.items() if run_id not in known]
     told.sort(key=lambda pair: (pair[1].date, pair[1].run_id))
     made += [_of_board(entry, one, places.get(one.run_id)) for entry, one in told]
     return made
@@ -152,7 +153,7 @@ def _of_report(report: Report, place: int | None, root: Path) -> list[Row]:
 
 def _of_case(report: Report, case: ReportCase, index: int, count: int) -> Row:
     wall = case.clocks.get("wall")
-    time_us = median(wall.samples_us) if wall else None
+    time_us = median(wall.samples_us) if wall else case.told.mean_us if case.told else None
     ref_us = median(wall.ref_samples_us) if wall else None
     other_us = {name: median(case.clocks[name].samples_us) for name in ("device", "gpumode") if name in case.clocks}
     return {
@@ -162,7 +163,7 @@ def _of_case(report: Report, case: ReportCase, index: int, count: int) -> Row:
         "case_params": dict(case.params),
         "case_outcome": case.outcome,
         "case_error": case.error,
-        "case_samples": len(wall.samples_us) if wall else None,
+        "case_samples": len(wall.samples_us) if wall else case.told.runs if case.told else None,
         "case_time_us": time_us,
         "case_ref_us": ref_us,
         "case_speedup": ref_us / time_us if time_us and ref_us else None,
@@ -182,6 +183,9 @@ def _result(case: ReportCase, index: int, count: int, run_passed: bool) -> dict[
     if case.clocks:
         samples_us = case.clocks.get("gpumode", case.clocks["wall"]).samples_us
         values |= {f"{kind}.{index}.{name}": str(value) for name, value in popcorn.stats_ns(samples_us).items()}
+    elif case.told:
+        told = {name: 1000 * getattr(case.told, f"{name}_us") for name in ("mean", "std", "err", "best", "worst")}
+        values |= {f"{kind}.{index}.{name}": str(value) for name, value in {"runs": case.told.runs, **told}.items()}
     elif case.kind != "profile" or case.outcome != "passed":
         passed = kind == "test" and case.outcome == "passed"
         values[f"{kind}.{index}.status"] = "pass" if passed else "fail"
@@ -336,7 +340,7 @@ def target(form: str | None, out: Path | None) -> Target:
     if out is None and chosen == "parquet":
         raise UsageError("--format parquet is binary: name a file with -o FILE")
     if out is not None and out.exists() and not out.is_file():
-        raise UsageError(f"--out {out}: it is there, and is no file")
+        raise UsageError(f"--out {out}: it is there, and is no file; name another")
     return Target(form=chosen, path=out)
 
 
@@ -376,7 +380,7 @@ def replace_file(path: Path, data: bytes) -> None:
             os.fsync(fd)
         os.replace(temporary, path)
     except OSError as error:
-        raise UsageError(f"--out {path}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"--out {path}: cannot be written: {error.strerror}; name another file") from None
     finally:
         if temporary is not None:
             with contextlib.suppress(FileNotFoundError):

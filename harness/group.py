@@ -25,7 +25,7 @@ from typing import NoReturn, Protocol, TypeVar, cast, get_args
 from harness import sandbox, wire
 from harness.decode import decode, encode
 from harness.gate import Gate, make_gate
-from harness.records import Clock, Crashed, HarnessError, Raised, TimedOut
+from harness.records import Clock, Crashed, GateName, HarnessError, Raised, TimedOut
 
 ROOT = Path(__file__).resolve().parent.parent
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
@@ -84,7 +84,7 @@ class Group(Protocol):
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
-    that outlives the run."""
+    that outlives the run. `gate` and `cuda_is_cpu` are as in wire.RankOrder."""
 
     world_size: int
     device: str
@@ -94,6 +94,8 @@ class Launch:
     flush_bytes: int
     folder: Path
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
+    gate: GateName = "strict"
+    cuda_is_cpu: bool = False
 
     def workdir(self, role: wire.Role, rank: int) -> Path:
         """The folder that a rank starts in, its own."""
@@ -157,7 +159,7 @@ class Rank:
 class Ranks:
     """All groups, as a context: entering starts zygote and ranks, leaving ends every process below them.
 
-    Raises HarnessError when they cannot be started.
+    Raises HarnessError when they cannot be started, OSError where the machine has not even pipes or processes left.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -233,9 +235,15 @@ class Ranks:
         threads = str(self.launch.threads)
         sandbox.hide(True)  # a submission's ranks could read the run's secret out of this process
         self.zygote = subprocess.Popen(
-            [sys.executable, "-m", "harness.zygote", str(self.their_control.fileno())],
+            [sys.executable, "-m", "harness.zygote", str(self.their_control.fileno()), str(self.launch.folder)],
             cwd=ROOT,
-            env={**sandbox.environment(os.environ), **MALLOC, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+            env={
+                **sandbox.environment(os.environ),
+                **MALLOC,
+                "PATH": search_path(),
+                "OMP_NUM_THREADS": threads,
+                "MKL_NUM_THREADS": threads,
+            },
             pass_fds=[self.their_control.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self.log.write_fd,
@@ -282,6 +290,8 @@ class Ranks:
             flush_bytes=self.launch.flush_bytes,
             workdir=str(self.launch.workdir(rank.role, rank.rank)),
             cache=str(self.launch.caches.get(rank.role, self.launch.folder / rank.role / "cache")),
+            gate=self.launch.gate,
+            cuda_is_cpu=self.launch.cuda_is_cpu,
         )
         fds = [rank.their_sock.fileno(), rank.log.write_fd, *files]
         with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
@@ -426,11 +436,17 @@ class RankGroup:
         while time.monotonic() < until:
             self.ranks.poll(until - time.monotonic())
         stacks = tuple(rank.log.text(marks[rank])[-SHOWN_LOG_CHARS:] for rank in self.members)
-        message = f"{_named([rank.rank for rank in waiting])} had not finished at the deadline"
+        whose = "" if self.role == "candidate" else f"{self.role} "  # then it may not be the submission's fault
+        message = f"{whose}{_named([rank.rank for rank in waiting])} had not finished at the deadline"
         elsewhere = [rank.rank for rank in waiting if IN_COLLECTIVE not in stacks[rank.rank]]
         if 0 < len(elsewhere) < len(waiting):
             message += f"; {_named(elsewhere)} did not wait for the others in a collective, so look there first"
         raise RankFailure(self.role, TimedOut(message=message, stacks=stacks))
+
+
+def search_path() -> str:
+    """PATH with this interpreter's programs first: ninja, which torch's extensions need, may be there only."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _named(ranks: Sequence[int]) -> str:

@@ -6,6 +6,8 @@ since it is part of the story, but has no score.
 """
 
 import argparse
+import json
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +17,11 @@ from rich.text import Text
 
 from harness import board, reports
 from harness.board import Board, Earlier, Entry, Group
-from harness.decode import did_you_mean
+from harness.decode import did_you_mean, encode
 from harness.problem import ROOT, find
 from harness.records import Exit, UsageError
-from harness.render import clean_line
 from harness.reports import Report
+from harness.text import clean_line
 
 BAR_CHARS = 24
 BAR_WIDTH = 76 + BAR_CHARS  # columns from which on there is room for a bar
@@ -71,7 +73,7 @@ def lines(found: Board, recorded: Iterable[Report]) -> tuple[Line, ...]:
     for entry in found.entries:
         known = runs.setdefault(entry.identity, {})
         told: tuple[Entry | Earlier, ...] = (entry, *entry.history)
-        for one in told:
+        for one in reversed(told):  # a run that was judged again from its report stands in both: the entry speaks
             known[one.run_id] = Run(
                 run_id=one.run_id,
                 date=one.date,
@@ -168,6 +170,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `history`."""
     parser.add_argument("--problem", metavar="P", help="only this problem's runs")
     parser.add_argument("--author", metavar="A", help="only this author's runs")
+    parser.add_argument("--format", default="table", choices=["table", "json"])
 
 
 def run(options: argparse.Namespace) -> Exit:
@@ -175,8 +178,14 @@ def run(options: argparse.Namespace) -> Exit:
     problem = find(options.problem).name if options.problem else None
     recorded, unreadable = reports.load_all(ROOT)
     found = lines(board.load(ROOT / "leaderboard.yaml"), recorded)
+    picked = chosen(found, problem, options.author)
+    if options.format == "json":
+        print(json.dumps(encode(picked), indent=2))
+        for message in unreadable:
+            print(f"left out: {clean_line(message)}", file=sys.stderr)
+        return Exit.OK
     console = Console()
-    show(chosen(found, problem, options.author), console)
+    show(picked, console)
     for message in unreadable:
         console.print(Text(f"\nleft out: {clean_line(message)}"), soft_wrap=True)
     return Exit.OK

@@ -4,10 +4,12 @@ Knows /proc and installed packages; does not import torch.
 """
 
 import contextlib
+import errno
 import getpass
 import importlib.metadata
 import os
 import platform
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,18 @@ from harness.gate import cores
 from harness.records import Environment, UsageError
 
 RANK_BYTES = 130 << 20  # what one rank of all groups takes beside its tensors; docs/measurements.md, start-up
+RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank of each group; and what all share
 LLC_GUESS_BYTES = 32 << 20  # where the kernel does not tell
+_ROOM, _FILES, _TASKS = "make room there", "raise the limit of open files (`ulimit -n`)", "end other processes"
+ADVICE = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`)",
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.EAGAIN: _TASKS,
+    errno.ENOMEM: _TASKS,
+}
 
 
 def cpu_model() -> str:
@@ -72,6 +85,17 @@ def check_memory(world_size: int) -> None:
         )
 
 
+def check_files(world_size: int) -> None:
+    """UsageError where this process may not have as many files open as the pipes and sockets of so many ranks are."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = len(os.listdir("/proc/self/fd")) + world_size * RANK_FILES + MORE_FILES
+    if needed > limit != resource.RLIM_INFINITY:
+        raise UsageError(
+            f"{world_size} ranks need about {needed} open files, {limit} are allowed; raise that "
+            f"(`ulimit -n {needed}`), or ask for fewer ranks (--ranks, RANKS=)"
+        )
+
+
 def environment(device_model: str, world_size: int) -> Environment:
     """What every report says of machine and software; `device_model` is the GPUs', empty where the CPU is used."""
     total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
@@ -110,6 +134,11 @@ class Gpus:
     device: str
     count: int
 
+    def has(self, name: str) -> bool:
+        """Whether GPU MODE's name of a kind of GPU (MI300, MI300x8, B200, L4) may be of these: which make it is, is all
+        that is known without a driver."""
+        return self.device == ("rocm" if name.upper().startswith("MI") else "cuda")
+
     @property
     def told(self) -> str:
         return f"{self.count} {self.device} GPUs" if self.count else "no GPU that this torch can use"
@@ -130,6 +159,18 @@ def gpus() -> Gpus:
         if count and not torch.endswith("+cpu"):
             return Gpus(device=device, count=count)
     return Gpus(device="cpu", count=0)
+
+
+def refusal(error: OSError | MemoryError) -> str:
+    """What the machine did not give, and what to do about it, as one line."""
+    if isinstance(error, MemoryError):
+        return "no memory left for the harness itself; end other work, or ask for fewer ranks (--ranks, RANKS=)"
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the working folder is gone; `cd` to one that is there"
+    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    return f"{what}; {ADVICE.get(error.errno or 0, 'check its rights, and what else runs here')}"
 
 
 def login() -> str:

@@ -8,14 +8,23 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from harness import machine
-from harness.problem import OFFICIAL, Problem, Suite, find
-from harness.records import UsageError
+from harness.problem import OFFICIAL, ROOT, Problem, Suite
+from harness.records import Submission, UsageError
+from harness.submission import directives, read_submission
+from harness.taskfolder import TaskProblem, find
 
+CUDA_IS_CPU = (
+    'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it; these times say '
+    "nothing of GPUs"
+)
+Evaluator = Literal["ours", "theirs"]
 MAX_RANKS = 1024
 DEVICES = ("cpu", "cuda", "rocm")
+STDOUT = "-"  # as a file's name
+JSON_HELP = "write the full result there as one JSON object; -: to standard output, with nothing else there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +35,45 @@ class Setting:
     suite: Suite
     device: str
     world_size: int
+    file: Path | None = None  # the submission that was named
+    is_cpu_asked: bool = False  # --device cpu, which is more than to have no GPU
+    evaluator: Evaluator = "ours"
+    seed: int | None = None  # of the folder's own evaluator
+    notes: tuple[str, ...] = ()  # warnings for the report
+
+
+def conditions(setting: Setting, submission: Submission) -> tuple[bool, tuple[str, ...]]:
+    """Whether the CPU stands in for "cuda" where this submission is evaluated by our ranks, or by a folder's own
+    evaluator, and what the report has to say of it all."""
+    problem = setting.problem
+    if not isinstance(problem, TaskProblem) or not setting.is_cpu_asked:
+        return False, setting.notes
+    named = problem.mentions("cuda", submission.source)
+    return named, (*setting.notes, CUDA_IS_CPU) if named else setting.notes
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
     """The problem and one of its submissions."""
-    parser.add_argument("problem", help="its name (see `problems`), or GPU MODE's name for it")
-    parser.add_argument("file", nargs="?", type=Path, help="default: submissions/<problem>/submission.py")
+    parser.add_argument(
+        "problem",
+        help="its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; left out where "
+        "the file's `#!POPCORN leaderboard` line names it",
+    )
+    parser.add_argument("file", nargs="?", type=Path, help="default: submissions/<problem>/submission.py; the folder's")
+
+
+def add_evaluator(parser: argparse.ArgumentParser) -> None:
+    """Whose evaluator runs a problem folder."""
+    parser.add_argument(
+        "--eval",
+        dest="evaluator",
+        default="ours",
+        choices=get_args(Evaluator),
+        help="of a problem folder: our ranks and clocks, or its own eval.py, whose word is taken (default: ours)",
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="with --eval theirs: POPCORN_SEED, the secret (default: task.yml's)"
+    )
 
 
 def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
@@ -48,17 +90,31 @@ def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
     parser.set_defaults(cpu_suite=cpu_suite)
     parser.add_argument("--device", choices=DEVICES, help="what ranks run on (default: GPUs where there are any)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)")
-    parser.add_argument("--json", metavar="FILE", help="write the full result there as one JSON object")
+    parser.add_argument("--json", metavar="FILE", help=JSON_HELP)
 
 
-def setting(options: argparse.Namespace) -> Setting:
-    """What `options` ask for; UsageError where this machine or the problem cannot give it."""
-    problem = find(options.problem)
+def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:
+    """For scripts that read lines: `what` is printed, and nothing else but errors."""
+    parser.add_argument("-q", "--quiet", action="store_true", help=f"print only {what}; no progress")
+
+
+def setting(options: argparse.Namespace, problem: Problem | None = None) -> Setting:
+    """What `options` ask for, of `problem` or else of the one that they name; UsageError where this machine or the
+    problem cannot give it."""
+    file: Path | None = getattr(options, "file", None)
+    notes: tuple[str, ...] = ()
     gpus = machine.gpus()
+    if problem is None:
+        if file is None and options.problem.endswith(".py"):
+            file = Path(options.problem)
+            problem, notes = _named_by(file, gpus)
+        else:
+            problem = find(options.problem)
     device = options.device or gpus.device
     if device != "cpu" and device != gpus.device:
         raise UsageError(f"--device {device}: this machine has {gpus.told}; --device {gpus.device} runs here")
-    suite = problem.suite(options.suite or (options.cpu_suite if device == "cpu" else OFFICIAL))
+    cpu_suite = options.cpu_suite if len(problem.suites) > 1 else OFFICIAL  # a problem folder has but one
+    suite = problem.suite(options.suite or (cpu_suite if device == "cpu" else OFFICIAL))
     if options.timeout is not None:
         if not options.timeout > 0:
             raise UsageError(f"--timeout {options.timeout}: seconds above 0 are needed")
@@ -79,19 +135,53 @@ def setting(options: argparse.Namespace) -> Setting:
             raise UsageError(f"--ranks {options.ranks}: 1 to {most} ranks can be asked for on {device}")
         world_size = options.ranks
     suite = problem.with_world_size(suite, world_size)
-    return Setting(problem=problem, suite=suite, device=device, world_size=world_size)
+    return Setting(
+        problem=problem,
+        suite=suite,
+        device=device,
+        world_size=world_size,
+        file=file,
+        is_cpu_asked=options.device == "cpu",
+        evaluator=getattr(options, "evaluator", "ours"),
+        seed=getattr(options, "seed", None),
+        notes=notes,
+    )
+
+
+def _named_by(file: Path, gpus: machine.Gpus) -> tuple[Problem, tuple[str, ...]]:
+    """The problem that a submission's first lines name, and what is to be said of the GPUs that they name."""
+    submission = read_submission(file, ROOT)
+    said = directives(submission.source, submission.name)
+    if said.leaderboard is None:
+        raise UsageError(
+            f"{submission.name}: for which problem? Name it (`python -m harness eval a2a {file}`), or begin the file "
+            "with `#!POPCORN leaderboard amd-all2all`"
+        )
+    try:
+        problem = find(said.leaderboard)
+    except UsageError as error:
+        raise UsageError(f"{submission.name}: its `#!POPCORN leaderboard` line: {error}") from None
+    lacking = [name for name in said.gpus if not gpus.has(name)]
+    if not lacking:
+        return problem, ()
+    return problem, (f"the submission is for {', '.join(lacking)}; this machine has {gpus.told}",)
 
 
 def check_json(options: argparse.Namespace) -> None:
     """UsageError where --json cannot be written, to be known before an evaluation and not after it."""
-    if options.json and not os.access(Path(options.json).resolve().parent, os.W_OK):
-        raise UsageError(f"--json {options.json}: its folder is not there or cannot be written to")
+    if options.json and options.json != STDOUT and not os.access(Path(options.json).resolve().parent, os.W_OK):
+        raise UsageError(
+            f"--json {options.json}: its folder is not there or cannot be written to; make it, or name another"
+        )
 
 
 def write_json(file: str, content: dict[str, Any]) -> None:
-    """One JSON object; UsageError where it cannot be written."""
+    """One JSON object, to standard output where the file is `-`; UsageError where it cannot be written."""
     text = json.dumps(content, indent=2) + "\n"
+    if file == STDOUT:
+        print(text, end="", flush=True)
+        return
     try:
         Path(file).write_text(text)
     except OSError as error:
-        raise UsageError(f"--json {file}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"--json {file}: cannot be written: {error.strerror}; name another file") from None

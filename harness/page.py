@@ -29,16 +29,18 @@ from urllib.parse import quote
 from harness import board, history, reports
 from harness.archive import FOLDER
 from harness.board import Board, Entry, Group, groups, ranked
+from harness.board_view import held_line
 from harness.decode import encode
 from harness.history import Line, Run
 from harness.problem import ROOT, Problem, find
 from harness.records import Case, Cost, Exit, HarnessError, Peaks, UsageError
-from harness.render import SHORT, clean_line
 from harness.reports import Report, ReportCase, Samples, Times, times
 from harness.stats import geomean, median
+from harness.text import SHORT, clean_line
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SCRIPTS = ("d3-7.9.2.min.js", "plot-0.6.17.umd.min.js", "text.js", "charts.js", "page.js")  # in this order
+LIVE_SCRIPT, LIVE_STYLE, LIVE_PART = "live.js", "live.css", "live.html"  # of the page that `serve` shows
 DEFAULT_OUT = ROOT / "build" / "page.html"
 PAGE_SCHEMA = 1  # of the data in the page; 1: first
 
@@ -81,20 +83,22 @@ class PageRun:
     peaks: Peaks | None
     phases_s: dict[str, float]
     notes: tuple[str, ...]
-    report_href: str
+    report_href: str | None
     source_href: str | None
-    folder_href: str  # of a run: there are also the submission's other modules and the ranks' logs
+    folder_href: str | None  # of a run: there are also the submission's other modules and the ranks' logs
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageEntry:
-    """An entry of a board with its place, its history (oldest first, itself last) and its run, if that is there."""
+    """An entry of a board with its place, its history (oldest first, itself last) and its run, if that is there.
+    `status` is ranked or verified."""
 
     place: int
+    status: str
     author: str
     file: str
     score_s: float
-    geomean_speedup: float
+    geomean_speedup: float | None
     geomean_speedup_ci: tuple[float, float] | None
     roofline_fraction: float | None
     date: str
@@ -126,6 +130,7 @@ class Page:
     schema: int
     made_at: str  # ISO 8601, UTC
     boards: tuple[PageBoard, ...]
+    held: tuple[str, ...]  # a line for each evaluation that is right but not believed: on no board
     unreadable: tuple[str, ...]
     legend: str
 
@@ -162,6 +167,7 @@ def page_of(
         schema=PAGE_SCHEMA,
         made_at=made_at,
         boards=tuple(boards),
+        held=tuple(f"{one.problem}, suite {one.suite}: {clean_line(held_line(one))}" for one in found.held),
         unreadable=tuple(map(clean_line, unreadable)),
         legend=", ".join(f"{short} {name}" for name, short in SHORT.items() if len(short) == 1),
     )
@@ -172,6 +178,7 @@ def _entry(place: int, entry: Entry, line: Line, run: PageRun | None) -> PageEnt
     software = {"python": versions.python, "torch": versions.torch, "triton": versions.triton}
     return PageEntry(
         place=place,
+        status=entry.status,
         author=clean_line(entry.author),
         file=clean_line(entry.file.removeprefix(f"submissions/{entry.problem}/")),
         score_s=entry.score_s,
@@ -269,18 +276,20 @@ def _slug(group: Group, used: set[str]) -> str:
 # ---- the file ----------------------------------------------------------------------------------------------------
 
 
-def html(page: Page) -> str:
-    """The whole file: the template with style, data and scripts in their places."""
-    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS]
+def html(page: Page, live: str = "") -> str:
+    """The whole file: the template with style, data and scripts in their places. `live` is the version of the boards
+    on a page that a server keeps up to date; only that one may fetch, and from its server alone."""
+    scripts = [_asset(name) for name in (*SCRIPTS, *([LIVE_SCRIPT] if live else []))]
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {' '.join(map(_hash, scripts))}"
     parts = {
-        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src {' '.join(map(_hash, scripts))}",
-        "style": (ASSETS / "page.css").read_text(encoding="utf-8"),
+        "policy": f"{policy}; connect-src 'self'" if live else policy,
+        "style": _asset("page.css") + (_asset(LIVE_STYLE) if live else ""),
+        "live": _asset(LIVE_PART).replace("{{version}}", live) if live else "",
         "data": script_json(encode(page)),
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    template = (ASSETS / "page.html").read_text(encoding="utf-8")
     # one pass over the template, so that a part that has such a word in it stays as it is
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
 
 
 def script_json(value: object) -> str:
@@ -290,6 +299,10 @@ def script_json(value: object) -> str:
     for char in "<>&":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
 
 
 def _hash(script: str) -> str:
@@ -315,7 +328,7 @@ def run(options: argparse.Namespace) -> Exit:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(html(page), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
     entries = [entry for one in page.boards for entry in one.entries]
     reported = sum(entry.run is not None for entry in entries)
     print(f"{out}: {len(page.boards)} boards, {len(entries)} entries, {reported} of them with their report")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from harness import machine
-from harness.decode import DecodeError, decode, encode
+from harness.decode import decode, encode
 from harness.records import Peaks
 
 FOLDER = ".cache"
@@ -23,9 +23,10 @@ def path(root: Path, device: str, world_size: int) -> Path:
 def load(file: Path) -> Peaks | None:
     """The peaks in `file`; None where there are none, or none that can be read (they are then measured again)."""
     try:
-        return decode(Peaks, json.loads(file.read_text()))
-    except (OSError, ValueError, DecodeError):
+        peaks = decode(Peaks, json.loads(file.read_text()))
+    except (OSError, ValueError, RecursionError):  # ValueError: not UTF-8, not JSON, not peaks
         return None
+    return peaks if min(peaks.flops_per_s, peaks.hbm_bytes_per_s, peaks.link_bytes_per_s) > 0 else None
 
 
 def store(file: Path, peaks: Peaks) -> None:

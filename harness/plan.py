@@ -30,7 +30,8 @@ FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """`suite` already has the world size that will run. `secret` is what the run's fresh seeds come from. With an
-    `opponent` the baseline ranks run it in place of the reference: it is what the submission is timed against."""
+    `opponent` the baseline ranks run it in place of the reference: it is what the submission is timed against.
+    `cuda_is_cpu`: "cuda" means the CPU to all ranks. `notes` are warnings that the report shall have."""
 
     problem: Problem
     suite: Suite
@@ -47,6 +48,8 @@ class Plan:
     flush_bytes: int
     clocks: tuple[Clock, ...]
     opponent: Submission | None = None
+    cuda_is_cpu: bool = False
+    notes: tuple[str, ...] = ()
 
     def seed(self, *place: int | str) -> int:
         """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""
@@ -74,9 +77,13 @@ def make_plan(
     world_size: int,
     author: str,
     opponent: Submission | None = None,
+    cuda_is_cpu: bool = False,
+    notes: tuple[str, ...] = (),
 ) -> Plan:
     """The plan of one evaluation on this machine; UsageError where the ranks cannot fit."""
+    problem.check_runnable()
     machine.check_memory(world_size)
+    machine.check_files(world_size)
     spin = cores() > 3 * world_size  # all groups, and one core for the parent
     return Plan(
         problem=problem,
@@ -95,4 +102,6 @@ def make_plan(
         clocks=CLOCKS[device],
         flush_bytes=min(2 * machine.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
         opponent=opponent,
+        cuda_is_cpu=cuda_is_cpu,
+        notes=notes,
     )

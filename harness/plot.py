@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from harness import reports
 from harness.problem import ROOT
 from harness.records import Exit, UsageError
-from harness.render import clean_line
 from harness.reports import Report, times
 from harness.stats import median
+from harness.text import clean_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,8 +42,10 @@ def figure(report: Report) -> "Figure":
         raise UsageError(
             "`plot` needs matplotlib, which is not installed: `.venv/bin/python -m pip install -e '.[plot]'`"
         ) from None
-    # Text stays text, so that an SVG can be searched and read out; no salt: the same run gives the same file.
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kernel-eval", "font.family": "DejaVu Sans"})
+    # Text stays text, so that an SVG can be searched and read out, in a font that the reader's machine has; a fixed
+    # salt: the same run gives the same file.
+    fonts = ["DejaVu Sans", "sans-serif"]
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kernel-eval", "font.family": fonts})
     made = Figure(figsize=(WIDTH_IN, 1.75 + ROW_IN * len(cases)), layout="constrained")
     axes = made.subplots()
     axes.set_xscale("log")
@@ -65,6 +67,7 @@ def figure(report: Report) -> "Figure":
     axes.set_yticks(range(len(cases)), [_plain(case.label) for case in cases], fontsize=9)
     axes.set_ylim(len(cases) - 0.4, -0.6)  # the first shape on top
     axes.set_xlabel("median time of a call, us (logarithmic; left is better)", fontsize=9)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     axes.grid(axis="x", color="#d5d9e0", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -119,6 +122,6 @@ def run(options: argparse.Namespace) -> Exit:
     try:
         made.savefig(out, dpi=DPI, metadata=metadata)
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
     print(f"{out}: {len(made.axes[0].get_yticks())} shapes")
     return Exit.OK

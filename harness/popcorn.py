@@ -29,11 +29,12 @@ from typing import Any, NoReturn, get_type_hints
 
 from rich.console import Console
 
-from harness import archive, machine, render, verdict
+from harness import archive, machine, verdict
 from harness.decode import DecodeError, decode
 from harness.evaluate import evaluate
 from harness.plan import make_plan
 from harness.problem import MAX_INT, OFFICIAL, ROOT, Problem, Suite, find, problem_names
+from harness.progress import ProgressLine
 from harness.records import (
     BadFileError,
     Case,
@@ -55,6 +56,7 @@ from harness.records import (
     Wrong,
 )
 from harness.submission import read_submission
+from harness.text import clean
 
 DEVICE_FAILED, NO_RESULT_FD = 110, 111  # exit codes that only KernelBot's evaluators have; for the others see Exit
 MODES: dict[str, Mode] = {
@@ -198,7 +200,7 @@ def recognise(lines: Sequence[Line], reference: str, root: Path = ROOT) -> Probl
             raise BadFileError(f"line {line.number}: other keys than line 1 ({', '.join(sorted(keys))})")
     try:
         tree = ast.parse(reference)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         raise BadFileError(f"reference.py: Python cannot read it: {error}") from None
     names = {
         getattr(node, field) for node in ast.walk(tree) for field in ("id", "attr", "name") if hasattr(node, field)
@@ -306,7 +308,7 @@ def encoded(pairs: Pairs, limit_bytes: int) -> bytes:
 
 def one_line(text: str) -> str:
     """The text without control characters, its line ends as the two characters that KernelBot's report turns back."""
-    return render.clean(text).strip().replace("\n", "\\n")
+    return clean(text).strip().replace("\n", "\\n")
 
 
 def _shortened(key: str, value: str, chars: int) -> str:
@@ -368,7 +370,7 @@ def profile_table(profile: Profile) -> str:
         f"{'self us':>12}  {'share':>6}  {'calls':>6}  name",
     ]
     lines += [f"{op.self_us:12.1f}  {op.share:6.1%}  {op.calls:6}  {op.name[:120]}" for op in slowest.top]
-    return render.clean("\n".join(lines))
+    return clean("\n".join(lines))
 
 
 # ---- the pipe ----------------------------------------------------------------------------------------------------
@@ -480,9 +482,12 @@ def run(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Pairs,
         _tell(report, specs)
         return report_pairs(mode, specs, report), _exit_code(report)
     except HarnessError as error:
-        print(f"error: {render.clean(str(error))}", file=sys.stderr)
+        print(f"error: {clean(str(error))}", file=sys.stderr)
         code = DEVICE_FAILED if DEVICE_ERROR.search(str(error)) else int(error.exit_code)
         return unfinished_pairs(mode, specs, str(error)), code
+    except (OSError, MemoryError) as error:
+        print(f"error: {machine.refusal(error)}", file=sys.stderr)
+        return unfinished_pairs(mode, specs, machine.refusal(error)), int(Exit.ERROR)
     except KeyboardInterrupt:
         print("interrupted: every rank is ended", file=sys.stderr)
         return unfinished_pairs(mode, specs, "interrupted"), int(Exit.INTERRUPTED)
@@ -503,7 +508,7 @@ def _evaluated(
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
     suite = _suite(problem, mode, cases, options.timeout)
     plan = make_plan(problem, suite, submission, mode, device, world_size, machine.login())
-    with render.Progress(Console(stderr=True)) as progress:
+    with ProgressLine(Console(stderr=True)) as progress:
         report = evaluate(plan, progress)
     return archive.store_traces(report, Path(TRACES)) if mode == "profile" else report
 
@@ -537,14 +542,14 @@ def _exit_code(report: EvalReport) -> int:
 def _tell(report: EvalReport, specs: Sequence[str]) -> None:
     """What the submission printed goes to stdout, as if it had run here; what there is to say of it to stderr."""
     logs = {name: text for name, text in report.logs.items() if name.startswith("candidate")}
-    printed = "\n".join(f"{name}:\n{render.clean(text).rstrip()}" for name, text in logs.items())
+    printed = "\n".join(f"{name}:\n{clean(text).rstrip()}" for name, text in logs.items())
     if printed:
         print(printed[:PRINTED_CHARS])
     for index, (spec, result) in enumerate(zip(specs, report.results, strict=True)):
         if verdict.case_status(result) == "fail":
-            print(f"{result.case.kind} {index} ({spec}): {render.clean(error_text(result))}", file=sys.stderr)
+            print(f"{result.case.kind} {index} ({spec}): {clean(error_text(result))}", file=sys.stderr)
     for warning in report.warnings:
-        print(f"warning: {render.clean(warning)}", file=sys.stderr)
+        print(f"warning: {clean(warning)}", file=sys.stderr)
 
 
 def _text(path: Path) -> str:

@@ -20,12 +20,13 @@ from typing import Any, Literal, TypeVar, get_type_hints
 import yaml
 
 from harness.decode import DecodeError, decode, did_you_mean
-from harness.records import BadFileError, Case, Cost, Kind, Params, UsageError
+from harness.records import BadFileError, Case, Cost, GateName, Kind, Params, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent  # the checkout
 FOLDER_FILES = ("reference.py", "task.py", "params.py")
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
+MAX_ALIASED = 20_000  # nodes of a YAML file with aliases, each of them counted as what it stands for
 DEFAULT_BENCHMARK_S = 2.5  # about how long one benchmark is measured, where a suite does not say
 
 Ranking = Literal["last", "mean", "geom"]
@@ -62,8 +63,9 @@ class Problem:
     ranking_by: Ranking
     suites: dict[str, Suite]
     params_type: type[Any]
-    cost_of: Callable[[Any, int], Cost]
+    cost_of: Callable[[Any, int], Cost] | None
     depends_of: DependsOf | None = None
+    gate: GateName = "strict"  # by which rule outputs are judged
 
     def suite(self, name: str) -> Suite:
         """Raises UsageError for a name that the shape file does not have."""
@@ -72,12 +74,37 @@ class Problem:
             raise UsageError(f"{self.name} has no suite '{name}'{did_you_mean(name, self.suites)} (known: {known})")
         return self.suites[name]
 
-    def files(self) -> list[Path]:
-        """The files that are staged side by side for every group of ranks, as GPU MODE stages a problem's."""
-        return [*sorted(self.folder.glob("*.py")), *sorted((self.root / "reference" / "common").glob("*.py"))]
+    def staged(self) -> dict[str, bytes]:
+        """The files that are staged side by side for every group of ranks, as GPU MODE stages a problem's, by name."""
+        folders = (self.folder, self.root / "reference" / "common")
+        return {path.name: path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py"))}
+
+    def staged_submission(self, source: str) -> dict[str, bytes]:
+        """The same of a submission's text. Ranks import `submission`."""
+        return {"submission.py": source.encode()}
+
+    def default_submission(self) -> Path:
+        """What is evaluated where no file is named."""
+        return self.submissions_folder / "submission.py"
+
+    @property
+    def cache_name(self) -> str:
+        """What the caches of the reference's compilers are kept under."""
+        return self.name
+
+    def check_runnable(self) -> None:
+        """Raises UsageError where ranks of ours cannot run it."""
+
+    def check_failure(self, message: str, device: str, cuda_is_cpu: bool, who: str = "") -> None:
+        """Raises HarnessError where the reference, or else `who`, failed for a reason that is known: `message` is what
+        it said."""
 
     def cost(self, case: Case) -> Cost:
-        """What one rank must do at least in one call of `case`."""
+        """What one rank must do at least in one call of `case`. Raises UsageError where the problem does not say."""
+        if self.cost_of is None:
+            raise UsageError(
+                f"{self.name} does not say what a call costs (no cost() in a params.py): it has no roofline"
+            )
         return self.cost_of(self.params_type(**case.params), case.world_size)
 
     def depends_on(self, case: Case, rank: int) -> frozenset[int]:
@@ -157,24 +184,27 @@ def shown(path: Path, root: Path = ROOT) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
-def read_yaml(kind: type[T], path: Path, root: Path = ROOT) -> T:
-    """The YAML file at `path`, decoded strictly; a key that appears twice in a mapping is an error.
+def read_yaml(
+    kind: type[T], path: Path, root: Path = ROOT, prepare: Callable[[object], object] = lambda value: value
+) -> T:
+    """The YAML file at `path`, decoded strictly; a key that appears twice in a mapping is an error. `prepare` sees what
+    the file holds before it is decoded.
 
     Raises BadFileError: `shapes/a2a.yaml: $.tests[2].m: ...`, or with line and column where it is not YAML.
     """
     where = shown(path, root)
     try:
-        return decode(kind, _parsed(path.read_text(encoding="utf-8")))
+        return decode(kind, prepare(_parsed(path.read_text(encoding="utf-8"))))
     except FileNotFoundError:
         raise BadFileError(f"{where}: no such file; write it (the other files of that folder show how)") from None
     except OSError as error:
-        raise BadFileError(f"{where}: cannot be read: {error.strerror}") from None
+        raise BadFileError(f"{where}: cannot be read: {error.strerror}; check its rights") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
         raise BadFileError(f"{where}: {at}: not YAML as expected here: {error.problem or error.context}") from None
     except RecursionError:
-        raise BadFileError(f"{where}: nested too deeply") from None
+        raise BadFileError(f"{where}: nested too deeply; write it as the other files of that folder are") from None
     except (yaml.YAMLError, ValueError) as error:  # DecodeError; not UTF-8; a date or number that cannot be
         raise BadFileError(f"{where}: {error}") from None
 
@@ -192,7 +222,7 @@ def _parsed(text: str) -> object:
 
 
 def _refuse_repeated_keys(root: yaml.Node) -> None:
-    stack, seen = [root], {id(root)}
+    stack, seen, has_aliases = [root], {id(root)}, False
     while stack:
         node = stack.pop()
         children = list(node.value) if isinstance(node, yaml.SequenceNode) else []
@@ -207,9 +237,30 @@ def _refuse_repeated_keys(root: yaml.Node) -> None:
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 keys.add(key.value)
         for child in children:
-            if id(child) not in seen:  # an alias, possibly of a node that holds it
+            if id(child) in seen:  # an alias, possibly of a node that holds it
+                has_aliases = True
+            else:
                 seen.add(id(child))
                 stack.append(child)
+    if has_aliases:
+        _refuse_long_aliases(root)
+
+
+def _refuse_long_aliases(root: yaml.Node) -> None:
+    """A few lines of aliases of lists of aliases stand for more than anybody can decode."""
+    lengths: dict[int, int] = {}
+
+    def length(node: yaml.Node) -> int:
+        if id(node) not in lengths:
+            lengths[id(node)] = MAX_ALIASED  # what holds itself has no end
+            children = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
+            flat = (one for child in children for one in (child if isinstance(child, tuple) else (child,)))
+            lengths[id(node)] = min(MAX_ALIASED, 1 + sum(map(length, flat)))
+        return lengths[id(node)]
+
+    if length(root) >= MAX_ALIASED:
+        problem = "its aliases (*name) stand for too much; write it out"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=root.start_mark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +407,10 @@ def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int]
         spec.loader.exec_module(module)
     except Exception as error:  # whatever a half-written file may do
         del sys.modules[name]
-        raise BadFileError(f"{shown(path, root)}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise BadFileError(
+            f"{shown(path, root)}: cannot be imported: {type(error).__name__}: {error}; "
+            f"`python {shown(path, root)}` says where"
+        ) from error
     wrong = _wrong_with(module)
     if wrong:
         raise BadFileError(f"{shown(path, root)}: {wrong}")

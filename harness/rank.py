@@ -5,7 +5,9 @@ program differs. A trusted rank makes inputs and judges outputs. A baseline rank
 the submission, and nothing else.
 """
 
+import contextlib
 import faulthandler
+import functools
 import gc
 import importlib
 import inspect
@@ -16,7 +18,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness import correctness, payload, peaks, trace, wire
+from harness import correctness, folder_gate, payload, peaks, standin, trace, wire
 from harness.box import Box
 from harness.device import make_device
 from harness.gate import Gate
-from harness.records import Clock, Verdict, Verdicts
+from harness.records import Clock, Params, Verdict, Verdicts
 
 HOST = "127.0.0.1"
 MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times as large as its inputs
@@ -59,6 +61,7 @@ class Program:
         self.output_offset = 0
         self.commands: dict[type, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
+            wire.CompileKernel: self.compile_kernel,
             wire.OpenGroup: self.open_group,
             wire.CloseGroup: self.close_group,
             wire.LoadInputs: self.load_inputs,
@@ -86,6 +89,13 @@ class Program:
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         raise NotImplementedError
+
+    def compile_kernel(self, command: wire.CompileKernel) -> wire.Reply:
+        """Rank 0's import, with what compilers print; the other ranks' find what it compiled."""
+        if self.order.rank == 0:
+            with verbose_extensions():
+                self.import_kernel(wire.ImportKernel())
+        return wire.Imported(device="")
 
     def open_group(self, command: wire.OpenGroup) -> wire.Reply:
         order = self.order
@@ -261,16 +271,19 @@ class Trusted(Program):
         self.made, self.taken = [], []
         offsets = [0]
         for spec in command.inputs:
-            where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
             with self.default_device():
-                data = self.reference.generate_input(**command.params, **where)
-                self.made.append(self.reference.harden(data, spec.seed) if spec.hardened else data)
+                self.made.append(self.make_input(command.params, spec))
             offsets.append(payload.end_of(self.made[-1], offsets[-1]))
         sizes = [end - start for start, end in itertools.pairwise(offsets)]
         self.make_room(offsets[-1], len(sizes) * output_limit(sizes))
         inputs = [payload.write_input(self.input_box, *item) for item in zip(offsets, self.made, strict=False)]
         assert self.boxes is not None
         return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes)
+
+    def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
+        where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
+        data = self.reference.generate_input(**params, **where)
+        return self.reference.harden(data, spec.seed) if spec.hardened else data
 
     def default_device(self) -> AbstractContextManager[object]:
         """Where references make tensors. Not during a timed call: it makes every call of torch slower."""
@@ -326,6 +339,51 @@ class Trusted(Program):
         return peaks.measure(self.order.rank, self.order.world_size, device, group_folder)
 
 
+class FolderTrusted(Trusted):
+    """The same by what a KernelBot problem folder has for it: a check_implementation, and a ref_kernel whose result
+    says what a result looks like. Inputs are as published, with other seeds."""
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        super().__init__(order, fds)
+        self.trees: list[tuple[wire.Output, Any, str]] = []  # taken, and why it is no value
+
+    def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
+        made = self.reference.generate_input
+        order = self.order
+        where = {"rank": order.rank, "world_size": order.world_size, "seed": spec.seed}
+        given = {name: list(value) if isinstance(value, tuple) else value for name, value in params.items()}
+        taken = inspect.signature(made).parameters.values()
+        if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken):
+            where = {name: value for name, value in where.items() if name in {one.name for one in taken}}
+        return made(**given, **where)
+
+    def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
+        self.trees = []
+        return super().make_inputs(command)
+
+    def default_device(self) -> AbstractContextManager[object]:
+        return nullcontext()  # such a folder names its devices itself
+
+    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
+        assert self.boxes is not None
+        for output in command.outputs:
+            self.trees.append((output, *payload.read_tree(self.output_box, output, self.boxes.output_nbytes)))
+        return wire.Done()
+
+    def verified(self, command: wire.Verify) -> wire.Verified:
+        """Never on `made` itself: kernels and checks of such folders may write to what they get."""
+        data = self.made[command.index]
+        declared, output, lacking = self.trees[command.taken]
+        expected = self.reference.ref_kernel(payload.copied(data))
+        strict = folder_gate.declared(declared, output, lacking, expected)
+        # It may be collective, so that no rank may leave it out: what cannot be checked is stood in for.
+        checked = folder_gate.checked(
+            lambda: self.reference.check_implementation(payload.copied(data), output if strict.passed else expected)
+        )
+        verdict = checked if strict.passed else strict
+        return wire.Verified(verdicts=Verdicts(strict=verdict, gpumode=verdict))
+
+
 PROGRAMS = {"trusted": Trusted, "baseline": Baseline, "candidate": Candidate}
 
 
@@ -335,7 +393,34 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
         os.sched_setaffinity(0, order.cores)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
-    PROGRAMS[order.role](order, fds).serve()
+    if order.cuda_is_cpu:
+        standin.install()
+    program = FolderTrusted if order.role == "trusted" and order.gate == "folder" else PROGRAMS[order.role]
+    program(order, fds).serve()
+
+
+@contextlib.contextmanager
+def verbose_extensions() -> Iterator[None]:
+    """What is compiled in it by torch.utils.cpp_extension tells how."""
+    from torch.utils import cpp_extension  # half a second, which submissions that do not compile are spared
+
+    def told(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            bound = inspect.signature(function).bind(*arguments, **named)
+            bound.arguments["verbose"] = True
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    before = {name: getattr(cpp_extension, name) for name in ("load", "load_inline")}
+    try:
+        for name, function in before.items():
+            setattr(cpp_extension, name, told(function))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(cpp_extension, name, function)
 
 
 def custom_kernel(workdir: str) -> Kernel:

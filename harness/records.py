@@ -10,10 +10,14 @@ from typing import ClassVar, Literal
 
 REPORT_SCHEMA = 1  # of report.json and --json; 1: first
 
-Params = dict[str, int | bool]
+Param = int | bool | float | str | tuple[int, ...]  # the checkout's own problems have whole numbers and switches only
+Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
 Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
+# Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
+# folder has for it; that folder's own eval.py, in the process that also runs the submission.
+GateName = Literal["strict", "folder", "theirs"]
 
 
 class Exit(enum.IntEnum):
@@ -147,6 +151,20 @@ class ClockSamples:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Told:
+    """Timed by a problem folder's own evaluator, which tells no samples: its statistics of `runs` calls, in us.
+    `err_us` is the mean's standard error."""
+
+    runs: int
+    mean_us: float
+    std_us: float
+    err_us: float
+    best_us: float
+    worst_us: float
+    type: Literal["told"] = "told"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Wrong:
     """An output failed the strict verdict on at least one rank."""
 
@@ -199,7 +217,7 @@ class NotRun:
     type: Literal["not_run"] = "not_run"
 
 
-Outcome = Passed | Timed | Wrong | Raised | Crashed | TimedOut | Held | NotRun
+Outcome = Passed | Timed | Told | Wrong | Raised | Crashed | TimedOut | Held | NotRun
 Failure = Wrong | Raised | Crashed | TimedOut | Held
 
 
@@ -310,7 +328,7 @@ Sampling = Sampled | NotSampled
 
 @dataclass(frozen=True, kw_only=True)
 class EvalReport:
-    """Everything one evaluation found. `report.json` and `--json` are made from it by render.to_json."""
+    """Everything one evaluation found. `report.json` and `--json` are made from it by report_json.to_json."""
 
     run_id: str
     started_at: str  # ISO 8601, UTC
@@ -332,3 +350,4 @@ class EvalReport:
     machine_state: tuple[str, ...] = ()  # what `doctor` warns of, before the run
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     logs: dict[str, str] = field(default_factory=dict)  # "candidate rank 3" -> the end of what it printed
+    gate: GateName = "strict"

@@ -1,12 +1,13 @@
 """Recorded runs, read back: runs/<run id>/report.json, for whatever shows more than one of them.
 
-Knows the part of a report that is shown (`--json` has the same keys, see render.to_json), and where reports lie. Reads
+Knows the part of a report that is shown (`--json` has the same keys, see report_json), and where reports lie. Reads
 that part strictly; other keys are left alone, since reports gain keys without a new schema. A report is somebody's
 file: texts in it are as untrusted as the submission that they speak of.
 """
 
 import dataclasses
 import json
+import os
 import statistics
 import types
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from harness import render
 from harness.archive import FOLDER
 from harness.decode import DecodeError, decode, did_you_mean
 from harness.problem import shown
-from harness.records import REPORT_SCHEMA, BadFileError, Case, CaseResult, Kind, NotRun, Params, Peaks, UsageError
+from harness.records import REPORT_SCHEMA, BadFileError, Case, CaseResult, Kind, NotRun, Params, Peaks, Told, UsageError
 from harness.stats import median
 
 FILE = "report.json"
@@ -61,6 +62,7 @@ class ReportCase:
     bound_us: float | None
     bound_by: Literal["flops", "hbm", "link"] | None
     published_us: float | None = None
+    told: Told | None = None  # by a problem folder's own evaluator, which tells no samples
 
     def __post_init__(self) -> None:
         if self.clocks and "wall" not in self.clocks:
@@ -154,11 +156,13 @@ def load(path: Path) -> Report:
             raise DecodeError("$.schema", f"expected {REPORT_SCHEMA}, found {schema!r}; is it another harness's?")
         return decode(Report, _known(Report, found))
     except FileNotFoundError:
-        raise BadFileError(f"{shown(path)}: no such file") from None
+        raise BadFileError(
+            f"{shown(path)}: no such file; `python -m harness history` lists the runs that there are"
+        ) from None
     except OSError as error:
-        raise BadFileError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+        raise BadFileError(f"{shown(path)}: cannot be read: {error.strerror}; check its rights") from None
     except RecursionError:
-        raise BadFileError(f"{shown(path)}: nested too deeply") from None
+        raise BadFileError(f"{shown(path)}: nested too deeply; is it a report that `eval` wrote?") from None
     except ValueError as error:  # DecodeError; not JSON; not UTF-8
         raise BadFileError(f"{shown(path)}: {error}") from None
 
@@ -184,9 +188,9 @@ def find(run: str, root: Path) -> Report:
     Raises UsageError where there is none or more than one, BadFileError where it cannot be read.
     """
     path = Path(run)
-    if path.is_dir() and (path / FILE).is_file():
+    if os.path.isfile(path / FILE):  # False, not an error, for a name that is too long
         return load(path / FILE)
-    if path.is_file():
+    if os.path.isfile(path):
         return load(path)
     runs = sorted(path.parent.name for path in (root / FOLDER).glob(f"*/{FILE}"))
     found = [name for name in runs if name == run] or [name for name in runs if run and name.startswith(run)]

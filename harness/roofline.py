@@ -20,10 +20,12 @@ from rich.text import Text
 from harness import hardware
 from harness.decode import encode
 from harness.gpus import gpu_names
-from harness.problem import OFFICIAL, Problem, Suite, find
+from harness.problem import OFFICIAL, Problem, Suite
 from harness.records import Case, CaseResult, Exit, NotRun, Params, Peaks, UsageError
-from harness.render import SHORT, case_label, clean_line
+from harness.render import case_label
 from harness.stats import geomean
+from harness.taskfolder import find
+from harness.text import SHORT, clean_line
 
 ROOFLINE_SCHEMA = 1  # of --format json; 1: first
 PUBLISHED_ON = "MI300X"  # what the published tables are for, 8 of them

@@ -8,14 +8,16 @@ from typing import get_args
 
 from rich.console import Console
 
-from harness import archive, board, machine, options, render, verdict
+from harness import archive, board, machine, options, render, report_json, theirs, verdict
 from harness.board import Board, Place
 from harness.evaluate import evaluate
 from harness.options import Setting
 from harness.plan import make_plan
 from harness.problem import ROOT
+from harness.progress import ProgressLine
 from harness.records import EvalReport, Exit, HarnessError, Mode, Submission, UsageError
 from harness.submission import read_submission
+from harness.taskfolder import TaskProblem
 
 LEADERBOARD = ROOT / "leaderboard.yaml"
 LINES = "the last three lines: verdict, speedup, place"
@@ -25,6 +27,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `check`."""
     options.add_file(parser)
     options.add_setting(parser, cpu_suite="quick")
+    options.add_evaluator(parser)
     options.add_quiet(parser, LINES)
 
 
@@ -32,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `eval`."""
     options.add_file(parser)
     options.add_setting(parser, cpu_suite="cpu")
+    options.add_evaluator(parser)
     options.add_quiet(parser, LINES)
     parser.add_argument(
         "--mode",
@@ -82,37 +86,70 @@ def evaluated(
     """Evaluates and, if asked to, records. Whether it could be recorded is known before anything runs; what goes wrong
     with it afterwards does not take away what was measured. Raises HarnessError where nothing could be measured."""
     earlier = board.load(LEADERBOARD) if record else None
+    version = board.problem_version(setting.problem, setting.suite) if record else None
     if record:
         board.check_writable(LEADERBOARD)
-    plan = make_plan(setting.problem, setting.suite, submission, mode, setting.device, setting.world_size, author)
-    with render.Progress(Console(stderr=True), silent=quiet) as progress:
-        progress.expect(plan)
-        report = evaluate(plan, progress)
+    with ProgressLine(Console(stderr=True), silent=quiet) as progress:
+        report = _report(setting, submission, mode, author, progress)
     place = None
     try:
         if mode == "profile":
             report = archive.store_traces(report, traces or ROOT / archive.FOLDER / report.run_id)
         if record:
             archive.store(report, ROOT)
-            if mode == "leaderboard" and (entry := board.entry_of(report)) is not None:
-                earlier = board.record(LEADERBOARD, entry)
-                place = board.place_of(earlier, entry)
+            if mode == "leaderboard" and (judged := board.judged(report, version)) is not None:
+                earlier = board.record(LEADERBOARD, judged)
+                place = board.place_of(earlier, judged) if isinstance(judged, board.Entry) else None
     except HarnessError as error:
         return Ran(report=report, standing=earlier, place=None, unrecorded=error)
     return Ran(report=report, standing=earlier, place=place, unrecorded=None)
+
+
+def _report(setting: Setting, submission: Submission, mode: Mode, author: str, progress: ProgressLine) -> EvalReport:
+    problem = setting.problem
+    cuda_is_cpu, notes = options.conditions(setting, submission)
+    if setting.evaluator == "theirs":
+        if not isinstance(problem, TaskProblem):
+            raise UsageError(f"--eval theirs: {problem.name} is no problem folder with an eval.py; leave it out")
+        order = theirs.Order(
+            problem=problem,
+            suite=setting.suite,
+            submission=submission,
+            mode=mode,
+            device=setting.device,
+            world_size=setting.world_size,
+            author=author,
+            seed=setting.seed,
+            cuda_is_cpu=cuda_is_cpu,
+            notes=notes,
+        )
+        return theirs.evaluate(order, progress)
+    plan = make_plan(
+        problem,
+        setting.suite,
+        submission,
+        mode,
+        setting.device,
+        setting.world_size,
+        author,
+        cuda_is_cpu=cuda_is_cpu,
+        notes=notes,
+    )
+    progress.expect(plan)
+    return evaluate(plan, progress)
 
 
 def _evaluate(asked: argparse.Namespace, mode: Mode, author: str | None, record: bool) -> Exit:
     setting = options.setting(asked)
     traces = _trace_folder(asked, mode)
     options.check_json(asked)
-    submission = read_submission(asked.file or setting.problem.submissions_folder / "submission.py", ROOT)
+    submission = read_submission(setting.file or setting.problem.default_submission(), ROOT)
     ran = evaluated(
         setting, submission, mode, author or machine.login(), record=record, traces=traces, quiet=asked.quiet
     )
     if asked.json:
         error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
-        options.write_json(asked.json, render.to_json(ran.report, ran.place) | error)
+        options.write_json(asked.json, report_json.to_json(ran.report, ran.place) | error)
     if asked.json != options.STDOUT:
         show = render.show_summary if asked.quiet else render.show
         show(ran.report, ran.standing, ran.place, Console())

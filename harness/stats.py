@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.records import ClockSamples, Timed
+from harness.records import ClockSamples, Timed, Told
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,12 +89,13 @@ def roofline_fraction(timed: Timed, bound_us: float) -> float:
     return bound_us / median(roofline_samples_us(timed))
 
 
-def score_s(timeds: Sequence[Timed], ranking_by: Literal["last", "mean", "geom"]) -> float:
+def score_s(timeds: Sequence[Timed | Told], ranking_by: Literal["last", "mean", "geom"]) -> float:
     """GPU MODE's score in seconds, lower is better, from the cases' mean times (not medians) in their order.
 
     Source: ranking_by in gpu-mode/kernelbot src/libkernelbot (docs there): geom is (product of means) ** (1/n).
     """
-    means_s = [statistics.fmean(timed.samples_us) / 1e6 for timed in timeds]
+    means_us = [one.mean_us if isinstance(one, Told) else statistics.fmean(one.samples_us) for one in timeds]
+    means_s = [mean_us / 1e6 for mean_us in means_us]
     return SCORES[ranking_by](means_s)
 
 

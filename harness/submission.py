@@ -7,8 +7,10 @@ since harness.bundle puts them one after another into one file, where other form
 
 import ast
 import hashlib
+import os
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.decode import did_you_mean
@@ -26,7 +28,7 @@ def read_submission(path: Path, root: Path) -> Submission:
     """The file at `path` with the local modules that it needs. UsageError where there is no such file;
     BadSubmissionError where one is no Python, or refers to another in a way that is not FORM."""
     shown = shown_path(path, root)
-    if not path.exists():
+    if not os.path.exists(path):  # False, not an error, for a name that is too long
         raise UsageError(f"no submission file {shown}; write one, or name another (SUBMISSION=path, or the argument)")
     if not path.is_file():
         raise UsageError(f"{shown} is not a file; a submission is one Python file with custom_kernel(data)")
@@ -37,11 +39,19 @@ def read_submission(path: Path, root: Path) -> Submission:
     modules = tuple(local.found.values())
     nbytes = sum(len(text.encode()) for text in (source, *(module.source for module in modules)))
     if nbytes > MAX_BYTES:
-        raise BadSubmissionError(f"{shown}: {nbytes} bytes with its modules; a submission has at most {MAX_BYTES}")
+        raise BadSubmissionError(
+            f"{shown}: {nbytes} bytes with its modules; a submission has at most {MAX_BYTES}: compute "
+            "its data instead of writing them out"
+        )
+    return Submission(path=str(path), name=shown, source=source, sha256=digest(source, modules), modules=modules)
+
+
+def digest(source: str, modules: Iterable[Module]) -> str:
+    """The sha256 of a submission and its local modules, in this order, as hexadecimal digits."""
     sha256 = hashlib.sha256(source.encode())
     for module in modules:
         sha256.update(f"\0{module.name}\0{module.source}".encode())  # Python has no \0, so no two splits look alike
-    return Submission(path=str(path), name=shown, source=source, sha256=sha256.hexdigest(), modules=modules)
+    return sha256.hexdigest()
 
 
 def shown_path(path: Path, root: Path) -> str:
@@ -58,6 +68,34 @@ def leading(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
             break
         imports.append(statement)
     return imports
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directives:
+    """What a submission's `#!POPCORN` lines say: the leaderboard it is for, and the GPUs it is to run on."""
+
+    leaderboard: str | None = None
+    gpus: tuple[str, ...] = ()
+
+
+def directives(source: str, name: str = "the submission") -> Directives:
+    """The `#!POPCORN` lines in the comment that a file begins with. As at GPU MODE, a line that is none of `leaderboard
+    NAME` and `gpus A B` (or `gpu A`), or that comes twice, raises BadSubmissionError; `name` is the file's."""
+    found: dict[str, list[str]] = {}
+    for number, line in enumerate(source.splitlines(), start=1):
+        if not line.startswith(("#", "//")):
+            break
+        word, *rest = line.split()
+        if word not in ("#!POPCORN", "//!POPCORN"):
+            continue
+        key = rest[0].lower() if rest else ""
+        key = "gpus" if key == "gpu" else key
+        if key not in ("leaderboard", "gpus") or len(rest) < 2:
+            raise BadSubmissionError(f"{name}:{number}: expected `#!POPCORN leaderboard NAME` or `#!POPCORN gpus A B`")
+        if key in found:
+            raise BadSubmissionError(f"{name}:{number}: a second line `#!POPCORN {key}`; remove one")
+        found[key] = rest[1:]
+    return Directives(leaderboard=found.get("leaderboard", [None])[0], gpus=tuple(found.get("gpus", ())))
 
 
 class LocalModules:
@@ -108,7 +146,8 @@ class LocalModules:
             return True
         if top in self.staged or (shared and top in TAKEN):
             return False
-        return self.folder != self.common and (self.folder / f"{top}.py").is_file()
+        # os.path's answer is no where `top` is longer than a file's name can be
+        return self.folder != self.common and os.path.isfile(self.folder / f"{top}.py")
 
     def path(self, target: str, shared: bool) -> Path:
         """Where the local module `target` lies; ValueError where there is none that can be imported."""
@@ -132,9 +171,12 @@ def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{shown} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{shown} cannot be read: {error.strerror}; check its rights") from None
     if len(data) > MAX_BYTES:
-        raise BadSubmissionError(f"{shown}: {len(data)} bytes; a submission has at most {MAX_BYTES}")
+        raise BadSubmissionError(
+            f"{shown}: {len(data)} bytes; a submission has at most {MAX_BYTES}: compute its data instead of "
+            "writing them out"
+        )
     try:
         source = data.decode()
         return source, ast.parse(source)
@@ -144,7 +186,9 @@ def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
     except UnicodeDecodeError as error:
         raise BadSubmissionError(f"{shown}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise BadSubmissionError(f"{shown}: Python cannot read it: {error}") from None
+        raise BadSubmissionError(
+            f"{shown}: Python cannot read it: {error}; `python -m py_compile` says where"
+        ) from None
 
 
 def _targets(node: ast.AST) -> list[str]:

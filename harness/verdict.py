@@ -14,10 +14,12 @@ from harness.records import (
     Failure,
     Held,
     NotRun,
+    Outcome,
     Passed,
     Raised,
     Timed,
     TimedOut,
+    Told,
     Wrong,
 )
 from harness.stats import GeomeanSpeedup, geomean, geomean_speedup, roofline_fraction, score_s
@@ -62,7 +64,7 @@ def status(report: EvalReport) -> Status:
     if first_failure(report) is not None:
         return "fail"
     finished = all(
-        isinstance(result.outcome, Timed if _is_timed(report, result) else Passed) for result in report.results
+        isinstance(result.outcome, Timed | Told if _is_timed(report, result) else Passed) for result in report.results
     )
     return "pass" if report.results and finished else "error"
 
@@ -93,5 +95,19 @@ def figures(report: EvalReport) -> Figures | None:
     )
 
 
+def told_score_s(report: EvalReport) -> float | None:
+    """GPU MODE's score of what a problem folder's own evaluator told, who times no reference, so that there are no
+    other figures. None unless it passed and told times."""
+    told = [result.outcome for result in report.results if isinstance(result.outcome, Told)]
+    return score_s(told, report.ranking_by) if told and status(report) == "pass" else None
+
+
 def _is_timed(report: EvalReport, result: CaseResult) -> bool:
     return result.case.kind == "benchmark" and report.mode != "test"
+
+
+def message(outcome: Outcome) -> str:
+    """What is wrong, or "" where nothing is."""
+    if isinstance(outcome, Held):
+        return f"{outcome.check}: {outcome.evidence}"
+    return outcome.message if isinstance(outcome, Wrong | Raised | Crashed | TimedOut) else ""

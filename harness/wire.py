@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.decode import DecodeError, decode, encode
-from harness.records import Clock, Params, Verdicts
+from harness.records import Clock, GateName, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
@@ -27,7 +27,8 @@ MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each oth
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
     """Everything a rank is told at its start; `role` names its program, `threads`, `cores` (empty: any) and
-    `flush_bytes` are its share; `workdir` is where it starts, `cache` where its group's compilers keep things."""
+    `flush_bytes` are its share; `workdir` is where it starts, `cache` where its group's compilers keep things. `gate`
+    is the rule that outputs are judged by; with `cuda_is_cpu`, "cuda" means the CPU to it (harness.standin)."""
 
     role: Role
     rank: int
@@ -39,6 +40,8 @@ class RankOrder:
     flush_bytes: int
     workdir: str
     cache: str
+    gate: GateName = "strict"
+    cuda_is_cpu: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,14 @@ class ImportKernel:
     Answer: Imported."""
 
     type: Literal["import"] = "import"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileKernel:
+    """Rank 0: import the kernel, so that what its import compiles is there for the other ranks; those do nothing.
+    Answer: Imported."""
+
+    type: Literal["compile"] = "compile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +184,10 @@ class StopProfile:
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """What a call returned, as the candidate rank declares it; the bytes lie in the output box at `offset`
-    (none where `note` says that it is no tensor that could be handed over)."""
+    (none where `note` says that it is no tensor that could be handed over).
+
+    A tuple, list or dict has its parts in `items`, each where it lies itself, and a dict their names in `keys`; a
+    plain value is in `plain`, as text where it is one. Problems of one tensor refuse all these by their `kind`."""
 
     kind: str  # the value's exact type, "torch.Tensor" when right
     dtype: str
@@ -182,6 +196,9 @@ class Output:
     offset: int
     nbytes: int
     note: str = ""
+    items: tuple["Output", ...] = ()
+    keys: tuple[str, ...] = ()
+    plain: int | bool | float | str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +230,7 @@ class MeasurePeaks:
 
 Command = (
     ImportKernel
+    | CompileKernel
     | OpenGroup
     | CloseGroup
     | MakeInputs

@@ -1,11 +1,12 @@
 """The process that ranks are forked from: torch is imported once, a rank then starts in milliseconds.
 
-Run by the parent as `python -m harness.zygote FD`, FD being a SOCK_SEQPACKET socket: a RankOrder with its file
+Run by the parent as `python -m harness.zygote FD FOLDER`, FD being a SOCK_SEQPACKET socket: a RankOrder with its file
 descriptors starts a rank, an Exited message tells of its end. The zygote has touched no device and no process
 group, so that what it hands on by fork is only code.
 
 It is also the undertaker. As a child subreaper it inherits whatever processes a rank leaves behind, and when the
-parent closes the socket, or dies, it kills every descendant and goes. A rank dies with the zygote (PDEATHSIG).
+parent closes the socket, or dies, it kills every descendant, removes FOLDER, which was theirs, and goes. A rank dies
+with the zygote (PDEATHSIG).
 
 Ranks of a group that nobody trusts come from a cell: a fork of the zygote that is confined (harness/sandbox.py) and
 then does the same job, for that group alone. So its ranks are confined together and can do with each other what any
@@ -17,6 +18,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -204,7 +206,10 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # keep the preloaded pages shared
     hide(True)
-    Zygote(control).run()
+    try:
+        Zygote(control).run()
+    finally:
+        shutil.rmtree(sys.argv[2], ignore_errors=True)  # the parent would, but nothing stops a kill of it
 
 
 if __name__ == "__main__":

@@ -73,10 +73,10 @@ class Browser:
         feature = {"name": "prefers-color-scheme", "value": theme}
         self._devtools("Emulation.setEmulatedMedia", {"features": [feature]})
 
-    def open(self, path: Path, hash: str = "") -> None:
-        """Opens a file, anew also where only the part behind # differs."""
+    def open(self, path: Path | str, hash: str = "") -> None:
+        """Opens a file or an address, anew also where only the part behind # differs."""
         self._send("POST", "/url", {"url": "about:blank"})
-        self._send("POST", "/url", {"url": path.resolve().as_uri() + hash})
+        self._send("POST", "/url", {"url": (path if isinstance(path, str) else path.resolve().as_uri()) + hash})
 
     def js(self, script: str, *arguments: object) -> Any:
         """What a function body returns."""

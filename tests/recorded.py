@@ -7,7 +7,7 @@ from typing import Any
 
 from factories import GEMM_BENCHMARKS, TIMES, entry, report, results
 
-from harness import board, render
+from harness import board, report_json
 from harness.board import Board, Earlier, Entry
 from harness.problem import ROOT
 from harness.records import ClockSamples, EvalReport, Passed, Timed
@@ -67,7 +67,7 @@ def store(root: Path, found: EvalReport) -> Path:
     folder.mkdir(parents=True)
     (folder / "submission.py").write_text(found.submission.source)
     path = folder / "report.json"
-    path.write_text(json.dumps(render.to_json(found)))
+    path.write_text(json.dumps(report_json.to_json(found)))
     return path
 
 

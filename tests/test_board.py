@@ -3,6 +3,8 @@
 import fcntl
 import os
 import random
+import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -15,15 +17,30 @@ from typing import Any
 
 import pytest
 import yaml
-from factories import CRASHED, FAILURES, TIMES, entry, failed_benchmark, failed_test, report, results, timed
+from factories import (
+    CRASHED,
+    FAILURES,
+    HELD,
+    HOSTILE,
+    TIMES,
+    entry,
+    failed_benchmark,
+    failed_test,
+    report,
+    results,
+    timed,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import board
-from harness.board import Board, Place
-from harness.records import BadFileError, HarnessError, Passed, UsageError
+from harness.board import Board, HeldEntry, Place
+from harness.decode import encode
+from harness.problem import ROOT, find
+from harness.records import BadFileError, HarnessError, Held, Passed, UsageError
 
 HERE = Path(__file__).resolve().parent
+FIXTURES = HERE / "fixtures"
 
 
 @pytest.fixture
@@ -88,9 +105,10 @@ def test_names_with_control_characters_are_recorded_so_that_they_can_be_read_aga
 def test_the_file_reads_well(path: Path) -> None:
     """A comment on top, a key a line, short things on one line, figures to six digits."""
     board.record(path, entry(score_s=0.00123456789))
-    board.record(path, entry(score_s=0.001, sha256="77" * 32, run_id="20260502T080000-def456", roofline_fraction=None))
+    again = {"sha256": "77" * 32, "run_id": "20260502T080000-def456", "problem_version": "0123456789abcdef"}
+    board.record(path, entry(score_s=0.001, roofline_fraction=None, **again))
     assert path.read_text() == board.HEADER + (
-        """schema: 1
+        """schema: 2
 entries:
 - problem: gemm_rs
   suite: cpu
@@ -109,10 +127,14 @@ entries:
   date: '2026-05-01T12:00:00+00:00'
   run_id: 20260502T080000-def456
   versions: {python: 3.11.7, torch: 2.13.0, triton: null, harness: 0.1.0}
+  problem_version: 0123456789abcdef
+  verified: null
   history:
   - {date: '2026-05-01T12:00:00+00:00', run_id: 20260501T120000-abc123, sha256: """
         + "5e" * 32
-        + """, score_s: 0.00123457, geomean_speedup: 1.6}
+        + """, score_s: 0.00123457, geomean_speedup: 1.6, status: ranked, problem_version: null, why: evaluated again}
+  holds: []
+held: []
 """
     )
 
@@ -185,10 +207,10 @@ def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
         (lambda text: "- 1\n- 2\n", "$: expected a mapping, found a list"),
         (lambda text: "just words", "$: expected a mapping"),
         (
-            lambda text: text.replace("schema: 1", "schema: 7\nnovelty: 1"),
-            "newer harness (schema 7, this one reads up to 1)",
+            lambda text: text.replace("schema: 2", "schema: 7\nnovelty: 1"),
+            "newer harness (schema 7, this one reads up to 2)",
         ),
-        (lambda text: text.replace("schema: 1\n", ""), "the key 'schema' is missing"),
+        (lambda text: text.replace("schema: 2\n", ""), "the key 'schema' is missing"),
         (
             lambda text: text.replace("world_size: 8", "world_size: '8'"),
             "world_size: expected a whole number, found '8'",
@@ -196,6 +218,13 @@ def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
         (lambda text: text.replace("author: alice\n", "author: alice\n  author: bob\n"), "author"),
         (edited(lambda value: value["entries"].append(value["entries"][0])), "$.entries[2]: the same author, file"),
         (edited(lambda value: value["entries"][0].update(history=[{}])), "$.entries[0].history[0]: the key 'date'"),
+        (edited(lambda value: value["entries"][0].update(verified={})), "$.entries[0].verified: the key 'date'"),
+        (edited(lambda value: value["entries"][0].update(status="verified")), "$.entries[0].status: unknown key"),
+        (edited(lambda value: value.update(held=[encode(held_entry())] * 2)), "$.held[1]: the same author, file"),
+        (
+            edited(lambda value: value.update(held=[encode(held_entry()) | {"check": None}])),
+            "$.held[0].check: expected",
+        ),
         (lambda text: "\x00\x01", "not"),
     ],
 )
@@ -270,6 +299,205 @@ def test_places_count_within_problem_suite_machine_class_and_world_size_only() -
     assert all(board.place_of(found, one) == Place(place=1, of=1, shared=0) for one in found.entries)
     with pytest.raises(KeyError):
         board.place_of(found, entry(author="nobody"))
+
+
+# ---- held ------------------------------------------------------------------------------------------------------------
+
+
+def held_entry(**changes: Any) -> HeldEntry:
+    return replace(board.held(entry(), "clock", "5 us more than it says", ("run-1",)), **changes)
+
+
+def test_a_held_evaluation_is_kept_with_its_evidence_and_without_a_place(path: Path) -> None:
+    one = board.judged(failed_benchmark(HELD), "0123456789abcdef")
+    assert isinstance(one, HeldEntry)
+    found = board.record(path, one)
+    assert found == board.load(path)
+    assert (found.entries, board.groups(found), board.held_groups(found)) == ((), [], [one.group])
+    (kept,) = found.held
+    assert (kept.status, kept.check, kept.evidence) == ("held", HELD.check, HELD.evidence)
+    assert (kept.score_s, kept.run_ids, kept.problem_version) == (None, (kept.run_id,), "0123456789abcdef")
+
+
+@pytest.mark.parametrize("outcome", [one for one in FAILURES if one is not HELD], ids=lambda outcome: outcome.type)
+def test_what_is_wrong_or_did_not_end_is_neither_ranked_nor_held(outcome: Any) -> None:
+    assert board.judged(failed_test(outcome)) is None
+    assert board.judged(failed_benchmark(outcome)) is None
+
+
+def test_evidence_of_any_kind_can_be_read_again(path: Path) -> None:
+    """It may quote what a submission wrote."""
+    outcome = Held(check="clock", evidence=HOSTILE + "\u2028: [x]\ud800 - 'a' # b " + 1000 * "long ")
+    one = board.judged(failed_benchmark(outcome))
+    assert one is not None
+    assert board.record(path, one) == board.load(path)
+    (kept,) = board.load(path).held
+    assert len(kept.evidence) == board.EVIDENCE_CHARS
+    assert kept.evidence.isprintable()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(), st.text(), st.text(), names)
+def test_whatever_was_said_of_a_held_evaluation_is_loaded_as_it_was_recorded(
+    tmp_path_factory: pytest.TempPathFactory, check: str, evidence: str, why: str, author: str
+) -> None:
+    path = tmp_path_factory.mktemp("board") / "leaderboard.yaml"
+    old = entry(author=author)
+    board.record(path, old)
+    held = board.held(old, check, evidence, ("run-1",))
+    written = board.change(path, lambda now: board.replaced(now, old, held, why))
+    assert board.load(path) == written
+    again = board.record(path, replace(old, sha256="c" * 64, run_id="later"))
+    assert board.load(path) == again
+    assert [one.run_id for one in again.entries[0].holds] == [old.run_id]
+
+
+def test_a_held_evaluation_leaves_the_same_files_entry_ranked(path: Path) -> None:
+    board.record(path, entry(run_id="good"))
+    found = board.record(path, held_entry(run_id="bad", sha256="b" * 64))
+    assert board.place_of(found, entry()) == Place(place=1, of=1, shared=0)
+    assert ([one.run_id for one in found.entries], [one.run_id for one in found.held]) == (["good"], ["bad"])
+    assert board.doubted(found, found.entries[0]) is None
+
+
+def test_another_source_that_passes_sends_the_held_one_into_the_past(path: Path) -> None:
+    board.record(path, entry(run_id="good", sha256="a" * 64))
+    board.record(path, held_entry(run_id="bad", sha256="b" * 64))
+    found = board.record(path, entry(run_id="better", sha256="c" * 64))
+    assert found.held == ()
+    (now,) = found.entries
+    assert [one.run_id for one in now.history] == ["good"]
+    assert [(one.run_id, one.check, one.why) for one in now.holds] == [("bad", "clock", "another source was evaluated")]
+
+
+def test_the_very_source_that_was_held_is_ranked_when_it_passes_and_the_doubt_stays(path: Path) -> None:
+    board.record(path, held_entry(run_id="bad"))
+    found = board.record(path, entry(run_id="lucky"))
+    (now,) = found.entries
+    assert board.place_of(found, now).place == 1
+    doubt = board.doubted(found, now)
+    assert doubt is not None
+    assert doubt.run_id == "bad"
+
+
+def test_held_again_keeps_what_it_was_held_for_before(path: Path) -> None:
+    board.record(path, held_entry(run_id="first"))
+    (now,) = board.record(path, held_entry(run_id="second", check="roofline")).held
+    assert (now.run_id, now.check) == ("second", "roofline")
+    assert [(one.run_id, one.check, one.why) for one in now.holds] == [("first", "clock", "evaluated again")]
+
+
+def test_an_entry_that_is_held_later_loses_its_place_and_nothing_else(path: Path) -> None:
+    board.record(path, entry(author="bob", score_s=1.0))
+    board.record(path, entry(run_id="old", score_s=0.2))
+    old = next(one for one in board.record(path, entry(run_id="new", score_s=0.1)).entries if one.author == "alice")
+    held = board.held(old, "verify", "40 % less", ("l1", "l2"))
+    found = board.change(path, lambda now: board.replaced(now, old, held, "not reproduced"))
+    assert [(place, one.author) for place, one in board.ranked(found, old.group)] == [(1, "bob")]
+    (kept,) = found.held
+    assert (kept.score_s, kept.run_ids) == (0.1, ("l1", "l2"))
+    assert [(one.run_id, one.why) for one in kept.history] == [("new", "not reproduced"), ("old", "evaluated again")]
+    again = board.record(path, entry(run_id="newest", score_s=0.3, sha256="c" * 64))
+    assert again.held == ()
+    assert [one.run_id for one in again.entries[0].history] == ["new", "old"]
+    assert [one.check for one in again.entries[0].holds] == ["verify"]
+
+
+def test_a_judgement_of_what_is_not_there_any_more_changes_nothing(path: Path) -> None:
+    old = entry(run_id="old")
+    held = board.held(old, "verify", "less", ())
+    board.record(path, entry(author="bob"))
+    for says in ("it was deleted", "now stands there: new "):
+        before = path.read_bytes()
+        with pytest.raises(HarnessError, match=f"old was changed in the leaderboard meanwhile .{says}"):
+            board.change(path, lambda now: board.replaced(now, old, held, "x"))
+        assert path.read_bytes() == before
+        board.record(path, entry(run_id="new"))
+
+
+def test_a_file_of_schema_1_is_read_as_it_is_and_written_as_schema_2(path: Path) -> None:
+    """The file in git, as every harness before wrote it."""
+    text = (FIXTURES / "leaderboard-1.yaml").read_text()
+    path.write_text(text)
+    before = board.load(path)
+    assert len(before.entries) == 2
+    assert all(one.status == "ranked" and one.problem_version is None for one in before.entries)
+    assert [len(one.history) for one in before.entries] == [0, 1]
+    after = board.record(path, entry())
+    assert after.entries[-1].history == ()
+    assert before.entries == after.entries[:-1] == board.load(path).entries[:-1]
+    assert "schema: 2\n" in path.read_text()
+
+
+def test_the_committed_leaderboard_loads() -> None:
+    assert board.load(ROOT / "leaderboard.yaml").entries
+
+
+def test_a_change_that_changes_nothing_does_not_touch_the_file(path: Path) -> None:
+    board.record(path, entry())
+    before = path.stat()
+    board.change(path, lambda now: now)
+    assert path.stat() == before
+
+
+# ---- which entry is meant --------------------------------------------------------------------------------------------
+
+
+def test_an_entry_is_found_by_run_id_its_beginning_or_its_file() -> None:
+    one = entry(run_id="20260501T120000-abc123")
+    other = entry(problem="a2a", file="submissions/a2a/ring.py", run_id="20260502T120000-abc123")
+    held = held_entry(file="x.py", run_id="20260503T120000-abc123")
+    found = Board(entries=(one, other), held=(held,))
+    for text in (one.run_id, "20260501", one.file, "./" + one.file, "submission.py"):
+        assert board.find(found, text) is one
+    assert board.find(found, "ring.py") is other
+    assert board.find(found, "x.py", "gemm_rs") is held
+    for text, problem, says in (
+        ("2026", None, r"'2026' is 3 entries; give the run id of one:\n  20260501.*\n  20260502.*\n  20260503.*held"),
+        ("ring.py", "gemm_rs", "no entry of gemm_rs 'ring.py'"),
+        ("submision.py", None, "did you mean 'submission.py'"),
+        ("", None, "which entry"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            board.find(found, text, problem)
+    with pytest.raises(UsageError, match="none is recorded"):
+        board.find(Board(), "x")
+
+
+def test_of_one_file_on_several_machines_the_one_here_is_meant() -> None:
+    found = Board(entries=(entry(run_id="1", machine_class="there"), entry(run_id="2", machine_class="here")))
+    assert board.find(found, "submission.py", machine_class="here").run_id == "2"
+    with pytest.raises(UsageError, match="is 2 entries"):
+        board.find(found, "submission.py", machine_class="elsewhere")
+
+
+# ---- what a judgement depends on -------------------------------------------------------------------------------------
+
+
+def test_a_problem_version_follows_what_is_judged_and_by_what(tmp_path: Path, monkeypatch: Any) -> None:
+    for part in ("reference", "shapes"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    shapes, kernel = tmp_path / "shapes/gemm_rs.yaml", tmp_path / "reference/gemm_rs/reference.py"
+
+    def version(suite: str = "quick", ranks: int = 8) -> str:
+        problem = find("gemm_rs", tmp_path)
+        return board.problem_version(problem, problem.with_world_size(problem.suite(suite), ranks))
+
+    first = version()
+    assert re.fullmatch("[0-9a-f]{16}", first)
+    shapes.write_text(shapes.read_text() + "\n# a comment\n")
+    (tmp_path / "reference/a2a/reference.py").write_text("# another problem's\n")
+    assert version() == first
+    seen = {first, version("cpu"), version(ranks=2)}
+    kernel.write_text(kernel.read_text() + "\n# another kernel\n")
+    seen.add(version())
+    (tmp_path / "reference/common/new.py").write_text("")
+    seen |= {version(), version("cpu")}
+    shapes.write_text(shapes.read_text().replace("seed: 21", "seed: 22", 1))
+    seen.add(version("cpu"))
+    monkeypatch.setattr(board, "JUDGES", board.JUDGES + 1)
+    seen.add(version())
+    assert len(seen) == 8
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

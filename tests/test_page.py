@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, run, run_id, store
 
-from harness import page, reports
-from harness.board import Board
+from harness import board, page, reports
+from harness.board import Board, Verified
 from harness.page import Page, PageEntry
 
 MADE_AT = "2026-05-20T12:00:00+00:00"
@@ -142,6 +142,20 @@ def test_a_report_that_cannot_be_read_is_said_on_the_page(tmp_path: Path) -> Non
     assert run_id(3) in found.unreadable[0]
 
 
+def test_what_is_held_is_on_the_page_and_on_no_board(tmp_path: Path) -> None:
+    found = checkout(tmp_path)
+    bob = next(one for one in found.entries if one.author == "bob")
+    hold = board.held(bob, "clock", f"700 us more passed around it {SCRIPT}", (bob.run_id,))
+    twice = {"score_s": 0.1, "score_s_ci": (0.1, 0.1), "geomean_speedup": 2.0, "geomean_speedup_ci": (2.0, 2.0)}
+    verified = Verified(date=MADE_AT, launches=5, run_ids=("a",), **twice)
+    others = tuple(replace(one, verified=verified) for one in found.entries if one is not bob)
+    page_made = made(tmp_path, Board(entries=others, held=(hold,)))
+    assert [one.split(":")[0] for one in page_made.held] == ["gemm_rs, suite cpu"]
+    assert {one.status for one in entries(page_made).values()} == {"verified"}
+    assert "gemm_rs bob" not in entries(page_made)
+    assert SCRIPT not in page.html(page_made)
+
+
 def test_boards_whose_names_look_alike_have_addresses_of_their_own(tmp_path: Path) -> None:
     alike = Board(entries=tuple(entry(machine_class=name) for name in ("2 x CPU", "2-x-cpu", "2 X CPU")))
     ids = [one.id for one in made(tmp_path, alike).boards]
@@ -253,7 +267,8 @@ def test_what_the_command_cannot_do_has_its_exit_code(
 ) -> None:
     root = tmp_path / "checkout"
     done = harness("page", "-o", "harness")
-    assert (done.returncode, done.stderr) == (2, "error: --out harness: cannot be written: Is a directory\n")
+    says = "error: --out harness: cannot be written: Is a directory; name another file\n"
+    assert (done.returncode, done.stderr) == (2, says)
     (root / "leaderboard.yaml").write_text("schema: 1\nentries: 3\n")
     done = harness("page")
     assert done.returncode == 113

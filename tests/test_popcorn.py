@@ -408,11 +408,11 @@ def test_the_ranks_see_neither_descriptor_nor_seed(runner: Runner) -> None:
     assert inode not in ran.stdout
 
 
-def test_the_eval_py_of_the_readme_is_ours_under_their_name(runner: Runner) -> None:
+def test_the_eval_py_of_the_docs_is_ours_under_their_name(runner: Runner) -> None:
     """KernelBot starts `python eval.py`, with the folder first on Python's path."""
     found = re.search(
         r"^mkdir -p build && cat > build/eval\.py <<END\n(.*?)^END$",
-        (ROOT / "README.md").read_text(),
+        (ROOT / "docs" / "gpumode.md").read_text(),
         re.DOTALL | re.MULTILINE,
     )
     assert found is not None

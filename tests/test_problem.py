@@ -285,6 +285,7 @@ def test_a_bad_value_is_named_with_its_file_place_and_fix(root: Path, old: str, 
         ("experts_per_token: 2", "experts_per_token: 9", ".experts_per_token: a token's experts are distinct, so 9"),
         ("num_experts: 8,", "num_experts: 12,", ".num_experts: 12 is not divisible by the world size 8; choose"),
         ("max_num_tokens: 4", "max_num_tokens: 1", ".max_num_tokens: expected 2 or more, found 1: a rank has"),
+        ("max_num_tokens: 4", "max_num_tokens: 4000000", ".max_num_tokens: expected at most 262144, found 4000000"),
         ("hidden_dim: 6144", "hidden_dim: -1", ".hidden_dim: expected 1 or more, found -1"),
     ],
 )
@@ -310,7 +311,14 @@ def test_an_empty_list_of_cases_is_refused(root: Path) -> None:
         ("problem: gemm_rs\n\ttests: 3\n", "line 2, column 1: not YAML as expected here: "),
         ("tests: 1\ntests: 2\n", "line 2, column 1: not YAML as expected here: the key 'tests' appears twice"),
         ("tests:\n- {m: 1, n: 2, m: 3}\n", "line 2, column 16: not YAML as expected here: the key 'm' appears twice"),
-        ("tests: &all\n- *all\n", "$: the key 'description' is missing"),
+        (
+            "tests: &all\n- *all\n",
+            "line 1, column 1: not YAML as expected here: its aliases (*name) stand for too much",
+        ),
+        (
+            "a: &a [" + "1, " * 200 + "]\nb: &b [" + "*a, " * 200 + "]\n",
+            "line 1, column 1: not YAML as expected here: its aliases (*name) stand for too much",
+        ),
         ("a: 1\n---\nb: 2\n", "line 2, column 1: not YAML as expected here: "),
         ("tests: !!python/object/apply:os.system [ls]\n", "line 1, column 8: not YAML as expected here: "),
         ("tests: \x07\n", ""),

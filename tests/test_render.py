@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import render
-from harness.board import Board, Place, place_of
-from harness.records import EvalReport, Exit, NotRun, Passed, Raised, Wrong
+from harness import board, board_view, render, report_json
+from harness.board import Board, Place, Standing, Verified, place_of
+from harness.plan import make_plan
+from harness.problem import find
+from harness.progress import ProgressLine
+from harness.records import EvalReport, Exit, NotRun, Passed, Raised, Submission, Wrong
+from harness.text import clean, clean_line
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 BOARD = Board(
@@ -175,8 +180,8 @@ def test_what_a_submission_printed_is_shown_literally_and_cannot_pass_for_our_wo
 
 @given(st.text())
 def test_clean_text_has_nothing_that_a_terminal_would_act_on(text: str) -> None:
-    assert all(char == "\n" or char.isprintable() for char in render.clean(text))
-    assert "\n" not in render.clean_line(text)
+    assert all(char == "\n" or char.isprintable() for char in clean(text))
+    assert "\n" not in clean_line(text)
 
 
 def test_a_long_log_is_cut_to_its_end_and_says_so() -> None:
@@ -218,7 +223,7 @@ def test_peaks_are_said_to_be_measured_or_a_vendors() -> None:
 
 @pytest.mark.parametrize("found", ALL, ids=range(len(ALL)))
 def test_json_has_the_promised_names_and_is_strict_json(found: EvalReport) -> None:
-    value = json.loads(json.dumps(render.to_json(found), allow_nan=False))
+    value = json.loads(json.dumps(report_json.to_json(found), allow_nan=False))
     assert set(ISSUE_KEYS) <= value.keys()
     assert value["submission"].keys() == {"path", "sha256", "author"}
     assert value["status"] in {"pass", "fail", "error"}
@@ -231,7 +236,7 @@ def test_json_has_the_promised_names_and_is_strict_json(found: EvalReport) -> No
 
 
 def test_json_of_a_passed_run_has_all_figures() -> None:
-    value = render.to_json(report(), Place(place=2, of=3, shared=0))
+    value = report_json.to_json(report(), Place(place=2, of=3, shared=0))
     case = value["cases"][-1]
     assert case["params"] == {"m": 8192, "n": 29568, "k": 8192, "has_bias": True}
     assert case["verdicts"] == {"strict": "pass", "gpumode": "pass"}
@@ -246,7 +251,7 @@ def test_json_of_a_passed_run_has_all_figures() -> None:
 
 def test_json_of_a_failed_run_has_the_evidence_and_no_figures() -> None:
     raised, crashed, hung, wrong = (
-        render.to_json(failed_test(outcome)) for outcome in (RAISED, CRASHED, TIMED_OUT, WRONG_OUTCOME)
+        report_json.to_json(failed_test(outcome)) for outcome in (RAISED, CRASHED, TIMED_OUT, WRONG_OUTCOME)
     )
     for value in (raised, crashed, hung, wrong):
         figures = ("geomean_speedup", "geomean_speedup_ci", "roofline_fraction", "score_s", "place")
@@ -262,14 +267,14 @@ def test_json_of_a_failed_run_has_the_evidence_and_no_figures() -> None:
 
 
 def test_json_of_a_benchmark_that_was_not_run_has_no_figures() -> None:
-    value = render.to_json(report(results([Passed()] * 3, [TIMES[0], NotRun()])))
+    value = report_json.to_json(report(results([Passed()] * 3, [TIMES[0], NotRun()])))
     assert (value["status"], value["exit_code"], value["score_s"]) == ("error", 1, None)
     assert [case["speedup"] is None for case in value["cases"]] == [True, True, True, False, True]
 
 
 def test_json_of_an_evaluation_that_never_began_has_the_same_keys() -> None:
-    value = render.error_json("shapes/a2a.yaml: $.tests: missing", Exit.BAD_FILE, problem="a2a", world_size=8)
-    assert list(value) == list(render.to_json(report()))
+    value = report_json.error_json("shapes/a2a.yaml: $.tests: missing", Exit.BAD_FILE, problem="a2a", world_size=8)
+    assert list(value) == list(report_json.to_json(report()))
     assert (value["status"], value["exit_code"], value["cases"]) == ("error", 113, [])
     assert value["error"] == "shapes/a2a.yaml: $.tests: missing"
     assert (value["problem"], value["world_size"]) == ("a2a", 8)
@@ -278,7 +283,7 @@ def test_json_of_an_evaluation_that_never_began_has_the_same_keys() -> None:
 # ---- progress --------------------------------------------------------------------------------------------------------
 
 
-def go(progress: render.Progress) -> None:
+def go(progress: ProgressLine) -> None:
     with progress:
         progress.phase("start")
         progress.phase("test")
@@ -290,22 +295,22 @@ def go(progress: render.Progress) -> None:
 
 def test_progress_in_a_pipe_is_a_short_line_a_phase_and_case() -> None:
     ticks = iter(range(100))
-    text = printed(lambda console: go(render.Progress(console, clock=lambda: float(next(ticks)))))
+    text = printed(lambda console: go(ProgressLine(console, clock=lambda: float(next(ticks)))))
     assert re.sub(r"\d+\.\d s", "N s", text) == (
-        "[  N s] start\n[  N s] test\n[  N s]   1/2  m 64  has_bias true\n[  N s]   2/2  m 512  has_bias false\n"
+        "[  N s] start\n[  N s] test\n[  N s]   1/2  m 64  bias true\n[  N s]   2/2  m 512  bias false\n"
         "peaks are measured, once on this machine\n"
     ).replace("[  N s]", "[  N s]")
 
 
 def test_progress_can_be_silent() -> None:
-    assert printed(lambda console: go(render.Progress(console, silent=True))) == ""
+    assert printed(lambda console: go(ProgressLine(console, silent=True))) == ""
 
 
 def test_progress_on_a_terminal_is_one_line_that_is_gone_afterwards_even_after_an_error() -> None:
     console = Console(file=io.StringIO(), width=60, force_terminal=True, _environ={"TERM": "xterm"})
 
     def fail() -> None:
-        with render.Progress(console) as progress:
+        with ProgressLine(console) as progress:
             progress.phase("ranked")
             progress.case("m 64 " * 40, 2, 5)
             raise RuntimeError
@@ -314,9 +319,81 @@ def test_progress_on_a_terminal_is_one_line_that_is_gone_afterwards_even_after_a
         fail()
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    assert "ranked  0 s, 0 s in all  3/5  m 64" in text
+    assert "ranked 3/5  0 s  m 64" in text
     assert text.count("\n") == 1  # its one line is cut to the width
     assert text.endswith("\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor is back, the line is empty
+
+
+def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> None:
+    problem = find("a2a")
+    suite = replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=3.0)
+    submission = Submission(path="x.py", name="x.py", source="", sha256="0" * 64)
+    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", 1, "tester")
+    now = 0.0
+
+    def steps(console: Console) -> None:
+        nonlocal now
+        progress = ProgressLine(console, clock=lambda: now)
+        progress.expect(plan)
+        for phase in ("start", "test", "benchmark"):
+            progress.phase(phase)
+            for index in range(5 if phase != "start" else 0):
+                progress.case("E 8", index, 5)
+                if (phase, index) == ("benchmark", 3):
+                    now += 2.0
+                    console.print(progress)
+                    now += 10.0
+                    console.print(progress)
+                    return
+                now += 1.0 if phase == "test" else 4.0
+
+    text = printed(steps)
+    assert "[  0.0 s] start, about 25 s left\n" in text
+    assert "[  5.0 s] benchmark, about 20 s left\n" in text
+    assert "benchmark 4/5  about 6 s left, 19 s so far  E 8\n" in text
+    assert "benchmark 4/5  longer than expected, 29 s so far  E 8\n" in text
+
+
+def test_bars_are_ascii_where_the_encoding_has_no_more() -> None:
+    def bars(encoding: str) -> list[str]:
+        console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=120, _environ={})
+        render.show(report(), None, None, console)
+        console.file.flush()
+        lines = console.file.buffer.getvalue().decode(encoding).splitlines()  # type: ignore[attr-defined]
+        return [line.rstrip() for line in lines]
+
+    wide, plain = bars("utf-8"), bars("ascii")
+    assert any(line.endswith("┄○") for line in wide)
+    marks = str.maketrans("┃━●┄○◉", "|=#.o@")
+    assert [line.translate(marks) for line in wide] == plain
+
+
+def test_bars_need_room_and_something_timed() -> None:
+    header = next(line for line in shown(report(), width=120).splitlines() if line.startswith("shape"))
+    assert header.endswith("spread  1x to 14x the bound")
+    assert "x the bound" not in shown(report(), width=99)
+    unbound = report(tuple(replace(result, bound_us=None) for result in report().results), peaks=None)
+    assert "  1x to 2.0x the faster\n" in shown(unbound, width=120)
+    failed = shown(failed_benchmark(CRASHED), width=120).splitlines()
+    assert sum("━" in line for line in failed) == 1, "of the shape that was timed"
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_a_narrow_terminal_leaves_out_columns_and_cuts_no_figure(width: int) -> None:
+    lines = shown(report(), width=width).splitlines()
+    header = next(line for line in lines if line.startswith("shape"))
+    assert header.split()[:1] == ["shape"]
+    assert max(map(len, lines[3 : lines.index(header) + 8])) <= width
+    assert all(name in header for name in ("speedup", *(("time us",) if width > 20 else ())))
+    assert "2.01x" in "".join(lines)
+    assert "…" not in "".join(lines)
+
+
+def test_names_of_any_length_and_script_are_shown() -> None:
+    for name in ("s" * 300 + ".py", "提出/核融合カーネル.py", "e\u0301" * 40, "\u202egpj.py"):
+        found = report(submission=replace(report().submission, name=name), author=name)
+        for width in (40, 80, 120):
+            assert clean_line(name) in shown(found, width=width).replace("\n", "")
 
 
 # ---- leaderboard and problems ----------------------------------------------------------------------------------------
@@ -324,20 +401,101 @@ def test_progress_on_a_terminal_is_one_line_that_is_gone_afterwards_even_after_a
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_leaderboard_reads_well(width: int) -> None:
-    check(f"board-{width}", printed(lambda console: render.show_board(BOARD, console), width))
+    check(f"board-{width}", printed(lambda console: board_view.show_board(BOARD, console), width))
+
+
+def test_the_leaderboard_on_a_narrow_terminal_says_who_leads_and_by_how_much() -> None:
+    lines = printed(lambda console: board_view.show_board(BOARD, console), 50).splitlines()
+    heads = {" ".join(line.split()) for line in lines if line.startswith("place")}
+    assert heads == {"place score speedup author status"}
+    assert any(line.split()[:5] == ["1", "5.123", "ms", "2.31x", "bob"] for line in lines)
+    assert max(map(len, lines)) <= 50
 
 
 def test_the_leaderboard_as_markdown() -> None:
-    check("board-markdown", render.board_markdown(BOARD))
+    check("board-markdown", board_view.board_markdown(BOARD))
+
+
+def held_board() -> Board:
+    """Beside bob's entry what is held: of the same source, of another file, and of a group without entries."""
+    bob = BOARD.entries[1]
+    held = (
+        board.held(bob, "clock", "its ranks say that a call takes 25 us, but 700 us more passed around it", ("run-7",)),
+        board.held(entry(file="submissions/gemm_rs/liar.py"), "verify", HOSTILE, ("run-8", "run-9")),
+        board.held(entry(suite="quick"), "roofline", "1.20 us are less than the bound of 6.46 us", ("run-10",)),
+    )
+    return Board(entries=BOARD.entries, held=held)
+
+
+KNOWN = {
+    entry().run_id: Standing(reproducible=False, stale=True),
+}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_is_held_stands_below_the_ranked_without_a_place(width: int) -> None:
+    check(
+        f"board-held-{width}",
+        printed(lambda console: board_view.show_board(held_board(), console, standings=KNOWN), width),
+    )
+
+
+def test_what_is_held_in_markdown_csv_and_json() -> None:
+    found = held_board()
+    assert "- held: liar.py by alice, 2026-05-01" in board_view.board_markdown(found)
+    assert board_view.board_markdown(found).count("| place |") == 2
+    rows = list(csv.DictReader(io.StringIO(board_view.board_csv(found, "gemm_rs", KNOWN))))
+    assert [(row["place"], row["status"], row["check"]) for row in rows] == [
+        ("1", "ranked", ""),
+        ("2", "ranked", ""),
+        ("2", "ranked", ""),
+        ("", "held", "clock"),
+        ("", "held", "verify"),
+        ("", "held", "roofline"),
+    ]
+    assert {(row["reproducible"], row["stale"]) for row in rows} == {("False", "True")}
+    values = json.loads(board_view.board_json(found))
+    assert [(one["place"], one["status"], one["reproducible"]) for one in values[-1:]] == [(None, "held", None)]
+
+
+def test_a_verified_entry_is_called_so_and_a_clean_board_has_no_legend() -> None:
+    twice = {"score_s": 0.1, "score_s_ci": (0.1, 0.1), "geomean_speedup": 2.0, "geomean_speedup_ci": (2.0, 2.0)}
+    verified = Verified(date="2026-05-02T12:00:00+00:00", launches=5, run_ids=("a",), **twice)
+    known = {entry().run_id: Standing(reproducible=True, stale=False)}
+    text = printed(
+        lambda console: board_view.show_board(Board(entries=(entry(verified=verified),)), console, standings=known)
+    )
+    assert text.splitlines()[-1].endswith("verified")
+
+
+def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_does(
+    tmp_path: Path,
+) -> None:
+    found = failed_benchmark(HELD)
+    path = tmp_path / "leaderboard.yaml"
+    board.record(path, entry(run_id="before", sha256="0" * 64))
+    one = board.judged(found)
+    assert one is not None
+    standing = board.record(path, one)
+    text = printed(lambda console: render.show(found, standing, None, console))
+    last = text.splitlines()[-1]
+    assert last.startswith("place    none: held (roofline), shown beside the board; `python -m harness verify 2026")
+    assert last.endswith("; this file's entry of 2026-05-01 stays as it is")
+    passed = report(run_id="lucky")
+    now = board.entry_of(passed)
+    assert now is not None
+    standing = board.record(path, now)
+    text = printed(lambda console: render.show(passed, standing, place_of(standing, now), console))
+    assert "; the same source was held on 2026-05-01 (roofline): `python -m harness verify lucky` settles it" in text
 
 
 def test_a_pipe_in_a_name_does_not_break_the_markdown_table() -> None:
-    rows = render.board_markdown(Board(entries=(entry(author="a|b"),))).splitlines()
+    rows = board_view.board_markdown(Board(entries=(entry(author="a|b"),))).splitlines()
     assert " a\\|b " in rows[-1]
 
 
 def test_the_leaderboard_as_csv_and_json_holds_every_entry_with_its_place() -> None:
-    text = printed(lambda console: render.show_board(BOARD, console, form="csv"))
+    text = printed(lambda console: board_view.show_board(BOARD, console, form="csv"))
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["problem"], row["place"], row["author"]) for row in rows] == [
         ("a2a", "1", "alice"),
@@ -346,22 +504,22 @@ def test_the_leaderboard_as_csv_and_json_holds_every_entry_with_its_place() -> N
         ("gemm_rs", "2", "alice"),
     ]
     assert (rows[0]["low"], rows[1]["low"], rows[1]["score_s"]) == ("", "1.5", "0.0051234")
-    value = json.loads(printed(lambda console: render.show_board(BOARD, console, form="json")))
+    value = json.loads(printed(lambda console: board_view.show_board(BOARD, console, form="json")))
     assert [(one["place"], one["author"]) for one in value] == [(int(row["place"]), row["author"]) for row in rows]
     assert value[0]["geomean_speedup_ci"] is None
     assert value[0]["history"] == []
 
 
 def test_one_problems_leaderboard_leaves_out_the_others() -> None:
-    text = printed(lambda console: render.show_board(BOARD, console, "a2a"))
+    text = printed(lambda console: board_view.show_board(BOARD, console, "a2a"))
     assert "token_loop.py" in text
     assert "gemm_rs" not in text
     for form in ("csv", "json", "markdown"):
-        assert "gemm_rs" not in render.BOARD_TEXTS[form](BOARD, "a2a")
+        assert "gemm_rs" not in board_view.BOARD_TEXTS[form](BOARD, "a2a")
 
 
 def test_an_empty_leaderboard_says_how_to_begin() -> None:
-    text = printed(lambda console: render.show_board(Board(), console, "ag_gemm"))
+    text = printed(lambda console: board_view.show_board(Board(), console, "ag_gemm"))
     assert text.split() == [
         "No",
         "evaluation",

@@ -32,13 +32,15 @@ const charts = (() => {
 
   const about = (entry) => {
     const links = entry.run
-      ? [
-          el("a", { href: entry.run.report_href }, "report"),
-          " ",
-          entry.run.source_href ? el("a", { href: entry.run.source_href }, "source") : "",
-          " ",
-          el("a", { href: entry.run.folder_href }, "folder"),
-        ]
+      ? entry.run.report_href === null
+        ? [] // a server's page: files are their owner's
+        : [
+            el("a", { href: entry.run.report_href }, "report"),
+            " ",
+            entry.run.source_href ? el("a", { href: entry.run.source_href }, "source") : "",
+            " ",
+            el("a", { href: entry.run.folder_href }, "folder"),
+          ]
       : ["Its report is not in runs/: shown is what the board keeps."];
     const notes = (entry.run?.notes ?? []).map((note) => el("li", {}, note));
     return el(

@@ -6,7 +6,7 @@
 (() => {
   const { el, us, times, percent, seconds, day, count, name } = write;
   const { figures, drawAll } = charts;
-  const page = JSON.parse(document.getElementById("data").textContent);
+  let page = JSON.parse(document.getElementById("data").textContent);
   const main = document.getElementById("main");
   const filters = document.getElementById("filters");
   const KEYS = ["problem", "suite", "machine", "q", "sort", "down", "board", "run"]; // of the address
@@ -30,7 +30,8 @@
   // ---- figures that an entry has with its report, and nearly without
 
   const timeUs = (entry) => entry.run?.time_us ?? entry.score_s * 1e6;
-  const refUs = (entry) => entry.run?.ref_us ?? timeUs(entry) * entry.geomean_speedup;
+  const refUs = (entry) =>
+    entry.run?.ref_us ?? (entry.geomean_speedup === null ? null : timeUs(entry) * entry.geomean_speedup);
   const limitUs = (entry) =>
     entry.run?.bound_us ?? (entry.roofline_fraction === null ? null : timeUs(entry) * entry.roofline_fraction);
 
@@ -39,7 +40,7 @@
     { key: "author", text: "author, file", of: (entry) => name(entry).toLowerCase(), class: "who" },
     { key: "score", text: "score", of: (entry) => entry.score_s, class: "n score" },
     { key: "behind", text: "behind", of: (entry) => entry.score_s, class: "n behind" },
-    { key: "speedup", text: "× reference", of: (entry) => entry.geomean_speedup, class: "n speedup" },
+    { key: "speedup", text: "× reference", of: (entry) => entry.geomean_speedup ?? -1, class: "n speedup" },
     { key: "roof", text: "of limit", of: (entry) => entry.roofline_fraction ?? -1, class: "n roof" },
     { key: "strip", text: "", of: null, class: "strip" },
     { key: "date", text: "date", of: (entry) => entry.date, class: "date" },
@@ -81,7 +82,11 @@
       tile(
         "as fast as the reference",
         times(first.geomean_speedup),
-        ci ? `95 % interval ${us(ci[0])} to ${us(ci[1])}` : "too few samples for an interval",
+        ci
+          ? `95 % interval ${us(ci[0])} to ${us(ci[1])}`
+          : first.geomean_speedup === null
+            ? "eval.py times no reference"
+            : "too few samples for an interval",
       ),
       limit === null
         ? tile("of the limit", "–", "no peaks are known for this machine")
@@ -97,14 +102,15 @@
     const at = (value) => `left:${scale(value).toFixed(2)}%`;
     const [limit, own, ref] = [limitUs(entry), timeUs(entry), refUs(entry)];
     const known = limit === null ? "unknown" : `${us(limit)} us`;
-    const words = `limit ${known}, this ${us(own)} us, reference ${us(ref)} us`;
+    const words = `limit ${known}, this ${us(own)} us, reference ${ref === null ? "unknown" : `${us(ref)} us`}`;
     const bar = el("div", { role: "img", "aria-label": words, title: words }, el("i"));
     if (limit !== null) {
       const [from, to] = [scale(limit), scale(own)].sort((a, b) => a - b);
       bar.append(el("i", { class: "gap", style: `left:${from}%;right:${100 - to}%` }));
       bar.append(el("b", { class: "limit", style: at(limit) }));
     }
-    bar.append(el("b", { class: "ref", style: at(ref) }), el("b", { class: "own", style: at(own) }));
+    if (ref !== null) bar.append(el("b", { class: "ref", style: at(ref) }));
+    bar.append(el("b", { class: "own", style: at(own) }));
     return bar;
   };
 
@@ -162,7 +168,7 @@
             },
             entry.author,
           ),
-          el("small", {}, entry.file),
+          el("small", {}, entry.status === "verified" ? `${entry.file}, verified` : entry.file),
         ],
         score: [seconds(entry.score_s)],
         behind: [entry.place === 1 ? "leads" : times(entry.score_s / board.entries[0].score_s)],
@@ -283,16 +289,21 @@
     if (named) document.getElementById(named.id)?.scrollIntoView({ block: "start" });
   };
 
+  const fills = []; // what to call when there are other boards
   for (const [key, of] of [
     ["problem", (board) => board.problem],
     ["suite", (board) => board.suite],
     ["machine", (board) => board.machine_class],
   ]) {
-    const values = [...new Set(page.boards.map(of))].sort();
-    filters.elements[key].append(
-      el("option", { value: "" }, "all"),
-      ...values.map((value) => el("option", { value }, value)),
-    );
+    const fill = () => {
+      const values = [...new Set(page.boards.map(of))].sort();
+      filters.elements[key].replaceChildren(
+        el("option", { value: "" }, "all"),
+        ...values.map((value) => el("option", { value }, value)),
+      );
+    };
+    fill();
+    fills.push(fill);
     filters.elements[key].addEventListener("change", (event) => go({ [key]: event.target.value, board: "", run: "" }));
   }
   filters.elements.q.addEventListener("input", (event) => go({ q: event.target.value }));
@@ -338,8 +349,20 @@
   }
   theme(THEMES.includes(kept) ? kept : "system");
 
-  document.getElementById("made").textContent = `The local leaderboard, ${day(page.made_at)} UTC`;
-  document.getElementById("legend").textContent = page.legend ? `${page.legend}.` : "";
-  document.getElementById("unreadable").append(...page.unreadable.map((text) => el("li", {}, `left out: ${text}`)));
+  const about = () => {
+    document.getElementById("made").textContent = `The local leaderboard, ${day(page.made_at)} UTC`;
+    document.getElementById("legend").textContent = page.legend ? `${page.legend}.` : "";
+    document.getElementById("held").replaceChildren(...page.held.map((text) => el("li", {}, `held: ${text}`)));
+    const left = page.unreadable.map((text) => el("li", {}, `left out: ${text}`));
+    document.getElementById("unreadable").replaceChildren(...left);
+  };
+  about();
   arrive();
+  document.addEventListener("boards", (event) => {
+    // from live.js: newer data, the same view
+    page = event.detail;
+    fills.forEach((fill) => fill());
+    about();
+    render();
+  });
 })();

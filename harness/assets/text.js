@@ -14,7 +14,7 @@ const write = (() => {
   };
   const thousands = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 0 });
   const us = (value) => (value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : thousands(value));
-  const times = (value) => `${us(value)}×`;
+  const times = (value) => (value === null ? "–" : `${us(value)}×`);
   const percent = (value) => `${value >= 0.001 ? (100 * value).toFixed(1) : Number((100 * value).toPrecision(2))} %`;
   const signed = (value) => `${value < 0 ? "−" : "+"}${percent(Math.abs(value))}`;
   const seconds = (value) =>

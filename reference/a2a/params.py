@@ -9,6 +9,8 @@ from math import comb
 from harness.decode import DecodeError
 from harness.records import Cost
 
+MOST = {"num_experts": 1 << 14, "max_num_tokens": 1 << 18}  # beyond, what `cost` sums up would take it minutes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Params:
@@ -23,6 +25,9 @@ class Params:
         for name in ("num_experts", "experts_per_token", "hidden_dim"):
             if getattr(self, name) < 1:
                 raise DecodeError(f".{name}", f"expected 1 or more, found {getattr(self, name)}")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise DecodeError(f".{name}", f"expected at most {most}, found {getattr(self, name)}")
         if self.experts_per_token > self.num_experts:
             raise DecodeError(
                 ".experts_per_token",

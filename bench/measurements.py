@@ -1,0 +1,149 @@
+"""docs/measurements.md, made of the data files in docs/measurements/: no figure in it is typed by hand.
+
+    make measurements                                  writes the document anew
+    python bench/measurements.py --check               exits with 1 if it is not what the data files say
+    python bench/measurements.py --keep RUN            keeps a run of runs/ in docs/measurements/reports/
+
+A folder in docs/measurements/ is a machine: `machine.yaml` has its heading (`title`), its name in sections (`machine`)
+and words (`text`); every other file is a section, in the order of their names. To add one, put a file there: a bench
+writes it (`--data FILE`), or write it as bench/figures.py says. A section may name kept runs (`reports`), of which its
+table of turn-around is made.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from figures import ROOT, Section, Table, markdown
+
+from harness import reports
+from harness.decode import encode
+from harness.problem import read_yaml, shown
+from harness.records import REPORT_SCHEMA, BadFileError, HarnessError
+from harness.reports import Report
+
+FOLDER = ROOT / "docs" / "measurements"
+DOCUMENT = ROOT / "docs" / "measurements.md"
+REPORTS = "reports"  # below FOLDER
+MACHINE = "machine.yaml"
+HEAD = """\
+<!-- Made by `make measurements` (bench/measurements.py) of the files in docs/measurements/: change those. -->
+
+# Measurements
+
+Every figure here was printed by a command of this repository on the day and the machine named. Ratios and medians of
+one run are comparable; absolute times of different runs are so only on the device clock. Sections marked *transcribed*
+were copied once from what the command printed, before commands kept their figures in files.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What heads a machine's sections; one that was made on `machine` need not say so."""
+
+    title: str
+    machine: str
+    text: str = ""
+
+
+def document(folder: Path = FOLDER) -> str:
+    """The whole document. Raises BadFileError, which names the place, for a data file that does not decode."""
+    parts = [HEAD]
+    for machine in sorted(path.parent for path in folder.glob(f"*/{MACHINE}")):
+        parts += _machine(machine, folder / REPORTS)
+    return "\n".join(parts)
+
+
+def _machine(folder: Path, kept: Path) -> Iterator[str]:
+    head = read_yaml(Machine, folder / MACHINE, ROOT)
+    yield f"## {head.title}\n"
+    if head.text:
+        yield _paragraph(head.text)
+    for path in sorted(folder.glob("*.yaml")):
+        if path.name != MACHINE:
+            section = read_yaml(Section, path, ROOT)
+            yield from _section(section, [_kept(kept / f"{run}.json", path) for run in section.reports], head.machine)
+
+
+def _section(section: Section, runs: list[Report], machine: str) -> Iterator[str]:
+    yield f"### {section.title}\n"
+    made = [section.date] + ([section.machine] if section.machine != machine else [])
+    made += [f"`{section.command}`"] if section.command else []
+    yield f"{', '.join(made)}{'; *transcribed*' if section.source == 'transcribed' else ''}.\n"
+    if section.text:
+        yield _paragraph(section.text)
+    if runs:
+        yield markdown(turnaround(runs))
+    for table in section.tables:
+        if table.title:
+            yield f"#### {table.title}\n"
+        if table.text:
+            yield _paragraph(table.text)
+        yield markdown(table)
+        if table.after:
+            yield _paragraph(table.after)
+    if section.after:
+        yield _paragraph(section.after)
+
+
+def turnaround(runs: list[Report]) -> Table:
+    """Seconds of each run, whole and by phase, and its speedup."""
+    phases = list(dict.fromkeys(phase for run in runs for phase in run.phases_s))
+    rows = []
+    for run in runs:
+        seconds = [run.phases_s.get(phase, 0.0) for phase in phases]
+        speedup = f"{run.geomean_speedup:.2f}" if run.geomean_speedup is not None else "-"
+        if run.geomean_speedup_ci is not None:
+            speedup += " ({:.2f} to {:.2f})".format(*run.geomean_speedup_ci)
+        rows.append((run.problem, sum(seconds), *seconds, speedup, run.run_id))
+    return Table(columns=("problem", "whole", *phases, "speedup (95 % interval)", "run"), rows=tuple(rows))
+
+
+def keep(run: str, root: Path = ROOT, folder: Path = FOLDER) -> Path:
+    """Writes what `plot` and this document need of a run of runs/ to reports/<run id>.json; the path."""
+    found = reports.find(run, root)
+    path = folder / REPORTS / f"{found.run_id}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"schema": REPORT_SCHEMA, **encode(found)}) + "\n", encoding="utf-8")
+    return path
+
+
+def _kept(path: Path, named_in: Path) -> Report:
+    if not path.is_file():
+        raise BadFileError(
+            f"{shown(named_in)}: $.reports: no {shown(path)}; "
+            f"`python bench/measurements.py --keep {path.stem}` makes it of a run in runs/"
+        )
+    return reports.load(path)
+
+
+def _paragraph(text: str) -> str:
+    return text.rstrip("\n") + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the document is not it")
+    parser.add_argument("--keep", metavar="RUN", nargs="+", default=[], help="run ids, or the beginnings of such")
+    options = parser.parse_args()
+    try:
+        for run in options.keep:
+            print(keep(run).relative_to(ROOT))
+        if options.keep:
+            return
+        made = document()
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(int(error.exit_code))
+    if not options.check:
+        DOCUMENT.write_text(made, encoding="utf-8")
+        print(f"{DOCUMENT.relative_to(ROOT)}: {made.count(chr(10))} lines")
+    elif made != DOCUMENT.read_text(encoding="utf-8"):
+        sys.exit(f"{DOCUMENT.relative_to(ROOT)} is not what docs/measurements/ says: `make measurements` writes it")
+
+
+if __name__ == "__main__":
+    main()

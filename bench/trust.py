@@ -1,0 +1,154 @@
+"""What trust costs an honest evaluation, and what the corpora show.
+
+    python bench/trust.py cost [--pairs 5]      whole evaluations of shipped submissions, with and without what is there
+                                                for distrust alone, in turn
+    python bench/trust.py corpus                tests/hostile/ and tests/test_faults.py, counted
+
+Without: no probe, no cache test, no comparison with the parent's clock; what it takes to confine a cell is measured
+apart and added, since nothing can leave the sandbox out. Judging timed outputs is not counted as a cost: an evaluator
+that did not would be wrong, not quick.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+from figures import ROOT, Figures, add_data_argument
+
+from harness import evaluate, machine, sandbox, timing
+from harness.plan import make_plan
+from harness.problem import find
+from harness.records import Passed
+from harness.sandbox import Sandbox
+from harness.submission import read_submission
+
+PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
+CELLS = 2  # baseline and candidate
+CELL_TRIES = 20
+CORPORA = ("tests/test_hostile.py", "tests/test_faults.py")
+FAMILIES = {"honest": "honest controls ranked", "wrong": "wrong controls wrong", "fault": "faults survived"}
+
+
+class Silent:
+    """A progress that tells nobody."""
+
+    def phase(self, name: str) -> None: ...
+    def case(self, label: str, index: int, count: int) -> None: ...
+    def expect(self, plan: object) -> None: ...
+
+
+@contextmanager
+def trusting() -> Iterator[None]:
+    """Evaluations as they would be if nobody had to be distrusted."""
+    evaluation = evaluate.Evaluation
+    with (
+        mock.patch.object(evaluation, "_probe", return_value=Passed()),
+        mock.patch.object(evaluation, "_kept", return_value=""),
+        mock.patch.object(timing, "unaccounted", return_value=""),
+    ):
+        yield
+
+
+def evaluation_s(problem_name: str) -> float:
+    """Seconds of one whole evaluation of the shipped submission, start-up included."""
+    problem = find(problem_name)
+    suite = problem.suite("cpu")
+    submission = read_submission(problem.submissions_folder / "submission.py", ROOT)
+    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench")
+    began = time.monotonic()
+    report = evaluate.evaluate(plan, Silent())
+    failed = [result.outcome for result in report.results if result.outcome.type not in ("passed", "timed")]
+    assert not failed, failed
+    return time.monotonic() - began
+
+
+def confining_s() -> float:
+    """Median seconds that a process needs to confine itself."""
+    times = []
+    for _ in range(CELL_TRIES):
+        readable, writable = os.pipe()
+        with tempfile.TemporaryDirectory() as folder:
+            if (child := os.fork()) == 0:
+                began = time.monotonic()
+                Sandbox(folder=Path(folder), cache=Path(folder) / "cache", has_devices=False).enter()
+                os.write(writable, repr(time.monotonic() - began).encode())
+                os._exit(0)
+            os.waitpid(child, 0)
+            times.append(float(os.read(readable, 100)))
+        os.close(readable)
+        os.close(writable)
+    return statistics.median(times)
+
+
+def cost(figures: Figures, pairs: int) -> None:
+    """The table of what distrust costs."""
+    cells_s = CELLS * confining_s()
+    rows = []
+    for problem in PROBLEMS:
+        whole_s, bare_s = [], []
+        for _ in range(pairs):
+            whole_s.append(evaluation_s(problem))
+            with trusting():
+                bare_s.append(evaluation_s(problem))
+        whole, more = statistics.median(whole_s), statistics.median(whole_s) - statistics.median(bare_s) + cells_s
+        rows.append((problem, whole, statistics.median(bare_s), cells_s, more, f"{100 * more / whole:.1f} %"))
+        print(problem, whole_s, bare_s, file=sys.stderr, flush=True)
+    figures.table(
+        ("problem", "evaluation s", "without s", "confining s", "cost s", "cost"),
+        rows,
+        title="What trust costs an honest evaluation",
+        after=f"Suite `cpu`, 8 ranks; medians of {pairs} evaluations each, in turn. Landlock "
+        f"{sandbox.landlock_abi()}, namespaces {'yes' if sandbox.has_namespaces() else 'no'}.",
+        decimals=2,
+    )
+
+
+def corpus(figures: Figures) -> None:
+    """The table of what the corpora show: of each family, how many files or faults ended as they must."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "found.xml"
+        command = [sys.executable, "-m", "pytest", "-q", *CORPORA, f"--junitxml={found}"]
+        subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)
+        cases = list(ElementTree.parse(found).iter("testcase"))
+    right: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
+    for case in cases:
+        parameter = case.get("name", "").partition("[")[2]
+        if not parameter:
+            continue
+        kind = "fault" if "fault" in case.get("classname", "") else parameter.partition("_")[0]
+        family = FAMILIES.get(kind, "hostile files caught or harmless")
+        total[family] += 1
+        skipped[family] += case.find("skipped") is not None
+        right[family] += all(case.find(tag) is None for tag in ("failure", "error", "skipped"))
+    rows = [(family, right[family], total[family], skipped[family]) for family in sorted(total)]
+    figures.table(("corpus", "as it must be", "of", "not run here"), rows, title="Corpora")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("cost", "corpus"))
+    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="evaluations each way (default: 5)")
+    add_data_argument(parser)
+    options = parser.parse_args()
+    figures = Figures("Trust", f"{machine.environment(None, 8).machine_class}")
+    if options.what == "cost":
+        cost(figures, options.pairs)
+    else:
+        corpus(figures)
+    figures.write(options.data)
+
+
+if __name__ == "__main__":
+    main()

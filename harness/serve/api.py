@@ -1,0 +1,656 @@
+"""popcorn-cli's HTTP API: routes, parameters, statuses and JSON as GPU MODE's service has them.
+
+After gpu-mode/kernelbot src/kernelbot/api/ and gpu-mode/popcorn-cli src/service/ (read 2026-11). Knows requests and
+answers; the queue is store's, evaluations are worker's, and what every request must pass first is guard's. Where an
+answer differs from theirs on purpose, docs/gpumode.md says so.
+
+An X-Popcorn-Cli-Id that is not known yet is taken on with its first submission: nobody signs in to one's own machine.
+"""
+
+import asyncio
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, cast, get_args
+
+from fastapi import Depends, FastAPI, Header, HTTPException, Path, Query, Response, UploadFile
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from harness.records import BadSubmissionError, HarnessError, Mode
+from harness.serve.guard import MAX_FILE_BYTES, TOO_LARGE
+from harness.serve.live import Live
+from harness.serve.store import Asked, Limits, QueueFullError, Row, Store, UnknownUserError, User
+from harness.serve.worker import Worker
+from harness.submission import directives
+from harness.text import clean_line
+
+STREAMS, STREAMS_OF_USER = 64, 8  # open at a time
+STATUS_S, LOOK_S = 15.0, 0.25  # a status at least so often; how often the queue is looked at for one
+RETRY_S = "30"
+RUNNER = "Local"
+MAX_ID = 2**63 - 1  # SQLite's
+# First words of paths that are no leaderboards: a POST there is one of the wrong method
+RESERVED = frozenset(
+    {"admin", "auth", "gpus", "health", "leaderboards", "live", "submission_count", "submissions", "user"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take."""
+
+    id: int
+    name: str
+    problem: str
+    description: str
+    gpus: tuple[str, ...]
+    task: dict[str, Any]
+    deadline_s: float
+
+
+@dataclass(kw_only=True)
+class Service:
+    """What the routes work on. `find` gives a leaderboard by any of its names; `stopping` is true once the server is
+    to end."""
+
+    store: Store
+    worker: Worker
+    live: Live
+    leaderboards: tuple[Leaderboard, ...]
+    find: Callable[[str], Leaderboard | None]
+    login: str
+    limits: Limits
+    stopping: Callable[[], bool] = lambda: False
+    streams: Counter[int] = field(default_factory=Counter)  # open ones by user
+
+
+# ---- what is sent ------------------------------------------------------------------------------------------------
+
+
+class Detail(BaseModel):
+    """Why a request was refused."""
+
+    detail: str
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+
+
+class AuthState(BaseModel):
+    """`state` is an id that nobody has."""
+
+    state: str
+
+
+class LeaderboardItem(BaseModel):
+    """A leaderboard; `task` has task.yml's keys, and the texts of its files."""
+
+    id: int
+    name: str
+    deadline: str | None
+    description: str
+    task: dict[str, Any]
+    gpu_types: list[str]
+    creator_id: int
+    forum_id: int
+    visibility: str
+
+
+class RankedEntry(BaseModel):
+    submission_id: int
+    rank: int
+    submission_name: str
+    submission_time: str
+    submission_score: float
+    leaderboard_name: str
+    user_id: str
+    user_name: str
+    gpu_type: str
+
+
+class Count(BaseModel):
+    count: int
+
+
+class QueuePlace(BaseModel):
+    stage: Literal["queued", "dispatched"]
+    message: str
+    position: int | None
+    jobs_ahead: int | None
+
+
+class RunnerQueue(BaseModel):
+    runner: str
+    gpu: str
+    queued_jobs: int
+
+
+class AcceptedDetails(BaseModel):
+    id: int
+    job_status_id: int
+
+
+class Accepted(BaseModel):
+    details: AcceptedDetails
+    queue: QueuePlace
+    runner_queue: RunnerQueue
+    status: Literal["accepted"]
+
+
+class ShortRun(BaseModel):
+    gpu_type: str
+    score: float | None
+
+
+class ShortSubmission(BaseModel):
+    id: int
+    leaderboard_name: str
+    file_name: str
+    submission_time: str
+    done: bool
+    runs: list[ShortRun]
+
+
+class Run(BaseModel):
+    start_time: str | None
+    end_time: str | None
+    mode: str
+    secret: bool
+    runner: str
+    score: float | None
+    passed: bool
+    result: dict[str, str] | None
+    diagnostics: dict[str, Any] | None
+
+
+class Job(BaseModel):
+    """`progress` is the running evaluation's phase and case."""
+
+    status: Literal["pending", "running", "succeeded", "failed", "timed_out"]
+    error: str | None
+    last_heartbeat: str | None
+    progress: str | None
+
+
+class Submission(BaseModel):
+    id: int
+    leaderboard_id: int
+    leaderboard_name: str
+    file_name: str
+    user_id: str
+    submission_time: str
+    done: bool
+    code: str
+    runs: list[Run]
+    job: Job
+    queue: QueuePlace
+    runner_queue: RunnerQueue
+
+
+class Deleted(BaseModel):
+    status: Literal["ok"]
+    submission_id: int
+
+
+class LiveQueue(BaseModel):
+    """What everybody may see of the queue (harness/serve/live.py: Queue)."""
+
+    version: str
+    now: str
+    running: list[dict[str, Any]]
+    waiting: list[dict[str, Any]]
+    waiting_count: int = Field(ge=0)
+    latest: list[dict[str, Any]]
+
+
+class LiveBoards(BaseModel):
+    """The page's data (harness/page.py: Page)."""
+
+    version: str
+    page: dict[str, Any]
+
+
+REASONS = {
+    400: "something that was asked for is not there, or not as it must be",
+    401: "the token, or an X-Popcorn-Cli-Id that cannot be taken on",
+    403: "somebody else's submission",
+    404: "no such leaderboard or submission",
+    405: "no such method there",
+    408: "the request did not come to an end",
+    413: "more than 1 MB",
+    421: "a Host that is not this server's",
+    429: "too many of this user's submissions wait; see Retry-After",
+    500: "the checkout cannot be read",
+    503: "too many submissions wait, or streams are open; see Retry-After",
+}
+
+
+def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI's words for the statuses of a route, with those that the guard gives to any."""
+    return {code: {"model": Detail, "description": REASONS[code]} for code in sorted({*codes, 401, 421})}
+
+
+CLI_ID = "X-Popcorn-Cli-Id"
+CliId = Annotated[
+    str | None, Header(alias=CLI_ID, description="Who submits: `name:secret`, or any text that nobody else knows.")
+]
+Id = Annotated[int, Path(ge=1, le=MAX_ID)]
+Offset = Annotated[int, Query(ge=0, le=MAX_ID)]
+# Checked by hand, for the status that theirs gives; the schema says what is right all the same
+Provider = Annotated[str, Query(json_schema_extra={"enum": ["discord", "github"]})]
+ModeName = Annotated[str, Path(json_schema_extra={"enum": list(get_args(Mode))})]
+Limit = Annotated[int, Query(json_schema_extra={"minimum": 1, "maximum": 100})]
+SignedOffset = Annotated[int, Query(le=MAX_ID, json_schema_extra={"minimum": 0})]
+
+
+def cli_id(x_popcorn_cli_id: CliId = None) -> str:
+    """The header; 400 without, as theirs."""
+    if not x_popcorn_cli_id:
+        raise HTTPException(400, "Missing X-Popcorn-Cli-Id header")
+    return x_popcorn_cli_id
+
+
+Secret = Annotated[str, Depends(cli_id)]
+
+
+# ---- the routes --------------------------------------------------------------------------------------------------
+
+
+def make_app(service: Service) -> FastAPI:
+    """The API over a service. The worker runs as long as the application does."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.worker.start()
+        yield
+        await run_in_threadpool(service.worker.stop)
+
+    app = FastAPI(title="kernel-eval", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+
+    def described() -> dict[str, Any]:
+        """FastAPI's schema, with what it cannot know: which leaderboards and GPUs there are, and that the id is
+        needed, though it is not FastAPI that asks for it."""
+        if app.openapi_schema is None:
+            app.openapi_schema = _completed(FastAPI.openapi(app), service.leaderboards)
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+    @app.exception_handler(HarnessError)
+    async def broken(request: object, error: HarnessError) -> JSONResponse:
+        """A leaderboard or report that cannot be read, for one."""
+        return JSONResponse({"detail": str(error)}, status_code=500)
+
+    @app.get("/health", responses=refusals())
+    async def health() -> Health:
+        return Health(status="ok")
+
+    @app.get("/auth/init", responses=refusals(400))
+    async def auth_init(provider: Provider) -> AuthState:
+        """Nobody signs in: the id that the client keeps is good at once."""
+        if provider not in ("discord", "github"):
+            raise HTTPException(400, "Invalid provider, must be 'discord' or 'github'")
+        return AuthState(state=str(uuid.uuid4()))
+
+    @app.get("/leaderboards", responses=refusals())
+    async def leaderboards() -> list[LeaderboardItem]:
+        return [_leaderboard_item(one) for one in service.leaderboards]
+
+    @app.get("/gpus/{leaderboard_name}", responses=refusals(404))
+    async def gpus(leaderboard_name: str) -> list[str]:
+        return list(_leaderboard(service, leaderboard_name).gpus)
+
+    @app.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
+    def submissions(
+        leaderboard_name: str,
+        gpu_name: str,
+        limit: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
+        offset: Offset = 0,
+    ) -> list[RankedEntry]:
+        """Each user's best one. The boards of `GET /` have whatever else was recorded."""
+        rows = _ranked(service, leaderboard_name, gpu_name)
+        chosen = list(enumerate(rows, start=1))[offset : None if limit is None else offset + limit]
+        return [_ranked_entry(rank, row) for rank, row in chosen]
+
+    @app.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
+    def submission_count(leaderboard_name: str, gpu_name: str, user_id: str | None = None) -> Count:
+        rows = _ranked(service, leaderboard_name, gpu_name)
+        return Count(count=sum(user_id in (None, row.user) for row in rows))
+
+    @app.get("/user/submissions", responses=refusals(400))
+    def own(
+        secret: Secret, leaderboard: str | None = None, limit: Limit = 50, offset: SignedOffset = 0
+    ) -> list[ShortSubmission]:
+        if not 1 <= limit <= 100:
+            raise HTTPException(400, "limit must be between 1 and 100")
+        if offset < 0:
+            raise HTTPException(400, "offset must be >= 0")
+        user = service.store.user(secret)
+        known = service.find(leaderboard) if leaderboard else None
+        name = known.name if known else leaderboard or None
+        rows = service.store.of_user(user, name, limit, offset) if user else []
+        return [_short(row) for row in rows]
+
+    @app.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
+    def show(submission_id: Id, secret: Secret) -> Submission:
+        return _submission(service, _own(service, submission_id, secret, "view"))
+
+    @app.delete("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
+    def delete(submission_id: Id, secret: Secret) -> Deleted:
+        """Ends its evaluation, if it is running. What was recorded of it in leaderboard.yaml and runs/ stays."""
+        row = _own(service, submission_id, secret, "delete")
+        if not service.store.delete(row.id):
+            raise HTTPException(404, "Submission not found")
+        return Deleted(status="ok", submission_id=row.id)
+
+    @app.post("/user/join", responses=refusals(400, 404, 408, 413))
+    async def join(secret: Secret) -> Response:
+        raise HTTPException(404, "There are no invite codes here: every leaderboard is open.")
+
+    @app.post("/profile/{leaderboard_name}/{gpu_type}", responses=refusals(404, 408, 413))
+    async def profile(leaderboard_name: str, gpu_type: str) -> Response:
+        """Nsight Compute is not run here."""
+        raise HTTPException(404, "No Nsight Compute profiles are taken here; submit with `--mode profile` for torch's.")
+
+    @app.post(
+        "/submission/{leaderboard_name}/{gpu_type}/{submission_mode}",
+        status_code=202,
+        responses=refusals(400, 404, 408, 413, 429, 503),
+    )
+    async def submit(
+        leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
+    ) -> Accepted:
+        """Queues the file; `GET /user/submissions/{id}` says what became of it."""
+        row = await _accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
+        place = await run_in_threadpool(service.store.ahead, row)
+        return Accepted(
+            details=AcceptedDetails(id=row.id, job_status_id=row.id),
+            queue=_place(row, place),
+            runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=place),
+            status="accepted",
+        )
+
+    @app.post(
+        "/{leaderboard_name}/{gpu_type}/{submission_mode}",
+        response_class=StreamingResponse,
+        responses={
+            200: {"content": {"text/event-stream": {}}, "description": "status events, then one result or error"},
+            **refusals(400, 404, 405, 408, 413, 429, 503),
+        },
+    )
+    async def submit_and_wait(
+        leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
+    ) -> StreamingResponse:
+        """Queues the file and tells of its evaluation to its end, as server-sent events. Who hangs up does not end
+        it."""
+        if leaderboard_name in RESERVED:
+            raise HTTPException(405, "Method Not Allowed", headers={"Allow": "GET"})
+        user = await run_in_threadpool(service.store.user, secret)
+        if service.streams.total() >= STREAMS or (user and service.streams[user.id] >= STREAMS_OF_USER):
+            raise HTTPException(503, "Too many streams are open.", headers={"Retry-After": RETRY_S})
+        row = await _accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
+        return StreamingResponse(_events(service, row), media_type="text/event-stream")
+
+    @app.get("/", response_class=HTMLResponse, responses=refusals(500))
+    def index() -> HTMLResponse:
+        """The boards, and what runs and waits, for people."""
+        return HTMLResponse(service.live.html())
+
+    @app.get("/live/queue", responses=refusals())
+    def live_queue() -> LiveQueue:
+        return LiveQueue(**service.live.queue())
+
+    @app.get("/live/boards", responses=refusals(500))
+    def live_boards() -> LiveBoards:
+        return LiveBoards(**service.live.boards())
+
+    return app
+
+
+def _completed(schema: dict[str, Any], leaderboards: Sequence[Leaderboard]) -> dict[str, Any]:
+    known = {
+        "leaderboard_name": [one.name for one in leaderboards],
+        "gpu_type": sorted({gpu for one in leaderboards for gpu in one.gpus}),
+    }
+    known["gpu_name"] = known["gpu_type"]
+    for path in schema["paths"].values():
+        for operation in path.values():
+            for parameter in operation.get("parameters", ()):
+                if parameter["name"] in known:
+                    parameter["schema"]["enum"] = known[parameter["name"]]
+                if parameter["name"] == CLI_ID:
+                    parameter |= {"required": True, "schema": {"type": "string", "minLength": 1}}
+    return schema
+
+
+# ---- a submission on its way in ----------------------------------------------------------------------------------
+
+
+async def _accepted(service: Service, name: str, gpu: str, mode: str, file: UploadFile, secret: str) -> Row:
+    """The submission, checked in the order in which theirs is, and queued."""
+    chosen = _mode(mode)
+    leaderboard = _leaderboard(service, name)
+    _check_gpu(leaderboard, gpu)
+    code = _text(await file.read(MAX_FILE_BYTES + 1))
+    file_name = clean_line(file.filename or "submission.py").replace("\\", "/").rpartition("/")[2][:200]
+    if not file_name.endswith(".py"):
+        raise HTTPException(400, "Please provide a Python (.py) file")
+    _check_directives(service, code, leaderboard)
+
+    def add() -> Row:
+        user = service.store.register(secret, service.login)
+        asked = Asked(
+            problem=leaderboard.problem,
+            leaderboard=leaderboard.name,
+            gpu=gpu,
+            mode=chosen,
+            file_name=file_name,
+            code=code,
+        )
+        return service.store.add(user, asked, service.limits)
+
+    try:
+        row = await run_in_threadpool(add)
+    except UnknownUserError as error:
+        raise HTTPException(401, f"Invalid or unauthorized X-Popcorn-Cli-Id: {error}") from None
+    except QueueFullError as error:
+        raise HTTPException(429 if error.of_user else 503, str(error), headers={"Retry-After": RETRY_S}) from None
+    service.worker.wake()
+    return row
+
+
+def _mode(name: str) -> Mode:
+    if name.lower() == "private":
+        raise HTTPException(400, f"Submission mode '{name}' is not supported for this endpoint")
+    if name.lower() not in get_args(Mode):
+        raise HTTPException(400, f"Invalid submission mode value: '{name}'")
+    return cast(Mode, name.lower())
+
+
+def _leaderboard(service: Service, name: str) -> Leaderboard:
+    found = service.find(name)
+    if found is None:
+        raise HTTPException(404, f"Leaderboard `{name}` does not exist.")
+    return found
+
+
+def _check_gpu(leaderboard: Leaderboard, gpu: str) -> None:
+    if gpu not in leaderboard.gpus:
+        raise HTTPException(
+            400,
+            f"GPU type '{gpu}' is not supported for leaderboard '{leaderboard.name}'. "
+            f"Supported GPUs: {', '.join(leaderboard.gpus)}",
+        )
+
+
+def _text(data: bytes) -> str:
+    if not data:
+        raise HTTPException(400, "Empty file submitted. Please provide a file with code.")
+    if len(data) > MAX_FILE_BYTES:
+        raise HTTPException(413, TOO_LARGE)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise HTTPException(400, "Failed to decode submission file content as UTF-8.") from None
+
+
+def _check_directives(service: Service, code: str, leaderboard: Leaderboard) -> None:
+    """Refuses a file whose first comment lines name another leaderboard. The GPU asked for goes before the file's."""
+    try:
+        named = directives(code).leaderboard
+    except BadSubmissionError as error:
+        raise HTTPException(400, str(error)) from None
+    if named is not None and service.find(named) != leaderboard:
+        raise HTTPException(
+            400,
+            f"Leaderboard name `{leaderboard.name}` specified in the command doesn't match the one in the submission "
+            f"script header `{clean_line(named)[:200]}`.",
+        )
+
+
+async def _events(service: Service, row: Row) -> AsyncIterator[str]:
+    """What becomes of the submission, as their server tells it; `message` is what their client prints."""
+    with _counted(service, row.user_id):
+        began_s, told_s, told = time.monotonic(), 0.0, ""
+        found: Row | None = row
+        while found is not None and not found.done and not service.stopping():
+            message = await run_in_threadpool(_message, service, found)
+            elapsed_s = time.monotonic() - began_s
+            if message != told or elapsed_s - told_s >= STATUS_S or not told:
+                told, told_s = message, elapsed_s
+                yield _event("status", status="processing", elapsed_time=round(elapsed_s, 2), message=message)
+            await asyncio.sleep(LOOK_S)
+            found = await run_in_threadpool(service.store.get, row.id)
+        if found is None:
+            yield _event("error", status="error", detail="The submission was deleted", status_code=404)
+        elif not found.done:
+            detail = f"The server is shutting down; submission {row.id} stays in its queue"
+            yield _event("error", status="error", detail=detail, status_code=503)
+        elif (result := await run_in_threadpool(service.store.result, row.id)) is not None:
+            yield _event("result", **result)
+        else:
+            code = 504 if found.state == "timed_out" else 500
+            yield _event("error", status="error", detail=found.error or found.state, status_code=code)
+
+
+@contextmanager
+def _counted(service: Service, user_id: int) -> Iterator[None]:
+    service.streams[user_id] += 1
+    try:
+        yield
+    finally:
+        service.streams[user_id] -= 1
+
+
+def _message(service: Service, row: Row) -> str:
+    if row.state == "pending":
+        return f"submission {row.id}: {service.store.ahead(row)} ahead of it"
+    return f"submission {row.id}: {_progress(service, row) or 'running'}"
+
+
+def _event(name: str, **data: Any) -> str:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+
+
+# ---- what there is -----------------------------------------------------------------------------------------------
+
+
+def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
+    """The user's own submission."""
+    row = service.store.get(submission_id)
+    if row is None:
+        raise HTTPException(404, "Submission not found")
+    user: User | None = service.store.user(secret)
+    if user is None or user.id != row.user_id:
+        raise HTTPException(403, f"Not authorized to {what} this submission")
+    return row
+
+
+def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
+    leaderboard = _leaderboard(service, name)
+    _check_gpu(leaderboard, gpu)
+    return service.store.ranked(leaderboard.name, gpu)
+
+
+def _leaderboard_item(one: Leaderboard) -> LeaderboardItem:
+    return LeaderboardItem(
+        id=one.id,
+        name=one.name,
+        deadline=None,
+        description=one.description,
+        task=one.task,
+        gpu_types=list(one.gpus),
+        creator_id=0,
+        forum_id=-1,
+        visibility="public",
+    )
+
+
+def _ranked_entry(rank: int, row: Row) -> RankedEntry:
+    assert row.score_s is not None, "only scored ones are ranked"
+    return RankedEntry(
+        submission_id=row.id,
+        rank=rank,
+        submission_name=row.file_name,
+        submission_time=row.submitted_at,
+        submission_score=row.score_s,
+        leaderboard_name=row.leaderboard,
+        user_id=row.user,
+        user_name=row.user,
+        gpu_type=row.gpu,
+    )
+
+
+def _short(row: Row) -> ShortSubmission:
+    runs = [run for run in row.runs if run["passed"] and not run["secret"]]
+    return ShortSubmission(
+        id=row.id,
+        leaderboard_name=row.leaderboard,
+        file_name=row.file_name,
+        submission_time=row.submitted_at,
+        done=row.done,
+        runs=[ShortRun(gpu_type=run["runner"], score=run["score"]) for run in runs],
+    )
+
+
+def _submission(service: Service, row: Row) -> Submission:
+    ahead = 0 if row.done else service.store.ahead(row)
+    leaderboard = service.find(row.leaderboard)
+    progress = _progress(service, row)
+    return Submission(
+        id=row.id,
+        leaderboard_id=leaderboard.id if leaderboard else 0,  # 0: its problem is not here any more
+        leaderboard_name=row.leaderboard,
+        file_name=row.file_name,
+        user_id=row.user,
+        submission_time=row.submitted_at,
+        done=row.done,
+        code=service.store.code(row.id),
+        runs=[Run(**run) for run in row.runs],
+        job=Job(
+            status=row.state,
+            error=row.error,
+            last_heartbeat=row.ended_at or row.started_at or row.submitted_at,
+            progress=progress or None,
+        ),
+        queue=_place(row, ahead),
+        runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=ahead),
+    )
+
+
+def _place(row: Row, ahead: int) -> QueuePlace:
+    if row.state == "pending":
+        return QueuePlace(stage="queued", message="waits for its turn", position=ahead + 1, jobs_ahead=ahead)
+    return QueuePlace(stage="dispatched", message="its turn has come", position=None, jobs_ahead=None)
+
+
+def _progress(service: Service, row: Row) -> str:
+    progress = service.worker.progress
+    return progress.text if progress is not None and progress.id == row.id else ""

@@ -1,0 +1,146 @@
+"""What every request passes before the API sees it: its Host, the token, and how much it may send.
+
+Knows ASGI's messages and nothing of what is asked for. A browser on this machine is the way in for other people's
+pages: a name of theirs that resolves to 127.0.0.1 (DNS rebinding) is refused by the Host header, their forms and images
+by X-Popcorn-Cli-Id, which a page of another origin cannot send, since no request here is answered with CORS headers.
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+TOKEN_VARIABLE = "HARNESS_SERVE_TOKEN"
+MAX_FILE_BYTES = 1_000_000  # GPU MODE's service takes no larger file
+MAX_BODY_BYTES = MAX_FILE_BYTES + (64 << 10)  # a form's lines around the file
+BODY_S = 60.0  # for all of a body to come
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+OPEN = "/health"  # answered without the token
+TOO_LARGE = "Submission file is too large (limit: 1MB)."
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server bound to that address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class RefusedError(Exception):
+    """The request is answered with this status at once."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+class Guard:
+    """An ASGI application around another. `names` are the hosts that requests may be for, None for any."""
+
+    def __init__(self, app: App, token: str | None, names: frozenset[str] | None) -> None:
+        self._app, self._token, self._names = app, token, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body: _Body | None = None
+
+        async def sent(message: Message) -> None:
+            if body is not None and body.refused is not None:
+                return  # what the API made of a body that broke off
+            if message["type"] == "http.response.start":
+                named = {name.lower() for name, _ in message.get("headers", ())}
+                more = [header for header in HEADERS if header[0] not in named]
+                message["headers"] = [*message.get("headers", ()), *more]
+            await send(message)
+
+        try:
+            headers = {name.lower(): value for name, value in scope["headers"]}
+            self._check_host(headers)
+            self._check_token(scope["path"], headers)
+            body = _Body(headers, receive)
+            await self._app(scope, body.receive, sent)
+            refused = body.refused
+        except RefusedError as error:
+            refused = error
+        if refused is not None:
+            body = None
+            await _answer(refused, sent)
+
+    def _check_host(self, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if self._names is not None and name not in self._names:
+            raise RefusedError(421, f"This server answers on {', '.join(sorted(self._names))} only.")
+
+    def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if self._token is None or path == OPEN:
+            return
+        scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"basic":  # browsers, and clients that take a URL with a password
+            try:
+                shown = base64.b64decode(shown, validate=True).partition(b":")[2]
+            except binascii.Error:
+                shown = b""
+        elif scheme.lower() != b"bearer":
+            shown = b""
+        if not hmac.compare_digest(shown.strip(), self._token.encode()):
+            raise RefusedError(401, "Missing or wrong token; send it as `Authorization: Bearer`.")
+
+
+class _Body:
+    """A request's body, which ends the request where it is longer or slower than it may be."""
+
+    def __init__(self, headers: dict[bytes, bytes], receive: Receive) -> None:
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > MAX_BODY_BYTES:
+            raise RefusedError(413, TOO_LARGE)
+        self._receive, self._bytes, self._complete = receive, 0, False
+        self.refused: RefusedError | None = None
+        self._deadline_s = asyncio.get_running_loop().time() + BODY_S
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                message = await self._receive()
+        except TimeoutError:
+            raise self._refuse(408, f"The request was not complete after {BODY_S:.0f} s.") from None
+        self._bytes += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._bytes > MAX_BODY_BYTES:
+            raise self._refuse(413, TOO_LARGE)
+        return message
+
+    def _refuse(self, status: int, detail: str) -> RefusedError:
+        """Noted too: FastAPI answers 400 to whatever is raised while it reads a form."""
+        self.refused = RefusedError(status, detail)
+        return self.refused
+
+
+async def _answer(refused: RefusedError, send: Send) -> None:
+    body = json.dumps({"detail": refused.detail}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if refused.status == 401:
+        headers.append((b"www-authenticate", b'Basic realm="kernel-eval", charset="UTF-8"'))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

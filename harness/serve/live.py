@@ -1,0 +1,140 @@
+"""The live page: the boards as `make page` shows them, with what runs and waits, and nothing that is somebody's own.
+
+Knows the page's data and the queue. Of a submission it tells who, what and how far; its source, its report and what it
+printed stay between its owner and the checkout's.
+"""
+
+import hashlib
+import threading
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import board, page, reports
+from harness.archive import FOLDER
+from harness.decode import encode
+from harness.page import Page
+from harness.serve.store import Row, Store, now
+from harness.serve.worker import Worker
+from harness.text import clean_line
+
+BOARD = "leaderboard.yaml"
+WAITING = 20  # that are shown, of those that wait
+LATEST = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A submission as everybody may see it. `since` is when its state began; `progress` is the running one's."""
+
+    id: int
+    user: str
+    problem: str
+    mode: str
+    file: str
+    state: str
+    since: str
+    passed: bool | None
+    score_s: float | None
+    progress: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue:
+    """What runs, waits and was done last. `version` is the boards': with another one they are worth fetching."""
+
+    version: str
+    now: str
+    running: tuple[Shown, ...]
+    waiting: tuple[Shown, ...]
+    waiting_count: int
+    latest: tuple[Shown, ...]
+
+
+class Live:
+    """The page's data, made anew when a board or a run has changed. Its methods may be called from any thread."""
+
+    def __init__(self, store: Store, worker: Worker, root: Path) -> None:
+        self._store, self._worker, self._root = store, worker, root
+        self._lock = threading.Lock()
+        self._made: tuple[str, Page] | None = None
+
+    def version(self) -> str:
+        """Of what the boards are made of: changes with it."""
+        parts: list[object] = [row.id for row in self._store.latest(1)]
+        for path in (self._root / BOARD, self._root / FOLDER):
+            try:
+                found = path.stat()
+                parts += [found.st_mtime_ns, found.st_size, found.st_ino]
+            except FileNotFoundError:
+                parts.append(None)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def page(self) -> tuple[str, Page]:
+        """The boards' version and data."""
+        with self._lock:
+            version = self.version()
+            if self._made is None or self._made[0] != version:
+                recorded, unreadable = reports.load_all(self._root)
+                made_at = datetime.now(UTC).isoformat(timespec="seconds")
+                found = board.load(self._root / BOARD)
+                made = page.page_of(found, recorded, unreadable, self._root, self._root, made_at)
+                self._made = (version, _unlinked(made))
+            return self._made
+
+    def html(self) -> str:
+        """The page as a browser gets it first."""
+        version, made = self.page()
+        return page.html(made, live=version)
+
+    def boards(self) -> dict[str, Any]:
+        """The same data alone."""
+        version, made = self.page()
+        return {"version": version, "page": encode(made)}
+
+    def queue(self) -> dict[str, Any]:
+        """What runs, waits and was done last."""
+        unfinished, count = self._store.unfinished(WAITING + 1)
+        running = [row for row in unfinished if row.state == "running"]
+        waiting = [row for row in unfinished if row.state == "pending"][:WAITING]
+        found = Queue(
+            version=self.version(),
+            now=now(),
+            running=tuple(self._shown(row) for row in running),
+            waiting=tuple(self._shown(row) for row in waiting),
+            waiting_count=count - len(running),
+            latest=tuple(self._shown(row) for row in self._store.latest(LATEST)),
+        )
+        return dict(encode(found))
+
+    def _shown(self, row: Row) -> Shown:
+        progress = self._worker.progress
+        return Shown(
+            id=row.id,
+            user=row.user,
+            problem=row.problem,
+            mode=row.mode,
+            file=clean_line(row.file_name),
+            state=row.state,
+            since=row.ended_at or row.started_at or row.submitted_at,
+            passed=row.passed,
+            score_s=row.score_s,
+            progress=progress.text if progress is not None and progress.id == row.id else "",
+        )
+
+
+def _unlinked(made: Page) -> Page:
+    """The page without links to files: reports and sources are not for everybody who sees the board."""
+    bare = {"report_href": None, "source_href": None, "folder_href": None}
+    boards = tuple(
+        replace(
+            one,
+            entries=tuple(
+                replace(entry, run=entry.run and replace(entry.run, **bare))  # type: ignore[arg-type]
+                for entry in one.entries
+            ),
+        )
+        for one in made.boards
+    )
+    return replace(made, boards=boards)

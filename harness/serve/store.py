@@ -1,0 +1,415 @@
+"""The queue: who submitted what, what became of it, in one SQLite file that outlives the server.
+
+Knows tables and states, nothing of HTTP or of evaluations. A submission is `pending`, then `running`, then one of
+`succeeded` (it was evaluated, whatever the verdict), `failed` and `timed_out`: GPU MODE's words. Results are written by
+attempt, so that an evaluation that was given up can never write over a later one, nor be written twice.
+
+One that was running when the server died is run once more; if that is interrupted too, it has failed.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from harness.records import BadFileError, HarnessError, Mode
+
+VERSION = 1  # of the tables, in the file's user_version; 1: first
+ATTEMPTS = 2  # the first, and one more after the server died in the middle of it
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")  # of a user: a folder and an author as well
+ID_CHARS = 200  # of an X-Popcorn-Cli-Id
+MAX_USERS = 10_000
+INTERRUPTED = "the server was interrupted twice while it ran; submit it again"
+
+State = Literal["pending", "running", "succeeded", "failed", "timed_out"]
+DONE: tuple[State, ...] = ("succeeded", "failed", "timed_out")
+
+TABLES = """
+CREATE TABLE users (
+  id INTEGER PRIMARY KEY,
+  secret_sha256 TEXT NOT NULL UNIQUE,
+  name TEXT NOT NULL UNIQUE COLLATE NOCASE,
+  created_at TEXT NOT NULL
+);
+CREATE TABLE submissions (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  user_id INTEGER NOT NULL REFERENCES users(id),
+  problem TEXT NOT NULL,
+  leaderboard TEXT NOT NULL,
+  gpu TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  file_name TEXT NOT NULL,
+  code TEXT NOT NULL,
+  submitted_at TEXT NOT NULL,
+  state TEXT NOT NULL DEFAULT 'pending',
+  attempt INTEGER NOT NULL DEFAULT 0,
+  started_at TEXT,
+  ended_at TEXT,
+  passed INTEGER,
+  score_s REAL,
+  run_id TEXT,
+  error TEXT,
+  runs TEXT NOT NULL DEFAULT '[]',
+  result TEXT
+);
+CREATE INDEX submissions_by_state ON submissions(state, id);
+CREATE INDEX submissions_by_user ON submissions(user_id, id);
+"""
+# Without the two texts that can be megabytes.
+COLUMNS = """s.id, u.name AS user, s.user_id, s.problem, s.leaderboard, s.gpu, s.mode, s.file_name, s.submitted_at,
+s.state, s.attempt, s.started_at, s.ended_at, s.passed, s.score_s, s.run_id, s.error, s.runs"""
+FROM = "FROM submissions s JOIN users u ON u.id = s.user_id"
+
+
+class QueueFullError(HarnessError):
+    """No submission more; `of_user` is whether it is this user's share that is used up."""
+
+    def __init__(self, message: str, of_user: bool) -> None:
+        super().__init__(message)
+        self.of_user = of_user
+
+
+class UnknownUserError(HarnessError):
+    """The id is none that can be taken on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """Somebody who submits. The secret that they show is kept as a hash only."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What somebody wants evaluated."""
+
+    problem: str
+    leaderboard: str
+    gpu: str
+    mode: Mode
+    file_name: str
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A submission as it stands. `runs` has GPU MODE's run items; times are ISO 8601, UTC."""
+
+    id: int
+    user: str
+    user_id: int
+    problem: str
+    leaderboard: str
+    gpu: str
+    mode: Mode
+    file_name: str
+    submitted_at: str
+    state: State
+    attempt: int
+    started_at: str | None
+    ended_at: str | None
+    passed: bool | None
+    score_s: float | None
+    run_id: str | None
+    error: str | None
+    runs: list[dict[str, Any]]
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will become of it."""
+        return self.state in DONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What became of an attempt. `result` is what the client is sent: GPU MODE's results and reports."""
+
+    state: State
+    passed: bool = False
+    score_s: float | None = None
+    run_id: str | None = None
+    error: str | None = None
+    runs: tuple[dict[str, Any], ...] = ()
+    result: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How many submissions may wait or run, of one user and in all."""
+
+    of_user: int = 20
+    in_all: int = 1000
+
+
+class Store:
+    """The file. Every method is one transaction and may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds everybody's sources
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+            self._db.row_factory = sqlite3.Row
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")  # what was accepted survives a power cut
+            self._db.execute("PRAGMA foreign_keys = ON")
+            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+            if version == 0:
+                self._db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+        except sqlite3.DatabaseError as error:
+            raise BadFileError(
+                f"{path}: no queue that can be read ({error}); move it away to begin a new one"
+            ) from None
+        if version not in (0, VERSION):
+            raise BadFileError(f"{path}: a queue of version {version}, expected {VERSION}; move it away")
+
+    def close(self) -> None:
+        """No call may follow."""
+        with self._lock:
+            self._db.close()
+
+    # ---- users
+
+    def user(self, secret: str) -> User | None:
+        """Whose id that is; None for one that has not submitted anything yet."""
+        with self._lock:
+            return self._user(secret)
+
+    def register(self, secret: str, login: str) -> User:
+        """The user of that id, taken on if it is new. `alice:...` is taken on as alice; an id without a name gets
+        `login`, or `login-2` and so on. Raises UnknownUserError where that cannot be."""
+        name, colon, rest = secret.partition(":")
+        named = bool(colon and rest and NAME.fullmatch(name))
+        if not 1 <= len(secret) <= ID_CHARS or not secret.isprintable():
+            raise UnknownUserError(f"expected an id of 1 to {ID_CHARS} printable characters")
+        with self._transaction():
+            if known := self._user(secret):
+                return known
+            count = int(self._db.execute("SELECT count(*) FROM users").fetchone()[0])
+            if count >= MAX_USERS:
+                raise UnknownUserError(f"{MAX_USERS} users are known already; no other is taken on")
+            chosen = name if named else self._free(login if NAME.fullmatch(login) else "anonymous")
+            try:
+                made = self._db.execute(
+                    "INSERT INTO users (secret_sha256, name, created_at) VALUES (?, ?, ?)",
+                    (_hash(secret), chosen, now()),
+                )
+            except sqlite3.IntegrityError:
+                raise UnknownUserError(f"the name '{name}' is taken by another id; choose another name") from None
+            return User(id=cast(int, made.lastrowid), name=chosen)
+
+    def _user(self, secret: str) -> User | None:
+        row = self._db.execute("SELECT id, name FROM users WHERE secret_sha256 = ?", (_hash(secret),)).fetchone()
+        return User(id=row["id"], name=row["name"]) if row else None
+
+    def _free(self, login: str) -> str:
+        taken = {row["name"].lower() for row in self._db.execute("SELECT name FROM users")}
+        names = (login if number == 1 else f"{login[:26]}-{number}" for number in range(1, MAX_USERS + 2))
+        return next(name for name in names if name.lower() not in taken)
+
+    # ---- the queue
+
+    def add(self, user: User, asked: Asked, limits: Limits) -> Row:
+        """Queues it. Raises QueueFullError."""
+        with self._transaction():
+            waiting = "SELECT count(*) FROM submissions WHERE state IN ('pending', 'running')"
+            if self._db.execute(f"{waiting} AND user_id = ?", (user.id,)).fetchone()[0] >= limits.of_user:
+                raise QueueFullError(f"{limits.of_user} of your submissions wait or run; wait for them", of_user=True)
+            if self._db.execute(waiting).fetchone()[0] >= limits.in_all:
+                raise QueueFullError(f"{limits.in_all} submissions wait or run; try again later", of_user=False)
+            made = self._db.execute(
+                "INSERT INTO submissions (user_id, problem, leaderboard, gpu, mode, file_name, code, submitted_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (user.id, asked.problem, asked.leaderboard, asked.gpu, asked.mode, asked.file_name, asked.code, now()),
+            )
+            row = self._one("s.id = ?", made.lastrowid)
+            assert row is not None
+            return row
+
+    def claim(self) -> Row | None:
+        """The next one in turn, from now on running; None where nothing waits."""
+        with self._transaction():
+            row = self._one("s.state = 'pending' ORDER BY s.id LIMIT 1")
+            if row is None:
+                return None
+            self._db.execute(
+                "UPDATE submissions SET state = 'running', attempt = attempt + 1, started_at = ? WHERE id = ?",
+                (now(), row.id),
+            )
+            return self._one("s.id = ?", row.id)
+
+    def finish(self, id_: int, attempt: int, ended: Ended) -> bool:
+        """Writes what became of the attempt; False where it was given up or deleted meanwhile, and nothing is
+        written."""
+        with self._transaction():
+            changed = self._db.execute(
+                "UPDATE submissions SET state = ?, ended_at = ?, passed = ?, score_s = ?, run_id = ?, error = ?,"
+                " runs = ?, result = ? WHERE id = ? AND attempt = ? AND state = 'running'",
+                (
+                    ended.state,
+                    now(),
+                    ended.passed,
+                    ended.score_s,
+                    ended.run_id,
+                    ended.error,
+                    json.dumps(ended.runs),
+                    None if ended.result is None else json.dumps(ended.result),
+                    id_,
+                    attempt,
+                ),
+            )
+            return changed.rowcount == 1
+
+    def release(self, id_: int, attempt: int) -> None:
+        """Puts a running one back in its place, as if it had not been begun."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE submissions SET state = 'pending', attempt = attempt - 1, started_at = NULL"
+                " WHERE id = ? AND attempt = ? AND state = 'running'",
+                (id_, attempt),
+            )
+
+    def running(self) -> list[Row]:
+        """Those that are running, by this file."""
+        with self._lock:
+            return self._rows("s.state = 'running' ORDER BY s.id")
+
+    def recover(self, id_: int, attempt: int) -> None:
+        """Says of one that ran when the server died that it is to be run again, or that it has failed."""
+        if attempt >= ATTEMPTS:
+            self.finish(id_, attempt, Ended(state="failed", error=INTERRUPTED))
+            return
+        with self._transaction():
+            self._db.execute(
+                "UPDATE submissions SET state = 'pending', started_at = NULL"
+                " WHERE id = ? AND attempt = ? AND state = 'running'",
+                (id_, attempt),
+            )
+
+    def runs_on(self, id_: int, attempt: int) -> bool:
+        """Whether that attempt is still wanted."""
+        with self._lock:
+            found = self._db.execute(
+                "SELECT 1 FROM submissions WHERE id = ? AND attempt = ? AND state = 'running'", (id_, attempt)
+            )
+            return found.fetchone() is not None
+
+    # ---- what there is
+
+    def get(self, id_: int) -> Row | None:
+        """The submission of that number."""
+        with self._lock:
+            return self._one("s.id = ?", id_)
+
+    def code(self, id_: int) -> str:
+        """Its source; empty where there is none of that number."""
+        return str(self._text("code", id_) or "")
+
+    def result(self, id_: int) -> dict[str, Any] | None:
+        """What its client is sent once it is done."""
+        text = self._text("result", id_)
+        return None if text is None else cast("dict[str, Any]", json.loads(text))
+
+    def of_user(self, user: User, leaderboard: str | None, limit: int, offset: int) -> list[Row]:
+        """A user's submissions, newest first."""
+        with self._lock:
+            return self._rows(
+                "s.user_id = ? AND (? IS NULL OR s.leaderboard = ?) ORDER BY s.id DESC LIMIT ? OFFSET ?",
+                user.id,
+                leaderboard,
+                leaderboard,
+                limit,
+                offset,
+            )
+
+    def delete(self, id_: int) -> bool:
+        """Forgets it, with its source; False where there is none."""
+        with self._transaction():
+            return self._db.execute("DELETE FROM submissions WHERE id = ?", (id_,)).rowcount == 1
+
+    def ahead(self, row: Row) -> int:
+        """How many are evaluated before it."""
+        with self._lock:
+            found = self._db.execute(
+                "SELECT count(*) FROM submissions"
+                " WHERE id != ?1 AND (state = 'running' OR (state = 'pending' AND id < ?1))",
+                (row.id,),
+            )
+            return int(found.fetchone()[0])
+
+    def unfinished(self, limit: int) -> tuple[list[Row], int]:
+        """Those that run or wait, in turn, at most `limit` of them, and how many there are."""
+        where = "s.state IN ('running', 'pending')"
+        with self._lock:
+            rows = self._rows(f"{where} ORDER BY s.state DESC, s.id LIMIT ?", limit)
+            return rows, int(self._db.execute(f"SELECT count(*) FROM submissions s WHERE {where}").fetchone()[0])
+
+    def latest(self, limit: int) -> list[Row]:
+        """Those that were done last, latest first."""
+        with self._lock:
+            return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
+
+    def ranked(self, leaderboard: str, gpu: str) -> list[Row]:
+        """Each user's best passed submission, best first."""
+        with self._lock:
+            rows = self._rows(
+                "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed ORDER BY s.score_s, s.id",
+                leaderboard,
+                gpu,
+            )
+        best: dict[int, Row] = {}
+        for row in rows:
+            best.setdefault(row.user_id, row)
+        return list(best.values())
+
+    # ---- SQLite
+
+    def _text(self, column: Literal["code", "result"], id_: int) -> str | None:
+        with self._lock:
+            row = self._db.execute(f"SELECT {column} FROM submissions WHERE id = ?", (id_,)).fetchone()
+            return row[0] if row else None
+
+    def _one(self, where: str, *values: object) -> Row | None:
+        rows = self._rows(where, *values)
+        return rows[0] if rows else None
+
+    def _rows(self, where: str, *values: object) -> list[Row]:
+        found = self._db.execute(f"SELECT {COLUMNS} {FROM} WHERE {where}", values)
+        return [_row(dict(row)) for row in found]
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+
+def now() -> str:
+    """This moment, ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _row(values: dict[str, Any]) -> Row:
+    assert values["state"] in get_args(State)
+    passed = None if values["passed"] is None else bool(values["passed"])
+    return Row(**values | {"passed": passed, "runs": json.loads(values["runs"])})

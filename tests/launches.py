@@ -1,0 +1,75 @@
+"""Launches that are played, for tests of what is decided by them: a checkout with an entry whose source is stored."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import ENVIRONMENT
+from recorded import entry_for, run, run_id
+
+from harness import archive, board, machine, rejudge, verify
+from harness import run as run_module
+from harness.board import Board, Entry
+from harness.records import EvalReport, Submission
+from harness.submission import digest
+
+HERE = replace(ENVIRONMENT, machine_class=machine.environment("", 8).machine_class)
+NAME = "submissions/gemm_rs/mine.py"
+SOURCE = "def custom_kernel(data):\n    return data\n"
+MINE = Submission(path=NAME, name=NAME, source=SOURCE, sha256=digest(SOURCE, ()))
+ENTRY_RUN = run_id(1)
+
+
+def launch(number: int, times: float = 1.0, **changes: Any) -> EvalReport:
+    """A passed run of the entry's source here, whose calls take `times` as long as the entry's."""
+    return run(number, times, **{"environment": HERE, "submission": MINE} | changes)
+
+
+class Launches:
+    """Plays evaluations: each call is the next of `script`, a report or an error; `during` is called in each."""
+
+    def __init__(self) -> None:
+        self.script: list[Any] = []
+        self.during: Callable[[], object] = lambda: None
+        self.ran: list[Submission] = []
+        self.settings: list[Any] = []
+
+    def __call__(
+        self, setting: Any, submission: Submission, mode: str, author: str, *, record: bool, quiet: bool = False
+    ) -> run_module.Ran:
+        assert (mode, record) == ("leaderboard", False)
+        self.ran.append(submission)
+        self.settings.append(setting)
+        self.during()
+        found = self.script[len(self.ran) - 1]
+        if isinstance(found, BaseException):
+            raise found
+        return run_module.Ran(report=found, standing=None, place=None, unrecorded=None)
+
+
+def played(monkeypatch: pytest.MonkeyPatch) -> Launches:
+    """In the place of all evaluations."""
+    launches = Launches()
+    monkeypatch.setattr(run_module, "evaluated", launches)
+    return launches
+
+
+def prepared(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`root` as a checkout with one entry by alice, its source stored, and one by bob, who is a little slower."""
+    monkeypatch.setattr(run_module, "LEADERBOARD", root / "leaderboard.yaml")
+    for module in (verify, rejudge):
+        monkeypatch.setattr(module, "ROOT", root)
+    archive.store(launch(1), root)
+    board.record(root / "leaderboard.yaml", entry_for(launch(1)))
+    board.record(root / "leaderboard.yaml", entry_for(launch(2, 1.1, author="bob")))
+    return root
+
+
+def loaded(root: Path) -> Board:
+    return board.load(root / "leaderboard.yaml")
+
+
+def alice(found: Board) -> Entry:
+    return next(one for one in found.entries if one.author == "alice")

@@ -1,0 +1,151 @@
+"""A server over a queue of its own, whose evaluations are a shell script's: what they do, the submission's text says.
+
+As a program (`serving.py FOLDER`) it is a server in a process of its own, to be killed. `ran` in the folder has a line
+for each evaluation that was begun, `ended` one for each that came to its end.
+"""
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import httpx
+from factories import TIMES, WRONG_OUTCOME, failed_test, report, results
+
+from harness import report_json, serve
+from harness.records import Passed
+from harness.serve import make_server, make_service
+from harness.serve.api import Service
+from harness.serve.store import Limits, Row
+
+OPTIONS = argparse.Namespace(
+    suite="quick", ranks=None, device="cpu", seconds=None, timeout=None, cpu_suite="cpu", gpu=["MI300x8"]
+)
+GEMM, GPU = "amd-gemm-rs", "CPU"
+SOURCE = "def custom_kernel(data): ...\n"
+MINE = {"X-Popcorn-Cli-Id": "ada:a secret"}
+BOBS = {"X-Popcorn-Cli-Id": "bob:another"}
+
+# $1 the submission's number, $2 its file, $3 where the result goes, $4 the folder, $5 the mode
+SCRIPT = r"""
+echo "$1" >> "$4/ran"
+echo "[  0.1 s] test" >&2
+echo "[  0.2 s]   1/3  m 64  n 2880" >&2
+echo "printed by the evaluation"
+result=$5
+if grep -q '# sleeps at first' "$2" && [ "$(grep -c "^$1\$" "$4/ran")" -gt 1 ]; then :
+elif grep -q '# sleeps' "$2"; then exec sleep 60; fi
+if grep -q '# a moment' "$2"; then sleep 0.3; fi
+if grep -q '# stubborn' "$2"; then trap '' TERM; sleep 60; sleep 60; fi
+if grep -q '# nonsense' "$2"; then echo '{"exit_code": 0}' > "$3"; exit; fi
+if grep -q '# crashes' "$2"; then echo "out of luck" >&2; exit 7; fi
+if grep -q '# wrong' "$2"; then result=wrong; fi
+cp "$4/$result.json" "$3.part" && mv "$3.part" "$3"
+if grep -q '# lingers' "$2"; then exec sleep 60; fi
+echo "$1" >> "$4/ended"
+"""
+
+
+def prepare(folder: Path) -> None:
+    """What the script needs there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "evaluate.sh").write_text(SCRIPT)
+    tests = report(results([Passed()] * 3, []), mode="test")
+    timed = report(results([], TIMES), mode="benchmark")
+    made = {"leaderboard": report(), "test": tests, "benchmark": timed, "profile": tests}
+    for name, one in (made | {"wrong": failed_test(WRONG_OUTCOME)}).items():
+        (folder / f"{name}.json").write_text(json.dumps(report_json.to_json(one)))
+
+
+def service(folder: Path, limits: Limits = Limits(), deadline_s: float = 30.0) -> Service:  # noqa: B008
+    """A server's parts over the queue in `folder`, evaluating by the script."""
+    prepare(folder)
+
+    def command(row: Row, source: Path, result: Path) -> Sequence[str]:
+        return ["/bin/sh", str(folder / "evaluate.sh"), str(row.id), str(source), str(result), str(folder), row.mode]
+
+    made = make_service(OPTIONS, folder, command)
+    made.limits = limits
+    made.worker._deadline_s = lambda row: deadline_s
+    return made
+
+
+@dataclass
+class Served:
+    """A running server."""
+
+    url: str
+    folder: Path
+    service: Service
+
+    def client(self, headers: dict[str, str] | None = None) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers=headers, timeout=20, trust_env=False)
+
+    def begun(self) -> list[int]:
+        return numbers(self.folder / "ran")
+
+
+@contextlib.contextmanager
+def served(folder: Path, token: str | None = None, **settings: Any) -> Iterator[Served]:
+    """A server in a thread of this process, on a port of its own."""
+    made = service(folder, **settings)
+    server, socket = make_server(made, "127.0.0.1", 0, token)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: server.started)
+        yield Served(url=f"http://127.0.0.1:{socket.getsockname()[1]}", folder=folder, service=made)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        socket.close()
+        made.store.close()
+        assert not thread.is_alive()
+
+
+def submit(client: httpx.Client, source: str = SOURCE, mode: str = "leaderboard", name: str = "mine.py") -> int:
+    """Queues a submission; its number."""
+    answer = client.post(f"/submission/{GEMM}/{GPU}/{mode}", files={"file": (name, source.encode())})
+    assert answer.status_code == 202, answer.text
+    return int(answer.json()["details"]["id"])
+
+
+def outcome(client: httpx.Client, number: int, seconds: float = 15) -> dict[str, Any]:
+    """What became of it."""
+    found: dict[str, Any] = {}
+
+    def done() -> bool:
+        found.update(client.get(f"/user/submissions/{number}").json())
+        return bool(found["done"])
+
+    wait_for(done, seconds)
+    return found
+
+
+def wait_for(condition: Any, seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.02)
+
+
+def numbers(path: Path) -> list[int]:
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, interrupt)  # as the command line does
+    folder = Path(sys.argv[1])
+    with serve.only_server(folder):
+        serve.answer(service(folder), "127.0.0.1", 0, None)

@@ -1,0 +1,142 @@
+"""docs/measurements.md is what its data files say; a bench's file becomes a section; README's plot is of its run."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from recorded import run
+
+from harness import plot, report_json, reports
+from harness.problem import ROOT
+from harness.records import BadFileError
+
+sys.path.append(str(ROOT / "bench"))
+
+import figures
+import measurements
+
+PLOTTED = measurements.FOLDER / measurements.REPORTS / "20261121T171031-ccf2b7.json"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder of one machine, without sections."""
+    folder = tmp_path / "measurements" / "1-here"
+    folder.mkdir(parents=True)
+    (folder / "machine.yaml").write_text("title: Here\nmachine: a laptop\ntext: On a desk.\n")
+    return folder
+
+
+def made(machine: Path) -> str:
+    text = measurements.document(machine.parent)
+    assert text.startswith(measurements.HEAD)
+    return text.removeprefix(measurements.HEAD)
+
+
+def test_the_committed_document_is_what_the_command_makes_of_the_data_files() -> None:
+    assert (ROOT / "docs" / "measurements.md").read_text() == measurements.document(), "`make measurements` writes it"
+
+
+def test_every_data_file_is_in_the_form_that_a_bench_writes() -> None:
+    """So that a file that is measured anew differs in its figures only."""
+    files = [path for path in measurements.FOLDER.glob("*/*.yaml") if path.name != measurements.MACHINE]
+    assert len(files) >= 10
+    for path in files:
+        assert figures.dump(measurements.read_yaml(figures.Section, path, ROOT)) == path.read_text(), path
+
+
+def test_what_a_bench_found_is_printed_and_becomes_a_section(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = machine / "10-calls.yaml"
+    monkeypatch.setattr(sys, "argv", ["bench/calls.py", "--calls", "5", "--data", str(path)])
+    found = figures.Figures("Calls", "a laptop")
+    found.table(["shape", "us", "calls"], [["a|b", 2 / 3, 5], ["c", 1234.5678, 6]], "All", after="As expected.\n")
+    found.write(path)
+    rows = "| shape | us | calls |\n| --- | --- | --- |\n| a\\|b | 0.7 | 5 |\n| c | 1234.6 | 6 |\n"
+    assert f"#### All\n\n{rows}\nAs expected.\n" in capsys.readouterr().out
+    day = found.section.date
+    assert made(machine) == (
+        f"\n## Here\n\nOn a desk.\n\n### Calls\n\n{day}, `python bench/calls.py --calls 5`.\n\n#### All\n\n{rows}\n"
+        "As expected.\n"
+    )
+    assert "  - [a|b, 0.666667, 5]\n" in path.read_text()
+
+
+def test_another_machine_and_what_was_transcribed_are_said(machine: Path) -> None:
+    text = "schema: 1\ntitle: Old\ndate: '2026-01-02'\nmachine: a desktop\nsource: transcribed\n"
+    (machine / "10-old.yaml").write_text(text)
+    assert made(machine).endswith("### Old\n\n2026-01-02, a desktop; *transcribed*.\n")
+
+
+def test_a_table_of_turn_around_is_made_of_kept_runs(machine: Path) -> None:
+    path = measurements.keep(str(PLOTTED), folder=machine.parent)
+    assert path.read_bytes() == PLOTTED.read_bytes()
+    text = f"schema: 1\ntitle: T\ndate: '2026-01-02'\nmachine: a laptop\nsource: recorded\nreports: [{PLOTTED.stem}]\n"
+    (machine / "10-turnaround.yaml").write_text(text)
+    kept = reports.load(PLOTTED)
+    (row,) = (line for line in made(machine).splitlines() if line.startswith("| a2a |"))
+    cells = row.strip("| ").split(" | ")
+    assert float(cells[1]) == pytest.approx(sum(kept.phases_s.values()), abs=0.05)
+    assert cells[-1] == kept.run_id
+    path.unlink()
+    with pytest.raises(
+        BadFileError, match=rf"\$.reports: no .*{PLOTTED.stem}.json; `python bench/measurements.py --keep"
+    ):
+        made(machine)
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ("schema: 2", r"10-x.yaml: \$.schema: expected 1, found 2"),
+        ("tables: [{columns: [a, b], rows: [[1]]}]", r"\$.tables\[0\].rows\[0\]: 1 cells for 2 columns"),
+        ("source: made up", r"\$.source: "),
+        ("figures: 3", r"\$.figures: "),
+    ],
+)
+def test_a_bad_data_file_is_answered_with_its_place(broken: str, says: str, machine: Path) -> None:
+    values = {"schema": "1", "title": "T", "date": "'2026-01-02'", "machine": "m", "source": "recorded"}
+    key, _, value = broken.partition(": ")
+    lines = (values | {key: value}).items()
+    (machine / "10-x.yaml").write_text("".join(f"{name}: {text}\n" for name, text in lines))
+    with pytest.raises(BadFileError, match=says):
+        made(machine)
+
+
+def test_the_plot_in_the_readme_is_that_of_the_kept_run(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    assert "docs/a2a.svg" in (ROOT / "README.md").read_text()
+    committed = (ROOT / "docs" / "a2a.svg").read_text()
+    made = plot.figure(reports.load(PLOTTED))
+    made.savefig(tmp_path / "a2a.svg", metadata={"Date": None})
+    if f"v{matplotlib.__version__}," in committed:  # another version draws the same otherwise
+        assert (tmp_path / "a2a.svg").read_text() == committed
+    for text in (*made.axes[0].texts, *made.axes[0].get_yticklabels()):
+        assert f">{text.get_text()}<" in committed
+
+
+def test_gpu_benches_make_a_section_of_their_evaluations(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without GPUs: the evaluations are recorded ones with a GPU's three clocks."""
+    import gpu
+
+    path = machine / "20-gpu.yaml"
+    told = [report_json.to_json(run(number, times)) for number, times in ((3, 1.0), (4, 1.02))] * 20
+    monkeypatch.setattr(gpu, "evaluate", lambda *arguments: told.pop())
+    monkeypatch.setattr(gpu, "problem_names", lambda: ["gemm_rs"])
+    arguments = ["gpu.py", "--ranks", "8", "--times", "2", "--duels", "2", "--problems", "gemm_rs", "--data", str(path)]
+    monkeypatch.setattr(sys, "argv", [*arguments, "entries", "evaluations", "repeats", "ordering"])
+    gpu.main()
+    found = measurements.read_yaml(figures.Section, path, ROOT)
+    assert found.title == "Entries, evaluations, repeats, ordering"
+    assert [table.title.split(",")[0].split(":")[0] for table in found.tables] == [
+        "gemm_rs", "gemm_rs", "Turn-around", "Repeatability", "Ordering"
+    ]  # fmt: skip
+    by_clock = found.tables[1]
+    assert by_clock.columns[:4] == ("shape", "wall us", "device us", "gpumode us")
+    assert [row[0] for row in by_clock.rows][-2:] == ["geometric mean", "an empty call"]
+    device_us = [float(row[2]) for row in by_clock.rows[:3]]
+    assert device_us == pytest.approx(
+        [0.8 * case["ref_us"] for case in gpu.timed(report_json.to_json(run(3)))], rel=1e-3
+    )
+    assert "2.0%" in made(machine), "the second evaluation is 2 % slower than the first"

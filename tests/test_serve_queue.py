@@ -1,0 +1,231 @@
+"""The queue over ends and restarts of its server: nothing is lost, nothing is evaluated twice that has a result."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
+
+from harness import serve
+from harness.machine import descendants
+from harness.records import BadFileError, UsageError
+from harness.serve.store import ATTEMPTS, Asked, Ended, Limits, Store
+
+PROGRAM = Path(__file__).with_name("serving.py")
+ASKED = Asked(problem="gemm_rs", leaderboard="amd-gemm-rs", gpu="CPU", mode="test", file_name="a.py", code=SOURCE)
+
+
+@contextmanager
+def process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", httpx.Client]]:
+    """A server that can be killed, and a client of it."""
+    started = subprocess.Popen([sys.executable, str(PROGRAM), str(folder)], stdout=subprocess.PIPE, text=True,
+                               cwd=PROGRAM.parent.parent, env={**os.environ, "PYTHONPATH": "."})  # fmt: skip
+    try:
+        assert started.stdout is not None
+        _, opened, _ = (started.stdout.readline() for _ in range(3))
+        with httpx.Client(base_url=opened.split()[1], headers=MINE, timeout=20, trust_env=False) as client:
+            yield started, client
+    finally:
+        if started.poll() is None:
+            started.terminate()
+        started.wait(30)
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+# ---- the whole server ------------------------------------------------------------------------------------------------
+
+
+def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    """kill -9: the evaluation that ran ends with the server and is run once more; what waited has its turn."""
+    with process(tmp_path) as (server, client):
+        done = submit(client)
+        outcome(client, done)
+        middle = submit(client, SOURCE + "# sleeps at first\n")
+        later = [submit(client, name=f"{index}.py") for index in range(3)]
+        wait_for(lambda: numbers(tmp_path / "ran").count(middle) == 1)
+        below = descendants(server.pid)
+        assert below
+        server.kill()
+        server.wait()
+        wait_for(lambda: gone(below), 5)
+    with process(tmp_path) as (server, client):
+        assert client.get(f"/user/submissions/{done}").json()["job"]["status"] == "succeeded"
+        assert [outcome(client, number)["job"]["status"] for number in (middle, *later)] == ["succeeded"] * 4
+    assert numbers(tmp_path / "ran") == [done, middle, middle, *later]
+    assert numbers(tmp_path / "ended") == [done, middle, *later]
+
+
+def abandoned(folder: Path, attempts: int) -> int:
+    """A queue whose server has died that often while its one submission ran; the submission's number."""
+    store = Store(folder / "queue.sqlite3")
+    row = store.add(store.register(MINE["X-Popcorn-Cli-Id"], "login"), ASKED, Limits())
+    for attempt in range(1, attempts + 1):
+        assert store.claim() is not None
+        if attempt < attempts:
+            store.recover(row.id, attempt)
+    store.close()
+    return row.id
+
+
+def test_what_was_interrupted_twice_has_failed(tmp_path: Path) -> None:
+    number = abandoned(tmp_path, ATTEMPTS)
+    with served(tmp_path) as found, found.client(MINE) as client:
+        job = outcome(client, number)["job"]
+        assert (job["status"], job["error"]) == ("failed", serve.store.INTERRUPTED)
+        assert outcome(client, submit(client))["job"]["status"] == "succeeded"
+    assert number not in numbers(tmp_path / "ran")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_result_that_was_written_before_the_server_died_is_taken(tmp_path: Path, whole: bool) -> None:
+    """The evaluation had come to its end, and was recorded: it is not run again. Half a result is none."""
+    prepare(tmp_path)
+    number = abandoned(tmp_path, 1)
+    text = (tmp_path / "test.json").read_text()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / f"{number}-1.json").write_text(text if whole else text[: len(text) // 2])
+    with served(tmp_path) as found, found.client(MINE) as client:
+        ended = outcome(client, number)
+        assert (ended["job"]["status"], ended["runs"][0]["passed"]) == ("succeeded", True)
+    assert numbers(tmp_path / "ran") == ([] if whole else [number])
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_ended_in_order_it_keeps_the_place_of_what_ran(tmp_path: Path) -> None:
+    """A stop is no fault of the submission: it is begun anew as often as the server is stopped."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with process(tmp_path) as (server, client):
+            if not client.get("/user/submissions").json():
+                submit(client, SOURCE + "# sleeps\n")
+                submit(client)
+            wait_for(lambda: client.get("/live/queue").json()["running"] != [])
+            assert client.get("/live/queue").json()["waiting_count"] == 1
+            below = descendants(server.pid)
+            server.send_signal(number)
+            assert server.wait(20) == 0
+            assert gone(below)
+    assert set(numbers(tmp_path / "ran")) == {1}
+
+
+def test_two_servers_do_not_share_a_queue(tmp_path: Path) -> None:
+    with (
+        serve.only_server(tmp_path),
+        pytest.raises(UsageError, match="another server works on the queue"),
+        serve.only_server(tmp_path),
+    ):
+        pass
+    with serve.only_server(tmp_path):  # it is free again
+        pass
+
+
+# ---- one evaluation --------------------------------------------------------------------------------------------------
+
+
+def test_one_evaluation_at_a_time_in_order(tmp_path: Path) -> None:
+    with served(tmp_path) as found, found.client(MINE) as client:
+        submitted = [submit(client, SOURCE + "# a moment\n") for _ in range(3)]
+        seen = set()
+        while len(numbers(tmp_path / "ended")) < 3:
+            queue = client.get("/live/queue").json()
+            seen.add(len(queue["running"]))
+            time.sleep(0.01)
+        assert seen <= {0, 1}
+        assert 1 in seen
+        assert numbers(tmp_path / "ran") == numbers(tmp_path / "ended") == submitted
+
+
+def test_a_poll_tells_place_and_progress(tmp_path: Path) -> None:
+    with served(tmp_path) as found, found.client(MINE) as client:
+        first, second = submit(client, SOURCE + "# sleeps\n"), submit(client)
+        told = f"/user/submissions/{first}"
+        wait_for(lambda: client.get(told).json()["job"]["progress"] == "test 1/3 m 64 n 2880")
+        assert client.get(told).json()["job"]["status"] == "running"
+        queue = client.get(f"/user/submissions/{second}").json()["queue"]
+        assert queue == queue | {"stage": "queued", "position": 2, "jobs_ahead": 1}
+        (running,) = client.get("/live/queue").json()["running"]
+        assert running["progress"] == "test 1/3 m 64 n 2880"
+        client.delete(told)
+        assert outcome(client, second)["job"]["status"] == "succeeded"
+
+
+def test_what_is_deleted_while_it_runs_is_ended(tmp_path: Path) -> None:
+    with served(tmp_path) as found, found.client(MINE) as client:
+        number = submit(client, SOURCE + "# sleeps\n")
+        wait_for(lambda: found.begun() == [number])
+        below = descendants(os.getpid())
+        client.delete(f"/user/submissions/{number}")
+        wait_for(lambda: gone(below), 5)
+        assert outcome(client, submit(client))["job"]["status"] == "succeeded"
+
+
+def test_what_takes_too_long_is_ended_however_it_resists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.serve.worker.END_S", 0.5)
+    with served(tmp_path, deadline_s=1.0) as found, found.client(MINE) as client:
+        late = outcome(client, submit(client, SOURCE + "# stubborn\n"))
+        assert late["job"]["status"] == "timed_out"
+        assert late["job"]["error"] == "not done after 1 s, at test 1/3 m 64 n 2880: it was ended"
+        assert descendants(os.getpid()) == []
+        assert outcome(client, submit(client))["job"]["status"] == "succeeded"
+
+
+def test_what_had_its_result_before_it_was_ended_has_it(tmp_path: Path) -> None:
+    with served(tmp_path, deadline_s=1.0) as found, found.client(MINE) as client:
+        assert outcome(client, submit(client, SOURCE + "# lingers\n"))["job"]["status"] == "succeeded"
+
+
+def test_a_result_that_is_none_fails_its_submission_only(tmp_path: Path) -> None:
+    with served(tmp_path) as found, found.client(MINE) as client:
+        job = outcome(client, submit(client, SOURCE + "# nonsense\n"))["job"]
+        assert (job["status"], job["error"]) == ("failed", "the server could not run it: KeyError: 'status'")
+        assert outcome(client, submit(client))["job"]["status"] == "succeeded"
+
+
+# ---- the store -------------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_was_given_up_cannot_write_a_result(tmp_path: Path) -> None:
+    store = Store(tmp_path / "q")
+    store.add(store.register("ada:1", "login"), ASKED, Limits())
+    first = store.claim()
+    assert first is not None
+    store.recover(first.id, first.attempt)
+    second = store.claim()
+    assert second is not None
+    assert (second.id, second.attempt) == (first.id, 2)
+    assert store.claim() is None
+    assert not store.finish(first.id, first.attempt, Ended(state="failed"))
+    assert store.finish(second.id, second.attempt, Ended(state="succeeded", passed=True))
+    assert not store.finish(second.id, second.attempt, Ended(state="failed")), "one result, once"
+    found = store.get(first.id)
+    assert found is not None
+    assert found.state == "succeeded"
+    store.close()
+
+
+def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "queue.sqlite3"
+    path.write_bytes(b"no database, but somebody's file" * 100)
+    with pytest.raises(BadFileError, match="move it away"):
+        Store(path)
+    assert path.read_bytes().startswith(b"no database")
+    prepare(tmp_path / "other")
+    store = service(tmp_path / "other").store
+    store._db.execute("PRAGMA user_version = 99")
+    store.close()
+    with pytest.raises(BadFileError, match="version 99, expected 1"):
+        Store(tmp_path / "other" / "queue.sqlite3")
+
+
+def test_sources_are_for_the_checkouts_owner_only(tmp_path: Path) -> None:
+    Store(tmp_path / "queue.sqlite3").close()
+    assert (tmp_path / "queue.sqlite3").stat().st_mode & 0o077 == 0

@@ -1,0 +1,161 @@
+"""What an evaluation said in GPU MODE's shapes: nothing that failed passes, nothing is lost, nothing is too long."""
+
+import base64
+import io
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories import (
+    CRASHED,
+    FAILURES,
+    HELD,
+    HOSTILE,
+    RAISED,
+    TIMED_OUT,
+    TIMES,
+    failed_benchmark,
+    failed_test,
+    report,
+    results,
+)
+from rich.console import Console
+
+from harness import report_json
+from harness.progress import ProgressLine
+from harness.records import Exit, Mode, OpTime, Outcome, Passed, Profile, RankProfile
+from harness.serve.results import TEXT_CHARS, ended
+from harness.serve.store import Ended, Row
+from harness.serve.worker import Progress
+
+
+def row(mode: Mode = "leaderboard") -> Row:
+    return Row(
+        id=7, user="ada", user_id=1, problem="gemm_rs", leaderboard="amd-gemm-rs", gpu="CPU", mode=mode,
+        file_name="a.py", submitted_at="2026-05-01T12:00:00+00:00", state="running", attempt=1,
+        started_at="2026-05-01T12:00:00+00:00", ended_at=None, passed=None, score_s=None, run_id=None, error=None,
+        runs=[],
+    )  # fmt: skip
+
+
+def of(found: object, mode: Mode = "leaderboard") -> Ended:
+    return ended(row(mode), report_json.to_json(found), "the report\n```\n", "the command")  # type: ignore[arg-type]
+
+
+def full(made: Ended) -> dict[str, dict[str, dict[str, str]]]:
+    assert made.result is not None
+    (one,) = made.result["results"]
+    assert one["success"]
+    return dict(one["runs"])
+
+
+def test_a_passed_leaderboard_run_has_tests_and_a_score_public_and_secret() -> None:
+    made = of(report())
+    assert (made.state, made.passed, made.error) == ("succeeded", True, None)
+    assert made.score_s == pytest.approx(report_json.to_json(report())["score_s"])
+    runs = [(run["mode"], run["secret"], run["passed"], run["score"]) for run in made.runs]
+    assert runs == [
+        ("test", False, True, None),
+        ("leaderboard", False, True, made.score_s),
+        ("leaderboard", True, True, None),
+    ]
+    timed = full(made)["leaderboard"]["run"]["result"]
+    mean = sum(TIMES[1].samples_us) / len(TIMES[1].samples_us)
+    assert float(timed["benchmark.1.mean"]) == pytest.approx(1000 * mean)
+    assert made.result is not None
+    (text,) = made.result["reports"]
+    assert text.startswith("**CPU on 2 cores of Example CPU @ 2.00GHz**\n> passed\n\n```\nthe report")
+    assert text.count("```") == 2, "what is printed cannot end the block that it is in"
+
+
+@pytest.mark.parametrize("outcome", FAILURES, ids=lambda one: one.type)
+def test_a_failed_test_ends_there_and_is_told(outcome: Outcome) -> None:
+    made = of(failed_test(outcome))
+    assert (made.state, made.passed, made.score_s) == ("succeeded", False, None)
+    assert [(run["mode"], run["passed"]) for run in made.runs] == [("test", False)]
+    run = full(made)["test"]["run"]
+    assert run["exit_code"] == (Exit.TIMED_OUT if outcome is TIMED_OUT else Exit.INVALID)
+    assert run["success"] is (outcome is not TIMED_OUT)
+    result = run["result"]
+    assert [result[f"test.{index}.status"] for index in range(3)] == ["pass", "fail", "fail"]
+    assert result["check"] == "fail"
+    assert all("\n" not in value for value in result.values())
+    assert made.error is not None
+    assert made.error.startswith("test 2 of 3 failed: ")
+
+
+@pytest.mark.parametrize("outcome", FAILURES, ids=lambda one: one.type)
+def test_a_failed_benchmark_has_no_score(outcome: Outcome) -> None:
+    made = of(failed_benchmark(outcome))
+    assert (made.passed, made.score_s) == (False, None)
+    passed = [(run["mode"], run["secret"], run["passed"], run["score"]) for run in made.runs]
+    assert passed == [
+        ("test", False, True, None), ("leaderboard", False, False, None), ("leaderboard", True, False, None),
+    ]  # fmt: skip
+    assert made.error is not None
+    assert made.error.startswith("benchmark 2 of 3 failed: ")
+
+
+def test_what_a_rank_had_to_say_is_passed_on_clean_and_cut() -> None:
+    told = of(failed_test(RAISED)).runs[0]["diagnostics"]["stderr"]
+    assert "IndexError: index 7 is out of bounds" in told
+    assert 'File "submission.py", line 12' in told
+    crashed = of(failed_test(CRASHED)).runs[0]["diagnostics"]["stderr"]
+    assert "about to touch what is not mine" in crashed
+    assert not any(char in crashed for char in "\x1b\x00\x07\u202e")
+    stacks = of(failed_test(TIMED_OUT)).runs[0]["diagnostics"]["stderr"]
+    assert stacks.count("most recent call first") == 8
+    logs = {"candidate rank 0": HOSTILE + "x" * 100_000, "trusted rank 0": "not the submission's"}
+    printed = of(replace(failed_test(HELD), logs=logs)).runs[0]["diagnostics"]["stdout"]
+    assert len(printed) <= TEXT_CHARS + 50
+    assert "characters omitted" in printed
+    assert "not the submission's" not in printed
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "runs"),
+    [(Exit.INVALID, "succeeded", 1), (Exit.USAGE, "failed", 0), (Exit.BAD_FILE, "failed", 0), (Exit.ERROR, "failed", 0)]
+)  # fmt: skip
+def test_an_evaluation_without_a_report_is_the_submissions_fault_or_not(code: Exit, state: str, runs: int) -> None:
+    made = ended(row("test"), report_json.error_json("a.py:1: invalid syntax", code), "", "the command")
+    assert (made.state, made.passed, made.error) == (state, False, "a.py:1: invalid syntax")
+    assert [(run["mode"], run["passed"], run["diagnostics"]["stderr"]) for run in made.runs] == [
+        ("test", False, "a.py:1: invalid syntax")
+    ] * runs
+
+
+def test_a_profile_has_a_run_a_shape_with_its_table_and_its_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace-0.json"
+    trace.write_text('{"traceEvents": []}')
+    op = OpTime(name="aten::mm", calls=3, self_us=120.0, share=0.6)
+    ranks = tuple(RankProfile(rank=rank, call_us=200.0 + rank, of="host", top=(op,)) for rank in range(2))
+    profile = Profile(ranks=ranks, trace_json="", trace=str(trace))
+    cases = [
+        replace(one, case=replace(one.case, kind="profile"), profile=profile)
+        for one in results([], [Passed(), Passed()])
+    ]
+    made = of(report(tuple(cases), mode="profile"), "profile")
+    found = full(made)
+    assert list(found) == ["profile.0", "profile.1"]
+    table = base64.b64decode(found["profile.0"]["run"]["result"]["benchmark.0.report"], b"+*").decode()
+    assert table.splitlines()[0].startswith("rank 1: 201.0 us")
+    assert "aten::mm" in table
+    archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(found["profile.0"]["profile"]["trace"])))
+    assert archive.read("trace-0.json") == b'{"traceEvents": []}'
+    assert [run["mode"] for run in made.runs] == ["profile", "profile"]
+
+
+def test_progress_is_read_off_what_eval_prints() -> None:
+    """Of ProgressLine itself, where it is no terminal."""
+    text = io.StringIO()
+    progress = ProgressLine(Console(file=text, width=80))
+    progress.phase("test")
+    progress.case("m 64  n 2880", 0, 3)
+    told = Progress(id=1)
+    for line in [*text.getvalue().splitlines(), "a warning of some library"]:
+        told = told.told(line)
+    assert told.phase.split(",")[0] == "test"
+    assert told.case == "1/3 m 64 n 2880"
+    progress.phase("benchmark")
+    assert told.told(text.getvalue().splitlines()[-1]).case == ""

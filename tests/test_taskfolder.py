@@ -1,0 +1,576 @@
+"""KernelBot problem folders as they are: read, staged, run by our ranks, judged by their own check.
+
+The folders in tests/folders/ are written for these tests, in the format alone.
+"""
+
+import dataclasses
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Silent, submission_of
+
+from harness import folder_gate, payload, verdict, warm
+from harness.box import FileBox
+from harness.cli import main
+from harness.evaluate import evaluate
+from harness.options import CUDA_IS_CPU
+from harness.plan import make_plan
+from harness.records import (
+    BadFileError,
+    BadSubmissionError,
+    Case,
+    EvalReport,
+    Mode,
+    Passed,
+    Raised,
+    Submission,
+    UsageError,
+    Wrong,
+)
+from harness.submission import directives
+from harness.taskfolder import cases_text, find, read
+
+FOLDERS = Path(__file__).parent / "folders"
+SCALE = FOLDERS / "single" / "scale"
+Evaluate = Callable[..., EvalReport]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of `single`, of which `single/scale` is for a test to change."""
+    shutil.copytree(FOLDERS / "single", tmp_path / "single")
+    return tmp_path / "single" / "scale"
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) >= 1, f"{old!r} is not in {path}"
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.fixture
+def ran(nothing_left: None) -> Evaluate:
+    """ran(folder, source=...) evaluates one, by our ranks on CPU cores."""
+
+    def run(
+        folder: Path,
+        source: str | Submission = "",
+        mode: Mode = "test",
+        seconds: float = 0.1,
+        cuda_is_cpu: bool = False,
+    ) -> EvalReport:
+        problem = read(folder)
+        suite = dataclasses.replace(problem.suite("official"), benchmark_s=seconds)
+        if not isinstance(source, Submission):
+            source = submission_of(source or problem.default_submission().read_text())
+        world_size = suite.benchmarks[0].world_size
+        plan = make_plan(problem, suite, source, mode, "cpu", world_size, "tester", cuda_is_cpu=cuda_is_cpu)
+        return evaluate(plan, Silent())
+
+    return run
+
+
+# ---- reading ------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_a_problem() -> None:
+    """Its name is its set's and its own; files come from where task.yml says, also from beside the folder."""
+    found = read(SCALE)
+    assert (found.name, found.ranking_by, found.gate, found.missing) == ("single/scale", "last", "folder", ())
+    assert list(found.suites) == ["official"]
+    assert set(found.staged()) == {"task.py", "utils.py", "reference.py", "eval.py"}
+    assert found.staged()["utils.py"] == (FOLDERS / "single" / "utils.py").read_bytes()
+    suite = found.suite("official")
+    assert suite.tests[1] == Case(kind="test", params={"size": 64}, seed=12, world_size=1)
+    assert (suite.test_timeout_s, suite.ranked_timeout_s) == (60, 60)
+    assert found.default_submission() == SCALE / "template.py"
+
+
+def test_parameters_may_be_texts_numbers_switches_and_lists() -> None:
+    found = read(FOLDERS / "single" / "words").suite("official").tests[1]
+    params = {"shape": (4, 2), "how": "columns", "power": 3, "scale": 2.0, "double": True}
+    assert found == Case(kind="test", params=params, seed=4, world_size=1)
+    assert cases_text((params,)) == "shape: [4, 2]; how: columns; power: 3; scale: 2.0; double: True\n"
+
+
+def test_a_problem_of_several_gpus_has_its_ranks_from_its_cases() -> None:
+    found = read(FOLDERS / "multi" / "rowsum").suite("official")
+    assert {case.world_size for case in (*found.tests, *found.benchmarks)} == {2}
+    assert found.test_timeout_s == 180  # KernelBot's, where task.yml does not say
+
+
+@pytest.mark.parametrize("name", [str(SCALE), str(SCALE / "task.yml"), "tests/folders/single/scale/"])
+def test_a_path_is_taken_where_a_name_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDERS.parent.parent)
+    assert find(name).name == "single/scale"
+
+
+def test_names_of_the_checkout_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies in the working folder."""
+    shutil.copytree(SCALE, tmp_path / "a2a")
+    monkeypatch.chdir(tmp_path)
+    assert find("a2a").name == find("amd-all2all").name == "a2a"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("tests/folders/single", "a folder without task.yml"), ("no/such", "no such folder"), ("a2b", "did you mean")],
+)
+def test_what_is_no_problem_is_said_to_be_none(name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDERS.parent.parent)
+    with pytest.raises(UsageError, match=told):
+        find(name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"../utils.py"', '"../util.py"', "$.files[2].source: there is no file ../util.py"),
+        ('{"name": "task.py"', '{"name": "../task.py"', "$.files[1].name: expected a name inside"),
+        ('{"name": "task.py"', '{"name": "utils.py"', "'utils.py' is staged twice"),
+        ('"@SUBMISSION@"', '"task.py"', "no file has the source @SUBMISSION@"),
+        ('main: "eval.py"', 'main: "run.py"', "$.config.main: 'run.py' is not among the files"),
+        ('"seed": 12', '"seed": -1', "$.tests[1].seed: expected a whole number from 0"),
+        ('"seed": 12', '"seed": {}', "$.tests[1].seed: expected"),
+        ("test_timeout: 60", "test_timeout: 0", "$.test_timeout: expected seconds above 0"),
+        ('ranking_by: "last"', 'ranking_by: "best"', "$.ranking_by: expected one of 'last', 'mean', 'geom'"),
+        ('lang: "py"', 'lang: "rs"', "$.lang: expected"),
+        ("libraries: []", "library: []", "$.library: unknown key; did you mean 'libraries'"),
+        ("libraries: []", "multi_gpu: true", "$.tests[0]: the key 'world_size' is missing"),
+        ("benchmarks:\n", "benchmarks: []\nfoo:\n", "unknown key"),
+        ('description: |', "description: [", "not YAML"),
+    ],
+)  # fmt: skip
+def test_a_bad_task_is_told_its_place(old: str, new: str, told: str, folder: Path) -> None:
+    edit(folder / "task.yml", old, new)
+    with pytest.raises(BadFileError) as caught:
+        read(folder)
+    assert told in str(caught.value)
+    assert "task.yml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_kernelbot_passes_over_is_passed_over(folder: Path) -> None:
+    """Keys of a file, a validation, an empty list of GPUs."""
+    edit(folder / "task.yml", '"source": "task.py"}', '"source": "task.py", "note": 1}')
+    edit(folder / "task.yml", "gpus:\n  - L4", "gpus:\nvalidation: {version: v1, script: validate.py}")
+    assert read(folder).task.gpus == ()
+
+
+def test_cuda_sources_are_refused_in_a_line(folder: Path) -> None:
+    edit(folder / "task.yml", 'lang: "py"', 'lang: "cu"')
+    with pytest.raises(UsageError, match=r"task.yml: \$.lang: 'cu' problems are compiled by nvcc"):
+        read(folder)
+
+
+def test_a_reference_that_cannot_be_run_by_us_is_left_to_its_own_evaluator(folder: Path) -> None:
+    edit(folder / "reference.py", "def ref_kernel", "def slow_kernel")
+    problem = read(folder)
+    with pytest.raises(UsageError, match=r"defines no ref_kernel.*--eval theirs"):
+        problem.check_runnable()
+
+
+@pytest.mark.parametrize(
+    ("more", "missing", "gate"),
+    [
+        ("from utils import within as ref_kernel", (), "folder"),
+        ("ref_kernel = generate_input", (), "folder"),
+        ("if True:\n    def ref_kernel(data): ...", (), "folder"),
+        ("def outer():\n    ref_kernel = 1", ("ref_kernel",), "folder"),
+        ("from utils import *", (), "folder"),  # only running it would tell
+        ("def harden(data, seed): ...\n\n\ndef exact_kernel(data): ...\n\n\nref_kernel = harden", (), "strict"),
+    ],
+)
+def test_what_a_reference_defines_is_read_off_its_text(
+    more: str, missing: tuple[str, ...], gate: str, folder: Path
+) -> None:
+    edit(folder / "reference.py", "def ref_kernel", "def slow_kernel")
+    with (folder / "reference.py").open("a") as file:
+        file.write(f"\n\n{more}\n")
+    assert (read(folder).missing, read(folder).gate) == (missing, gate)
+
+
+def test_without_a_submission_or_a_template_there_is_nothing_to_evaluate(folder: Path) -> None:
+    (folder / "template.py").unlink()
+    with pytest.raises(UsageError, match=r"neither a submission.py nor a Python template.*SUBMISSION=path"):
+        read(folder).default_submission()
+
+
+def test_one_gpu_is_one_rank() -> None:
+    problem = read(SCALE)
+    with pytest.raises(UsageError, match="runs on 1 rank, not on 2"):
+        problem.with_world_size(problem.suite("official"), 2)
+
+
+# ---- evaluating by our ranks and clocks -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["single/words", "single/pair", "multi/rowsum"])
+def test_a_folder_is_evaluated_as_it_is(name: str, ran: Evaluate) -> None:
+    """Texts and lists among its parameters; several tensors returned, inputs written to, a layout kept; ranks, and
+    state of the submission that outlives a case. Timed against its ref_kernel, without a bound."""
+    report = ran(FOLDERS / name, mode="leaderboard")
+    assert verdict.status(report) == "pass", report.results
+    figures = verdict.figures(report)
+    assert figures is not None
+    assert (report.problem, report.gate, figures.roofline_fraction) == (name, "folder", None)
+    assert {result.bound_us for result in report.results} == {None}
+    assert report.peaks is None
+
+
+def test_a_kernel_that_alters_its_input_does_not_alter_what_the_check_reads(ran: Evaluate) -> None:
+    """A wrong result that would be right for the input as the kernel leaves it."""
+    source = (
+        "def custom_kernel(data):\n"
+        "    values, room = data\n"
+        "    values.fill_(1.0)\n"
+        "    room.fill_(1.0)\n"
+        "    return {'sorted': room, 'places': [room.argsort(1), None]}\n"
+    )
+    report = ran(FOLDERS / "single" / "pair", source)
+    assert {type(result.outcome) for result in report.results} == {Wrong}
+    assert "off by" in report.results[0].outcome.message
+
+
+def test_what_a_submission_of_a_folder_may_do(ran: Evaluate) -> None:
+    """It patches init_process_group, opens a group in place of the evaluator's and others beside it, writes into its
+    folder and imports what is staged."""
+    source = """\
+from pathlib import Path
+
+import reference
+import task
+import torch.distributed as dist
+
+OPENED = []
+real = dist.init_process_group
+
+
+def opened(*arguments, **named):
+    OPENED.append(sorted(named))
+    return real(*arguments, **named)
+
+
+dist.init_process_group = opened
+
+
+def custom_kernel(data: task.input_t) -> task.output_t:
+    assert OPENED[0] == ["backend", "device_id", "init_method", "rank", "world_size"]
+    if not Path("seen.txt").exists():
+        Path("seen.txt").write_text("here")
+        dist.barrier()
+        dist.destroy_process_group()
+        dist.init_process_group("gloo", init_method="env://", rank=data[1], world_size=data[2])
+        dist.barrier(dist.new_group())
+    return reference.ref_kernel(data)
+"""
+    report = ran(FOLDERS / "multi" / "rowsum", source)
+    assert [type(result.outcome) for result in report.results] == [Passed, Passed], report.results
+
+
+def test_hard_wired_cuda_is_said_in_a_line(ran: Evaluate) -> None:
+    """Of the problem, whose reference asks for it, and of the submission."""
+    wired = FOLDERS / "single" / "wired"
+    plain = "def custom_kernel(data):\n    return 2 * (data[0] + data[1])\n"
+    with pytest.raises(UsageError, match=r"^tests/folders/single/wired hard-wires CUDA.*DEVICE=cpu") as caught:
+        ran(wired, plain)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"^submission.py hard-wires CUDA.*DEVICE=cpu"):
+        ran(wired)
+
+
+def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None:
+    report = ran(FOLDERS / "multi" / "wired", cuda_is_cpu=True)
+    assert [type(result.outcome) for result in report.results] == [Passed], report.results
+
+
+def test_the_cpu_stands_in_for_cuda_when_asked_to_and_the_report_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Generators, streams, events, pinned memory and devices that are written out; in ranks of all groups."""
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", str(FOLDERS / "single" / "wired"), "--device", "cpu", "--seconds", "0.1", "--no-record"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 0
+    assert CUDA_IS_CPU in shown
+    assert "looser than the strict gate" in shown
+
+
+# ---- the gate -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def box() -> Iterator[FileBox]:
+    fd = os.memfd_create("box")
+    yield FileBox(fd)
+    os.close(fd)
+
+
+ONES = torch.ones(2, 3)
+TREE = {"a": ONES, "b": [torch.arange(3), None, (1, 2.5, "x", True)]}
+
+
+def judged(box: FileBox, result: object, expected: object) -> str:
+    output = payload.write_output(box, 0, result, 1 << 20)
+    return folder_gate.declared(output, *payload.read_tree(box, output, 1 << 20), expected).message
+
+
+@pytest.mark.parametrize("expected", [ONES, TREE, (ONES, [ONES]), torch.linalg.eigh(torch.eye(3)), torch.empty(0, 4)])
+def test_a_result_of_the_same_make_is_taken(expected: object, box: FileBox) -> None:
+    assert judged(box, expected, expected) == ""
+
+
+@pytest.mark.parametrize(
+    ("result", "expected", "told"),
+    [
+        (ONES.double(), ONES, "the dtype of the result is float64; expected float32"),
+        (ONES.T, ONES, "the shape of the result is [3, 2]; expected [2, 3]"),
+        (ONES / 0, ONES, "6 of 6 elements of the result are not finite"),
+        ([ONES], ONES, "the result is a list; expected a plain torch.Tensor"),
+        ([ONES], (ONES,), "the result is a list; expected a tuple"),
+        ((ONES,), (ONES, ONES), "the result has 1 parts; expected 2"),
+        ({"b": ONES}, {"a": ONES}, "the result has the keys b; expected a"),
+        ((ONES, ONES.int()), (ONES, ONES), "the dtype of part 1 of the result is int32"),
+        ({"a": [ONES, None]}, {"a": [ONES, ONES]}, "part 1 of part a of the result is a None"),
+        (None, ONES, "the result is a None; expected a plain torch.Tensor"),
+        (torch.nn.Parameter(ONES), ONES, "expected a plain torch.Tensor"),
+        (Path("x"), ONES, "expected a plain torch.Tensor"),
+        (ONES.to_sparse(), ONES, "its layout is torch.sparse_coo"),
+    ],
+)
+def test_a_result_of_another_make_is_wrong(result: object, expected: object, told: str, box: FileBox) -> None:
+    assert told in judged(box, result, expected)
+
+
+def test_what_the_reference_leaves_infinite_may_be_infinite(box: FileBox) -> None:
+    assert judged(box, ONES / 0, ONES / 0) == ""
+
+
+def test_trees_arrive_as_they_were(box: FileBox) -> None:
+    tree = {"a": ONES, "n": [float("nan"), float("inf"), -3, True, "text", None], "t": (ONES.T, torch.tensor(5))}
+    found, lacking = payload.read_tree(box, payload.write_output(box, 64, tree, 1 << 20), 1 << 20)
+    assert lacking == ""
+    assert list(found) == ["a", "n", "t"]
+    assert repr(found["n"]) == repr(tree["n"])
+    assert torch.equal(found["t"][0], ONES.T)
+
+
+def test_a_declared_tree_costs_no_more_than_it_may(box: FileBox) -> None:
+    """What a candidate rank declares is somebody's word: too much, too deep, too many parts, keys that do not fit."""
+    one = payload.write_output(box, 0, ONES, 1 << 20)
+    tree = payload.write_output(box, 0, [ONES], 1 << 20)
+    nested = tree
+    for _ in range(payload.MAX_DEPTH + 1):
+        nested = dataclasses.replace(tree, items=(nested,))
+    lies = [
+        (dataclasses.replace(tree, items=(one,) * 50), 49 * one.nbytes),
+        (dataclasses.replace(tree, items=(one,) * payload.MAX_PARTS), 1 << 20),
+        (nested, 1 << 20),
+        (dataclasses.replace(tree, kind="dict", keys=("a", "b")), 1 << 20),
+        (dataclasses.replace(tree, items=(dataclasses.replace(one, nbytes=-8),)), 1 << 20),
+        (dataclasses.replace(tree, items=(dataclasses.replace(one, kind="int"),)), 1 << 20),
+        (dataclasses.replace(tree, items=(dataclasses.replace(one, kind="os.system"),)), 1 << 20),
+    ]
+    for output, most in lies:
+        found, lacking = payload.read_tree(box, output, most)
+        assert found is None
+        assert lacking
+
+
+def test_inputs_keep_their_layout_and_copies_are_copies(box: FileBox) -> None:
+    wide = torch.randn(2, 3, 4).permute(2, 0, 1)
+    made = payload.write_input(box, 0, (wide, torch.empty(0), ONES.expand(5, 2, 3)))
+    for found in (payload.read_input(box, made), payload.copied((wide, torch.empty(0), ONES.expand(5, 2, 3)))):
+        assert found[0].stride() == wide.stride()
+        assert torch.equal(found[0], wide)
+        assert found[1].numel() == 0
+        assert torch.equal(found[2], ONES.expand(5, 2, 3))
+        found[0].zero_()
+        assert wide.any()
+
+
+@pytest.mark.parametrize(
+    ("said", "passed", "message"),
+    [
+        ((True, ""), True, ""),
+        ((False, "off"), False, "off"),
+        ((True,), True, ""),
+        ("", True, ""),
+        ("off", False, "off"),
+        (None, True, ""),
+        (True, True, ""),
+        (False, False, "check_implementation says that it is wrong, and not why"),
+        ((torch.tensor(False), ["a"]), False, "['a']"),
+    ],
+)
+def test_a_check_says_it_with_a_pair_or_a_text(said: object, passed: bool, message: str) -> None:
+    found = folder_gate.checked(lambda: said)
+    assert (found.passed, found.message) == (passed, message)
+
+
+def test_a_check_that_raises_finds_it_wrong() -> None:
+    found = folder_gate.checked(lambda: torch.ones(2) + torch.ones(3))
+    assert not found.passed
+    assert found.message.startswith("check_implementation raised RuntimeError: ")
+
+
+# ---- the first lines of a submission --------------------------------------------------------------------------------
+
+
+def test_the_first_comment_of_a_submission_says_what_it_is_for() -> None:
+    found = directives("#!POPCORN leaderboard amd-gemm-rs\n# a word\n#!POPCORN gpu MI300 L4\n\n#!POPCORN gpus B200\n")
+    assert (found.leaderboard, found.gpus) == ("amd-gemm-rs", ("MI300", "L4"))
+    assert directives("import torch\n#!POPCORN leaderboard x\n").leaderboard is None
+
+
+@pytest.mark.parametrize("line", ["leaderboard", "", "gpus", "boards x", "leaderboard a\n#!POPCORN leaderboard b"])
+def test_a_bad_line_is_told(line: str) -> None:
+    with pytest.raises(BadSubmissionError, match=r"x.py:\d: "):
+        directives(f"#!POPCORN {line}\n", "x.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("def custom_kernel(data): ...\n", "for which problem? Name it (`python -m harness eval a2a"),
+        ("#!POPCORN leaderboard amd-all2al\n", "its `#!POPCORN leaderboard` line: no problem 'amd-all2al'; did you"),
+        ("#!POPCORN leader x\n", "x.py:1: expected `#!POPCORN leaderboard NAME`"),
+    ],
+)  # fmt: skip
+def test_a_submission_that_names_no_problem_is_asked_for_one(
+    source: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.py").write_text(source)
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", str(tmp_path / "x.py")])
+    assert ended.value.code in (2, 112)
+    assert told in capsys.readouterr().err
+
+
+def test_a_submission_chooses_its_problem_and_lacking_gpus_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "#!POPCORN leaderboard amd-gemm-rs\n#!POPCORN gpus MI300 B200\n"
+    (tmp_path / "x.py").write_text(f"{header}from reference import ref_kernel as custom_kernel\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["check", str(tmp_path / "x.py"), "--ranks", "2", "--device", "cpu"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 0
+    assert shown.startswith("gemm_rs ")
+    assert "the submission is for" in shown  # no machine has both
+
+
+def test_roofline_says_that_a_folder_has_no_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["roofline", str(SCALE), "--hardware", "h200"])
+    assert ended.value.code == 2
+    assert "single/scale does not say what a call costs" in capsys.readouterr().err
+
+
+# ---- submissions that compile ---------------------------------------------------------------------------------------
+
+COMPILES = """\
+from reference import ref_kernel
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = '''
+#include <Python.h>
+static PyObject* three(PyObject* self, PyObject* none) { return PyLong_FromLong(3); }
+static PyMethodDef methods[] = {{"three", three, METH_NOARGS, ""}, {0, 0, 0, 0}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "tiny", "", -1, methods};
+PyMODINIT_FUNC PyInit_tiny() { return PyModule_Create(&module); }
+'''
+tiny = load_inline(name="tiny", cpp_sources=SOURCE, no_implicit_headers=True)
+assert tiny.three() == 3
+
+
+def custom_kernel(data):
+    return ref_kernel(data)
+"""
+needs_compiler = pytest.mark.skipif(
+    not shutil.which("g++") or not (shutil.which("ninja") or (Path(sys.executable).parent / "ninja").exists()),
+    reason="needs g++ and ninja",
+)
+
+
+@needs_compiler
+def test_what_an_import_compiles_is_compiled_once_and_kept(ran: Evaluate) -> None:
+    """By rank 0, in a phase of its own, with its log; the other ranks and the next run find it. A lock that a killed
+    run has left does not stop the next."""
+    name = f"compiles-{os.getpid()}"
+    cache = warm.folder(read(SCALE).root, name)
+    assert cache is not None
+    submission = dataclasses.replace(submission_of(COMPILES), sha256=name)
+    try:
+        report = ran(FOLDERS / "multi" / "rowsum", submission)
+        assert verdict.status(report) == "pass", report.results
+        assert "compile" in report.phases_s
+        assert "-DTORCH_EXTENSION_NAME=tiny" in report.logs["compile"]
+        (cache / "extensions" / "tiny" / "lock").touch()
+        again = ran(FOLDERS / "multi" / "rowsum", submission)
+        assert verdict.status(again) == "pass", again.results
+        assert again.phases_s["compile"] < report.phases_s["compile"]
+    finally:
+        shutil.rmtree(cache)
+        cache.with_name(f"{name}.lock").unlink()
+
+
+@needs_compiler
+def test_what_does_not_compile_is_shown_with_the_compilers_words(ran: Evaluate) -> None:
+    name = f"broken-{os.getpid()}"
+    cache = warm.folder(read(SCALE).root, name)
+    assert cache is not None
+    broken = submission_of(COMPILES.replace("PyLong_FromLong(3)", "no_such_name(3)"))
+    try:
+        report = ran(FOLDERS / "multi" / "rowsum", dataclasses.replace(broken, sha256=name))
+    finally:
+        shutil.rmtree(cache)
+        cache.with_name(f"{name}.lock").unlink()
+    outcome = report.results[0].outcome
+    assert isinstance(outcome, Raised)
+    assert outcome.rank == 0
+    assert "no_such_name" in report.logs["compile"]
+
+
+def test_only_what_seems_to_compile_has_that_phase() -> None:
+    assert warm.compiles(submission_of(COMPILES))
+    assert not warm.compiles(submission_of("import torch\n"))
+
+
+def test_a_lock_is_left_alone_while_another_run_is_there(tmp_path: Path) -> None:
+    lock = tmp_path / "cache" / "extensions" / "tiny" / "lock"
+    lock.parent.mkdir(parents=True)
+    with warm.held(tmp_path / "cache"):
+        lock.touch()
+        with warm.held(tmp_path / "cache"):
+            assert lock.exists()
+    with warm.held(tmp_path / "cache"):
+        assert not lock.exists()
+
+
+def test_no_lock_is_removed_through_a_link(tmp_path: Path) -> None:
+    """A submission can write to its cache, the parent must not follow it out."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "lock").touch()
+    (tmp_path / "cache" / "extensions").mkdir(parents=True)
+    (tmp_path / "cache" / "extensions" / "tiny").symlink_to(tmp_path / "elsewhere")
+    with warm.held(tmp_path / "cache"):
+        assert (tmp_path / "elsewhere" / "lock").exists()
+
+
+def test_the_case_has_the_published_seed_and_later_calls_have_none_that_is_known(ran: Evaluate) -> None:
+    """A kernel that knows its answer for the published seed is found out by the second call of the same case."""
+    case = read(SCALE).suite("official").tests[0]
+    source = (
+        "from reference import generate_input, ref_kernel\n"
+        f"KNOWN = {{n: generate_input(n, s) for n, s in [({case.params['size']}, {case.seed}), (64, 12)]}}\n"
+        "def custom_kernel(data):\n"
+        "    return ref_kernel(KNOWN[data.numel()])\n"
+    )
+    report = ran(SCALE, source)
+    messages = [result.outcome.message for result in report.results if isinstance(result.outcome, Wrong)]
+    assert len(messages) == 2
+    assert all(result.verdicts is not None and result.verdicts.gpumode.passed for result in report.results)

@@ -1,0 +1,337 @@
+"""A problem folder's own eval.py, run as KernelBot's runner runs it: what it is given, what is made of its word."""
+
+import base64
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from conftest import Silent, submission_of
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from harness import board, board_view, export, machine, render, reports, run, theirs, verdict
+from harness.options import Setting
+from harness.records import (
+    BadFileError,
+    Crashed,
+    EvalReport,
+    Exit,
+    Failure,
+    Mode,
+    NotRun,
+    Passed,
+    TimedOut,
+    Told,
+    UsageError,
+    Wrong,
+)
+from harness.taskfolder import read
+
+FOLDERS = Path(__file__).parent / "folders"
+ROWSUM, SCALE = FOLDERS / "multi" / "rowsum", FOLDERS / "single" / "scale"
+# An evaluator's beginning: `said(key, value)` writes a line, `mode` and `count` are what it was called with.
+BEGIN = """\
+import os, sys, time
+lines = os.fdopen(int(os.environ["POPCORN_FD"]), "w")
+mode, count = sys.argv[1], len(open(sys.argv[2]).read().splitlines())
+def said(key, value):
+    print(f"{key}: {value}", file=lines, flush=True)
+def passed():
+    for index in range(count):
+        if mode == "test":
+            said(f"test.{index}.status", "pass")
+        else:
+            said(f"benchmark.{index}.mean", 1000.0 * (index + 1))
+    said("check", "pass")
+"""
+Evaluate = Callable[..., EvalReport]
+
+
+@pytest.fixture
+def told(nothing_left: None, tmp_path: Path) -> Evaluate:
+    """told(eval_py, mode=...) evaluates a copy of rowsum, which has two tests and one benchmark, with that eval.py."""
+
+    def run(
+        text: str = "", mode: Mode = "leaderboard", folder: Path = ROWSUM, seconds: float = 30.0, **changes: object
+    ) -> EvalReport:
+        if text:
+            copy = tmp_path / f"{len(list(tmp_path.iterdir()))}" / "rowsum"
+            shutil.copytree(ROWSUM, copy)
+            (copy.parent.parent / "single").unlink(missing_ok=True)
+            (copy.parent.parent / "single").symlink_to(FOLDERS / "single")
+            (copy / "eval.py").write_text(BEGIN + text)
+            folder = copy
+        problem = read(folder)
+        suite = dataclasses.replace(
+            problem.suite("official"), test_timeout_s=seconds, benchmark_timeout_s=seconds, ranked_timeout_s=seconds
+        )
+        order = theirs.Order(
+            problem=problem,
+            suite=suite,
+            submission=submission_of(problem.default_submission().read_text()),
+            mode=mode,
+            device="cpu",
+            world_size=suite.benchmarks[0].world_size,
+            author="tester",
+        )
+        return theirs.evaluate(dataclasses.replace(order, **changes), Silent())
+
+    return run
+
+
+def outcomes(report: EvalReport) -> list[type]:
+    return [type(result.outcome) for result in report.results]
+
+
+def shown(report: EvalReport) -> str:
+    console = Console(file=StringIO(), width=100)
+    render.show(report, None, None, console)
+    return console.file.getvalue()
+
+
+# ---- what passes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_ranked_evaluation_is_three_runs(told: Evaluate) -> None:
+    """Test, benchmark, leaderboard; a secret from task.yml, a number of GPUs because the problem is of several."""
+    report = told()
+    assert verdict.status(report) == "pass"
+    assert list(report.phases_s) == ["test", "benchmark", "leaderboard"]
+    assert outcomes(report) == [Passed, Passed, Told]
+    found = report.results[2].outcome
+    assert found == Told(runs=3, mean_us=2.5, std_us=0.003, err_us=0.0017, best_us=2.4, worst_us=2.6)
+    gpus = machine.gpus().count or 2
+    for mode in report.phases_s:
+        assert report.logs[f"{mode} stdout"] == f"{mode} POPCORN_SEED 7\n{mode} POPCORN_GPUS {gpus}\n"
+    assert verdict.figures(report) is None  # no speedup
+    assert verdict.told_score_s(report) == pytest.approx(2.5e-6)
+
+
+def test_another_secret_can_be_asked_for(told: Evaluate) -> None:
+    assert "POPCORN_SEED 99\n" in told(mode="test", seed=99).logs["test stdout"]
+
+
+def test_an_evaluator_with_processes_of_its_own_runs_with_the_cpu_in_place_of_cuda(told: Evaluate) -> None:
+    """As KernelBot's do: in a spawned process, which waits for CUDA. With a secret, which it makes its seeds of."""
+    source = read(SCALE).default_submission().read_text() + (
+        "import sys\nsys.stderr.write(f'cuda is {__import__(\"torch\").cuda.synchronize.__module__}\\n')\n"
+    )
+    report = told(mode="test", folder=SCALE, cuda_is_cpu=True, seed=5, submission=submission_of(source), seconds=100.0)
+    assert outcomes(report) == [Passed, Passed], report.logs
+    assert "cuda is _cuda_is_cpu" in report.logs["test stderr"]
+
+
+def test_ranks_that_meet_over_nccl_meet_over_gloo_then(told: Evaluate) -> None:
+    """On devices of their own, with barriers that name them, in processes that the evaluator spawned."""
+    report = told(mode="test", folder=FOLDERS / "multi" / "wired", cuda_is_cpu=True, seconds=100.0)
+    assert outcomes(report) == [Passed], report.logs
+
+
+def test_only_the_last_shape_is_run_where_it_ranks(told: Evaluate, tmp_path: Path) -> None:
+    task = (ROWSUM / "task.yml").read_text()
+    more = "  - {world_size: 2, size: 8, weighted: true, seed: 9}\nseed: 7"
+    for ranking, sizes in (("last", [8]), ("mean", [64, 8])):
+        folder = tmp_path / ranking
+        shutil.copytree(ROWSUM, folder)
+        (folder / "task.yml").write_text(
+            task.replace("seed: 7", more).replace("geom", ranking).replace("../../single", str(FOLDERS / "single"))
+        )
+        report = told(mode="benchmark", folder=folder)
+        assert [result.case.params["size"] for result in report.results] == sizes
+        assert verdict.told_score_s(report) == pytest.approx(2.5e-6)
+
+
+def test_a_profile_is_kept(told: Evaluate) -> None:
+    table = base64.b64encode(b"name  calls\nkernel  1\n", b"+*").decode()
+    report = told(f"said('benchmark.0.report', '{table}')\nsaid('check', 'pass')", mode="profile")
+    assert outcomes(report) == [Passed]
+    assert report.logs["profile 0"].endswith("kernel  1\n")
+
+
+def test_a_submission_stays_what_it_is_staged_as_in_each_run(told: Evaluate) -> None:
+    """Files are staged anew for each run; what runs write stays, as in KernelBot's folder."""
+    report = told("open('submission.py', 'a').write('#' + mode)\nprint(open('submission.py').read()[-9:])\npassed()")
+    assert verdict.status(report) == "pass"
+    assert "#test" in report.logs["test stdout"]
+    assert "#test" not in report.logs["benchmark stdout"]
+
+
+def test_any_amount_of_text_comes_through(told: Evaluate) -> None:
+    """More than a pipe holds, on each of them; what is printed is cut as KernelBot cuts it."""
+    report = told(
+        "for n in range(3000): said(f'noise.{n}', 'x' * 100)\n"
+        "print('o' * 500_000)\nprint('e' * 500_000, file=sys.stderr)\npassed()",
+        mode="test",
+    )
+    assert outcomes(report) == [Passed, Passed]
+    assert report.logs["test stdout"].startswith("o" * theirs.SHOWN_CHARS + "\n[...]")
+    assert len(report.logs["test stderr"]) < theirs.SHOWN_CHARS + 100
+
+
+# ---- what does not -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "message", "code"),
+    [
+        ("said('test.0.status', 'pass'); said('test.1.status', 'fail'); said('test.1.error', 'off'); sys.exit(112)",
+         [Passed, Wrong], "off", 112),
+        ("said('test.0.status', 'pass'); said('check', 'pass')", [Passed, Wrong], "without a result of every", 112),
+        ("passed(); said('check', 'fail')", [Passed, Wrong], "without the line `check: pass`", 112),
+        ("passed(); said('test.0.status', 'fail')", [Wrong, Passed], "and not why", 112),
+        ("passed(); lines.close(); os._exit(1)", [Passed, Crashed], "exited with code 1", 112),
+        ("said('test.0.status', 'pass'); os.kill(os.getpid(), 11)", [Passed, Crashed], "killed by SIGSEGV", 112),
+        ("sys.exit(110)", [Crashed, NotRun], "exited with code 110: a CUDA call failed", 112),
+        ("sys.exit(112)", [Wrong, NotRun], "it says that the submission is wrong", 112),
+        ("raise ValueError('no')", [Crashed, NotRun], "exited with code 1", 112),
+        ("lines.write('check: pass\\n\\x00:\\u2028::\\ntest.0.status pass\\n: \\ntest.x.status: pass')",
+         [Wrong, NotRun], "without a result of every case", 112),
+    ],
+)  # fmt: skip
+def test_a_run_that_does_not_pass_says_how(
+    text: str, found: list[type], message: str, code: int, told: Evaluate
+) -> None:
+    """It ends the evaluation: nothing is timed behind it."""
+    report = told(text)
+    assert outcomes(report) == [*found, NotRun]
+    failed = verdict.first_failure(report)
+    assert failed is not None
+    assert message in failed.outcome.message
+    assert (verdict.status(report), verdict.exit_code(report)) == ("fail", code)
+    assert list(report.phases_s) == ["test"]
+    assert verdict.told_score_s(report) is None
+    assert message.split("`")[0][:20] in " ".join(shown(report).split())
+
+
+def test_the_first_run_that_fails_is_the_last(told: Evaluate) -> None:
+    report = told("passed() if mode != 'benchmark' else said('benchmark.0.status', 'fail')")
+    assert list(report.phases_s) == ["test", "benchmark"]
+    assert outcomes(report) == [Passed, Passed, Wrong]
+
+
+@pytest.mark.parametrize(
+    ("mean", "found"), [("nan", Wrong), ("-5", Wrong), ("0", Wrong), ("inf", Wrong), ("fast", Wrong), ("5", Told)]
+)
+def test_a_time_is_a_number_above_0(mean: str, found: type, told: Evaluate) -> None:
+    report = told(f"said('benchmark.0.mean', '{mean}'); said('check', 'pass')", mode="benchmark")
+    assert outcomes(report) == [found]
+
+
+def test_a_timeout_ends_all_its_processes(told: Evaluate) -> None:
+    """Also those in sessions of their own."""
+    began = time.monotonic()
+    report = told(
+        "import subprocess\n"
+        "said('test.0.status', 'pass')\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        "time.sleep(600)",
+        seconds=1.0,
+    )
+    assert time.monotonic() - began < 20
+    assert outcomes(report) == [Passed, TimedOut, NotRun]
+    assert verdict.exit_code(report) == Exit.TIMED_OUT
+    # `nothing_left` finds what is still there
+
+
+def test_a_process_that_is_left_behind_holds_nothing_up(told: Evaluate) -> None:
+    report = told(
+        "import subprocess\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
+        " pass_fds=[lines.fileno()])\npassed()",
+        mode="test",
+    )
+    assert outcomes(report) == [Passed, Passed]
+
+
+def test_bad_cases_and_unknown_modes_are_not_the_submissions_fault(told: Evaluate) -> None:
+    with pytest.raises(BadFileError, match=r"does not take its cases \(exit 113\): line 1"):
+        told("print('line 1', file=sys.stderr); sys.exit(113)")
+    with pytest.raises(UsageError, match="does not know the mode profile"):
+        told("sys.exit(2)", mode="profile")
+
+
+def test_an_evaluator_that_wants_cuda_says_so_in_a_line(told: Evaluate) -> None:
+    with pytest.raises(UsageError, match=r"hard-wires CUDA.*DEVICE=cpu") as caught:
+        told("raise AssertionError('Torch not compiled with CUDA enabled')")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_submission_has_no_business_to_know_is_not_in_its_environment(
+    told: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "secret")
+    assert "secret" not in told("print(os.environ)\npassed()", mode="test").logs["test stdout"]
+
+
+# ---- the lines -----------------------------------------------------------------------------------------------------
+
+
+def test_the_last_line_of_a_key_counts_and_others_are_let_be() -> None:
+    found = theirs.parse(b"check: fail\nwhatever\n\ncheck: pass\nnew.key:  a: b \n\xff\xfe: x\n")
+    assert (found["check"], found["new.key"], found["whatever"]) == ("pass", "a: b", "")
+
+
+@given(st.binary(max_size=300), st.sampled_from([0, 1, 112, -9, None]), st.integers(1, 3))
+def test_no_text_breaks_it_and_none_passes_without_a_result_of_every_case(
+    data: bytes, code: int | None, count: int
+) -> None:
+    """Forged or garbled lines cost their own run at most."""
+    ran = theirs.Ran(code=code, told=theirs.parse(data), stdout="", stderr="")
+    found = theirs.outcomes_of("test", count, ran, 1.0)
+    assert len(found) == count
+    assert all(isinstance(one, Passed) for one in found) or any(isinstance(one, Failure) for one in found)
+
+
+# ---- beside ours on the board --------------------------------------------------------------------------------------
+
+
+def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a speedup, under the suite `theirs`; and the report can be read back."""
+    monkeypatch.setattr(run, "LEADERBOARD", tmp_path / "leaderboard.yaml")
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    problem = read(ROWSUM)
+    suite = problem.suite("official")
+    setting = Setting(
+        problem=problem, suite=suite, device="cpu", world_size=2, evaluator="theirs", notes=("a note",)
+    )  # fmt: skip
+    submission = submission_of(problem.default_submission().read_text())
+    ran = run.evaluated(setting, submission, "leaderboard", "ada", record=True, quiet=True)
+    again = run.evaluated(setting, submission, "leaderboard", "bob", record=True, quiet=True)
+    assert (ran.unrecorded, again.unrecorded) == (None, None)
+    assert again.place is not None
+    assert again.place.of == 2
+    entries = board.load(tmp_path / "leaderboard.yaml").entries
+    assert {(one.problem, one.suite, one.geomean_speedup, one.author) for one in entries} == {
+        ("multi/rowsum", "theirs", None, author) for author in ("ada", "bob")
+    }
+    told = json.loads((tmp_path / "runs" / ran.report.run_id / "report.json").read_text())
+    assert (told["gate"], told["clock"], told["geomean_speedup"]) == ("theirs", "theirs", None)
+    assert told["score_s"] == pytest.approx(2.5e-6)
+    assert told["cases"][2]["told"]["runs"] == 3
+    recorded = reports.find(ran.report.run_id, tmp_path)
+    (*_, row) = export.rows(board.Board(), [recorded], tmp_path)
+    assert (row["case_time_us"], row["case_samples"], row["run_passed"]) == (2.5, 3, True)
+    assert row["run_result"]["benchmark.0.mean"] == "2500.0"
+    text = " ".join(shown(ran.report).split())
+    assert "its word is taken, and such runs are ranked apart" in text
+    assert "speedup none: eval.py times no reference" in text
+    assert "a note" in text
+    console = Console(file=StringIO(), width=100)
+    board_view.show_board(board.load(tmp_path / "leaderboard.yaml"), console)
+    assert "suite theirs" in console.file.getvalue()
+
+
+def test_only_a_folder_has_an_evaluator_of_its_own() -> None:
+    command = [sys.executable, "-m", "harness", "eval", "a2a", "--eval", "theirs", "--no-record"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+    assert found.returncode == 2
+    assert "--eval theirs: a2a is no problem folder" in found.stderr
