@@ -108,9 +108,9 @@ lint: $(SETUP)
 	$(RUN) -m mypy
 	$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-logo
 
-# an interpreter that is used as it is may have no linters
+# an interpreter that is used as it is may have no linters and no pytest-xdist
 test: $(if $(PYTHON),,lint)
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest $(if $(PYTHON),,-n 2 --dist loadgroup) $(ARGS)
 
 fuzz: $(SETUP)
 	@$(RUN) bench/fuzz.py $(call flag,inputs,$(INPUTS)) $(ARGS)

@@ -422,7 +422,7 @@ class RankGroup:
         raised = [(rank, reply) for rank in everyone for reply in rank.inbox if isinstance(reply, wire.Failed)]
         rank, failed = raised[0]
         alike = [other.rank for other, reply in raised if reply.message == failed.message]
-        others = f" (and ranks {', '.join(map(str, alike[1:]))})" if alike[1:] else ""
+        others = f" (and rank{'s' * (len(alike) > 2)} {', '.join(map(str, alike[1:]))})" if alike[1:] else ""
         raise RankFailure(
             rank.role, Raised(rank=rank.rank, message=failed.message + others, traceback=failed.traceback)
         )

@@ -187,7 +187,7 @@ def test_a_submission_of_several_files_is_evaluated_and_its_modules_stay_out_of_
         "from beside import MARK_TOO\nfrom common.shared import MARK, ref_kernel\n\n\n"
         "def custom_kernel(data):\n    assert MARK and MARK_TOO\n    return ref_kernel(data)\n"
     )
-    result = harness("eval", "a2a", "submissions/a2a/mine.py", "--suite", "quick", "--json", "out.json")
+    result = harness("eval", "a2a", "submissions/a2a/mine.py", "--suite", "quick", "--ranks", "2", "--json", "out.json")
     assert result.returncode == Exit.OK, result.stdout + result.stderr
     (report,) = (checkout / "runs").glob("*/report.json")
     for file in (checkout / "out.json", checkout / "leaderboard.yaml", report):
@@ -460,5 +460,5 @@ def test_the_bundle_of_a_shipped_submission_passes_on_its_own(problem: str, harn
     alone = tmp_path / "elsewhere" / "bundle.py"
     made = harness("bundle", problem, "--out", str(alone))
     assert made.returncode == Exit.OK, made.stderr
-    result = harness("eval", problem, str(alone), "--suite", "quick")
+    result = harness("eval", problem, str(alone), "--suite", "quick", "--ranks", "2")
     assert result.returncode == Exit.OK, result.stdout + result.stderr

@@ -82,7 +82,7 @@ def test_an_evaluation_is_shown_recorded_and_archived(harness: Harness, checkout
 
 def test_a_wrong_submission_is_shown_but_never_recorded(harness: Harness, checkout: Path) -> None:
     (checkout / "zeros.py").write_text(ZEROS)
-    result = harness("eval", "a2a", "zeros.py", "--suite", "quick", "--json", "result.json")
+    result = harness("eval", "a2a", "zeros.py", "--suite", "quick", "--ranks", "2", "--json", "result.json")
     assert result.returncode == Exit.INVALID
     assert "rank 0" in result.stdout
     assert not (checkout / "leaderboard.yaml").exists()
@@ -91,13 +91,13 @@ def test_a_wrong_submission_is_shown_but_never_recorded(harness: Harness, checko
 
 
 def test_no_record_writes_neither_board_nor_runs(harness: Harness, checkout: Path) -> None:
-    assert harness("eval", "a2a", "--suite", "quick", "--mode", "test", "--no-record").returncode == 0
+    assert harness("eval", "a2a", "--suite", "quick", "--ranks", "2", "--mode", "test", "--no-record").returncode == 0
     assert not (checkout / "leaderboard.yaml").exists()
     assert not (checkout / "runs").exists()
 
 
 def test_two_evaluations_at_once_are_both_recorded(checkout: Path) -> None:
-    command = [sys.executable, "-m", "harness", "eval", "a2a", "--suite", "quick", "--author"]
+    command = [sys.executable, "-m", "harness", "eval", "a2a", "--suite", "quick", "--ranks", "2", "--author"]
     both = [
         subprocess.Popen([*command, author], cwd=checkout, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for author in ("ada", "bob")
@@ -183,7 +183,7 @@ def test_a_bad_shape_file_is_said_with_its_place(
 
 def test_a_corrupted_leaderboard_stops_an_evaluation_before_it_begins(harness: Harness, checkout: Path) -> None:
     (checkout / "leaderboard.yaml").write_text("schema: 1\nentries: [{problem: a2a}]\n")
-    result = harness("eval", "a2a", "--suite", "quick")
+    result = harness("eval", "a2a", "--suite", "quick", "--ranks", "2")
     assert result.returncode == Exit.BAD_FILE
     assert "leaderboard.yaml: $.entries[0]: the key 'suite' is missing" in result.stderr
     assert "--no-record" in result.stderr

@@ -305,7 +305,20 @@ def test_two_files_are_timed_head_to_head(harness: Harness, checkout: Path) -> N
     """The reference as an ordinary file against the shipped submission, which is several times as fast."""
     files = ("submissions/a2a/reference.py", "submissions/a2a/submission.py")
     found = harness(
-        *("compare", *files, "--problem", "a2a", "--suite", "quick", "--fail-if", "slower", "--json", "out.json")
+        *(
+            "compare",
+            *files,
+            "--problem",
+            "a2a",
+            "--suite",
+            "quick",
+            "--ranks",
+            "2",
+            "--fail-if",
+            "slower",
+            "--json",
+            "out.json",
+        )
     )
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
@@ -329,11 +342,11 @@ def test_a_side_that_is_wrong_or_raises_is_named(harness: Harness, checkout: Pat
     (checkout / "late.py").write_text(RAISES_LATE)
     good = "submissions/a2a/submission.py"
     for a, b, failing in (("zeros.py", good, "A (zeros.py)"), (good, "zeros.py", "B (zeros.py)")):
-        found = harness("compare", a, b, "--problem", "a2a", "--suite", "quick", "--json", "out.json")
+        found = harness("compare", a, b, "--problem", "a2a", "--suite", "quick", "--ranks", "2", "--json", "out.json")
         assert found.returncode == Exit.INVALID, found.stderr
         assert f"error: {failing} fails, so nothing is compared: test " in found.stderr
         assert json.loads((checkout / "out.json").read_text())["exit_code"] == Exit.INVALID
-    found = harness("compare", "late.py", good, "--problem", "a2a", "--suite", "quick")
+    found = harness("compare", "late.py", good, "--problem", "a2a", "--suite", "quick", "--ranks", "2")
     assert found.returncode == Exit.INVALID, found.stderr
     assert "error: A (late.py) fails, so nothing is compared: timed in turn with B" in found.stderr
     assert "IndexError: worn out" in found.stderr

@@ -29,6 +29,8 @@ from harness.machine import descendants
 from harness.problem import ROOT
 from harness.records import BadFileError, Exit
 
+pytestmark = pytest.mark.xdist_group("faults")  # all in one checkout
+
 PROGRAM = Path(__file__).parent / "faults.py"
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 TINY = """

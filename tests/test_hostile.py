@@ -25,7 +25,6 @@ from harness.records import EvalReport, Held, Mode
 FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm")
-RANKS = 2  # two have all that is tried here, and start in a quarter of the time
 TIMEOUT_S = 30.0
 
 
@@ -60,7 +59,7 @@ def test_a_submission_ends_as_its_docstring_says(
         pytest.skip("no namespaces are permitted here; every report says so")
     monkeypatch.setenv("A_TOKEN", "to be found")
     monkeypatch.setenv("NVIDIA_API_KEY", "to be found")
-    report = evaluated(hostile.source, hostile.problem, mode=hostile.mode, timeout_s=TIMEOUT_S, ranks=RANKS)
+    report = evaluated(hostile.source, hostile.problem, mode=hostile.mode, timeout_s=TIMEOUT_S)
     failed = verdict.first_failure(report)
     if hostile.expect in ("harmless", "ranked"):
         assert failed is None, failed
