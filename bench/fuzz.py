@@ -13,7 +13,6 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.context import ForkContext
@@ -24,8 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import fuzzing  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+from figures import Figures, add_data_argument  # noqa: E402
+
+from harness.machine import environment  # noqa: E402
 
 SLICE = 10_000  # inputs of one process, whose memory is then measured
 STUCK_S = 120.0  # without a next input: nothing that waits for its own deadline takes so long
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: cores)")
     parser.add_argument("--target", action="append", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
     parser.add_argument("--show", type=int, metavar="NUMBER", help="only this input of the target")
+    add_data_argument(parser)
     asked = parser.parse_args()
     targets = [target for target in fuzzing.TARGETS if target.name in (asked.target or names)]
     if asked.show is not None:
@@ -62,9 +63,11 @@ def main() -> None:
         for name, count in each.items()
         for at in range(asked.start, asked.start + count, SLICE)
     ]
+    figures = Figures("Fuzzing", environment(None, 1).machine_class)
     began = time.monotonic()
     done = run_all(slices, asked.jobs)
-    print_table(done, time.monotonic() - began)
+    tabulate(figures, done, time.monotonic() - began)
+    figures.write(asked.data)
     sys.exit(1 if any(one.findings for one in done) else 0)
 
 
@@ -144,22 +147,20 @@ def show(target: fuzzing.Target, number: int) -> int:
     return 1 if error else 0
 
 
-def print_table(done: list[Slice], wall_s: float) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("target", "inputs", "a second", "MiB grown", "findings"):
-        table.add_column(name, justify="left" if name == "target" else "right")
-    column: Callable[[list[Slice], str], int] = lambda those, name: sum(getattr(one, name) for one in those)  # noqa: E731
+def tabulate(figures: Figures, done: list[Slice], wall_s: float) -> None:
+    """A row a target, and all of them."""
+    rows: list[tuple[str | int, ...]] = []
     for target in fuzzing.TARGETS:
         if those := [one for one in done if one.target == target.name]:
-            count, seconds = column(those, "count"), column(those, "seconds")
+            count, seconds = sum(one.count for one in those), sum(one.seconds for one in those)
             places = {finding.error for one in those for finding in one.findings}
             grown = max(one.grown_bytes for one in those) >> 20
-            table.add_row(target.name, f"{count:,}", f"{count / max(seconds, 1e-9):,.0f}", str(grown), str(len(places)))
-    console = Console()
-    console.print(table)
-    total = sum(one.count for one in done)
-    console.print(
-        f"{total:,} inputs in {wall_s:.0f} s, {sum(len(one.findings) for one in done)} findings", highlight=False
+            rows.append((target.name, count, round(count / max(seconds, 1e-9)), grown, len(places)))
+    total, found = sum(one.count for one in done), sum(len(one.findings) for one in done)
+    figures.table(
+        ("decoder of", "inputs", "inputs a second", "MiB grown", "findings"),
+        rows,
+        after=f"{total:,} inputs in {wall_s:.0f} s, {found} findings.",
     )
 
 

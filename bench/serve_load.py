@@ -5,7 +5,7 @@
 
 The server is a process of its own; its evaluations are a shell script's of a few milliseconds (tests/serving.py), so
 that what is measured is the server: its queue, a process an evaluation, its answers. Prints requests per second and how
-long answers took. Ends with 1 where a submission was lost, was evaluated twice or has no result.
+long answers took (--data keeps them). Ends with 1 where a submission was lost, was evaluated twice or has no result.
 """
 
 import argparse
@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from figures import ROOT, Figures, add_data_argument
 
-ROOT = Path(__file__).resolve().parent.parent
+from harness.machine import environment
+
 SOURCE = "def custom_kernel(data): ...\n"
 PAUSE_S = 0.25  # of a client, between two questions
 PATH = "/submission/amd-gemm-rs/CPU/leaderboard"
@@ -73,12 +75,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--submissions", type=int, default=500)
+    add_data_argument(parser)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="serve-load-") as name:
         folder = Path(name)
         command = [sys.executable, str(ROOT / "tests" / "serving.py"), name]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+        server = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout is not None
             _, opened, _ = (server.stdout.readline() for _ in range(3))
@@ -87,16 +90,26 @@ def main() -> int:
             server.terminate()
             server.wait(30)
         ran = Counter(int(line) for line in (folder / "ran").read_text().split())
-    requests = sum(map(len, load.took_s.values()))
-    print(f"{asked.clients} clients, {asked.submissions} submissions: all done after {seconds:.1f} s")
-    print(f"{requests / seconds:.0f} requests a second, {asked.submissions / seconds:.1f} evaluations a second")
-    for kind, took_s in load.took_s.items():
-        middle, high = (f"{1e3 * percentile(took_s, percent):7.1f} ms" for percent in (50, 99))
-        print(f"{kind:8} {len(took_s):6} requests   p50 {middle}   p99 {high}   max {1e3 * max(took_s):7.1f} ms")
     lost = asked.submissions - sum(state == "succeeded" for state in load.states.values())
     twice = sum(count > 1 for count in ran.values())
     never = asked.submissions - len(ran)
-    print(f"{lost} without a result, {never} never evaluated, {twice} evaluated twice")
+    requests = sum(map(len, load.took_s.values()))
+    figures = Figures("Load on the service", environment(None, 1).machine_class)
+    figures.table(
+        ("request", "requests", "p50 ms", "p99 ms", "max ms"),
+        [
+            (
+                kind,
+                len(took_s),
+                *(1e3 * value for value in (percentile(took_s, 50), percentile(took_s, 99), max(took_s))),
+            )
+            for kind, took_s in load.took_s.items()
+        ],
+        after=f"{asked.clients} clients, {asked.submissions} submissions, evaluations of some ms: all done after "
+        f"{seconds:.1f} s, {requests / seconds:.0f} requests and {asked.submissions / seconds:.1f} evaluations a "
+        f"second; {lost} without a result, {never} never evaluated, {twice} evaluated twice.",
+    )
+    figures.write(asked.data)
     return 1 if lost or never or twice else 0
 
 
