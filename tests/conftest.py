@@ -9,9 +9,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import prefork
 import pytest
 
+from harness import group, sandbox
 from harness.evaluate import evaluate
 from harness.machine import descendants, gpus
 from harness.plan import make_plan
@@ -43,6 +46,15 @@ def left_behind(temporary: Path) -> dict[str, list[str]]:
     }
 
 
+@pytest.fixture(scope="session")
+def zygotes() -> Iterator[prefork.Server]:
+    """Where evaluations in this process get their zygotes from."""
+    started = prefork.Server({**sandbox.environment(os.environ), **group.MALLOC, "PATH": group.search_path(),
+                              "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
+    yield started
+    started.close()
+
+
 @pytest.fixture
 def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test after which there is more than before."""
@@ -62,8 +74,11 @@ def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
+def evaluated(
+    zygotes: prefork.Server, nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., EvalReport]:
     """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process."""
+    monkeypatch.setattr(group, "subprocess", SimpleNamespace(Popen=zygotes.popen, DEVNULL=subprocess.DEVNULL))
 
     def run(
         source: str,

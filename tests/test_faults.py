@@ -81,6 +81,7 @@ class Run:
             stdin=subprocess.DEVNULL,
             stdout={"stdout": broken, "full stdout": full}.get(fault.broken, write),
             stderr=broken if fault.broken == "stderr" else write,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # in the background it may be ignored
         )
         for fd in (write, broken, full):
             os.close(fd)
