@@ -117,7 +117,18 @@ def corpus(figures: Figures) -> None:
     """The table of what the corpora show: of each family, how many files or faults ended as they must."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.xml"
-        command = [sys.executable, "-m", "pytest", "-q", *CORPORA, f"--junitxml={found}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "--dist",
+            "loadgroup",
+            *CORPORA,
+            f"--junitxml={found}",
+        ]
         subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)
         cases = list(ElementTree.parse(found).iter("testcase"))
     right: Counter[str] = Counter()
