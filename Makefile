@@ -61,7 +61,7 @@ eval: need-file $(SETUP)
 	  $(call flag,mode,$(MODE)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
 
 check: need-file $(SETUP)
-	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) $(ARGS)
+	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(ARGS)
 
 bundle: need-problem $(SETUP)
 	@$(RUN) -m harness bundle '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)

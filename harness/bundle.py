@@ -265,7 +265,7 @@ def _merged(imports: Iterable[Import]) -> list[str]:
 
 def _import_line(start: str, names: Sequence[str]) -> str:
     line = " ".join([start, ", ".join(names)]).rstrip()
-    if len(line) <= MAX_COLUMNS:
+    if not names or len(line) <= MAX_COLUMNS:  # `import x as y` has no form of several lines
         return line
     return f"{start} (\n" + "".join(f"    {name},\n" for name in names) + ")"
 

@@ -462,3 +462,10 @@ def test_the_bundle_of_a_shipped_submission_passes_on_its_own(problem: str, harn
     assert made.returncode == Exit.OK, made.stderr
     result = harness("eval", problem, str(alone), "--suite", "quick", "--ranks", "2")
     assert result.returncode == Exit.OK, result.stdout + result.stderr
+
+
+def test_a_long_plain_import_stays_on_its_line(tmp_path: Path) -> None:
+    """Only `from x import a, b` can be broken."""
+    name = "x" * 120
+    (tmp_path / "long.py").write_text(f"import torch as {name}\n\n\ndef custom_kernel(data):\n    return {name}\n")
+    assert f"import torch as {name}\n" in bundle(read_submission(tmp_path / "long.py", tmp_path))
