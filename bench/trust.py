@@ -106,7 +106,6 @@ def cost(figures: Figures, pairs: int) -> None:
     figures.table(
         ("problem", "evaluation s", "without s", "confining s", "cost s", "cost"),
         rows,
-        title="What trust costs an honest evaluation",
         after=f"Suite `cpu`, 8 ranks; medians of {pairs} evaluations each, in turn. Landlock "
         f"{sandbox.landlock_abi()}, namespaces {'yes' if sandbox.has_namespaces() else 'no'}.",
         decimals=2,
@@ -144,7 +143,7 @@ def corpus(figures: Figures) -> None:
         skipped[family] += case.find("skipped") is not None
         right[family] += all(case.find(tag) is None for tag in ("failure", "error", "skipped"))
     rows = [(family, right[family], total[family], skipped[family]) for family in sorted(total)]
-    figures.table(("corpus", "as it must be", "of", "not run here"), rows, title="Corpora")
+    figures.table(("corpus", "as it must be", "of", "not run here"), rows)
 
 
 def main() -> None:
@@ -153,7 +152,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="evaluations each way (default: 5)")
     add_data_argument(parser)
     options = parser.parse_args()
-    figures = Figures("Trust", f"{machine.environment(None, 8).machine_class}")
+    figures = Figures(
+        {"cost": "What trust costs", "corpus": "What the corpora show"}[options.what],
+        f"{machine.environment(None, 8).machine_class}",
+    )
     if options.what == "cost":
         cost(figures, options.pairs)
     else:
