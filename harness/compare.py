@@ -56,7 +56,7 @@ from harness.records import (
 from harness.reports import Report
 from harness.stats import CONFIDENCE, Interval, NoInterval, median
 from harness.submission import read_submission
-from harness.text import clean, clean_line
+from harness.text import clean, clean_line, us_text
 
 SCHEMA = 1  # of compare's --json; 1: first
 MARGIN = 0.02  # room for what favours one group of ranks for a whole run; --margin moves it
@@ -412,7 +412,7 @@ def _table(found: Comparison) -> Table:
         right = name.startswith(">")
         table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=name != "shape")
     for row, one in zip(found.rows, found.ratios, strict=True):
-        cells = (_us(median(row.a_us)), _us(median(row.b_us)), _times(one), _interval(one.interval), one.word)
+        cells = (us_text(median(row.a_us)), us_text(median(row.b_us)), _times(one), _interval(one.interval), one.word)
         table.add_row(Text(clean_line(row.label)), *cells)
     return table
 
@@ -484,10 +484,6 @@ def _digits(value: float) -> str:
     return f"{value:#.4g}".removesuffix(".")
 
 
-def _us(value_us: float) -> str:
-    return f"{value_us:,.0f}" if value_us >= 99.95 else f"{value_us:.1f}" if value_us >= 9.995 else f"{value_us:.2f}"
-
-
 # ---- the command line ------------------------------------------------------------------------------------------------
 
 
@@ -507,9 +503,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--margin", type=float, default=100 * MARGIN, metavar="PERCENT", help="what is still the same (default: 2)"
     )
-    parser.add_argument(
-        "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
-    )
+    options.add_seconds(parser)
 
 
 def run(asked: argparse.Namespace) -> int:

@@ -151,11 +151,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="evaluate the file's folders, also where this checkout has a problem of that name",
     )
     options.add_setting(parser, cpu_suite="cpu")
-    parser.add_argument(
-        "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
-    )
-    parser.add_argument("--no-record", action="store_true", help="leave leaderboard.yaml and runs/ as they are")
-    parser.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
+    options.add_seconds(parser)
+    options.add_recording(parser)
 
 
 def run_verb(asked: argparse.Namespace) -> Exit:

@@ -21,7 +21,7 @@ from harness.decode import did_you_mean, encode
 from harness.problem import ROOT, find
 from harness.records import Exit, UsageError
 from harness.reports import Report
-from harness.text import clean_line
+from harness.text import clean_line, seconds_text
 
 BAR_CHARS = 24
 BAR_WIDTH = 76 + BAR_CHARS  # columns from which on there is room for a bar
@@ -127,9 +127,9 @@ def summary(line: Line) -> str:
     if not scores:
         return f"{len(line.runs)} runs, none of them scored" if len(line.runs) > 1 else "1 run, not scored"
     if len(scores) == 1:
-        return f"1 score: {_seconds(scores[0])}"
-    best = "now at its best" if scores[-1] == min(scores) else f"best {_seconds(min(scores))}"
-    moved = f"{_seconds(scores[0])} to {_seconds(scores[-1])} ({change(scores[0], scores[-1]):+.1%})"
+        return f"1 score: {seconds_text(scores[0])}"
+    best = "now at its best" if scores[-1] == min(scores) else f"best {seconds_text(min(scores))}"
+    moved = f"{seconds_text(scores[0])} to {seconds_text(scores[-1])} ({change(scores[0], scores[-1]):+.1%})"
     return f"{len(scores)} scores: {moved}, {best}"
 
 
@@ -147,7 +147,7 @@ def _table(line: Line, wide: bool) -> Table:
         if run.score_s is not None:
             moved = f"{change(before_s, run.score_s):+.1%}" if before_s is not None else ""
             speedup = f"{run.geomean_speedup:.3g}x" if run.geomean_speedup is not None else ""
-            cells[1:] = [_seconds(run.score_s), moved, speedup]
+            cells[1:] = [seconds_text(run.score_s), moved, speedup]
             bar = "#" * max(1, round(BAR_CHARS * run.score_s / most))
             before_s = run.score_s
         same = "same" if run.sha256 == source else run.sha256[:7]
@@ -156,14 +156,6 @@ def _table(line: Line, wide: bool) -> Table:
         best = run.score_s is not None and run.score_s == min(line.scores_s)
         table.add_row(*(Text(clean_line(cell)) for cell in cells), style="bold" if best else "")
     return table
-
-
-def _seconds(value_s: float) -> str:
-    """To four digits, as the leaderboard has it."""
-    for unit, scale in (("us", 1e-6), ("ms", 1e-3)):
-        if value_s < scale * 1e3:
-            return f"{value_s / scale:.4g} {unit}"
-    return f"{value_s:.4g} s"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

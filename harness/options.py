@@ -93,6 +93,19 @@ def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
     parser.add_argument("--json", metavar="FILE", help=JSON_HELP)
 
 
+def add_seconds(parser: argparse.ArgumentParser) -> None:
+    """How long to measure."""
+    parser.add_argument(
+        "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
+    )
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """Whether and under whose name what passes is recorded."""
+    parser.add_argument("--no-record", action="store_true", help="leave leaderboard.yaml and runs/ as they are")
+    parser.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
+
+
 def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:
     """For scripts that read lines: `what` is printed, and nothing else but errors."""
     parser.add_argument("-q", "--quiet", action="store_true", help=f"print only {what}; no progress")

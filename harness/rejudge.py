@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from harness import archive, board, hardware, options, reports, run, verdict, verify
 from harness.board import Board, Entry, HeldEntry, Judged
+from harness.board_view import short_file
 from harness.decode import encode
 from harness.options import Setting
 from harness.plan import block
@@ -29,7 +29,7 @@ from harness.records import BadFileError, Case, EvalReport, Exit, Timed, UsageEr
 from harness.reports import Report, ReportCase
 from harness.stats import Interval, geomean, geomean_speedup, median, score_s
 from harness.taskfolder import find
-from harness.text import clean_line
+from harness.text import clean_line, plain_table
 
 JSON_SCHEMA = 1  # of --json; 1: first
 
@@ -71,9 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rerun", action="store_true", help="run each again, even where its report would do")
     parser.add_argument("--apply", action="store_true", help="change the leaderboard (default: show what would change)")
-    parser.add_argument(
-        "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
-    )
+    options.add_seconds(parser)
     parser.add_argument("--json", metavar="FILE", help=options.JSON_HELP)
 
 
@@ -252,13 +250,10 @@ def show(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool, console:
     if not rows:
         console.print("Every entry was judged under today's problem: nothing is stale.")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("problem", "entry", ">score", "status", ">now", "status"):
-        right = name.startswith(">")
-        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=right, overflow="fold")
+    table = plain_table("problem", "entry", ">score", "status", ">now", "status")
     for row in rows:
         old = row.old
-        name = f"{old.file.removeprefix(f'submissions/{old.problem}/')} by {old.author}"
+        name = f"{short_file(old)} by {old.author}"
         now = ("-", "left") if isinstance(row, Left) else (_score(row.new), _status(row.new, row.old))
         cells = (old.problem, name, _score(old), old.status, *now)
         table.add_row(*(Text(clean_line(cell)) for cell in cells))

@@ -45,11 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "profile: one call of each benchmark under torch.profiler",
     )
     parser.add_argument("--trace", metavar="DIR", help="where mode profile writes its traces (default: runs/<run id>/)")
-    parser.add_argument(
-        "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
-    )
-    parser.add_argument("--no-record", action="store_true", help="leave leaderboard.yaml and runs/ as they are")
-    parser.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
+    options.add_seconds(parser)
+    options.add_recording(parser)
 
 
 def run(asked: argparse.Namespace) -> Exit:

@@ -12,7 +12,7 @@ import ast
 import hashlib
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -294,10 +294,6 @@ def _prepared(value: object, where: str) -> object:
             for file in found["files"]
         ]
     return {key: item for key, item in found.items() if item is not None or key not in ("templates", "gpus")}
-
-
-def _only(value: object, keys: Collection[str]) -> object:
-    return {key: item for key, item in value.items() if key in keys} if isinstance(value, Mapping) else value
 
 
 def _defined(path: Path) -> set[str] | None:

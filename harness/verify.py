@@ -301,9 +301,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("entry", help="its run id or the beginning of it (`board --format json`), or its file's name")
     parser.add_argument("--problem", metavar="P", help="only this problem's entries; a problem folder's path")
     parser.add_argument("--launches", type=int, default=LAUNCHES, metavar="N", help=f"3 or more (default: {LAUNCHES})")
-    parser.add_argument(
-        "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
-    )
+    options.add_seconds(parser)
     parser.add_argument("--json", metavar="FILE", help=options.JSON_HELP)
     options.add_quiet(parser, "the decision, in one line")
 
