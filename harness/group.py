@@ -38,6 +38,7 @@ STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
 # glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
 # heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+LOOK_S = 0.01  # while the parent waits at the gate: how often it looks whether a rank has failed
 GOODBYE_S = 6.0  # for the zygote to kill everything and go
 
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
@@ -67,11 +68,12 @@ class Group(Protocol):
         """`send`, then `gather`."""
 
     def call(
-        self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0
+        self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0, keys: Sequence[int] = ()
     ) -> list[list[wire.CallSample]]:
         """Calls of the kernel on these inputs, one after the other, on all ranks, which leave the gate together, the
         first time `lead_s` after all have come to it: what the hosts need to submit work that waits on the devices
-        for the gate. Returns each call's samples by rank."""
+        for the gate. Inputs that are masked have a key each, which ranks are told when all are done with the call
+        before. Returns each call's samples by rank."""
 
     def call_late(
         self, late: int, index: int, hold_s: float, deadline: float
@@ -273,8 +275,9 @@ class Ranks:
             try:
                 group.gather(wire.Done, deadline)
             except RankFailure as failure:
+                told = self.log.text() + getattr(failure.outcome, "log_tail", "")
                 raise HarnessError(
-                    f"the ranks could not be started: {_first_line(failure.outcome)}\n{self.log.text()[-2000:]}\n"
+                    f"the ranks could not be started: {_first_line(failure.outcome)}\n{told[-2000:]}\n"
                     "Does `python -c 'import torch'` work with this interpreter? Is there memory for this many ranks?"
                 ) from None
 
@@ -342,20 +345,26 @@ class RankGroup:
         return self.gather(reply, deadline)
 
     def call(
-        self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0
+        self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0, keys: Sequence[int] = ()
     ) -> list[list[wire.CallSample]]:
         epoch = self.epoch + 1
         self.epoch += len(indices)
-        self.ask(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock), wire.AtGate, deadline)
+        self.send(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock, masked=bool(keys)))
+        if keys:
+            self.gate.tell(epoch, keys[0])
+        self.gather(wire.AtGate, deadline)
         time.sleep(lead_s)
         self.gate.release(epoch)
+        for number, key in enumerate(keys[1:], start=epoch + 1):
+            self._finished(number - 1, deadline)
+            self.gate.tell(number, key)
         return self._called(len(indices), deadline)
 
     def call_late(
         self, late: int, index: int, hold_s: float, deadline: float
     ) -> tuple[list[wire.CallSample], list[int]]:
         self.epoch += 1
-        command = wire.Call(indices=(index,), epoch=self.epoch, clock="wall")
+        command = wire.Call(indices=(index,), epoch=self.epoch, clock="wall", masked=False)
         others = [rank for rank in self.members if rank.rank != late]
         self._send((rank, command) for rank in others)
         self._gather(others, wire.AtGate, deadline)
@@ -371,6 +380,15 @@ class RankGroup:
         called = self._called(1, deadline)[0]
         finished |= {rank for rank, call in enumerate(called) if call.end_ns < let_in_ns}  # as it says itself
         return called, sorted(finished)
+
+    def _finished(self, epoch: int, deadline: float) -> None:
+        """Returns as soon as all ranks have finished `epoch`; raises as `gather` does."""
+        look = time.monotonic() + LOOK_S
+        while not self.gate.all_finished(epoch):
+            if time.monotonic() > look:
+                self.ranks.poll(0)
+                self._check_all(deadline, self.members)
+                look = time.monotonic() + LOOK_S
 
     def _called(self, count: int, deadline: float) -> list[list[wire.CallSample]]:
         called = self.gather(wire.Called, deadline)

@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import platform
 import resource
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from harness.records import Environment, UsageError
 
 RANK_BYTES = 130 << 20  # what one rank of all groups takes beside its tensors; docs/measurements.md, start-up
 RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank of each group; and what all share
+# Of a Unix socket's name (linux/un.h), and what a rank's is below the temporary folder: torch's symmetric memory meets
+# at one a process.
+SOCKET_NAME_BYTES, RANKS_SOCKET = 107, "/kernel-eval-12345678/candidate/tmp/symm_mem-4194304"
 LLC_GUESS_BYTES = 32 << 20  # where the kernel does not tell
 _ROOM, _FILES, _TASKS = "make room there", "raise the limit of open files (`ulimit -n`)", "end other processes"
 ADVICE = {
@@ -93,6 +97,16 @@ def check_files(world_size: int) -> None:
         raise UsageError(
             f"{world_size} ranks need about {needed} open files, {limit} are allowed; raise that "
             f"(`ulimit -n {needed}`), or ask for fewer ranks (--ranks, RANKS=)"
+        )
+
+
+def check_temporary(device: str) -> None:
+    """UsageError where ranks on GPUs could not name a socket in their folder, by which they share memory."""
+    folder, most = tempfile.gettempdir(), SOCKET_NAME_BYTES - len(RANKS_SOCKET)
+    if device != "cpu" and len(os.fsencode(folder)) > most:
+        raise UsageError(
+            f"the temporary folder {folder} has too long a name for sockets in it; set TMPDIR to one of at most {most} "
+            "bytes, TMPDIR=/tmp for one"
         )
 
 

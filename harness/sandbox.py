@@ -43,7 +43,8 @@ MORE_PROCESSES = 4096  # than the user has; threads count, and eight ranks of to
 
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38  # linux/prctl.h
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000  # linux/sched.h
-MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x4000, 0x40000  # linux/mount.h
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20  # linux/mount.h
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
 CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
 SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 444, 445, 446  # the same on every machine
@@ -61,12 +62,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
-    """`folder` is theirs to write to, and `cache`, where compilers keep what they made. `has_devices`: they use GPUs,
-    whose drivers find each other through the host's abstract sockets and /dev/shm, so those stay shared."""
+    """`folder` is theirs to write to, and `cache`, where compilers keep what they made. `device` is what they run on,
+    by the name that --device has."""
 
     folder: Path
     cache: Path
-    has_devices: bool
+    device: str
+
+    @property
+    def has_devices(self) -> bool:
+        return self.device != "cpu"
 
     def enter(self) -> tuple[str, ...]:
         """Confines this process, which must have one thread, for good. Returns what this kernel does not give."""
@@ -74,10 +79,10 @@ class Sandbox:
             folder.mkdir(parents=True, exist_ok=True)
         os.environ |= {name: str(self.cache / folder) for name, folder in CACHES.items()}
         os.environ["TMPDIR"] = tempfile.tempdir = str(self.folder / "tmp")
-        if self.has_devices:
+        if self.device == "rocm":
             # Drivers open many files and find each other in many ways; what of that these layers break is not known
-            # yet, and a broken driver is worse than a warning.
-            return ("sandbox: not entered on machines with GPUs, where it has not been tried yet",)
+            # there, and a broken driver is worse than a warning.
+            return ("sandbox: not entered on machines with AMD GPUs, where it has not been tried yet",)
         lacking = []
         for layer in LAYERS:
             try:
@@ -112,12 +117,12 @@ def landlock_abi() -> int:
     return max(0, int(_libc.syscall(SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), LANDLOCK_VERSION)))
 
 
-def has_namespaces() -> bool:
+def has_namespaces(has_devices: bool = False) -> bool:
     """Whether this process may make its own. Tried in a child, since half of it (a network without its loopback, say)
     would be worse than nothing of it."""
     if (child := os.fork()) == 0:
         try:
-            _enter_namespaces()
+            _enter_namespaces(has_devices)
             os._exit(0)
         finally:
             os._exit(1)
@@ -129,15 +134,13 @@ def has_namespaces() -> bool:
 
 def _namespaces(sandbox: Sandbox) -> str:
     """A network with nothing in it but its own loopback, and a /dev/shm and System V memory of their own."""
-    if sandbox.has_devices:
-        return ""
-    if not has_namespaces():
+    if not has_namespaces(sandbox.has_devices):
         return "namespaces: not permitted here, so a submission has the host's network and its /dev/shm"
-    _enter_namespaces()
+    _enter_namespaces(sandbox.has_devices)
     return ""
 
 
-def _enter_namespaces() -> None:
+def _enter_namespaces(has_devices: bool) -> None:
     wanted = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET
     uid, gid = os.getuid(), os.getgid()
     if _libc.unshare(wanted) != 0:
@@ -149,6 +152,19 @@ def _enter_namespaces() -> None:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP))
     _checked("mount", _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None))
     _checked("mount", _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777"))
+    if has_devices and uid == 0:
+        _freeze_proc()
+
+
+def _freeze_proc() -> None:
+    """What /proc has but processes can be read only: the kernel's settings, which are root's even without its
+    capabilities. Landlock must let drivers write below /proc (see `_landlock`)."""
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit() and not path.is_symlink():
+            target = os.fsencode(path)
+            _checked("mount", _libc.mount(target, target, None, MS_BIND | MS_REC, None))
+            read_only = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
+            _checked("mount", _libc.mount(None, target, None, read_only, None))
 
 
 def _limits(sandbox: Sandbox) -> str:
@@ -170,11 +186,13 @@ def _landlock(sandbox: Sandbox) -> str:
     if abi == 0:
         return "landlock: this kernel has none, so a submission may write whatever its user may, and signal the user's"
     changes = CHANGES | (REFER if abi >= REFER_ABI else 0) | (TRUNCATE if abi >= TRUNCATE_ABI else 0)
-    scoped = SCOPE_SIGNALS | (0 if sandbox.has_devices else SCOPE_ABSTRACT_SOCKETS)
+    scoped = SCOPE_SIGNALS | SCOPE_ABSTRACT_SOCKETS
     words = struct.pack("QQQ", changes, 0, scoped) if abi >= SCOPE_ABI else struct.pack("Q", changes)
     ruleset = _checked("landlock", _libc.syscall(SYS_LANDLOCK_CREATE, words, ctypes.c_size_t(len(words)), 0))
     for folder in (sandbox.folder, sandbox.cache, Path("/dev/shm")):
         _permit(ruleset, folder, changes)
+    if sandbox.has_devices:  # CUDA does not start (error 304) where it cannot name its threads, /proc/self/task/*/comm
+        _permit(ruleset, Path("/proc"), changes & (WRITE_FILE | TRUNCATE))
     for pattern in DEVICES:
         for device in Path("/dev").glob(pattern):
             if not device.is_dir():

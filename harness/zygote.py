@@ -99,6 +99,8 @@ class Zygote:
             try:
                 become_rank(order, fds, zygote)
                 os._exit(0)
+            except Exception:
+                traceback.print_exc()  # into the rank's log
             finally:
                 os._exit(1)
         self.ranks.add(pid)
@@ -154,7 +156,7 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
     os.closerange(control.fileno() + 1, MAX_FDS)
     hide(False)  # its own files in /proc are not its own while it hides
     die_first()
-    sandbox = Sandbox(folder=Path(order.workdir).parent, cache=Path(order.cache), has_devices=order.device != "cpu")
+    sandbox = Sandbox(folder=Path(order.workdir).parent, cache=Path(order.cache), device=order.device)
     lacking = sandbox.enter()
     hide(True)  # what it holds is beyond its ranks too
     die_with(zygote)
@@ -184,7 +186,7 @@ def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     hide(False)
     die_first()
-    hide(order.role == "trusted" and order.device == "cpu")  # not tried yet with drivers, as the sandbox
+    hide(order.role == "trusted" and order.device != "rocm")  # not tried there, as the sandbox
     os.dup2(fds["log"], 1)
     os.dup2(fds["log"], 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -216,6 +216,18 @@ def test_more_ranks_than_memory_allows_are_refused_with_the_number_that_fits(mon
         machine.check_memory(11)
 
 
+def test_a_temporary_folder_too_deep_for_sockets_is_refused_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the longest name that still is none too long."""
+    most = "/tmp/" + "x" * 50
+    monkeypatch.setattr("tempfile.tempdir", most)
+    machine.check_temporary("cuda")
+    assert len(f"{most}/kernel-eval-{'x' * 8}/candidate/tmp/symm_mem-{2**22}") == machine.SOCKET_NAME_BYTES
+    monkeypatch.setattr("tempfile.tempdir", most + "x")
+    machine.check_temporary("cpu")
+    with pytest.raises(UsageError, match="at most 55 bytes, TMPDIR=/tmp for one"):
+        machine.check_temporary("cuda")
+
+
 def test_nothing_needs_space_on_dev_shm(checkout: Path) -> None:
     """Inputs and outputs pass through files without a name, which a full /dev/shm does not touch."""
     check = f"{sys.executable} -m harness check gemm_rs submissions/gemm_rs/reference.py"

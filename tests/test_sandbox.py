@@ -15,7 +15,7 @@ CONFINED = """\
 import os, pathlib, socket, sys
 from harness.sandbox import Sandbox
 folder = pathlib.Path(sys.argv[1])
-print(*Sandbox(folder=folder / "own", cache=folder / "cache", has_devices=False).enter(), sep="\\n")
+print(*Sandbox(folder=folder / "own", cache=folder / "cache", device=sys.argv[2]).enter(), sep="\\n")
 try:
     {attempt}
 except OSError as error:
@@ -25,10 +25,10 @@ needs_landlock = pytest.mark.skipif(sandbox.landlock_abi() < 6, reason="this ker
 needs_namespaces = pytest.mark.skipif(not sandbox.has_namespaces(), reason="no namespaces are permitted here")
 
 
-def confined(folder: Path, attempt: str) -> str:
+def confined(folder: Path, attempt: str, device: str) -> str:
     """What the attempt printed, or the error it met."""
     code = CONFINED.format(attempt=attempt)
-    command = [sys.executable, "-c", code, str(folder)]
+    command = [sys.executable, "-c", code, str(folder), device]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -45,17 +45,20 @@ def confined(folder: Path, attempt: str) -> str:
         "os.kill(os.getppid(), 0)",
         "os.open(f'/proc/{os.getppid()}/mem', os.O_RDONLY)",
         "os.readlink(f'/proc/{os.getppid()}/fd/0')",
+        "open('/proc/sys/kernel/core_pattern', 'r+')",
         pytest.param("socket.create_connection(('192.0.2.1', 443), timeout=5)", marks=needs_namespaces),
     ],
 )
-def test_a_confined_process_changes_nothing_outside(tmp_path: Path, attempt: str) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_confined_process_changes_nothing_outside(tmp_path: Path, attempt: str, device: str) -> None:
     (tmp_path / "old").write_text("kept")
-    said = confined(tmp_path, attempt)
+    said = confined(tmp_path, attempt, device)
     assert said in (
         "Permission denied",
         "Operation not permitted",
         "Network is unreachable",
         "Invalid cross-device link",
+        "Read-only file system",
     )
     assert (tmp_path / "old").read_text() == "kept"
 
@@ -74,9 +77,10 @@ def test_a_confined_process_changes_nothing_outside(tmp_path: Path, attempt: str
         "a, b = socket.socketpair(); a.send(b'x')",
     ],
 )
-def test_a_confined_process_can_do_its_work(tmp_path: Path, attempt: str) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_confined_process_can_do_its_work(tmp_path: Path, attempt: str, device: str) -> None:
     (tmp_path / "old").write_text("kept")
-    said = confined(tmp_path, attempt)
+    said = confined(tmp_path, attempt, device)
     assert "denied" not in said
     assert "not permitted" not in said or "namespaces" in said
 
@@ -91,7 +95,7 @@ def test_what_the_kernel_does_not_give_is_told(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sandbox, "LAYERS", (missing, refused))
     monkeypatch.setattr(sandbox.tempfile, "tempdir", sandbox.tempfile.tempdir)
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    box = sandbox.Sandbox(folder=tmp_path, cache=tmp_path, has_devices=False)
+    box = sandbox.Sandbox(folder=tmp_path, cache=tmp_path, device="cpu")
     assert box.enter() == ("landlock: this kernel has none", "refused: Operation not permitted")
 
 
@@ -107,10 +111,16 @@ def test_secrets_leave_the_environment_and_settings_stay() -> None:
     assert sandbox.environment(kept | gone) == kept
 
 
-def test_machines_with_gpus_are_not_confined_yet_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drivers_may_name_their_threads(tmp_path: Path) -> None:
+    assert confined(tmp_path, "pathlib.Path('/proc/self/comm').write_text('x')", "cuda") == ""
+
+
+def test_machines_with_amd_gpus_are_not_confined_yet_and_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sandbox, "LAYERS", (lambda box: pytest.fail("a layer was entered"),))
     monkeypatch.setattr("os.environ", dict(os.environ))
     monkeypatch.setattr("tempfile.tempdir", None)
-    box = sandbox.Sandbox(folder=tmp_path, cache=tmp_path, has_devices=True)
+    box = sandbox.Sandbox(folder=tmp_path, cache=tmp_path, device="rocm")
     (warning,) = box.enter()
-    assert "not entered on machines with GPUs" in warning
+    assert "not entered on machines with AMD GPUs" in warning
