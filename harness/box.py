@@ -17,8 +17,10 @@ CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
 
 
 class Box(Protocol):
-    """`handle` is what the other process opens it by; empty where it has it anyway."""
+    """`kind` of device that what is read from it is on. `handle` is what the other process opens it by; empty where it
+    has it anyway."""
 
+    kind: str
     handle: str
 
     def write(self, offset: int, tensor: Tensor) -> None:
@@ -34,7 +36,7 @@ class Box(Protocol):
 class FileBox:
     """For ranks on CPU cores."""
 
-    handle = ""
+    kind, handle = "cpu", ""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -44,7 +46,8 @@ class FileBox:
 
     def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
         # Before there is a tensor: what is declared may be more than any machine has.
-        if offset < 0 or os.fstat(self.fd).st_size < offset + math.prod(shape) * dtype.itemsize:
+        nbytes = math.prod(shape) * dtype.itemsize  # nothing is anywhere, behind the end too
+        if offset < 0 or (nbytes and os.fstat(self.fd).st_size < offset + nbytes):
             return None
         tensor = torch.empty(shape, dtype=dtype, device="cpu")
         read_bytes(self.fd, offset, _bytes_of(tensor))
@@ -56,6 +59,8 @@ class FileBox:
 
 class DeviceBox:
     """For ranks on GPUs."""
+
+    kind = "cuda"
 
     def __init__(self, memory: driver.SharedMemory, device: torch.device) -> None:
         self.memory, self.device, self.handle = memory, device, memory.handle

@@ -10,13 +10,16 @@ rocm  AMD GPUs through the same torch API ("cuda" is what torch calls them, "ncc
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 from harness import box, driver
 from harness.gate import Gate
 
+T = TypeVar("T")
+
+HOLDING_THREADS = 1024  # of a program of line_up: two fill a multiprocessor
 INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
 
 
@@ -42,8 +45,9 @@ class Device(Protocol):
     def box(self, fd: int, nbytes: int, handle: str) -> box.Box:
         """Where tensors pass between processes: `nbytes` of new memory, or what `handle` names; or the file `fd`."""
 
-    def device_us(self, call: Callable[[], Any], epoch: int) -> tuple[Any, float]:
-        """Calls once the gate's epoch is released, told by the device's own clock: the result and its microseconds."""
+    def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
+        """Calls once the gate's epoch is released, told by the device's own clock: what `keep` makes of the result,
+        behind the call in its stream, and the call's microseconds."""
 
 
 class Cpu:
@@ -71,7 +75,7 @@ class Cpu:
     def box(self, fd: int, nbytes: int, handle: str) -> box.Box:
         return box.FileBox(fd)
 
-    def device_us(self, call: Callable[[], Any], epoch: int) -> tuple[Any, float]:
+    def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
         raise NotImplementedError("a CPU has no clock but the host's")
 
 
@@ -93,6 +97,13 @@ class Gpu:
         cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
         self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
         self.gate_pointer = driver.register_host(*self.gate.memory())
+        # As many programs of as many threads as the device has room for at once.
+        warps = HOLDING_THREADS // properties.warp_size
+        self.programs = properties.multi_processor_count * (
+            properties.max_threads_per_multi_processor // HOLDING_THREADS
+        )
+        self.options = {"num_warps": warps} | ({} if driver.HIP else {"maxnreg": 32})
+        self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
 
     def name(self) -> str:
@@ -109,26 +120,28 @@ class Gpu:
         assert self.id is not None
         return box.DeviceBox(driver.SharedMemory(nbytes, self.id, handle), self.id)
 
-    def device_us(self, call: Callable[[], Any], epoch: int) -> tuple[Any, float]:
-        """The device waits for the gate while the host submits the call's work behind the wait, so that no latency
-        of the host is in the time; then the devices line up, so that they start together."""
-        stream = torch.cuda.current_stream(self.id)
-        driver.wait_value(stream, self.gate_pointer, epoch)
+    def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
+        """The result is kept before anybody waits for the device: what another stream still had to do when the clock
+        stopped is not in it."""
         self.line_up(epoch)
-        self.start.record(stream)
+        self.start.record(torch.cuda.current_stream(self.id))
         result = call()
         self.end.record(torch.cuda.current_stream(self.id))
+        kept = keep(result)
         self.synchronize()
-        return result, self.start.elapsed_time(self.end) * 1000
+        return kept, self.start.elapsed_time(self.end) * 1000
 
     def line_up(self, epoch: int) -> None:
+        """Submits the kernel that holds the device until the gate opens, and returns once it does."""
         from harness.lineup import line_up  # here, since a machine without GPUs may be without Triton
 
         offset, stride = self.gate.device_marks()
+        marks = self.gate_pointer + offset
+        held = self.gate_pointer + self.gate.device_held(self.rank)
         lanes = 1 << (self.world_size - 1).bit_length()
-        line_up[(1,)](
-            self.gate_pointer + offset, self.rank, epoch, self.world_size, lanes, stride, driver.HIP, num_warps=1
-        )
+        numbers = (self.gate_pointer, held, marks, self.ended.data_ptr(), self.rank, epoch)
+        line_up[(self.programs,)](*numbers, self.world_size, lanes, stride, driver.HIP, **self.options)
+        self.gate.wait_device(self.rank, epoch)
 
 
 def make_device(name: str, rank: int, world_size: int, threads: int, flush_bytes: int, gate: Gate) -> Device:

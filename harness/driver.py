@@ -1,8 +1,8 @@
 """The few calls of the CUDA driver, or of HIP, that torch does not offer, by ctypes: memory that two processes share,
-a wait on the device for a word in host memory, and the reset of persisting L2 lines.
+host memory that a device reads and writes, and the reset of persisting L2 lines.
 
 CUDA's driver API and HIP have these under other names with the same arguments (HIP: hip_runtime_api.h), except that
-HIP's wait takes a mask more and has no persisting L2. The HIP side has not run on an AMD machine.
+HIP has no persisting L2. The HIP side has not run on an AMD machine.
 """
 
 import ctypes
@@ -21,11 +21,9 @@ NAMES = {  # what for: CUDA's name, HIP's name
     "host_register": ("cuMemHostRegister_v2", "hipHostRegister"),
     "host_pointer": ("cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"),
     "synchronize": ("cuCtxSynchronize", "hipDeviceSynchronize"),
-    "wait_value": ("cuStreamWaitValue32_v2", "hipStreamWaitValue32"),
 }
 PORTABLE_AND_MAPPED = 0x3
 LAZY_PEER_ACCESS = 0x1  # of ipc_open
-WAIT_GREATER_EQUAL = 0x0  # cyclic: (int32)(*word - value) >= 0
 HANDLE_BYTES = 64
 
 
@@ -93,13 +91,6 @@ def register_host(address: int, nbytes: int) -> int:
     pointer = ctypes.c_uint64()
     _call("host_pointer", ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0))
     return int(pointer.value or 0)
-
-
-def wait_value(stream: torch.cuda.Stream, pointer: int, value: int) -> None:
-    """Work submitted to `stream` from now on begins once the 32-bit word at `pointer` has come to `value`."""
-    arguments = [ctypes.c_void_p(stream.cuda_stream), ctypes.c_uint64(pointer), ctypes.c_uint32(value & 0xFFFFFFFF)]
-    mask = [ctypes.c_uint32(0xFFFFFFFF)] if HIP else []
-    _call("wait_value", *arguments, ctypes.c_uint(WAIT_GREATER_EQUAL), *mask)
 
 
 def reset_persisting_l2() -> None:

@@ -94,6 +94,7 @@ class Evaluation:
         self.opened = 0
         self.inputs_timed = 0
         self.made: list[wire.InputsMade] = []
+        self.keys: list[int] = []  # of these inputs
         self.taken = 0  # outputs judged, of those taken since these inputs were made
         self.probed = False
         self.at = 0  # the case that runs, or that would be next
@@ -198,8 +199,10 @@ class Evaluation:
             group.gather(wire.Done, self.deadline)
             group.gather(wire.Done, self.deadline)
 
-    def _call(self, group: Group, indices: Sequence[int], clock: Clock) -> list[list[wire.CallSample]]:
-        return group.call(indices, clock, self.deadline, timing.LEAD_S if clock == "device" else 0.0)
+    def _call(
+        self, group: Group, indices: Sequence[int], clock: Clock, keys: Sequence[int] = ()
+    ) -> list[list[wire.CallSample]]:
+        return group.call(indices, clock, self.deadline, timing.LEAD_S if clock == "device" else 0.0, keys)
 
     def _empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
         """As a case's calls are taken: in a burst, or one by one; the first, which warms up, is not among them."""
@@ -211,6 +214,7 @@ class Evaluation:
         """Trusted ranks make these inputs. Nobody else gets them before a call needs them."""
         command = wire.MakeInputs(params=case.params, inputs=tuple(inputs))
         self.made = self.trusted.ask(command, wire.InputsMade, self.deadline)
+        self.keys = [spec.key for spec in inputs]
         self.taken = 0
 
     def _load(self, group: Group, indices: Sequence[int]) -> None:
@@ -225,16 +229,17 @@ class Evaluation:
         """Calls on these inputs, which the group gets just before. What a candidate returns is taken at once."""
         began_ns = time.monotonic_ns()
         self._load(group, indices)
-        called = self._call(group, range(len(indices)), clock)
+        keys = [self.keys[index] for index in indices if self.keys[index]]
+        called = self._call(group, range(len(indices)), clock, keys)
+        self._take(group, called)
         ended_ns = time.monotonic_ns()
-        if group is self.candidate:
-            self._take(called)
         return timing.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
 
-    def _take(self, called: Sequence[Sequence[wire.CallSample]]) -> None:
-        by_rank = zip(*called, strict=True)
-        outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in by_rank]
-        self.trusted.ask([wire.TakeOutputs(outputs=each) for each in outputs], wire.Done, self.deadline)
+    def _take(self, group: Group, called: Sequence[Sequence[wire.CallSample]]) -> None:
+        judged = group is self.candidate
+        outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
+        commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
+        self.trusted.ask(commands, wire.Done, self.deadline)
 
     def _verify(self, index: int, published: bool = False) -> Verdicts:
         """What the trusted ranks say of the next output taken, as one of input `index`; a verdict passes when it does
@@ -274,7 +279,7 @@ class Evaluation:
             self._make(case, [wire.InputSpec(seed=seed, hardened=True)])
             self._load(self.candidate, [0])
             called, finished = self.candidate.call_late(late, 0, hold_s, self.deadline)
-            self._take([called])
+            self._take(self.candidate, [called])
             if early := needed_by.intersection(finished):
                 return Held(
                     check="communication",
@@ -295,7 +300,7 @@ class Evaluation:
             ref_turns: list[timing.Turn] = []
             if (failed := self._measure(case, series, own_turns, ref_turns)) is not None:
                 return failed
-            if not (doubt := timing.unaccounted(own_turns, ref_turns)):
+            if not (doubt := timing.unaccounted(own_turns, ref_turns) or timing.too_short(series)):
                 break
         else:
             return Held(check="clock", evidence=doubt)
@@ -318,7 +323,9 @@ class Evaluation:
         while not timing.enough(plan.budget, series, time.monotonic() - began):
             for clock in plan.clocks:
                 turns = timing.turns(plan.budget, clock, series.count(clock))
-                self._make(case, self._fresh(1 + max(index for _, indices in turns for index in indices)))
+                # Of several that are handed out together, none can be read before it is its turn.
+                masked = any(len(indices) > 1 for _, indices in turns)
+                self._make(case, self._fresh(1 + max(index for _, indices in turns for index in indices), masked))
                 own: dict[int, Sequence[wire.CallSample]] = {}
                 ref: dict[int, Sequence[wire.CallSample]] = {}
                 for reference, indices in turns:
@@ -368,11 +375,13 @@ class Evaluation:
         )
         return Passed()
 
-    def _fresh(self, count: int) -> list[wire.InputSpec]:
+    def _fresh(self, count: int, masked: bool = False) -> list[wire.InputSpec]:
         """That many inputs that no call has seen."""
         self.inputs_timed += count
-        seeds = [self.plan.seed("timed", self.inputs_timed - index) for index in range(count)]
-        return [wire.InputSpec(seed=seed, hardened=True) for seed in seeds]
+        numbers = [self.inputs_timed - index for index in range(count)]
+        keys = [self.plan.key(number) if masked else 0 for number in numbers]
+        seeds = [self.plan.seed("timed", number) for number in numbers]
+        return [wire.InputSpec(seed=seed, hardened=True, key=key) for seed, key in zip(seeds, keys, strict=True)]
 
     def _believed(self, case: Case, timed: Timed) -> Timed | Held:
         """Nothing is faster than what the machine can do."""

@@ -17,9 +17,10 @@ SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())  # asm/unistd
 POLL_S = 50e-6  # where the futex call's number is not known
 RECHECK_NS = 2_000_000
 
-RELEASED, FINISHED = 0, 8  # words of 8 bytes; each in a cache line of its own
-FIRST_MARK, MARKS_STRIDE = 16, 8  # then a cache line of marks a rank: "has come", "has finished", and its device's
-DEVICE_MARK = 2
+RELEASED, KEY, FINISHED = 0, 4, 8  # words of 8 bytes; those that ranks wait for without a core in lines of their own
+FIRST_MARK, MARKS_STRIDE = 16, 8  # then a cache line of marks a rank: "has come", "has finished", its device's two
+DEVICE_MARK, DEVICE_HELD = 2, 3
+EPOCH_BITS, KEY_BITS = 20, 42  # of the word that holds a key and whose it is
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,7 +54,8 @@ class Gate:
         self.spin = spin
 
     def memory(self) -> tuple[int, int]:
-        """Address and size of the page, for a device that is to watch its first word, the released epoch."""
+        """Address and size of the page, for a device that is to watch its first word, the released epoch. Devices read
+        and write the low 32 bits of words."""
         return ctypes.addressof(ctypes.c_int32.from_buffer(self.page)), len(self.page)
 
     def device_marks(self) -> tuple[int, int]:
@@ -61,9 +63,34 @@ class Gate:
         hosts leave them to the devices."""
         return 8 * (FIRST_MARK + DEVICE_MARK), 8 * MARKS_STRIDE
 
+    def device_held(self, rank: int) -> int:
+        """Where that rank's device says that it waits for the gate."""
+        return 8 * (self.marks[rank] + DEVICE_HELD)
+
+    def wait_device(self, rank: int, epoch: int) -> None:
+        """Returns once that rank's device waits for `epoch`."""
+        while self.words[self.marks[rank] + DEVICE_HELD] < epoch:
+            pass
+
     def release(self, epoch: int) -> None:
         """Let all ranks that wait for `epoch` go."""
         self._set(RELEASED, epoch)
+
+    def tell(self, epoch: int, key: int) -> None:
+        """Let all ranks have the key of `epoch`, of KEY_BITS bits. Not before all have the one before it."""
+        self._set(KEY, key << EPOCH_BITS | epoch % (1 << EPOCH_BITS))
+
+    def key(self, epoch: int) -> int:
+        """The key of `epoch`, once it was told."""
+        while (seen := self.words[KEY]) % (1 << EPOCH_BITS) != epoch % (1 << EPOCH_BITS):
+            self._sleep(KEY, seen)
+        return seen >> EPOCH_BITS
+
+    def all_finished(self, epoch: int) -> bool:
+        """Whether all ranks have finished `epoch`; where they have not, a little later."""
+        if (seen := self.words[FINISHED]) < epoch:
+            self._sleep(FINISHED, seen)
+        return self.words[FINISHED] >= epoch
 
     def finished(self, epoch: int) -> list[int]:
         """The ranks that have finished `epoch`."""
@@ -71,8 +98,8 @@ class Gate:
 
     def wait(self, epoch: int) -> None:
         """Returns once `epoch` was released."""
-        while self.words[RELEASED] < epoch:
-            self._sleep(RELEASED, epoch)
+        while (seen := self.words[RELEASED]) < epoch:
+            self._sleep(RELEASED, seen)
 
     def open(self, rank: int, epoch: int) -> None:
         """Returns once every rank has come here with `epoch`, which is then released."""
@@ -87,30 +114,27 @@ class Gate:
         words[self.marks[rank] + mark] = epoch
         # Whoever sees all marks wakes the rest. Two that come at once may each miss the other's mark (a store can
         # be seen late), hence the look again every RECHECK_NS.
-        while words[word] < epoch:
+        while (seen := words[word]) < epoch:
             if all(words[place + mark] >= epoch for place in self.marks):
                 self._set(word, epoch)
             else:
-                self._sleep(word, epoch)
+                self._sleep(word, seen)
 
-    def _set(self, word: int, epoch: int) -> None:
-        self.words[word] = epoch
+    def _set(self, word: int, value: int) -> None:
+        self.words[word] = value
         if not self.spin and SYS_FUTEX is not None:
             _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAKE, 2**31 - 1, None, None, 0)
 
-    def _sleep(self, word: int, epoch: int) -> None:
-        """Until the word changes, or not long."""
+    def _sleep(self, word: int, seen: int) -> None:
+        """Until the word is no longer what was seen, or not long."""
         if self.spin:
             return
         if SYS_FUTEX is None:
             time.sleep(POLL_S)
             return
         # A futex is 32 bits: the low half of the word (both machines in SYS_FUTEX are little-endian).
-        seen = self.words[word]
-        if seen < epoch:
-            timeout = Timespec(0, RECHECK_NS)
-            address = self._address(word)
-            _libc.syscall(SYS_FUTEX, address, FUTEX_WAIT, ctypes.c_int32(seen), ctypes.byref(timeout), None, 0)
+        low, timeout = ctypes.c_int32(seen & 0xFFFFFFFF), Timespec(0, RECHECK_NS)
+        _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAIT, low, ctypes.byref(timeout), None, 0)
 
     def _address(self, word: int) -> object:
         return ctypes.byref(ctypes.c_int32.from_buffer(self.page, 8 * word))

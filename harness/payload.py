@@ -2,8 +2,11 @@
 
 Inputs go from trusted ranks to candidate ranks: any picklable tree, its tensors kept out of the pickle, which is
 small and travels as text in messages. A tensor keeps the order in which its dimensions lie in memory, and stays with
-the host where it is the host's. Outputs come back as declared dtype and shape plus bytes, alone or in tuples, lists and
-dicts; nothing that a candidate rank wrote is ever unpickled.
+the host where it is the host's. Where several inputs are handed out together, they can be masked: their bytes are XORed
+with what torch's generator makes of a key, which is told when the input's turn has come.
+
+Outputs come back as declared dtype and shape plus bytes, alone or in tuples, lists and dicts; nothing that a candidate
+rank wrote is ever unpickled.
 """
 
 import base64
@@ -69,16 +72,31 @@ def end_of(value: Any, offset: int) -> int:
     return _laid_out(value, offset)[0].end
 
 
-def write_input(box: Box, offset: int, value: Any) -> Input:
-    """Writes the tensors of the tree `value` into the box at `offset`."""
+def write_input(box: Box, offset: int, value: Any, key: int = 0) -> Input:
+    """Writes the tensors of the tree `value` into the box at `offset`; where there is a key those of the rank's own
+    device masked, since no two kinds of device make the same of a key."""
     layout, tree = _laid_out(value, offset)
     for tensor, place in layout.places.values():
+        if key and tensor.device.type == box.kind:
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+            mask(tensor, key, place)
         box.write(place, tensor)
-    return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end - offset)
+    return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end - offset, masked=key != 0)
 
 
-def read_input(box: Box, made: Input) -> Any:
-    """The tree, its tensors fresh on the rank's device. For trees that a trusted rank wrote."""
+def mask(tensor: torch.Tensor, key: int, place: int) -> None:
+    """Masks the contiguous tensor, or unmasks it: the bytes at `place` of the box with that key's."""
+    flat = tensor.reshape(-1).view(torch.uint8)
+    words = flat.numel() // 8
+    generator = torch.Generator(tensor.device).manual_seed(key + place)
+    noise = torch.empty(words + 1, dtype=torch.int64, device=tensor.device).random_(-(2**63), None, generator=generator)
+    flat[: 8 * words].view(torch.int64).bitwise_xor_(noise[:words])
+    flat[8 * words :].bitwise_xor_(noise[words:].view(torch.uint8)[: flat.numel() % 8])
+
+
+def read_input(box: Box, made: Input, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
+    """The tree, its tensors fresh on the rank's device. For trees that a trusted rank wrote. Where the input is masked,
+    what is to be unmasked is added to `masked`, with its places."""
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, pid: Any) -> torch.Tensor:
@@ -86,6 +104,8 @@ def read_input(box: Box, made: Input) -> Any:
             tensor = box.read(offset, shape, DTYPES[dtype])
             if tensor is None:
                 raise EOFError(f"no input at {offset}")
+            if made.masked and masked is not None and device == box.kind:
+                masked.append((tensor, offset))
             tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
             return tensor.cpu() if device == "cpu" else tensor
 

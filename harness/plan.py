@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness import machine
-from harness.gate import cores
+from harness.gate import KEY_BITS, cores
 from harness.problem import Problem, Suite
 from harness.records import Clock, Mode, Submission
 from harness.timing import Budget
@@ -53,8 +53,15 @@ class Plan:
 
     def seed(self, *place: int | str) -> int:
         """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""
+        return self._number(place) % 2**31
+
+    def key(self, *place: int | str) -> int:
+        """The key that masks one input: above 0, of KEY_BITS bits."""
+        return self._number(("key", *place)) % ((1 << KEY_BITS) - 1) + 1
+
+    def _number(self, place: tuple[int | str, ...]) -> int:
         text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % 2**31
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
     def phase_s(self, phase: Phase) -> float:
         """Seconds that a phase may take."""
@@ -84,6 +91,7 @@ def make_plan(
     problem.check_runnable()
     machine.check_memory(world_size)
     machine.check_files(world_size)
+    machine.check_temporary(device)
     spin = cores() > 3 * world_size  # all groups, and one core for the parent
     return Plan(
         problem=problem,

@@ -37,7 +37,8 @@ MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTP
 OUTPUT_FACTOR = 4
 
 Kernel = Callable[[Any], Any]
-Sample = tuple[int, int, float | None, Any]  # start and end on the host (ns), the device's time (us), the result
+Keep = Callable[[Any], wire.Output | None]  # what a call returned
+Sample = tuple[int, int, float | None, wire.Output | None]  # start and end on the host (ns), the device's time (us)
 
 
 class Program:
@@ -57,6 +58,7 @@ class Program:
         self.input_box: Box
         self.output_box: Box
         self.loaded: list[Any] = []
+        self.masked: list[list[tuple[torch.Tensor, int]]] = []  # of each of these, what is still to be unmasked
         self.output_limit = 0
         self.output_offset = 0
         self.commands: dict[type, Callable[[Any], wire.Reply]] = {
@@ -67,7 +69,7 @@ class Program:
             wire.LoadInputs: self.load_inputs,
             wire.Call: self.call,
         }
-        self.clocks: dict[Clock, Callable[[Kernel, Any, int], Sample]] = {
+        self.clocks: dict[Clock, Callable[[Kernel, Any, int, Keep], Sample]] = {
             "wall": self.wall,
             "device": self.device_clock,
             "gpumode": self.gpumode,
@@ -119,7 +121,7 @@ class Program:
         return wire.Done()
 
     def close_group(self, command: wire.CloseGroup) -> wire.Reply:
-        self.loaded = []
+        self.loaded = self.masked = []
         if dist.is_initialized():
             dist.destroy_process_group()
         return wire.Done()
@@ -127,8 +129,9 @@ class Program:
     def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
         if self.boxes != command.boxes:
             self.open_boxes(command.boxes)
-        self.loaded = []  # first, so that two sets never need memory at once
-        self.loaded = [payload.read_input(self.input_box, made) for made in command.inputs]
+        self.loaded = self.masked = []  # first, so that two sets never need memory at once
+        self.masked = [[] for _ in command.inputs]
+        self.loaded = list(map(functools.partial(payload.read_input, self.input_box), command.inputs, self.masked))
         self.output_limit = output_limit(made.nbytes for made in command.inputs)
         self.output_offset = 0
         return wire.Done()
@@ -149,33 +152,41 @@ class Program:
             empty = index < 0
             kernel = (lambda data: None) if empty else self.kernel
             data = None if empty else self.loaded[index]
+            if command.masked:
+                self.unmask(index, self.gate.key(epoch))
             self.device.flush_caches()
             self.device.synchronize()
             if epoch == command.epoch:
                 self.channel.send(wire.AtGate(epoch=epoch))  # the parent opens
             else:
                 self.gate.open(self.order.rank, epoch)  # the last to come opens
-            start_ns, end_ns, device_us, result = self.clocks[command.clock](kernel, data, epoch)
-            # At once: what is handed over is what was there when the clock stopped.
-            output = None if empty else self.hand_over(result)
+            # Kept at once: what is handed over is what was there when the clock stopped.
+            keep: Keep = (lambda result: None) if empty else self.hand_over
+            start_ns, end_ns, device_us, output = self.clocks[command.clock](kernel, data, epoch, keep)
             self.gate.finish(self.order.rank, epoch)
             samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
         gc.enable()
         return wire.Called(samples=tuple(samples))
 
-    def wall(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
+    def unmask(self, index: int, key: int) -> None:
+        while self.masked[index]:
+            tensor, place = self.masked[index].pop()
+            payload.mask(tensor, key, place)
+
+    def wall(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         self.gate.wait(epoch)
         start_ns = time.monotonic_ns()
         result = kernel(data)
         self.device.synchronize()
-        return start_ns, time.monotonic_ns(), None, result
+        end_ns = time.monotonic_ns()
+        return start_ns, end_ns, None, keep(result)
 
-    def device_clock(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
+    def device_clock(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         start_ns = time.monotonic_ns()
-        result, device_us = self.device.device_us(lambda: kernel(data), epoch)
-        return start_ns, time.monotonic_ns(), device_us, result
+        output, device_us = self.device.device_us(lambda: kernel(data), keep, epoch)
+        return start_ns, time.monotonic_ns(), device_us, output
 
-    def gpumode(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
+    def gpumode(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         """The published region to the letter: the clone and the barrier are inside."""
         self.gate.wait(epoch)
         dist.barrier()  # waits for: all ranks ready
@@ -183,7 +194,8 @@ class Program:
         result = kernel(_cloned(data))
         self.device.synchronize()
         dist.barrier()  # waits for: all ranks done
-        return start_ns, time.monotonic_ns(), None, result
+        end_ns = time.monotonic_ns()
+        return start_ns, end_ns, None, keep(result)
 
     def hand_over(self, result: Any) -> wire.Output:
         output = payload.write_output(self.output_box, self.output_offset, result, self.output_limit)
@@ -220,7 +232,7 @@ class Candidate(Program):
         self.profiler.export_chrome_trace(str(self.trace_file))
         return wire.Done()
 
-    def profiled(self, kernel: Kernel, data: Any, epoch: int) -> Sample:
+    def profiled(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         """The wall clock, its two parts marked in the trace."""
         with torch.autograd.profiler.record_function(trace.GATE_SPAN):
             self.gate.wait(epoch)
@@ -228,7 +240,8 @@ class Candidate(Program):
         with torch.autograd.profiler.record_function(trace.CALL_SPAN):
             result = kernel(data)
             self.device.synchronize()
-        return start_ns, time.monotonic_ns(), None, result
+        end_ns = time.monotonic_ns()
+        return start_ns, end_ns, None, keep(result)
 
 
 class Baseline(Program):
@@ -276,7 +289,8 @@ class Trusted(Program):
             offsets.append(payload.end_of(self.made[-1], offsets[-1]))
         sizes = [end - start for start, end in itertools.pairwise(offsets)]
         self.make_room(offsets[-1], len(sizes) * output_limit(sizes))
-        inputs = [payload.write_input(self.input_box, *item) for item in zip(offsets, self.made, strict=False)]
+        keys = [spec.key for spec in command.inputs]
+        inputs = list(map(functools.partial(payload.write_input, self.input_box), offsets, self.made, keys))
         assert self.boxes is not None
         return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes)
 
@@ -309,7 +323,9 @@ class Trusted(Program):
         raise AssertionError("a trusted rank made its boxes itself")
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        self.taken += [(output, payload.read_output(self.output_box, output)) for output in command.outputs]
+        taken = [(output, payload.read_output(self.output_box, output)) for output in command.outputs]
+        if command.judged:
+            self.taken += taken
         return wire.Done()
 
     def verify(self, command: wire.Verify) -> wire.Reply:
@@ -366,8 +382,10 @@ class FolderTrusted(Trusted):
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
         assert self.boxes is not None
-        for output in command.outputs:
-            self.trees.append((output, *payload.read_tree(self.output_box, output, self.boxes.output_nbytes)))
+        nbytes = self.boxes.output_nbytes
+        taken = [(output, *payload.read_tree(self.output_box, output, nbytes)) for output in command.outputs]
+        if command.judged:
+            self.trees += taken
         return wire.Done()
 
     def verified(self, command: wire.Verify) -> wire.Verified:

@@ -112,10 +112,11 @@ class CloseGroup:
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """One input as it travels: a pickle without its tensors (base64, written by a trusted rank), which lie in the
-    input box, `nbytes` of it."""
+    input box, `nbytes` of it. `masked`: they are noise to whoever has not their key."""
 
     tree: str
     nbytes: int
+    masked: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +132,11 @@ class Boxes:
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """One input to make: `hardened` as the strict gate wants it, else as published."""
+    """One input to make: `hardened` as the strict gate wants it, else as published; masked by a `key` that is not 0."""
 
     seed: int
     hardened: bool
+    key: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,13 +159,14 @@ class LoadInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Call the kernel on each of these inputs: flush, answer AtGate (before the first call only), wait for gate
-    `epoch` (which is one more with every call), run; answer Called. Index -1: an empty call, for the clock's
-    resolution."""
+    """Call the kernel on each of these inputs: where they are `masked` wait for the gate's key, flush, answer AtGate
+    (before the first call only), wait for gate `epoch` (which is one more with every call), run; answer Called. Index
+    -1: an empty call, for the clock's resolution."""
 
     indices: tuple[int, ...]
     epoch: int
     clock: Clock
+    masked: bool
     type: Literal["call"] = "call"
 
 
@@ -204,9 +207,11 @@ class Output:
 @dataclass(frozen=True, kw_only=True)
 class TakeOutputs:
     """Trusted ranks: copy these outputs out of the box now, so that nothing the candidate rank does from here on
-    changes them. Answer: Done."""
+    changes them. Where they are not `judged` they are the baseline's, which are not in the box: as much is copied, for
+    it to take as long, and nothing kept. Answer: Done."""
 
     outputs: tuple[Output, ...]
+    judged: bool
     type: Literal["take_outputs"] = "take_outputs"
 
 

@@ -1,5 +1,6 @@
 """What several test files need: an evaluation in one call, and the certainty that it left nothing behind."""
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -46,6 +47,15 @@ def left_behind(temporary: Path) -> dict[str, list[str]]:
     }
 
 
+def in_use(name: str) -> bool:
+    """Whether some process has this file of /dev/shm mapped: another test's evaluation, say."""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if f"/dev/shm/{name}" in maps.read_text():
+                return True
+    return False
+
+
 @pytest.fixture(scope="session")
 def zygotes() -> Iterator[prefork.Server]:
     """Where evaluations in this process get their zygotes from."""
@@ -56,9 +66,14 @@ def zygotes() -> Iterator[prefork.Server]:
 
 
 @pytest.fixture
-def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test after which there is more than before."""
-    temporary = tmp_path_factory.mktemp("temporary")
+    # not pytest's, whose names are too long for sockets
+    with tempfile.TemporaryDirectory(prefix="tests-") as folder:
+        yield from _nothing_left(Path(folder), monkeypatch)
+
+
+def _nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     before = left_behind(temporary)
     yield
@@ -66,6 +81,7 @@ def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     while True:
         after = left_behind(temporary)
         left = {place: [item for item in found if item not in before[place]] for place, found in after.items()}
+        left["/dev/shm"] = [name for name in left["/dev/shm"] if not in_use(name)]
         # /dev/shm is everybody's: what another test's evaluation has there goes when it ends
         if not left["/dev/shm"] or time.monotonic() > deadline:
             break
@@ -88,6 +104,7 @@ def evaluated(
         timeout_s: float = TIMEOUT_S,
         ranks: int = RANKS,
         device: str = "cpu",
+        burst: bool = False,
     ) -> EvalReport:
         found = find(problem)
         cases = found.suite(suite)
@@ -97,7 +114,10 @@ def evaluated(
             benchmark_timeout_s=timeout_s,
             ranked_timeout_s=timeout_s,
         )
-        return evaluate(make_plan(found, cases, submission_of(source), mode, device, ranks, "tester"), Silent())
+        plan = make_plan(found, cases, submission_of(source), mode, device, ranks, "tester")
+        if burst:  # as on GPUs
+            plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, burst=True))
+        return evaluate(plan, Silent())
 
     return run
 

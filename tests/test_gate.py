@@ -71,3 +71,26 @@ def test_ranks_meet_again_and_again_without_a_hang(gate: Gate, meet: Callable[[G
 
     assert ended(on_all_ranks(work))
     assert max(apart) == 0, "everyone had come to this meeting when anyone left it"
+
+
+def test_a_key_is_told_with_its_epoch(gate: Gate) -> None:
+    """Nobody has it before, and not another epoch's."""
+    gate.tell(7, 41)
+    keys: dict[int, int] = {}
+
+    def take(rank: int) -> None:
+        keys[rank] = gate.key(8)
+
+    threads = on_all_ranks(take)
+    time.sleep(0.05)
+    assert keys == {}
+    gate.tell(8, 2**42 - 1)
+    assert ended(threads)
+    assert set(keys.values()) == {2**42 - 1}
+
+
+def test_the_parent_sees_when_all_have_finished(gate: Gate) -> None:
+    assert not gate.all_finished(1)
+    assert ended(on_all_ranks(lambda rank: gate.finish(rank, 1)))
+    assert gate.all_finished(1)
+    assert not gate.all_finished(2)

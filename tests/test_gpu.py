@@ -1,5 +1,6 @@
 """Evaluations on real GPUs: what passes, and that every way to fail is named, bounded and leaves the GPUs free."""
 
+import os
 import re
 import subprocess
 import time
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from harness import verdict
-from harness.machine import gpus
+from harness.machine import descendants, gpus
 from harness.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
 from harness.stats import median
 
@@ -20,19 +21,20 @@ WORLD_SIZE = min(4, gpus().count)
 Evaluate = Callable[..., EvalReport]
 
 
-def processes_on_gpus() -> list[str]:
+def processes_on_gpus() -> set[str]:
+    """Those that this one has started."""
     query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+    found = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+    return set(found) & set(map(str, descendants(os.getpid())))
 
 
 @pytest.fixture(autouse=True)
 def gpus_are_left_free() -> Iterator[None]:
-    before = processes_on_gpus()
     yield
     deadline = time.monotonic() + 5
-    while set(processes_on_gpus()) - set(before) and time.monotonic() < deadline:
+    while processes_on_gpus() and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert set(processes_on_gpus()) <= set(before)
+    assert processes_on_gpus() == set()
 
 
 @pytest.fixture
@@ -103,3 +105,29 @@ def test_what_never_ends_is_ended_at_the_deadline_and_the_next_evaluation_works(
     assert isinstance(report.results[0].outcome, TimedOut), report.results[0].outcome
     assert report.phases_s["test"] < 12
     assert verdict.exit_code(on_gpus(REFERENCE)) == Exit.OK
+
+
+AHEAD = """
+import torch
+from reference import ref_kernel
+
+streams = []
+
+def custom_kernel(data):
+    if not streams:
+        streams.append(torch.cuda.Stream())
+    with torch.cuda.stream(streams[0]):
+        torch.cuda._sleep(2_000_000)
+        result = ref_kernel(data)
+    torch.cuda.current_stream().wait_stream(streams[0])
+    return result
+"""
+SLEEP_US = 2_000_000 / 1980 / 2  # at twice the clock of any GPU of today
+
+
+def test_what_another_stream_does_before_the_clock_starts_is_in_the_time_all_the_same(on_gpus: Evaluate) -> None:
+    """Its stream does not wait for the timed one, but finds no room on the device until the gate opens."""
+    for result in on_gpus(AHEAD, mode="benchmark").results:
+        assert isinstance(result.outcome, Timed), result.outcome
+        device = next(other for other in result.outcome.others if other.clock == "device")
+        assert median(device.samples_us) > SLEEP_US

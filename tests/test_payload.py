@@ -99,3 +99,34 @@ def test_an_output_arrives_also_from_a_view(box: FileBox) -> None:
 def test_an_output_that_does_not_fit_its_declaration_is_none(lie: dict, box: FileBox) -> None:
     output = payload.write_output(box, 0, torch.ones(2, 3), 1000)
     assert payload.read_output(box, replace(output, **lie)) is None
+
+
+def test_a_masked_input_is_noise_until_it_is_unmasked(box: FileBox) -> None:
+    """To the last byte, whatever the dtype; the pickle without tensors is not masked."""
+    tree = {
+        "bytes": torch.zeros(1003, dtype=torch.uint8),
+        "halves": torch.zeros(5, 7, dtype=torch.bfloat16).T,
+        "bools": torch.zeros(900, dtype=torch.bool),
+        "one": torch.tensor(7, dtype=torch.int64),
+        "empty": torch.empty(0, 3),
+        "number": 5,
+    }
+    made = payload.write_input(box, 512, tree, key=12345)
+    masked: list[tuple[torch.Tensor, int]] = []
+    read = payload.read_input(box, made, masked)
+    assert len(masked) == 5
+    assert len(read["bytes"].unique()) > 200
+    assert not torch.equal(read["one"], tree["one"])
+    for tensor, place in masked:
+        payload.mask(tensor, 12345, place)
+    for name, value in tree.items():
+        assert torch.equal(read[name], value) if isinstance(value, torch.Tensor) else read[name] == value
+    assert tree["bytes"].sum() == 0, "what was made stays as it is"
+
+
+def test_every_key_and_place_has_noise_of_its_own() -> None:
+    noise = [torch.zeros(64, dtype=torch.int64) for _ in range(3)]
+    for tensor, (key, place) in zip(noise, [(1, 0), (2, 0), (1, 256)], strict=True):
+        payload.mask(tensor, key, place)
+    assert not any(torch.equal(noise[a], noise[b]) for a, b in [(0, 1), (0, 2), (1, 2)])
+    assert (noise[0] < 0).any(), "the highest bit too"

@@ -106,6 +106,33 @@ def test_time_that_passes_outside_the_calls_has_to_be_as_with_the_reference() ->
     assert timing.unaccounted(busy[2:], busy[:-2]) == ""
 
 
+def test_of_few_turns_each_has_to_be_longer_than_all_of_the_reference() -> None:
+    """As of bursts: three of either side."""
+    few, more = noisy(2000)[:3], noisy(4000)[:3]
+    assert "us more" in timing.unaccounted(more, few)
+    assert timing.unaccounted([*more[:2], few[0]], few) == ""
+
+
+@pytest.mark.parametrize(
+    ("wall_us", "device_us", "ref_wall_us", "ref_device_us", "believed"),
+    [
+        (300.0, 55.0, 400.0, 70.0, True),
+        (60.0, 55.0, 400.0, 70.0, True),
+        (900.0, 1700.0, 1000.0, 1600.0, True),  # both wait for a cold host on the device's clock
+        (500.0, 1700.0, 1000.0, 3000.0, True),
+        (20.0, 55.0, 400.0, 70.0, False),
+        (20.0, 55.0, 400.0, 800.0, True),
+    ],
+)
+def test_the_hosts_clock_reads_no_less_than_the_devices(
+    wall_us: float, device_us: float, ref_wall_us: float, ref_device_us: float, believed: bool
+) -> None:
+    made = series([wall_us] * 5, [ref_wall_us] * 5)
+    assert timing.too_short(made) == "", "a CPU has no other clock"
+    made.own_us["device"], made.ref_us["device"] = [device_us] * 5, [ref_device_us] * 5
+    assert (timing.too_short(made) == "") == believed
+
+
 def test_a_call_lies_between_the_handing_out_of_its_input_and_its_reply() -> None:
     early = timing.Turn(began_ns=5000, ended_ns=9_000_000, called=turn(2000.0).called)
     assert "began before" in timing.impossible(early, "wall")
