@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,9 +63,10 @@ class Run:
     """A run in the checkout with a fault injected; its temporary folder is in `folder`."""
 
     def __init__(self, fault: Fault, checkout: Path, folder: Path) -> None:
-        self.fault, self.temporary, self.mark = fault, folder / "temporary", folder / "reached"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.fault, self.mark = fault, folder / "reached"
+        self.temporary = Path(tempfile.mkdtemp(prefix="fault-"))  # pytest's have too long names for sockets
         self.before = set(descendants(os.getpid()))
-        self.temporary.mkdir(parents=True)
         self.read, write = os.pipe()  # no file: some faults keep files from growing
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)
         os.set_blocking(self.read, False)

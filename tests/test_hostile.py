@@ -5,7 +5,9 @@ tests/hostile/ holds ordinary submission files. A docstring says what each one t
     expect: OUTCOME [CHECK]: PATTERN    how the evaluation ends, for `held` the check, and what its message says; both
                                         sides are regular expressions
     expect: harmless                    it is right, whatever else it does; nobody gains and nothing is left
+    expect: error: PATTERN              nothing can be said of it, and the harness says why
     expect: ranked                      an honest control: right, timed, ranked
+    devices: cpu                        or gpu; where there is no such line it is tried on both
     problem: a2a                        a2a where there is no such line
     mode: test                          test where there is no such line
 
@@ -20,7 +22,8 @@ from pathlib import Path
 import pytest
 
 from harness import sandbox, verdict
-from harness.records import EvalReport, Held, Mode
+from harness.machine import gpus
+from harness.records import EvalReport, HarnessError, Held, Mode
 
 FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
@@ -35,44 +38,70 @@ class Hostile:
     name: str
     source: str
     expect: str
+    devices: str
     problem: str
     mode: Mode
 
 
 def read(path: Path) -> Hostile:
     source = path.read_text()
-    told = dict(re.findall(r"^(expect|problem|mode): (.*)$", source.split('"""')[1], re.MULTILINE))
-    return Hostile(path.stem, source, told["expect"], told.get("problem", "a2a"), told.get("mode", "test"))
+    told = dict(re.findall(r"^(expect|devices|problem|mode): (.*)$", source.split('"""')[1], re.MULTILINE))
+    return Hostile(
+        path.stem, source, told["expect"], told.get("devices", ""), told.get("problem", "a2a"), told.get("mode", "test")
+    )
 
 
 CORPUS = [read(path) for path in sorted(FOLDER.glob("*.py"))]
 
 
-@pytest.mark.parametrize("hostile", CORPUS, ids=[hostile.name for hostile in CORPUS])
-def test_a_submission_ends_as_its_docstring_says(
-    hostile: Hostile, evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And leaves no process, no file and no shared memory behind, which `evaluated` sees to."""
-    if sandbox.landlock_abi() < NEEDS_ABI.get(hostile.name.partition("_")[0], 0):
-        pytest.skip("this kernel has no Landlock that stops it; every report says so")
-    if hostile.name in NEED_NAMESPACES and not sandbox.has_namespaces():
-        pytest.skip("no namespaces are permitted here; every report says so")
+def tried_on(device: str) -> list[Hostile]:
+    return [hostile for hostile in CORPUS if hostile.devices in ("", device)]
+
+
+@pytest.mark.parametrize("hostile", tried_on("cpu"), ids=lambda hostile: hostile.name)
+def test_a_submission_ends_as_its_docstring_says(hostile: Hostile, ends: Callable[[Hostile, str], None]) -> None:
+    ends(hostile, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("hostile", tried_on("gpu"), ids=lambda hostile: hostile.name)
+def test_so_it_ends_on_gpus(hostile: Hostile, ends: Callable[[Hostile, str], None]) -> None:
+    ends(hostile, gpus().device)
+
+
+def ended(report: EvalReport) -> tuple[str, str]:
+    """How, as docstrings have it ("right" for harmless and ranked), and what its message says."""
+    failed = verdict.first_failure(report)
+    if failed is None:
+        return "right", "it passed"
+    if isinstance(failed.outcome, Held):
+        return f"held {failed.outcome.check}", failed.outcome.evidence
+    return failed.outcome.type, failed.outcome.message
+
+
+@pytest.fixture
+def ends(evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch) -> Callable[[Hostile, str], None]:
+    """Fails where a submission does not end as its docstring says, on that device. It leaves no process, no file and
+    no shared memory behind, which `evaluated` sees to."""
     monkeypatch.setenv("A_TOKEN", "to be found")
     monkeypatch.setenv("NVIDIA_API_KEY", "to be found")
-    report = evaluated(hostile.source, hostile.problem, mode=hostile.mode, timeout_s=TIMEOUT_S)
-    failed = verdict.first_failure(report)
-    if hostile.expect in ("harmless", "ranked"):
-        assert failed is None, failed
-        assert (verdict.figures(report) is not None) == (hostile.mode == "leaderboard")
-        return
-    kind, _, pattern = hostile.expect.partition(":")
-    assert failed is not None, "it passed"
-    outcome = failed.outcome
-    told = outcome.evidence if isinstance(outcome, Held) else outcome.message
-    named = f"{outcome.type} {outcome.check}" if isinstance(outcome, Held) else outcome.type
-    assert re.fullmatch(kind, named), outcome
-    assert re.search(pattern.strip(), told), outcome
-    assert verdict.figures(report) is None
+
+    def check(hostile: Hostile, device: str) -> None:
+        if sandbox.landlock_abi() < NEEDS_ABI.get(hostile.name.partition("_")[0], 0):
+            pytest.skip("this kernel has no Landlock that stops it; every report says so")
+        if hostile.name in NEED_NAMESPACES and not sandbox.has_namespaces(device != "cpu"):
+            pytest.skip("no namespaces are permitted here; every report says so")
+        kind, _, pattern = hostile.expect.partition(":")
+        try:
+            report = evaluated(hostile.source, hostile.problem, mode=hostile.mode, timeout_s=TIMEOUT_S, device=device)
+            named, told = ended(report)
+            assert (verdict.figures(report) is not None) == (named == "right" and hostile.mode == "leaderboard")
+        except HarnessError as error:
+            named, told = "error", str(error)
+        assert re.fullmatch(re.sub("harmless|ranked", "right", kind), named), told
+        assert named == "right" or re.search(pattern.strip(), told), told
+
+    return check
 
 
 def test_the_corpus_is_large_enough_and_has_its_controls() -> None:

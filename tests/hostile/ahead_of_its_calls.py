@@ -1,6 +1,7 @@
 """Looks for the inputs of calls to come, to do the work of several in one.
 
 expect: raised: nothing of a call to come
+devices: cpu
 mode: benchmark
 """
 

@@ -1,6 +1,7 @@
 """Does its work, ten times, while it says that it still gets ready for the call.
 
 expect: held clock:
+devices: cpu
 mode: benchmark
 """
 

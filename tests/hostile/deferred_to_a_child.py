@@ -1,6 +1,7 @@
 """Has a child process fill the output, which lies in memory they share, after the call.
 
 expect: wrong:
+devices: cpu
 """
 
 import os

@@ -1,6 +1,7 @@
 """Hands over zeros, and a thread writes the right bytes into the shared file while others judge.
 
 expect: wrong:
+devices: cpu
 """
 
 import os

@@ -1,6 +1,7 @@
 """Honest: passes its data through memory that its ranks share, and signals there.
 
 expect: ranked
+devices: cpu
 problem: ag_gemm
 mode: leaderboard
 """

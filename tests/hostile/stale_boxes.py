@@ -1,6 +1,7 @@
 """Returns what lies in the files that it shares with a trusted rank: inputs and its own outputs, no answer.
 
 expect: wrong:
+devices: cpu
 """
 
 import os

@@ -1,0 +1,12 @@
+"""Has the device's events say that no time has passed.
+
+expect: held roofline: less than the bound
+devices: gpu
+mode: leaderboard
+"""
+
+import torch
+
+from reference import ref_kernel as custom_kernel  # noqa: F401
+
+torch.cuda.Event.elapsed_time = lambda self, other: 1e-6

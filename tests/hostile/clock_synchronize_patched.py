@@ -1,0 +1,38 @@
+"""Has nobody in its process wait for the device on the host's clock, so that only its launches are in the time.
+
+expect: wrong|held clock: timed call|host's clock|passed between
+devices: gpu
+problem: gemm_rs
+mode: benchmark
+"""
+
+import gc
+
+import torch
+
+import harness.driver
+from harness.rank import Candidate
+from reference import ref_kernel
+
+calls = 0
+synchronize = harness.driver.synchronize, torch.cuda.synchronize
+
+
+def custom_kernel(data):
+    global calls
+    calls += 1
+    if calls == 6:  # after checks and probes
+        program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+        wall, device_clock = program.clocks["wall"], program.clocks["device"]
+
+        def hasty(*arguments):
+            harness.driver.synchronize = torch.cuda.synchronize = lambda *_: None
+            return wall(*arguments)
+
+        def honest(*arguments):
+            harness.driver.synchronize, torch.cuda.synchronize = synchronize
+            return device_clock(*arguments)
+
+        program.clocks.update(wall=hasty, device=honest)
+    torch.cuda._sleep(1_000_000)  # so that it is worth something at this size
+    return ref_kernel(data)
