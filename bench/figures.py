@@ -47,7 +47,7 @@ class Table:
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """One measurement. `recorded`: a command wrote its figures here; `transcribed`: they were copied once from what a
-    command had printed. `reports`: run ids of reports/, of which a table of turn-around is made."""
+    command had printed. `reports`: run ids of reports/, of which tables are made."""
 
     schema: int
     title: str

@@ -7,7 +7,7 @@
 A folder in docs/measurements/ is a machine: `machine.yaml` has its heading (`title`), its name in sections (`machine`)
 and words (`text`); every other file is a section, in the order of their names. To add one, put a file there: a bench
 writes it (`--data FILE`), or write it as bench/figures.py says. A section may name kept runs (`reports`), of which its
-table of turn-around is made.
+table of turn-around is made, and, of runs on several clocks, one a run of what each clock says of each shape.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from harness.decode import encode
 from harness.problem import read_yaml, shown
 from harness.records import REPORT_SCHEMA, BadFileError, HarnessError
 from harness.reports import Report
+from harness.stats import geomean, median
 
 FOLDER = ROOT / "docs" / "measurements"
 DOCUMENT = ROOT / "docs" / "measurements.md"
@@ -77,6 +78,10 @@ def _section(section: Section, runs: list[Report], machine: str) -> Iterator[str
         yield _paragraph(section.text)
     if runs:
         yield markdown(turnaround(runs))
+    for run in runs:
+        if (table := by_clock(run)) is not None:
+            yield f"#### {table.title}\n"
+            yield markdown(table)
     for table in section.tables:
         if table.title:
             yield f"#### {table.title}\n"
@@ -100,6 +105,26 @@ def turnaround(runs: list[Report]) -> Table:
             speedup += " ({:.2f} to {:.2f})".format(*run.geomean_speedup_ci)
         rows.append((run.problem, sum(seconds), *seconds, speedup, run.run_id))
     return Table(columns=("problem", "whole", *phases, "speedup (95 % interval)", "run"), rows=tuple(rows))
+
+
+def by_clock(run: Report) -> Table | None:
+    """What each clock says of reference and submission, a shape a row; None where there is one clock."""
+    timed = [case for case in run.timed if len(case.clocks) > 1]
+    if not timed:
+        return None
+    clocks = list(timed[0].clocks)
+    pairs = [  # a row for each shape: reference and submission by clock
+        [(median(case.clocks[clock].ref_samples_us), median(case.clocks[clock].samples_us)) for clock in clocks]
+        for case in timed
+    ]
+    pairs.append([tuple(map(geomean, zip(*column, strict=True))) for column in zip(*pairs, strict=True)])
+    labels = [*(case.label for case in timed), "geometric mean"]
+    rows = [
+        (label, *(f"{ref_us:.1f} -> {own_us:.1f}" for ref_us, own_us in row))
+        for label, row in zip(labels, pairs, strict=True)
+    ]
+    title = f"{run.problem}, {run.submission.path}, reference us -> submission us"
+    return Table(columns=("shape", *clocks), rows=tuple(rows), title=title)
 
 
 def keep(run: str, root: Path = ROOT, folder: Path = FOLDER) -> Path:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from recorded import run
+from recorded import run, store
 
 from harness import plot, report_json, reports
 from harness.problem import ROOT
@@ -84,6 +84,18 @@ def test_a_table_of_turn_around_is_made_of_kept_runs(machine: Path) -> None:
         BadFileError, match=rf"\$.reports: no .*{PLOTTED.stem}.json; `python bench/measurements.py --keep"
     ):
         made(machine)
+
+
+def test_a_run_on_several_clocks_gets_a_table_of_what_each_says(machine: Path) -> None:
+    kept = store(machine.parent, run(3)).rename(machine.parent / "kept.json")
+    found = reports.load(kept)
+    table = measurements.by_clock(found)
+    assert table is not None
+    assert table.columns == ("shape", "wall", "device", "gpumode")
+    assert [row[0] for row in table.rows] == [*(case.label for case in found.timed), "geometric mean"]
+    wall, device, _ = ([float(time) for time in cell.split(" -> ")] for cell in map(str, table.rows[-1][1:]))
+    assert device == pytest.approx([0.8 * time for time in wall], abs=0.1)
+    assert measurements.by_clock(reports.load(PLOTTED)) is None, "one clock"
 
 
 @pytest.mark.parametrize(
