@@ -191,11 +191,13 @@ def _z(wins: float, count: int, others: int) -> float:
     return (wins - pairs / 2) / math.sqrt(pairs * (count + others + 1) / 12)
 
 
-def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float]) -> float:
-    """Relative standard error of the speedup, from paired samples; infinite below two."""
-    if len(samples_us) < 2:
+def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float], together: int = 1) -> float:
+    """Relative standard error of the speedup, from paired samples, of which so many at a time were taken `together` and
+    resemble each other; infinite below two of those."""
+    logs = [math.log(ref / own) for own, ref in zip(samples_us, ref_samples_us, strict=True)]
+    ratios = [statistics.fmean(logs[start : start + together]) for start in range(0, len(logs), together)]
+    if len(ratios) < 2:
         return math.inf
-    ratios = [math.log(ref / own) for own, ref in zip(samples_us, ref_samples_us, strict=True)]
     return statistics.stdev(ratios) / math.sqrt(len(ratios))
 
 
@@ -206,7 +208,8 @@ def enough(budget: Budget, series: Series, elapsed_s: float) -> bool:
         return False
     if count >= budget.max_samples or elapsed_s >= budget.seconds:
         return True
-    return relative_error(series.own_us["wall"], series.ref_us["wall"]) < budget.target_error
+    together = budget.block if budget.burst else 1
+    return relative_error(series.own_us["wall"], series.ref_us["wall"], together) < budget.target_error
 
 
 def turns(budget: Budget, clock: Clock, first: int) -> list[tuple[bool, list[int]]]:

@@ -115,8 +115,9 @@ def evaluated(
             ranked_timeout_s=timeout_s,
         )
         plan = make_plan(found, cases, submission_of(source), mode, device, ranks, "tester")
-        if burst:  # as on GPUs
-            plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, burst=True))
+        if burst:  # as on GPUs, but for the device's clock
+            budget = dataclasses.replace(plan.budget, burst=True)
+            plan = dataclasses.replace(plan, budget=budget, clocks=("wall", "gpumode"))
         return evaluate(plan, Silent())
 
     return run

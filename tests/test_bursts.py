@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import verdict
-from harness.records import Crashed, EvalReport, Exit, Raised, TimedOut, Wrong
+from harness.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
 
 HOSTILE = Path(__file__).parent / "hostile"
 # A call in the middle of a burst: after checks, probes and the warm-up of the first benchmark.
@@ -34,6 +34,10 @@ def in_bursts(evaluated: Callable[..., EvalReport], source: str, timeout_s: floa
 def test_the_reference_is_ranked(evaluated: Callable[..., EvalReport]) -> None:
     report = in_bursts(evaluated, "from reference import ref_kernel as custom_kernel\n")
     assert verdict.exit_code(report) == Exit.OK, verdict.first_failure(report)
+    for timed in (result.outcome for result in report.results if isinstance(result.outcome, Timed)):
+        (gpumode,) = timed.others
+        blocks = len(timed.samples_us) // timed.block
+        assert len(gpumode.samples_us) == (blocks + 1) // 2 * timed.block, "every other block"
 
 
 def test_work_ahead_of_its_turn_is_done_on_noise(evaluated: Callable[..., EvalReport]) -> None:

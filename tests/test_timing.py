@@ -1,6 +1,7 @@
 """The rules of measuring: what a sample is, who goes when, and when it is enough."""
 
 import dataclasses
+import math
 from collections import Counter
 
 import pytest
@@ -72,6 +73,16 @@ def test_drift_that_both_sides_share_does_not_count_as_error() -> None:
     """Half the speed after half the samples, for both: the ratio is known exactly."""
     slower = [1.0] * 5 + [2.0] * 5
     assert relative_error([100 * s for s in slower], [300 * s for s in slower]) == pytest.approx(0.0)
+
+
+def test_calls_of_one_burst_resemble_each_other_and_are_one_observation() -> None:
+    """Two bursts, one of which saw the submission at twice its time, tell little, however many calls they had."""
+    own, ref = [100.0] * 8 + [200.0] * 8, [200.0] * 16
+    assert relative_error(own, ref) < relative_error(own, ref, 8) == pytest.approx(math.log(2) / 2)
+    assert relative_error(own[:8], ref[:8], 8) == math.inf
+    budget = Budget(seconds=2.0, min_samples=4, max_samples=99, target_error=0.1, block=8)
+    assert enough(budget, series(own, ref), 0.0)
+    assert not enough(dataclasses.replace(budget, burst=True), series(own, ref), 0.0)
 
 
 def test_a_series_keeps_when_each_rank_had_finished() -> None:
