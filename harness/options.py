@@ -4,6 +4,7 @@ Knows the machine only as far as it decides what can be asked for. Runs nothing.
 """
 
 import argparse
+import contextlib
 import json
 import os
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from harness import machine
 from harness.problem import OFFICIAL, ROOT, Problem, Suite
-from harness.records import Submission, UsageError
+from harness.records import BadSubmissionError, Submission, UsageError
 from harness.submission import directives, read_submission
 from harness.taskfolder import TaskProblem, find
 
@@ -45,11 +46,17 @@ class Setting:
 def conditions(setting: Setting, submission: Submission) -> tuple[bool, tuple[str, ...]]:
     """Whether the CPU stands in for "cuda" where this submission is evaluated by our ranks, or by a folder's own
     evaluator, and what the report has to say of it all."""
-    problem = setting.problem
-    if not isinstance(problem, TaskProblem) or not setting.is_cpu_asked:
-        return False, setting.notes
-    named = problem.mentions("cuda", submission.source)
-    return named, (*setting.notes, CUDA_IS_CPU) if named else setting.notes
+    problem, notes = setting.problem, setting.notes
+    if not isinstance(problem, TaskProblem):  # whose names at GPU MODE are not in their folders
+        with contextlib.suppress(BadSubmissionError):  # lines that nobody follows hurt nobody
+            named = directives(submission.source, submission.name).leaderboard
+            if named is not None and not problem.is_named(named):
+                notes += (f"its `#!POPCORN leaderboard` line names {named}; it was evaluated as {problem.name}",)
+        return False, notes
+    if not setting.is_cpu_asked:
+        return False, notes
+    is_cuda = problem.mentions("cuda", submission.source)
+    return is_cuda, (*notes, CUDA_IS_CPU) if is_cuda else notes
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:

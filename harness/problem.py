@@ -67,6 +67,10 @@ class Problem:
     depends_of: DependsOf | None = None
     gate: GateName = "strict"  # by which rule outputs are judged
 
+    def is_named(self, name: str) -> bool:
+        """By its own name or GPU MODE's; case and '-' for '_' do not matter."""
+        return _folded(name) in (_folded(self.name), _folded(self.leaderboard))
+
     def suite(self, name: str) -> Suite:
         """Raises UsageError for a name that the shape file does not have."""
         if name not in self.suites:
@@ -164,18 +168,17 @@ def find(name: str, root: Path = ROOT) -> Problem:
     for known in names:
         if _folded(known) == _folded(name):
             return _read_problem(known, root)
-    aliases: dict[str, Problem] = {}
+    problems: list[Problem] = []
     unreadable = ""
     for known in names:
         try:
-            problem = _read_problem(known, root)
+            problems.append(_read_problem(known, root))
         except BadFileError as error:
             unreadable = f"; not readable: {error}"
-        else:
-            aliases[_folded(problem.leaderboard)] = problem
-    if _folded(name) in aliases:
-        return aliases[_folded(name)]
-    hint = did_you_mean(name.lower(), [*names, *(problem.leaderboard for problem in aliases.values())])
+    for problem in problems:
+        if problem.is_named(name):
+            return problem
+    hint = did_you_mean(name.lower(), [*names, *(problem.leaderboard for problem in problems)])
     raise UsageError(f"no problem '{name}'{hint} (known: {', '.join(names) or f'none in {root}'}){unreadable}")
 
 

@@ -463,6 +463,20 @@ def test_a_submission_chooses_its_problem_and_lacking_gpus_are_a_warning(
     assert "the submission is for" in shown  # no machine has both
 
 
+@pytest.mark.parametrize(("named", "warned"), [("amd-ag-gemm", True), ("amd-gemm-rs", False), ("GEMM_RS", False)])
+def test_a_file_that_says_that_it_is_for_another_problem_is_evaluated_with_a_warning(
+    named: str, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.py").write_text(
+        f"#!POPCORN leaderboard {named}\nfrom reference import ref_kernel as custom_kernel\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "gemm_rs", str(tmp_path / "x.py"), "--ranks", "2", "--device", "cpu"])
+    assert ended.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (f"names {named}; it was evaluated as gemm_rs" in shown) == warned
+
+
 def test_roofline_says_that_a_folder_has_no_cost(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["roofline", str(SCALE), "--hardware", "h200"])
