@@ -550,7 +550,7 @@ def _compare_files(asked: argparse.Namespace, margin: float) -> list[Comparison]
             machine.login(),
             opponent,
             cuda_is_cpu,
-            notes,
+            notes=notes,
         )
 
     with ProgressLine(Console(stderr=True), silent=asked.quiet) as progress:

@@ -507,6 +507,7 @@ def _staged(plan: Plan) -> Iterator[Launch]:
             caches=_caches(plan),
             gate=plan.problem.gate,
             cuda_is_cpu=plan.cuda_is_cpu,
+            confined=plan.confined,
         )
         for cache in launch.caches.values():
             held.enter_context(warm.held(cache))

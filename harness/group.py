@@ -86,7 +86,7 @@ class Group(Protocol):
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
-    that outlives the run. `gate` and `cuda_is_cpu` are as in wire.RankOrder."""
+    that outlives the run. `gate`, `cuda_is_cpu` and `confined` are as in wire.RankOrder."""
 
     world_size: int
     device: str
@@ -98,6 +98,7 @@ class Launch:
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
     gate: GateName = "strict"
     cuda_is_cpu: bool = False
+    confined: bool = True
 
     def workdir(self, role: wire.Role, rank: int) -> Path:
         """The folder that a rank starts in, its own."""
@@ -278,7 +279,8 @@ class Ranks:
                 told = self.log.text() + getattr(failure.outcome, "log_tail", "")
                 raise HarnessError(
                     f"the ranks could not be started: {_first_line(failure.outcome)}\n{told[-2000:]}\n"
-                    "Does `python -c 'import torch'` work with this interpreter? Is there memory for this many ranks?"
+                    "Does `python -c 'import torch'` work with this interpreter? Is there memory for this many ranks? "
+                    "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
                 ) from None
 
     def _order(self, rank: Rank, files: list[int]) -> None:
@@ -295,6 +297,7 @@ class Ranks:
             cache=str(self.launch.caches.get(rank.role, self.launch.folder / rank.role / "cache")),
             gate=self.launch.gate,
             cuda_is_cpu=self.launch.cuda_is_cpu,
+            confined=self.launch.confined,
         )
         fds = [rank.their_sock.fileno(), rank.log.write_fd, *files]
         with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell

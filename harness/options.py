@@ -40,6 +40,7 @@ class Setting:
     is_cpu_asked: bool = False  # --device cpu, which is more than to have no GPU
     evaluator: Evaluator = "ours"
     seed: int | None = None  # of the folder's own evaluator
+    confined: bool = True  # by the sandbox
     notes: tuple[str, ...] = ()  # warnings for the report
 
 
@@ -98,6 +99,15 @@ def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
     parser.add_argument("--device", choices=DEVICES, help="what ranks run on (default: GPUs where there are any)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)")
     parser.add_argument("--json", metavar="FILE", help=JSON_HELP)
+
+
+def add_unconfined(parser: argparse.ArgumentParser) -> None:
+    """For machines on whose drivers the sandbox does harm."""
+    parser.add_argument(
+        "--unconfined",
+        action="store_true",
+        help="leave the sandbox out (docs/trust.md): the submission may do what you may; the report warns of it",
+    )
 
 
 def add_seconds(parser: argparse.ArgumentParser) -> None:
@@ -164,6 +174,7 @@ def setting(options: argparse.Namespace, problem: Problem | None = None) -> Sett
         is_cpu_asked=options.device == "cpu",
         evaluator=getattr(options, "evaluator", "ours"),
         seed=getattr(options, "seed", None),
+        confined=not getattr(options, "unconfined", False),
         notes=notes,
     )
 

@@ -31,7 +31,8 @@ FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is 
 class Plan:
     """`suite` already has the world size that will run. `secret` is what the run's fresh seeds come from. With an
     `opponent` the baseline ranks run it in place of the reference: it is what the submission is timed against.
-    `cuda_is_cpu`: "cuda" means the CPU to all ranks. `notes` are warnings that the report shall have."""
+    `cuda_is_cpu`: "cuda" means the CPU to all ranks. `confined`: whether ranks that nobody trusts are. `notes` are
+    warnings that the report shall have."""
 
     problem: Problem
     suite: Suite
@@ -49,6 +50,7 @@ class Plan:
     clocks: tuple[Clock, ...]
     opponent: Submission | None = None
     cuda_is_cpu: bool = False
+    confined: bool = True
     notes: tuple[str, ...] = ()
 
     def seed(self, *place: int | str) -> int:
@@ -85,6 +87,7 @@ def make_plan(
     author: str,
     opponent: Submission | None = None,
     cuda_is_cpu: bool = False,
+    confined: bool = True,
     notes: tuple[str, ...] = (),
 ) -> Plan:
     """The plan of one evaluation on this machine; UsageError where the ranks cannot fit."""
@@ -111,5 +114,6 @@ def make_plan(
         flush_bytes=min(2 * machine.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
         opponent=opponent,
         cuda_is_cpu=cuda_is_cpu,
+        confined=confined,
         notes=notes,
     )

@@ -28,6 +28,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_file(parser)
     options.add_setting(parser, cpu_suite="quick")
     options.add_evaluator(parser)
+    options.add_unconfined(parser)
     options.add_quiet(parser, LINES)
 
 
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_file(parser)
     options.add_setting(parser, cpu_suite="cpu")
     options.add_evaluator(parser)
+    options.add_unconfined(parser)
     options.add_quiet(parser, LINES)
     parser.add_argument(
         "--mode",
@@ -130,6 +132,7 @@ def _report(setting: Setting, submission: Submission, mode: Mode, author: str, p
         setting.world_size,
         author,
         cuda_is_cpu=cuda_is_cpu,
+        confined=setting.confined,
         notes=notes,
     )
     progress.expect(plan)

@@ -28,7 +28,8 @@ MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each oth
 class RankOrder:
     """Everything a rank is told at its start; `role` names its program, `threads`, `cores` (empty: any) and
     `flush_bytes` are its share; `workdir` is where it starts, `cache` where its group's compilers keep things. `gate`
-    is the rule that outputs are judged by; with `cuda_is_cpu`, "cuda" means the CPU to it (harness.standin)."""
+    is the rule that outputs are judged by; with `cuda_is_cpu`, "cuda" means the CPU to it (harness.standin). Not
+    `confined`, it may do what its user may."""
 
     role: Role
     rank: int
@@ -42,6 +43,7 @@ class RankOrder:
     cache: str
     gate: GateName = "strict"
     cuda_is_cpu: bool = False
+    confined: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

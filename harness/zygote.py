@@ -157,7 +157,7 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
     hide(False)  # its own files in /proc are not its own while it hides
     die_first()
     sandbox = Sandbox(folder=Path(order.workdir).parent, cache=Path(order.cache), device=order.device)
-    lacking = sandbox.enter()
+    lacking = sandbox.enter(order.confined)
     hide(True)  # what it holds is beyond its ranks too
     die_with(zygote)
     cell = Zygote(control, is_cell=True)
@@ -186,7 +186,7 @@ def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     hide(False)
     die_first()
-    hide(order.role == "trusted" and order.device != "rocm")  # not tried there, as the sandbox
+    hide(order.role == "trusted" and order.device != "rocm" and order.confined)  # not tried there, as the sandbox
     os.dup2(fds["log"], 1)
     os.dup2(fds["log"], 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

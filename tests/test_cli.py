@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness import machine
+from harness import machine, sandbox
 from harness.machine import descendants
 from harness.records import Exit, UsageError
 
@@ -226,6 +226,22 @@ def test_a_temporary_folder_too_deep_for_sockets_is_refused_on_gpus(monkeypatch:
     machine.check_temporary("cpu")
     with pytest.raises(UsageError, match="at most 55 bytes, TMPDIR=/tmp for one"):
         machine.check_temporary("cuda")
+
+
+def test_the_sandbox_can_be_left_out_and_the_report_says_so(harness: Harness, checkout: Path) -> None:
+    """Then a submission may write to the checkout, as its user may."""
+    source = "from reference import ref_kernel as custom_kernel\nopen({!r}, 'w').close()\n"
+    mark = checkout / "written"
+    (checkout / "writes.py").write_text(source.format(str(mark)))
+    free = harness("check", "gemm_rs", "writes.py", "--ranks", "2", "--device", "cpu", "--unconfined")
+    assert free.returncode == Exit.OK, free.stdout + free.stderr
+    assert "left out, as was asked for (--unconfined)" in " ".join(free.stdout.split())
+    mark.unlink()
+    confined = harness("check", "gemm_rs", "writes.py", "--ranks", "2", "--device", "cpu")
+    assert "sandbox: left out" not in confined.stdout
+    if sandbox.landlock_abi():
+        assert confined.returncode == Exit.INVALID
+        assert not mark.exists()
 
 
 def test_nothing_needs_space_on_dev_shm(checkout: Path) -> None:
