@@ -231,8 +231,13 @@ class Evaluation:
         self._load(group, indices)
         keys = [self.keys[index] for index in indices if self.keys[index]]
         called = self._call(group, range(len(indices)), clock, keys)
-        self._take(group, called)
         ended_ns = time.monotonic_ns()
+        if group is self.candidate or self.plan.device != "cpu":
+            self._take(group, called)
+        if (
+            self.plan.device != "cpu"
+        ):  # what a device still had to do when its rank replied is done once outputs are right
+            ended_ns = time.monotonic_ns()
         return timing.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
 
     def _take(self, group: Group, called: Sequence[Sequence[wire.CallSample]]) -> None:
@@ -296,11 +301,10 @@ class Evaluation:
         at twice, and counts when it is seen twice: the second time with samples of its own."""
         for _ in range(2):
             series = timing.Series(self.plan.clocks)
-            own_turns: list[timing.Turn] = []
-            ref_turns: list[timing.Turn] = []
-            if (failed := self._measure(case, series, own_turns, ref_turns)) is not None:
+            own, ref = timing.Side(), timing.Side()
+            if (failed := self._measure(case, series, own, ref)) is not None:
                 return failed
-            if not (doubt := timing.unaccounted(own_turns, ref_turns) or timing.too_short(series)):
+            if not (doubt := timing.unaccounted(own, ref) or timing.too_short(series)):
                 break
         else:
             return Held(check="clock", evidence=doubt)
@@ -309,10 +313,9 @@ class Evaluation:
         return self._believed(case, series.timed(self.plan.budget.block))
 
     def _measure(
-        self, case: Case, series: timing.Series, own_turns: list[timing.Turn], ref_turns: list[timing.Turn]
+        self, case: Case, series: timing.Series, own_side: timing.Side, ref_side: timing.Side
     ) -> Wrong | Held | None:
-        """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified. The
-        turns are those of the wall clock."""
+        """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
         plan, began = self.plan, time.monotonic()
         self._make(case, self._fresh(1))
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
@@ -320,6 +323,7 @@ class Evaluation:
             self._turn(self.candidate, [0], clock)
         if self.sampler:
             self.sampler.start()
+        before_us = [group.busy_us() for group in (self.candidate, self.baseline)]
         while not timing.enough(plan.budget, series, time.monotonic() - began):
             # Clocks that do not rank are read in every other block, which leaves more time for the one that does.
             others = series.count("wall") // plan.budget.block % 2 == 0
@@ -336,12 +340,15 @@ class Evaluation:
                         return Held(check="clock", evidence=doubt)
                     (ref if reference else own).update(zip(indices, turn.called, strict=True))
                     if clock == "wall":
-                        (ref_turns if reference else own_turns).append(turn)
+                        (ref_side if reference else own_side).turns.append(turn)
                 series.add(clock, *(list(calls.values())[-plan.budget.block :] for calls in (own, ref)))
                 for index in own:
                     strict = self._verify(index).strict
                     if not strict.passed:
                         return Wrong(message=f"a timed call ({clock} clock): {strict.message}")
+        if self.plan.device == "cpu":  # what a device does takes no CPU time
+            after_us = [group.busy_us() for group in (self.candidate, self.baseline)]
+            own_side.busy_us, ref_side.busy_us = (b - a for a, b in zip(before_us, after_us, strict=True))
         if self.sampler:
             self.sampler.stop()
         return None

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Protocol, TypeVar, cast, get_args
 
-from harness import sandbox, wire
+from harness import machine, sandbox, wire
 from harness.decode import decode, encode
 from harness.gate import Gate, make_gate
 from harness.records import Clock, Crashed, GateName, HarnessError, Raised, TimedOut
@@ -74,6 +74,9 @@ class Group(Protocol):
         first time `lead_s` after all have come to it: what the hosts need to submit work that waits on the devices
         for the gate. Inputs that are masked have a key each, which ranks are told when all are done with the call
         before. Returns each call's samples by rank."""
+
+    def busy_us(self) -> float:
+        """The CPU time that the group's processes have had so far, whoever started them."""
 
     def call_late(
         self, late: int, index: int, hold_s: float, deadline: float
@@ -362,6 +365,9 @@ class RankGroup:
             self._finished(number - 1, deadline)
             self.gate.tell(number, key)
         return self._called(len(indices), deadline)
+
+    def busy_us(self) -> float:
+        return machine.busy_us(machine.parent_of(self.members[0].pid))  # the cell that its ranks are forked from
 
     def call_late(
         self, late: int, index: int, hold_s: float, deadline: float

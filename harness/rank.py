@@ -61,6 +61,7 @@ class Program:
         self.masked: list[list[tuple[torch.Tensor, int]]] = []  # of each of these, what is still to be unmasked
         self.output_limit = 0
         self.output_offset = 0
+        self.busy_us = 0.0  # in the last call on the wall clock
         self.commands: dict[type, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
             wire.CompileKernel: self.compile_kernel,
@@ -164,7 +165,10 @@ class Program:
             keep: Keep = (lambda result: None) if empty else self.hand_over
             start_ns, end_ns, device_us, output = self.clocks[command.clock](kernel, data, epoch, keep)
             self.gate.finish(self.order.rank, epoch)
-            samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
+            sample = wire.CallSample(
+                start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output, busy_us=self.busy_us
+            )
+            samples.append(sample)
         gc.enable()
         return wire.Called(samples=tuple(samples))
 
@@ -175,10 +179,12 @@ class Program:
 
     def wall(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         self.gate.wait(epoch)
+        busy_ns = time.process_time_ns()
         start_ns = time.monotonic_ns()
         result = kernel(data)
         self.device.synchronize()
         end_ns = time.monotonic_ns()
+        self.busy_us = (time.process_time_ns() - busy_ns) / 1000
         return start_ns, end_ns, None, keep(result)
 
     def device_clock(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:

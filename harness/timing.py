@@ -7,12 +7,13 @@ inputs, and what is judged is the logarithm of their ratio, in which drift cance
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.records import Clock, ClockSamples, Timed
 from harness.wire import CallSample
 
 DEVICE_CLOCK_SLACK = 1.02  # two clocks
+BUSY_PART = 0.5  # of the time that passed outside the calls, which CPUs must have worked for it to count
 UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `unaccounted` lets pass
 KEPT_PART = 0.5  # of a fresh input's time, from which on `kept` believes that a result was kept
 HOST_LEAST = 0.4  # of the device's time, from which on `too_short` believes the host's
@@ -35,7 +36,8 @@ class Budget:
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     """Calls that followed each other, by call and rank, and what the parent's own clock (CLOCK_MONOTONIC, as the
-    ranks') read before it handed out their inputs and after trusted ranks had copied what they returned."""
+    ranks') read before it handed out their inputs and after it had all replies; of ranks on devices, after
+    trusted ranks had copied what they returned."""
 
     began_ns: int
     ended_ns: int
@@ -124,25 +126,56 @@ def impossible(turn: Turn, clock: Clock) -> str:
     return ""
 
 
-def unaccounted(own: Sequence[Turn], ref: Sequence[Turn]) -> str:
+@dataclass(kw_only=True)
+class Side:
+    """What the parent saw of one group's calls on the wall clock: its turns, and the CPU time that its processes had
+    during them (nan: not to be gone by)."""
+
+    turns: list[Turn] = field(default_factory=list)
+    busy_us: float = math.nan
+
+    @property
+    def calls(self) -> list[CallSample]:
+        """Of all ranks."""
+        return [call for turn in self.turns for ranks in turn.called for call in ranks]
+
+
+def unaccounted(own: Side, ref: Side) -> str:
     """Why the submission's times (wall clock) do not fit what the parent saw, or "".
 
     What passes outside the calls (inputs are read, outputs handed over) is the same for reference and submission, who
     do it by the same code: where a submission's takes longer by a good part of what its calls claim, and not by
     chance, work of its calls was done there. By chance: the Mann-Whitney test, since a busy machine adds to some of
-    these times and takes from none. Of few turns (on GPUs each is a burst), every one has to be longer than all of the
-    reference's.
+    these times and takes from none; of few turns (on GPUs each is a burst), every one has to be longer than all of the
+    reference's. And on CPUs, where it may add to one side alone, whose processes wait for a core, their CPU time has to
+    say that they did not only wait.
     """
-    own_us, ref_us = ([turn.unclaimed_us for turn in turns] for turns in (own, ref))
-    claimed_us = statistics.median(wall_us(ranks) for turn in own for ranks in turn.called)
+    own_us, ref_us = ([turn.unclaimed_us for turn in side.turns] for side in (own, ref))
+    claimed_us = statistics.median(wall_us(ranks) for turn in own.turns for ranks in turn.called)
     more_us = _quartile(own_us) - _quartile(ref_us)
     chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
     if more_us <= max(UNCLAIMED_US, UNCLAIMED_PART * claimed_us) or _larger_z(own_us, ref_us) <= chance_z:
+        return ""
+    if _busier_us(own, ref) < BUSY_PART * more_us:
         return ""
     return (
         f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around the reference's "
         "calls passed between handing out the input and taking the result"
     )
+
+
+def _busier_us(own: Side, ref: Side) -> float:
+    """How much more CPU time a call the submission's processes had outside their calls than the reference's; infinite
+    where nobody knows. In its calls a rank of the submission is taken to have had a core, as long as it claims."""
+    if math.isnan(own.busy_us + ref.busy_us):
+        return math.inf
+    own_outside_us = own.busy_us - sum((call.end_ns - call.start_ns) / 1000 for call in own.calls)
+    ref_outside_us = ref.busy_us - sum(call.busy_us for call in ref.calls)
+    return own_outside_us / _count(own) - ref_outside_us / _count(ref)
+
+
+def _count(side: Side) -> int:
+    return sum(len(turn.called) for turn in side.turns)
 
 
 def too_short(series: Series) -> str:

@@ -283,12 +283,13 @@ class AtGate:
 @dataclass(frozen=True, kw_only=True)
 class CallSample:
     """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host), and the device's own time
-    where the device's clock was asked for."""
+    where the device's clock was asked for. `busy_us`: the rank's CPU time in a call on the wall clock."""
 
     start_ns: int
     end_ns: int
     device_us: float | None
     output: Output | None  # None: an empty call
+    busy_us: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

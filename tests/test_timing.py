@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
+from math import nan
 
 import pytest
 from hypothesis import given
@@ -108,20 +109,34 @@ def noisy(base_us: float) -> list[timing.Turn]:
     return [turn(base_us + 37 * index % 16 * 40.0) for index in range(16)]
 
 
+def unaccounted(own: list[timing.Turn], ref: list[timing.Turn], own_us: float = nan, ref_us: float = nan) -> str:
+    """With so much CPU time, where it is known."""
+    return timing.unaccounted(timing.Side(turns=own, busy_us=own_us), timing.Side(turns=ref, busy_us=ref_us))
+
+
 def test_time_that_passes_outside_the_calls_has_to_be_as_with_the_reference() -> None:
     """Honest, hidden work of twice the claim, and a machine so busy that nothing can be said."""
-    assert timing.unaccounted(noisy(2000), noisy(2000)) == ""
-    assert timing.unaccounted(noisy(2200), noisy(2000)) == ""
-    assert "but 2000 us more" in timing.unaccounted(noisy(4000), noisy(2000))
+    assert unaccounted(noisy(2000), noisy(2000)) == ""
+    assert unaccounted(noisy(2200), noisy(2000)) == ""
+    assert "but 2000 us more" in unaccounted(noisy(4000), noisy(2000))
     busy = [turn(2000 + index * 1500.0) for index in range(16)]
-    assert timing.unaccounted(busy[2:], busy[:-2]) == ""
+    assert unaccounted(busy[2:], busy[:-2]) == ""
+
+
+def test_a_process_that_waited_for_a_core_did_no_work() -> None:
+    """16 calls that claim 1 ms; 2 ms more than the reference passed around each."""
+    own, ref = noisy(4000), noisy(2000)
+    outside_us = 500.0  # of either side's CPU time a call, for getting ready and handing over
+    honest_us, hidden_us = 16 * (1000 + outside_us), 16 * (1000 + outside_us + 2000)
+    assert unaccounted(own, ref, honest_us, 16 * outside_us) == ""
+    assert "us more" in unaccounted(own, ref, hidden_us, 16 * outside_us)
 
 
 def test_of_few_turns_each_has_to_be_longer_than_all_of_the_reference() -> None:
     """As of bursts: three of either side."""
     few, more = noisy(2000)[:3], noisy(4000)[:3]
-    assert "us more" in timing.unaccounted(more, few)
-    assert timing.unaccounted([*more[:2], few[0]], few) == ""
+    assert "us more" in unaccounted(more, few)
+    assert unaccounted([*more[:2], few[0]], few) == ""
 
 
 @pytest.mark.parametrize(
