@@ -3,6 +3,7 @@
     python bench/trust.py cost [--pairs 5]      whole evaluations of shipped submissions, with and without what is there
                                                 for distrust alone, in turn
     python bench/trust.py corpus                tests/hostile/ and tests/test_faults.py, counted
+    python bench/trust.py busy [--times 20]     honest evaluations beside other work: how many are held?
 
 Without: no probe, no cache test, no comparison with the parent's clock; what it takes to confine a cell is measured
 apart and added, since nothing can leave the sandbox out. Judging timed outputs is not counted as a cost: an evaluator
@@ -20,19 +21,22 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 from figures import ROOT, Figures, add_data_argument
 
-from harness import evaluate, machine, sandbox, timing
+from harness import evaluate, machine, sandbox, timing, verdict
+from harness.gate import cores
 from harness.plan import make_plan
-from harness.problem import find
 from harness.records import Passed
 from harness.sandbox import Sandbox
 from harness.submission import read_submission
+from harness.taskfolder import find
 
 PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
+TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
 CELLS = 2  # baseline and candidate
 CELL_TRIES = 20
 CORPORA = ("tests/test_hostile.py", "tests/test_faults.py")
@@ -112,6 +116,47 @@ def cost(figures: Figures, pairs: int) -> None:
     )
 
 
+@contextmanager
+def busy_cores(loops: int) -> Iterator[None]:
+    """So many processes that never rest."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def busy(figures: Figures, times: int) -> None:
+    """The table of honest evaluations that were held, by how busy the machine was. Of calls that take microseconds,
+    where what happens around them is most of the time, and of the shipped submissions."""
+    rows = []
+    for loops in (cores(), 2 * cores()):
+        for name in (*PROBLEMS, str(TINY)):
+            problem = find(name)
+            suite = problem.suite("quick" if "quick" in problem.suites else "official")
+            suite = replace(problem.with_world_size(suite, min(2, suite.benchmarks[0].world_size)), benchmark_s=0.1)
+            submission = read_submission(problem.default_submission(), ROOT)
+            held: Counter[str] = Counter()
+            with busy_cores(loops):
+                for _ in range(times):
+                    plan = make_plan(
+                        problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench"
+                    )
+                    outcome = getattr(verdict.first_failure(evaluate.evaluate(plan, Silent())), "outcome", None)
+                    if outcome is not None:
+                        print(outcome, file=sys.stderr, flush=True)
+                        held[f"{outcome.type} {getattr(outcome, 'check', '')}".strip()] += 1
+            what = ", ".join(f"{count} {kind}" for kind, count in held.items()) or "none"
+            rows.append((problem.name, loops, times, what))
+    figures.table(
+        ("honest submission", "busy loops", "evaluations", "not ranked"),
+        rows,
+        after=f"On {cores()} cores, 2 ranks or 1.",
+    )
+
+
 def corpus(figures: Figures) -> None:
     """The table of what the corpora show: of each family, how many files or faults ended as they must. On GPUs where
     there are any."""
@@ -141,16 +186,23 @@ def corpus(figures: Figures) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cost", "corpus"))
+    parser.add_argument("what", choices=("cost", "corpus", "busy"))
+    parser.add_argument("--times", type=int, default=20, metavar="N", help="evaluations each in busy (default: 20)")
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="evaluations each way (default: 5)")
     add_data_argument(parser)
     options = parser.parse_args()
     figures = Figures(
-        {"cost": "What trust costs", "corpus": "What the corpora show"}[options.what],
+        {
+            "cost": "What trust costs",
+            "corpus": "What the corpora show",
+            "busy": "Honest submissions on a busy machine",
+        }[options.what],
         f"{machine.environment(None, 8).machine_class}",
     )
     if options.what == "cost":
         cost(figures, options.pairs)
+    elif options.what == "busy":
+        busy(figures, options.times)
     else:
         corpus(figures)
     figures.write(options.data)
