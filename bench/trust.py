@@ -157,14 +157,14 @@ def busy(figures: Figures, times: int) -> None:
     )
 
 
-def corpus(figures: Figures) -> None:
+def corpus(figures: Figures, workers: int) -> None:
     """The table of what the corpora show: of each family, how many files or faults ended as they must. On GPUs where
     there are any."""
     device = machine.gpus().device
     which = f"{'not ' * (device == 'cpu')}gpu or xdist_group"  # faults, which run on whatever device there is
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.xml"
-        options = ["-q", "-n", "2", "--dist", "loadgroup", "-m", which, f"--junitxml={found}"]
+        options = ["-q", "-n", str(workers), "--dist", "loadgroup", "-m", which, f"--junitxml={found}"]
         command = [sys.executable, "-m", "pytest", *options, *CORPORA]
         subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)
         cases = list(ElementTree.parse(found).iter("testcase"))
@@ -188,6 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("cost", "corpus", "busy"))
     parser.add_argument("--times", type=int, default=20, metavar="N", help="evaluations each in busy (default: 20)")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="tests at a time in corpus (default: 2)")
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="evaluations each way (default: 5)")
     add_data_argument(parser)
     options = parser.parse_args()
@@ -204,7 +205,7 @@ def main() -> None:
     elif options.what == "busy":
         busy(figures, options.times)
     else:
-        corpus(figures)
+        corpus(figures, options.workers)
     figures.write(options.data)
 
 

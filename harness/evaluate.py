@@ -6,6 +6,7 @@ verified. Nothing here imports torch or a submission.
 """
 
 import contextlib
+import math
 import secrets
 import shutil
 import tempfile
@@ -232,11 +233,10 @@ class Evaluation:
         keys = [self.keys[index] for index in indices if self.keys[index]]
         called = self._call(group, range(len(indices)), clock, keys)
         ended_ns = time.monotonic_ns()
-        if group is self.candidate or self.plan.device != "cpu":
+        has_device = self.plan.device != "cpu"
+        if group is self.candidate or has_device:
             self._take(group, called)
-        if (
-            self.plan.device != "cpu"
-        ):  # what a device still had to do when its rank replied is done once outputs are right
+        if has_device:  # what it still had to do when its rank replied is done by now, or the outputs are wrong
             ended_ns = time.monotonic_ns()
         return timing.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
 
@@ -323,7 +323,7 @@ class Evaluation:
             self._turn(self.candidate, [0], clock)
         if self.sampler:
             self.sampler.start()
-        before_us = [group.busy_us() for group in (self.candidate, self.baseline)]
+        before_us = self._busy_us()
         while not timing.enough(plan.budget, series, time.monotonic() - began):
             # Clocks that do not rank are read in every other block, which leaves more time for the one that does.
             others = series.count("wall") // plan.budget.block % 2 == 0
@@ -346,12 +346,16 @@ class Evaluation:
                     strict = self._verify(index).strict
                     if not strict.passed:
                         return Wrong(message=f"a timed call ({clock} clock): {strict.message}")
-        if self.plan.device == "cpu":  # what a device does takes no CPU time
-            after_us = [group.busy_us() for group in (self.candidate, self.baseline)]
-            own_side.busy_us, ref_side.busy_us = (b - a for a, b in zip(before_us, after_us, strict=True))
+        own_side.busy_us, ref_side.busy_us = (b - a for a, b in zip(before_us, self._busy_us(), strict=True))
         if self.sampler:
             self.sampler.stop()
         return None
+
+    def _busy_us(self) -> tuple[float, float]:
+        """CPU time so far of candidate and baseline; nan where it says little, since a device does the work."""
+        return (
+            (self.candidate.busy_us(), self.baseline.busy_us()) if self.plan.device == "cpu" else (math.nan, math.nan)
+        )
 
     def _kept(self, case: Case) -> str:
         """Why the submission seems to keep results for inputs that come again, or "". No timed input does; who keeps

@@ -17,7 +17,7 @@ SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())  # asm/unistd
 POLL_S = 50e-6  # where the futex call's number is not known
 RECHECK_NS = 2_000_000
 
-RELEASED, KEY, FINISHED = 0, 4, 8  # words of 8 bytes; those that ranks wait for without a core in lines of their own
+RELEASED, KEY, FINISHED = 0, 4, 8  # words of 8 bytes: what ranks are told in one cache line, what they tell in others
 FIRST_MARK, MARKS_STRIDE = 16, 8  # then a cache line of marks a rank: "has come", "has finished", its device's two
 DEVICE_MARK, DEVICE_HELD = 2, 3
 EPOCH_BITS, KEY_BITS = 20, 42  # of the word that holds a key and whose it is
