@@ -30,7 +30,8 @@ from figures import ROOT, Figures, add_data_argument
 from harness import evaluate, machine, sandbox, timing, verdict
 from harness.gate import cores
 from harness.plan import make_plan
-from harness.records import Passed
+from harness.problem import Problem, Suite
+from harness.records import EvalReport, Passed
 from harness.sandbox import Sandbox
 from harness.submission import read_submission
 from harness.taskfolder import find
@@ -66,14 +67,17 @@ def trusting() -> Iterator[None]:
 def evaluation_s(problem_name: str) -> float:
     """Seconds of one whole evaluation of the shipped submission, start-up included."""
     problem = find(problem_name)
-    suite = problem.suite("cpu")
-    submission = read_submission(problem.submissions_folder / "submission.py", ROOT)
-    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench")
     began = time.monotonic()
-    report = evaluate.evaluate(plan, Silent())
-    failed = [result.outcome for result in report.results if result.outcome.type not in ("passed", "timed")]
-    assert not failed, failed
+    failed = verdict.first_failure(evaluated(problem, problem.suite("cpu")))
+    assert failed is None, failed
     return time.monotonic() - began
+
+
+def evaluated(problem: Problem, suite: Suite) -> EvalReport:
+    """A whole evaluation of the problem's shipped submission."""
+    submission = read_submission(problem.default_submission(), ROOT)
+    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench")
+    return evaluate.evaluate(plan, Silent())
 
 
 def confining_s() -> float:
@@ -137,14 +141,10 @@ def busy(figures: Figures, times: int) -> None:
             problem = find(name)
             suite = problem.suite("quick" if "quick" in problem.suites else "official")
             suite = replace(problem.with_world_size(suite, min(2, suite.benchmarks[0].world_size)), benchmark_s=0.1)
-            submission = read_submission(problem.default_submission(), ROOT)
             held: Counter[str] = Counter()
             with busy_cores(loops):
                 for _ in range(times):
-                    plan = make_plan(
-                        problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench"
-                    )
-                    outcome = getattr(verdict.first_failure(evaluate.evaluate(plan, Silent())), "outcome", None)
+                    outcome = getattr(verdict.first_failure(evaluated(problem, suite)), "outcome", None)
                     if outcome is not None:
                         print(outcome, file=sys.stderr, flush=True)
                         held[f"{outcome.type} {getattr(outcome, 'check', '')}".strip()] += 1

@@ -7,7 +7,6 @@ verified. Nothing here imports torch or a submission.
 
 import contextlib
 import math
-import secrets
 import shutil
 import tempfile
 import time
@@ -42,6 +41,7 @@ from harness.records import (
     Verdict,
     Verdicts,
     Wrong,
+    new_run_id,
 )
 from harness.sampler import GpuSampler
 from harness.sampler import warnings as warnings_of
@@ -473,7 +473,7 @@ class Evaluation:
                 )
             )
         return EvalReport(
-            run_id=f"{self.started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+            run_id=new_run_id(self.started),
             started_at=self.started.isoformat(timespec="seconds"),
             problem=plan.problem.name,
             submission=plan.submission,

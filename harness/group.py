@@ -355,7 +355,7 @@ class RankGroup:
     ) -> list[list[wire.CallSample]]:
         epoch = self.epoch + 1
         self.epoch += len(indices)
-        self.send(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock, masked=bool(keys)))
+        self.send(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock))
         if keys:
             self.gate.tell(epoch, keys[0])
         self.gather(wire.AtGate, deadline)
@@ -373,7 +373,7 @@ class RankGroup:
         self, late: int, index: int, hold_s: float, deadline: float
     ) -> tuple[list[wire.CallSample], list[int]]:
         self.epoch += 1
-        command = wire.Call(indices=(index,), epoch=self.epoch, clock="wall", masked=False)
+        command = wire.Call(indices=(index,), epoch=self.epoch, clock="wall")
         others = [rank for rank in self.members if rank.rank != late]
         self._send((rank, command) for rank in others)
         self._gather(others, wire.AtGate, deadline)

@@ -153,7 +153,7 @@ class Program:
             empty = index < 0
             kernel = (lambda data: None) if empty else self.kernel
             data = None if empty else self.loaded[index]
-            if command.masked:
+            if not empty and self.masked[index]:
                 self.unmask(index, self.gate.key(epoch))
             self.device.flush_caches()
             self.device.synchronize()

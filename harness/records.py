@@ -5,7 +5,9 @@ outcome of a case is a type of its own, so that no -1 or 1.0 ever stands for "it
 """
 
 import enum
+import secrets
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import ClassVar, Literal
 
 REPORT_SCHEMA = 1  # of report.json and --json; 1: first
@@ -324,6 +326,11 @@ class NotSampled:
 
 
 Sampling = Sampled | NotSampled
+
+
+def new_run_id(started: datetime) -> str:
+    """A name for a run, which sorts by when it was started; no two that start in one second share it."""
+    return f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True, kw_only=True)

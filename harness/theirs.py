@@ -13,7 +13,6 @@ import base64
 import contextlib
 import math
 import os
-import secrets
 import selectors
 import shutil
 import signal
@@ -49,6 +48,7 @@ from harness.records import (
     Told,
     UsageError,
     Wrong,
+    new_run_id,
 )
 from harness.taskfolder import TaskProblem, cases_text
 
@@ -224,7 +224,7 @@ class _Evaluation:
             results += self._results("benchmark", outcomes[last] if last else None)
         model = (gpu_names() or ("",))[0] if order.device != "cpu" else ""
         return EvalReport(
-            run_id=f"{self.started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+            run_id=new_run_id(self.started),
             started_at=self.started.isoformat(timespec="seconds"),
             problem=order.problem.name,
             submission=order.submission,

@@ -161,14 +161,13 @@ class LoadInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Call the kernel on each of these inputs: where they are `masked` wait for the gate's key, flush, answer AtGate
-    (before the first call only), wait for gate `epoch` (which is one more with every call), run; answer Called. Index
-    -1: an empty call, for the clock's resolution."""
+    """Call the kernel on each of these inputs: where it is masked wait for the gate's key, flush, answer AtGate (before
+    the first call only), wait for gate `epoch` (which is one more with every call), run; answer Called. Index -1: an
+    empty call, for the clock's resolution."""
 
     indices: tuple[int, ...]
     epoch: int
     clock: Clock
-    masked: bool
     type: Literal["call"] = "call"
 
 

@@ -66,14 +66,15 @@ def zygotes() -> Iterator[prefork.Server]:
 
 
 @pytest.fixture
-def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails a test after which there is more than before."""
-    # not pytest's, whose names are too long for sockets
+def temporary() -> Iterator[Path]:
+    """A temporary folder with a shorter name than pytest's, which are too long for sockets."""
     with tempfile.TemporaryDirectory(prefix="tests-") as folder:
-        yield from _nothing_left(Path(folder), monkeypatch)
+        yield Path(folder)
 
 
-def _nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture
+def nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test after which there is more than before."""
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     before = left_behind(temporary)
     yield
