@@ -2,7 +2,7 @@
 
     python bench/trust.py cost [--pairs 5]      whole evaluations of shipped submissions, with and without what is there
                                                 for distrust alone, in turn
-    python bench/trust.py corpus                tests/hostile/ and tests/test_faults.py, counted
+    python bench/trust.py corpus [--only WHICH] tests/hostile/ and tests/test_faults.py, counted
     python bench/trust.py busy [--times 20]     honest evaluations beside other work: how many are held?
 
 Without: no probe, no cache test, no comparison with the parent's clock; what it takes to confine a cell is measured
@@ -40,7 +40,7 @@ PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
 TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
 CELLS = 2  # baseline and candidate
 CELL_TRIES = 20
-CORPORA = ("tests/test_hostile.py", "tests/test_faults.py")
+CORPORA = {"hostile": "tests/test_hostile.py", "faults": "tests/test_faults.py"}
 FAMILIES = {"honest": "honest controls ranked", "wrong": "wrong controls wrong", "fault": "faults survived"}
 
 
@@ -157,15 +157,15 @@ def busy(figures: Figures, times: int) -> None:
     )
 
 
-def corpus(figures: Figures, workers: int) -> None:
-    """The table of what the corpora show: of each family, how many files or faults ended as they must. On GPUs where
-    there are any."""
+def corpus(figures: Figures, only: str | None, workers: int) -> None:
+    """The table of what the corpora, or one of them, show: of each family, how many files or faults ended as they
+    must. On GPUs where there are any. Each test's result is told as it comes."""
     device = machine.gpus().device
     which = f"{'not ' * (device == 'cpu')}gpu or xdist_group"  # faults, which run on whatever device there is
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.xml"
-        options = ["-q", "-n", str(workers), "--dist", "loadgroup", "-m", which, f"--junitxml={found}"]
-        command = [sys.executable, "-m", "pytest", *options, *CORPORA]
+        options = ["-vv", "--tb=short", "-n", str(workers), "--dist", "loadgroup", "-m", which, f"--junitxml={found}"]
+        command = [sys.executable, "-m", "pytest", *options, *([CORPORA[only]] if only else CORPORA.values())]
         subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)
         cases = list(ElementTree.parse(found).iter("testcase"))
     right: Counter[str] = Counter()
@@ -188,6 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("cost", "corpus", "busy"))
     parser.add_argument("--times", type=int, default=20, metavar="N", help="evaluations each in busy (default: 20)")
+    parser.add_argument("--only", choices=CORPORA, help="of corpus (default: all)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="tests at a time in corpus (default: 2)")
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="evaluations each way (default: 5)")
     add_data_argument(parser)
@@ -205,7 +206,7 @@ def main() -> None:
     elif options.what == "busy":
         busy(figures, options.times)
     else:
-        corpus(figures, options.workers)
+        corpus(figures, options.only, options.workers)
     figures.write(options.data)
 
 

@@ -1,8 +1,9 @@
 """Whatever happens around an evaluation (faults.py has the table), it ends in bounded time and says why, nothing that
 was recorded is lost, nothing is left behind, and the next one works.
 
-All faults happen in one copy of the checkout, one after the other, so that each run is the next one of the run before
-it. What only a person can mend (rights, an edited leaderboard) is mended in between.
+The faults of a group happen in one copy of the checkout, one after the other, so that each run is the next one of the
+run before it; groups may run side by side. What only a person can mend (rights, an edited leaderboard) is mended in
+between.
 """
 
 import contextlib
@@ -30,8 +31,7 @@ from harness.machine import descendants
 from harness.problem import ROOT
 from harness.records import BadFileError, Exit
 
-pytestmark = pytest.mark.xdist_group("faults")  # all in one checkout
-
+GROUPS = [pytest.mark.xdist_group(f"faults-{number}") for number in range(4)]
 PROGRAM = Path(__file__).parent / "faults.py"
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 TINY = """
@@ -154,7 +154,9 @@ def stored(checkout: Path) -> dict[str, str]:
     return {path.parent.name: path.read_text() for path in (checkout / "runs").glob("*/report.json")}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, id=fault.name, marks=GROUPS[n % len(GROUPS)]) for n, fault in enumerate(FAULTS)]
+)
 def test_a_fault_ends_as_the_table_says(fault: Fault, checkout: Path, tmp_path: Path) -> None:
     """In time, with its message, nothing lost, nothing left."""
     if fault.needs and not fault.needs[0]():
@@ -188,6 +190,7 @@ def test_a_fault_ends_as_the_table_says(fault: Fault, checkout: Path, tmp_path: 
         mend(checkout, leaderboard if fault.exit_code == Exit.BAD_FILE else None)
 
 
+@GROUPS[0]
 def test_two_evaluations_of_one_file_that_end_at_once_are_both_recorded(checkout: Path, tmp_path: Path) -> None:
     before = recorded(checkout)
     ends = [run.end() for run in [Run(NOTHING_PLAYED, checkout, tmp_path / name) for name in ("one", "other")]]
@@ -197,6 +200,7 @@ def test_two_evaluations_of_one_file_that_end_at_once_are_both_recorded(checkout
     assert stored(checkout).keys() >= recorded(checkout)
 
 
+@GROUPS[0]
 def test_after_all_of_them_an_evaluation_is_recorded_and_no_scraps_are_left(checkout: Path, tmp_path: Path) -> None:
     before = recorded(checkout)
     found = Run(NOTHING, checkout, tmp_path).end()
