@@ -38,6 +38,7 @@ WARM, CALLS = 3, 15
 LEAD_CYCLES = 400_000  # a fifth of a millisecond
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
+PREFETCHES = (1024, 2048, 4096)
 GROUP = 8  # 4 made no difference
 A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
@@ -102,11 +103,15 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
         ]
         return rows + chance.sample(rest, min(at_most, len(rest)))
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
+    prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
     chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
     chosen += chance.sample(blocks, min(at_most // 8, len(blocks)))
+    send_m = 16 if shape[0] <= 64 else 32
     return rows + [
-        tuning.Row(chip, shape, *block[:3], GROUP, *block[3:], count, lead, 16 if shape[0] <= 64 else 32, 256, "")
-        for block, count, lead in itertools.product(chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6))
+        tuning.Row(chip, shape, *block[:3], GROUP, *block[3:], count, lead, send_m, 256, ahead, "")
+        for block, count, lead, ahead in itertools.product(
+            chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6), prefetches
+        )
     ]
 
 

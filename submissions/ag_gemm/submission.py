@@ -47,8 +47,6 @@ from tuning import TABLE, Row
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older name
 
-PREFETCH = tl.constexpr(4096)  # of a weight's row, while a rank that has hardly any rows waits for the others'
-
 
 @triton.jit
 def rows_of(block, gathered):
@@ -113,7 +111,7 @@ def following(tile, place, joined, programs, senders):
     return after
 
 
-@triton.jit(do_not_specialize=["rank", "epoch", "flags", "senders", "lead"])
+@triton.jit(do_not_specialize=["rank", "epoch", "flags", "senders", "lead", "prefetch"])
 def ag_gemm_kernel(
     a_ptr,  # bf16 [m, K]
     b_ptr,  # bf16 [n, K]
@@ -129,6 +127,7 @@ def ag_gemm_kernel(
     gathered,  # where the other ranks' rows arrive in a block, bytes: bf16 [M, K]
     senders,  # programs that send before they multiply
     lead,  # rounds of tiles that the others do meanwhile
+    prefetch,  # elements of a weight's row, while a rank that has hardly any rows waits for the others'
     WORLD: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     MIXED: tl.constexpr,  # a tile holds rows of several ranks
@@ -202,7 +201,7 @@ def ag_gemm_kernel(
     while tile - own_tiles < tiles_m * tiles_n:
         arrival, tile_n = swizzled(tile - own_tiles, tiles_m, tiles_n, GROUP)
         if MIXED:  # a flag a rank and column block
-            prefetch_rows(b_ptr, tile_n * BLOCK_N, n, K, BLOCK_N, PREFETCH, BULK)
+            prefetch_rows(b_ptr, tile_n * BLOCK_N, n, K, prefetch, BLOCK_N, BULK)
             row = arrival * BLOCK_M
             sources = tl.arange(0, WORLD)
             needed = (sources >= row // m) & (sources <= (row + BLOCK_M - 1) // m)
@@ -234,6 +233,7 @@ class Plan(NamedTuple):
     flags: int
     senders: int
     lead: int
+    prefetch: int
     constants: dict[str, Any]
     options: dict[str, Any]
 
@@ -242,6 +242,8 @@ def custom_kernel(data: input_t) -> output_t:
     input_mK, weight_nK, bias_n = data
     device = input_mK.device
     heap = open_heap(device)
+    if heap and heap.world_size == 1:  # nobody to exchange anything with
+        return multiply(input_mK, weight_nK, bias_n)
     if heap and device.type == "cpu" and not INTERPRETED:
         return on_cpu(input_mK, weight_nK, bias_n, heap)
     if heap and input_mK.dtype == weight_nK.dtype == torch.bfloat16:
@@ -291,15 +293,15 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     options = {"num_warps": row.warps, "num_stages": row.stages}
     flags = world_size * (m // flag_m) * flags_k
     senders = min(row.senders, chip.multiprocessors)
-    return Plan(programs, rows * depth * 2, flags, senders, row.lead, constants, options)
+    return Plan(programs, rows * depth * 2, flags, senders, row.lead, row.prefetch, constants, options)
 
 
 def example_arguments(
     world_size: int, rows: int, columns: int, depth: int, _bias: bool
 ) -> tuple[torch.dtype | int, ...]:
     """What the kernel of a plan for these is called with, for compiling it: in place of tensors their dtypes."""
-    rank, epoch, flags, gathered, senders, lead = world_size - 1, 2, 1 << 14, 1 << 20, 16, 1
-    numbers = (rows // world_size, columns, depth, rank, epoch, flags, gathered, senders, lead)
+    rank, epoch, flags, gathered, senders, lead, prefetch = world_size - 1, 2, 1 << 14, 1 << 20, 16, 1, 4096
+    numbers = (rows // world_size, columns, depth, rank, epoch, flags, gathered, senders, lead, prefetch)
     return (*[torch.bfloat16] * 4, torch.int64, *numbers)
 
 
@@ -309,7 +311,8 @@ def in_one_kernel(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, he
     turn = heap.turn(plan.nbytes, plan.flags)
     bias = output_Mn if bias_n is None else bias_n
     operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
-    arguments = (*operands, m, columns, depth, heap.rank, turn.epoch, turn.flags, turn.offset, plan.senders, plan.lead)
+    place = (heap.rank, turn.epoch, turn.flags, turn.offset)
+    arguments = (*operands, m, columns, depth, *place, plan.senders, plan.lead, plan.prefetch)
     launch(plan.programs, arguments, plan.constants, plan.options)
     return output_Mn
 

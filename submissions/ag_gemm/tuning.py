@@ -6,7 +6,8 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """`shape` is M, a rank's N, and K. `senders` programs send this rank's rows, in blocks of `send_m` rows, before
     they join the others `lead` rounds of tiles later; a flag tells the arrival of `flag_k` columns of a block of rows.
-    `per_sm`: programs a multiprocessor."""
+    `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
+    rows of several ranks. `per_sm`: programs a multiprocessor."""
 
     chip: str
     shape: tuple[int, int, int]
@@ -21,6 +22,7 @@ class Row(NamedTuple):
     lead: int
     send_m: int
     flag_k: int
+    prefetch: int
     found: str
 
 
@@ -28,14 +30,14 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (64, 4608, 7168), 64, 64, 128, 8, 4, 6, 1, 32, 1, 16, 256, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 41.4 us"),
-    Row("sm_90", (512, 3072, 4096), 128, 128, 64, 8, 4, 4, 1, 32, 1, 32, 256, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 43.3 us"),
-    Row("sm_90", (2048, 720, 2880), 128, 128, 64, 8, 4, 5, 1, 24, 4, 32, 256, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 54.7 us"),
-    Row("sm_90", (4096, 1024, 4096), 128, 128, 64, 8, 4, 4, 1, 16, 2, 32, 256, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 114.6 us"),
-    Row("sm_90", (8192, 3584, 4096), 128, 128, 64, 8, 4, 3, 2, 16, 4, 32, 256, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 366.5 us"),
-    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 1365.7 us"),
-    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 8, 4, 2, 1, 56, 1, 8, 256, UNMEASURED),
-    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 4, 8, 2, 1, 56, 4, 16, 256, UNMEASURED),
-    Row("interpreter", (64, 64, 64), 32, 32, 32, 2, 1, 1, 1, 1, 0, 16, 32, "small, as the interpreter is slow"),
+    Row("sm_90", (64, 4608, 7168), 64, 64, 128, 8, 4, 6, 1, 32, 1, 16, 256, 4096, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 41.4 us"),
+    Row("sm_90", (512, 3072, 4096), 128, 128, 64, 8, 4, 4, 1, 32, 1, 32, 256, 4096, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 43.3 us"),
+    Row("sm_90", (2048, 720, 2880), 128, 128, 64, 8, 4, 5, 1, 24, 4, 32, 256, 4096, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 54.7 us"),
+    Row("sm_90", (4096, 1024, 4096), 128, 128, 64, 8, 4, 4, 1, 16, 2, 32, 256, 4096, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 114.6 us"),
+    Row("sm_90", (8192, 3584, 4096), 128, 128, 64, 8, 4, 3, 2, 16, 4, 32, 256, 4096, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 366.5 us"),
+    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, 4096, "fastest of 40 on 4x NVIDIA H200, 2026-11-21: 1365.7 us"),
+    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 8, 4, 2, 1, 56, 1, 8, 256, 4096, UNMEASURED),
+    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 4, 8, 2, 1, 56, 4, 16, 256, 4096, UNMEASURED),
+    Row("interpreter", (64, 64, 64), 32, 32, 32, 2, 1, 1, 1, 1, 0, 16, 32, 0, "small, as the interpreter is slow"),
 ]
 # fmt: on

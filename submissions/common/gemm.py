@@ -33,15 +33,16 @@ def product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K: tl.constexpr
 
 
 @triton.jit
-def prefetch_rows(ptr, row, rows, K, BLOCK: tl.constexpr, DEPTH: tl.constexpr, BULK: tl.constexpr):
-    """Asks the L2 for the first DEPTH elements of BLOCK rows of [rows, K] bf16, while there is nothing better to do."""
+def prefetch_rows(ptr, row, rows, K, depth, BLOCK: tl.constexpr, BULK: tl.constexpr):
+    """Asks the L2 for the first `depth` elements (a multiple of 8) of BLOCK rows of [rows, K] bf16, while there is
+    nothing better to do."""
     if BULK:
         places = tl.minimum(row + tl.arange(0, BLOCK), rows - 1)
         addresses = (ptr + places.to(tl.int64) * K).to(tl.int64)
         tl.inline_asm_elementwise(
             "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;",
             "=r,l,r",
-            [addresses, tl.minimum(K, DEPTH) * 2],
+            [addresses, tl.minimum(K, depth) * 2],
             tl.int32,
             False,
             1,

@@ -255,6 +255,8 @@ def custom_kernel(data: input_t) -> output_t:
     input_Mk, weight_Nk, bias_N = data
     device = input_Mk.device
     heap = open_heap(device)
+    if heap and heap.world_size == 1:  # nobody to exchange anything with
+        return torch.nn.functional.linear(input_Mk, weight_Nk, bias_N)
     if heap and device.type == "cpu" and not INTERPRETED:
         return on_cpu(input_Mk, weight_Nk, bias_N, heap)
     if heap and input_Mk.dtype == weight_Nk.dtype == torch.bfloat16:
