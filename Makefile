@@ -18,6 +18,7 @@
 #   make fuzz [INPUTS=1000000]                   inputs for every decoder of what a submission or a user wrote
 #   make bench                                   the figures of docs/measurements.md, measured on this machine
 #   make measurements                            docs/measurements.md, made of the files in docs/measurements/
+#   make clean                                   deletes .venv, build, caches and runs/, with it the sources of entries
 
 PROBLEM ?=
 .DEFAULT_GOAL := help
@@ -37,7 +38,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-problem need-file eval check bundle compare competition board verify rejudge page serve history problems doctor test lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check bundle compare competition board verify rejudge page serve history problems doctor test lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -48,9 +49,6 @@ setup: $(SETUP)
 	$(BASE_PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
-
-need-problem:
-	@test -n "$(PROBLEM)" || { echo "which problem? make $(MAKECMDGOALS) PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
 
 # A submission's `#!POPCORN leaderboard` line names its problem too.
 need-file:
@@ -63,8 +61,8 @@ eval: need-file $(SETUP)
 check: need-file $(SETUP)
 	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(ARGS)
 
-bundle: need-problem $(SETUP)
-	@$(RUN) -m harness bundle '$(PROBLEM)' $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
+bundle: need-file $(SETUP)
+	@$(RUN) -m harness bundle $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
 
 compare: $(SETUP)
 	@test -n "$(A)" -a -n "$(B)" || { echo "which two? make compare PROBLEM=a2a A=a.py B=b.py, or A=RUN B=RUN" >&2; exit 2; }
@@ -79,7 +77,7 @@ board: $(SETUP)
 	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)
 
 verify: $(SETUP)
-	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<run id or file> (make board shows them)" >&2; exit 2; }
+	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<file or run id> (make board shows them, run ids where there are 120 columns)" >&2; exit 2; }
 	@$(RUN) -m harness verify '$(ENTRY)' $(call flag,problem,$(PROBLEM)) $(call flag,launches,$(LAUNCHES)) \
 	  $(call flag,json,$(JSON)) $(ARGS)
 

@@ -160,7 +160,7 @@ def tabulate(figures: Figures, done: list[Slice], wall_s: float) -> None:
     figures.table(
         ("decoder of", "inputs", "inputs a second", "MiB grown", "findings"),
         rows,
-        after=f"{total:,} inputs in {wall_s:.0f} s, {found} findings.",
+        after=f"{total:,} inputs in {wall_s:.0f} s, findings: {found}.",
     )
 
 

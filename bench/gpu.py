@@ -6,7 +6,7 @@
     python3 bench/gpu.py --ranks 4 entries --record     ... and keeps them in leaderboard.yaml
     python3 bench/gpu.py --ranks 4 --data docs/measurements/3-gpu-4x-h200/70-again.yaml     ... and in the document
 
-entries      every entry of the checkout, official suite: device and wall times a shape beside reference and bound
+entries      submission.py and torch_fused.py, official suite: device and wall times a shape beside reference and bound
 resolution   empty calls, and what they consist of
 evaluations  the reference as a submission, official suite: each clock beside the bound, an empty call, phases
 repeats      the same several times: how far apart are device times and speedups?
@@ -47,8 +47,9 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--times", type=int, default=5, help="evaluations a problem in repeats (default: %(default)s)")
     parser.add_argument("--duels", type=int, default=10, help="evaluations in ordering (default: %(default)s)")
-    parser.add_argument("--problems", nargs="*", default=problem_names(), help="of repeats (default: all)")
+    parser.add_argument("--problems", nargs="*", default=problem_names(), help="of repeats and entries (default: all)")
     parser.add_argument("--record", action="store_true", help="keep the evaluations in leaderboard.yaml")
+    parser.add_argument("--author", default="maintainers", help="whom to record them under (default: %(default)s)")
     parser.add_argument("--keep", type=Path, help="folder for every evaluation's JSON")
     add_data_argument(parser)
     options = parser.parse_args()
@@ -65,7 +66,8 @@ def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: 
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
         command = [sys.executable, "-m", "harness", "eval", problem, str(file), "--ranks", str(options.ranks)]
-        command += [*([] if options.record else ["--no-record"]), "--json", str(result), *arguments]
+        command += ["--author", options.author] if options.record else ["--no-record"]
+        command += ["--json", str(result), *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")

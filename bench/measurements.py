@@ -1,4 +1,4 @@
-"""docs/measurements.md, made of the data files in docs/measurements/: no figure in it is typed by hand.
+"""docs/measurements.md, made of the data files in docs/measurements/, which benches write.
 
     make measurements                                  writes the document anew
     python bench/measurements.py --check               exits with 1 if it is not what the data files say
@@ -35,9 +35,9 @@ HEAD = """\
 
 # Measurements
 
-Every figure here was printed by a command of this repository on the day and the machine named. Ratios and medians of
-one run are comparable; absolute times of different runs are so only on the device clock. Sections marked *transcribed*
-were copied once from what the command printed, before commands kept their figures in files.
+Every figure was measured on the day and the machine named, by the command named. Ratios and medians of one run are
+comparable; absolute times of different runs are so only on the device clock. Sections marked *transcribed* were copied
+by hand from what was printed, some from measurements that no command here repeats.
 """
 
 

@@ -25,7 +25,7 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "!": "the same source was also held",
 }
 NARROW, NARROW_WITHOUT = 72, (">roof", "file", "date")  # columns below which these are left out of it
-WIDE = 110  # columns from which on the leaderboard shows intervals too
+WIDE = 120  # columns from which on the leaderboard shows intervals and run ids too
 
 
 def show_board(
@@ -52,8 +52,8 @@ def board_table(
     standings: Standings | None = None,
     left_out: Sequence[str] = (),
 ) -> RenderableType:
-    """A table a group: what is ranked together stands together, and what is held below it. `wide` adds the interval and
-    the time of day; `left_out` are columns for which there is no room."""
+    """A table a group: what is ranked together stands together, and what is held below it. `wide` adds the interval,
+    the time of day and the run id; `left_out` are columns for which there is no room."""
     parts: list[RenderableType] = []
     used = ""
     for group in sorted({*groups(board), *held_groups(board)}):
@@ -62,7 +62,8 @@ def board_table(
             continue
         title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}"
         interval = [">95 % interval"] if wide else []
-        columns = (">place", ">score", ">speedup", *interval, ">roof", "author", "file", "date", "status")
+        run = ["run"] if wide else []
+        columns = (">place", ">score", ">speedup", *interval, ">roof", "author", "file", "date", "status", *run)
         table = plain_table(*(column for column in columns if column not in left_out))
         for place, entry in ranked(board, group):
             ci = entry.geomean_speedup_ci
@@ -71,7 +72,7 @@ def board_table(
             figures = (str(place), seconds_text(entry.score_s), speedup_text(entry.geomean_speedup), *between, roof)
             status = _standing(board, entry, standings)
             used += status
-            words = (entry.author, short_file(entry), _date(entry, wide), status)
+            words = (entry.author, short_file(entry), _date(entry, wide), status, *([entry.run_id] if wide else []))
             cells = map(Text, (*figures, *map(clean_line, words)))
             table.add_row(*(cell for column, cell in zip(columns, cells, strict=True) if column not in left_out))
         parts.append(Text.assemble((clean_line(name), "bold"), clean_line(title)))

@@ -43,8 +43,9 @@ from harness.taskfolder import find
 
 EPILOG = """\
 exit codes:
-  0 passed   112 the submission is wrong, raised or crashed   113 a problem, shape or leaderboard file is bad
-  114 timed out   2 asked for something that cannot be done   130 interrupted   1 the harness or the machine failed
+  0 passed   112 the submission is wrong, raised, crashed or was held
+  113 a problem, shape or leaderboard file is bad   114 timed out   2 asked for something that cannot be done
+  130 interrupted   1 the harness or the machine failed, or `verify` could decide nothing
   3 what `compare --fail-if` names
 """
 
@@ -106,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
         made = commands.add_parser(
             name,
             help=text,
-            description=f"{text}. {details}",
+            description=f"{text}{'' if text.endswith('?') else '.'} {details}",
             epilog=EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -218,8 +219,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run_bundle(asked: argparse.Namespace) -> Exit:
     """`bundle`: one file out of a submission and its local modules."""
-    problem = find(asked.problem)
-    submission = read_submission(asked.file or problem.submissions_folder / "submission.py", ROOT)
+    problem, file, _ = options.named(asked)
+    submission = read_submission(file or problem.submissions_folder / "submission.py", ROOT)
     source = addressed(bundle(submission), problem.leaderboard, submission.name)
     out = asked.out or ROOT / "build" / f"{problem.leaderboard}-{Path(submission.path).name}"
     if out.resolve() in (Path(submission.path).resolve(), *(ROOT / module.file for module in submission.modules)):

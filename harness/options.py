@@ -135,11 +135,7 @@ def setting(options: argparse.Namespace, problem: Problem | None = None) -> Sett
     notes: tuple[str, ...] = ()
     gpus = machine.gpus()
     if problem is None:
-        if file is None and options.problem.endswith(".py"):
-            file = Path(options.problem)
-            problem, notes = _named_by(file, gpus)
-        else:
-            problem = find(options.problem)
+        problem, file, notes = named(options)
     device = options.device or gpus.device
     if device != "cpu" and device != gpus.device:
         raise UsageError(f"--device {device}: this machine has {gpus.told}; --device {gpus.device} runs here")
@@ -179,7 +175,17 @@ def setting(options: argparse.Namespace, problem: Problem | None = None) -> Sett
     )
 
 
-def _named_by(file: Path, gpus: machine.Gpus) -> tuple[Problem, tuple[str, ...]]:
+def named(options: argparse.Namespace) -> tuple[Problem, Path | None, tuple[str, ...]]:
+    """Which problem `options` mean, which of its files (None: its default), and what is to be said of that; UsageError
+    where there is no such problem, or a file alone does not name one."""
+    if options.file is None and options.problem.endswith(".py"):
+        file = Path(options.problem)
+        problem, notes = _named_by(file)
+        return problem, file, notes
+    return find(options.problem), options.file, ()
+
+
+def _named_by(file: Path) -> tuple[Problem, tuple[str, ...]]:
     """The problem that a submission's first lines name, and what is to be said of the GPUs that they name."""
     submission = read_submission(file, ROOT)
     said = directives(submission.source, submission.name)
@@ -192,6 +198,7 @@ def _named_by(file: Path, gpus: machine.Gpus) -> tuple[Problem, tuple[str, ...]]
         problem = find(said.leaderboard)
     except UsageError as error:
         raise UsageError(f"{submission.name}: its `#!POPCORN leaderboard` line: {error}") from None
+    gpus = machine.gpus()
     lacking = [name for name in said.gpus if not gpus.has(name)]
     if not lacking:
         return problem, ()

@@ -1,7 +1,7 @@
 """Do the collectives work here, and how fast: W ranks all-reduce and all-gather a buffer and check what arrives.
 
 The parent's side: it starts harness.smoke_ranks as a program of its own, reads its lines, and ends all of it at the
-deadline. NVLink multicast stays off, as in every measurement of the harness. Does not import torch.
+deadline. NVLink multicast stays off: it tests the collectives that do without it. Does not import torch.
 """
 
 import contextlib

@@ -16,11 +16,12 @@ behind the other: where there is little to do, those that answer are waiting bef
 
 When it wins: where ranks reach each other's memory. Collectives have to be told counts, which is one more collective
 and a wait of the host, or carry max_num_tokens rows from each rank to each; and each costs a launch and a barrier.
-Where its time goes, by reckoning (not measured): a write to another GPU until a poll there sees it takes about 1.5 us,
-a fence that waits for the program's writes 1 us, a read of this GPU's memory 0.7 us. The smallest official shape: its
-bytes take less than 1 us; launch 2, read and fence 2, flag 1.5, read and fence 2, flag 1.5, read and write 1: 10 us,
-of which half are fences and flags. The largest, 4 ranks: the busiest rank sends about 204 tokens to 2.7 ranks each,
-7.9 MB, and answers 4.9 MB: 41 us at 310 GB/s (measured for such writes, H200), and some 10 us as above.
+Where its time goes, by reckoning before it first ran (measured since: 12 us, and 65 on 4 ranks): a write to another
+GPU until a poll there sees it takes about 1.5 us, a fence that waits for the program's writes 1 us, a read of this
+GPU's memory 0.7 us. The smallest official shape: its bytes take less than 1 us; launch 2, read and fence 2, flag 1.5,
+read and fence 2, flag 1.5, read and write 1: 10 us, of which half are fences and flags. The largest, 4 ranks: the
+busiest rank sends about 204 tokens to 2.7 ranks each, 7.9 MB, and answers 4.9 MB: 41 us at 310 GB/s (measured for such
+writes, H200), and some 10 us as above.
 What it costs: memory, 2 W max_num_tokens rows on every rank, twice; on the links a flag, some 32 bytes, also for each
 piece that a rank does not need.
 Known techniques in it: a symmetric heap, flags a token, and expert and combine in the kernel that sends (winners of
@@ -33,8 +34,7 @@ rank) comes back. Where memory cannot be shared it is two collectives of fixed s
 Why it wins on CPUs: one gloo collective of 8 ranks costs 4 to 6 ms on 2 cores even if it carries next to nothing, and
 copies through TCP what it carries; a barrier costs little beyond the ranks' turns on the cores. What is left is the
 host's time for some 40 small torch operations a rank, 4 ranks a core.
-Measured on CPU ranks, speedup over the reference, each within one run: suite cpu 6.1 5.7 4.7 5.2 4.5, geomean 5.2 (5.2
-and 6.0 in two runs on 2 busy cores), 2026-11-20.
+Measured on CPU ranks, speedup over the reference in the geometric mean: 5.1 to 6.8 (docs/measurements.md).
 Tried and lost on CPU ranks:
 - the two collectives on gloo: 1.2, and slower than the reference at the larger shapes, where padding costs most
   (through NCCL, 4x H200, official benchmarks by the host's clock: 1.7 1.6 1.7 1.6 1.7, 2026-11-20);

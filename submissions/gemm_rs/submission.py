@@ -21,7 +21,7 @@ Its own: flags of a tile are set one tile later, behind bulk stores; epochs and 
 On CPU ranks each rank multiplies straight into memory that all map (bias included, one rounding to bf16); after one
 barrier it sums up its rows of all W products. Why it wins there: gloo's reduce-scatter takes 13 to 18 ms for 8 ranks
 on 2 cores, whatever the size; the products themselves take 0.1 to 0.3 ms a rank.
-Measured on CPU ranks, speedup over the reference: suite cpu 6.4 5.9 5.3 3.7 3.4, geomean 4.8, 2026-11-20.
+Measured on CPU ranks, speedup over the reference in the geometric mean: 4.8 to 6.1 (docs/measurements.md).
 Tried and lost:
 - on CPU ranks, gloo's all_to_all of bf16 partial rows and a local float32 sum: 2.0; only the bias fused: 0.98;
 - on 4x H200 through NCCL: bias fused 0.8 to 1.03; rows in 2 chunks, the reduce-scatter of one beside the product of the
@@ -29,7 +29,8 @@ Tried and lost:
 - a product split over K: every split's partial product is rounded to bf16, which the strict verdict refuses on 2 and 4
   ranks (a simulation: all of 40 seeds, and 16 to 26 of 40). No GPU's row splits;
 - each tile flagged at once: the fence before the flag waits until the tile has arrived, 8 to 13 us a tile where all
-  programs send at the same time; shape by shape 5 to 15 % slower (41 51 64 132 461 1538 us, now 35 44 55 127 406 1469).
+  programs send at the same time; 4 to 17 % slower (41 51 64 132 461 1538 us, now 35 44 55 127 406 1469; 3 to 7 us of
+  the difference are the clock's, which has lined the devices up since).
 
 Legend: M rows and N columns of the product, W ranks, k = K / W, m = M / W: this rank's.
 """
