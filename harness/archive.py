@@ -18,6 +18,7 @@ from pathlib import Path
 from harness import report_json
 from harness.board import Board, Group, Judged, Standing, problem_version
 from harness.decode import DecodeError, decode
+from harness.files import read_text
 from harness.problem import find, shown
 from harness.records import EvalReport, HarnessError, Module, Submission
 from harness.submission import digest, read_submission
@@ -42,7 +43,7 @@ def store(report: EvalReport, root: Path) -> Path:
         for name in _files(report.submission):
             _link(source / name, folder / name)
         for rank, text in report.logs.items():
-            (folder / f"{rank.replace(' ', '-')}.log").write_text(text)
+            (folder / f"{rank.replace(' ', '-')}.log").write_text(text, encoding="utf-8", errors="replace")
         scratch = folder / "report.json.part"
         _write(scratch, (json.dumps(report_json.to_json(report), indent=2) + "\n").encode())
         scratch.rename(folder / "report.json")
@@ -145,12 +146,12 @@ def _version(one: Judged, root: Path) -> str | None:
 def _read(folder: Path, sha256: str, name: str) -> Submission:
     where = f"{FOLDER}/{SOURCES}/{sha256}"
     try:
-        order = decode(tuple[str, ...], json.loads((folder / ORDER).read_text(encoding="utf-8")))
+        order = decode(tuple[str, ...], json.loads(read_text(folder / ORDER)))
         modules = tuple(
-            Module(name=module, file=f"{where}/{file}", source=(folder / file).read_bytes().decode())
+            Module(name=module, file=f"{where}/{file}", source=read_text(folder / file))
             for module, file in ((module, _file(module)) for module in order)
         )
-        source = (folder / MAIN).read_bytes().decode()
+        source = read_text(folder / MAIN)
     except (OSError, ValueError, DecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SourceError(

@@ -29,6 +29,7 @@ from typing import Literal, cast
 import yaml
 
 from harness.decode import DecodeError, did_you_mean, encode
+from harness.files import read_text
 from harness.problem import Problem, Suite, read_yaml, shown
 from harness.records import BadFileError, EvalReport, HarnessError, Held, UsageError
 from harness.stats import Interval
@@ -352,8 +353,6 @@ def load(path: Path) -> Board:
     if not path.exists():
         return Board()
     try:
-        if not path.is_file():  # reading from a pipe would have no end
-            raise BadFileError(f"{shown(path)}: not an ordinary file")
         _refuse_newer(path)
         file = read_yaml(cast("type[_File | None]", _File | None), path)
     except BadFileError as error:
@@ -682,7 +681,7 @@ def _text(board: Board) -> str:
 
 def _refuse_newer(path: Path) -> None:
     with contextlib.suppress(OSError, UnicodeDecodeError):  # read_yaml says it better
-        found = re.search(r"^schema: *(\d{1,9}) *$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        found = re.search(r"^schema: *(\d{1,9}) *$", read_text(path), re.MULTILINE)
         if found and int(found[1]) > SCHEMA:
             raise BadFileError(
                 f"{shown(path)}: $.schema: written by a newer harness (schema {found[1]}, this one reads up to "

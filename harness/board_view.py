@@ -25,7 +25,7 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "!": "the same source was also held",
 }
 NARROW, NARROW_WITHOUT = 72, (">roof", "file", "date")  # columns below which these are left out of it
-WIDE = 120  # columns from which on the leaderboard shows intervals and run ids too
+WIDE = 120  # columns from which on the leaderboard shows intervals, and run ids in place of dates
 
 
 def show_board(
@@ -53,7 +53,8 @@ def board_table(
     left_out: Sequence[str] = (),
 ) -> RenderableType:
     """A table a group: what is ranked together stands together, and what is held below it. `wide` adds the interval,
-    the time of day and the run id; `left_out` are columns for which there is no room."""
+    and has the run id, which begins with the time, in place of the date; `left_out` are columns for which there is no
+    room."""
     parts: list[RenderableType] = []
     used = ""
     for group in sorted({*groups(board), *held_groups(board)}):
@@ -62,8 +63,8 @@ def board_table(
             continue
         title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}"
         interval = [">95 % interval"] if wide else []
-        run = ["run"] if wide else []
-        columns = (">place", ">score", ">speedup", *interval, ">roof", "author", "file", "date", "status", *run)
+        when = ("status", "run") if wide else ("date", "status")
+        columns = (">place", ">score", ">speedup", *interval, ">roof", "author", "file", *when)
         table = plain_table(*(column for column in columns if column not in left_out))
         for place, entry in ranked(board, group):
             ci = entry.geomean_speedup_ci
@@ -72,7 +73,7 @@ def board_table(
             figures = (str(place), seconds_text(entry.score_s), speedup_text(entry.geomean_speedup), *between, roof)
             status = _standing(board, entry, standings)
             used += status
-            words = (entry.author, short_file(entry), _date(entry, wide), status, *([entry.run_id] if wide else []))
+            words = (entry.author, short_file(entry), *((status, entry.run_id) if wide else (_date(entry), status)))
             cells = map(Text, (*figures, *map(clean_line, words)))
             table.add_row(*(cell for column, cell in zip(columns, cells, strict=True) if column not in left_out))
         parts.append(Text.assemble((clean_line(name), "bold"), clean_line(title)))
@@ -135,7 +136,7 @@ def board_markdown(board: Board, problem: str | None = None, standings: Standing
                 speedup_text(entry.geomean_speedup),
                 f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-",
                 percent_text(entry.roofline_fraction) if entry.roofline_fraction is not None else "-",
-                *map(_cell, (entry.author, short_file(entry), _date(entry, wide=False), entry.status)),
+                *map(_cell, (entry.author, short_file(entry), _date(entry), entry.status)),
             ]
             lines.append(f"| {' | '.join(cells)} |")
         held = [_cell(f"- held: {held_line(one)}") for one in board.held if one.group == group]
@@ -183,8 +184,8 @@ def short_file(entry: Judged) -> str:
     return entry.file.removeprefix(f"submissions/{entry.problem}/")
 
 
-def _date(entry: Entry, wide: bool) -> str:
-    return entry.date[:16].replace("T", " ") if wide else entry.date[:10]
+def _date(entry: Entry) -> str:
+    return entry.date[:10]
 
 
 def _cell(text: str) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from harness.decode import did_you_mean
 from harness.records import BadSubmissionError, Submission
-from harness.submission import leading
+from harness.submission import directives, leading
 
 MAX_COLUMNS = 120
 DIRECTIVE = "#!POPCORN"  # GPU MODE's service reads these lines in the comment that a file begins with
@@ -95,13 +95,12 @@ def addressed(source: str, leaderboard: str, name: str) -> str:
 
     Raises BadSubmissionError where it names another.
     """
-    head = itertools.takewhile(lambda line: line.startswith("#"), source.splitlines())
-    named = [words[2] for words in map(str.split, head) if len(words) > 2 and words[:2] == [DIRECTIVE, "leaderboard"]]
-    if not named:
+    named = directives(source, name).leaderboard
+    if named is None:
         return f"{DIRECTIVE} leaderboard {leaderboard}\n{source}"
-    if named != [leaderboard]:
+    if named != leaderboard:
         raise BadSubmissionError(
-            f"{name}: its header names the leaderboard {' and '.join(named)}, but the problem's is {leaderboard}; "
+            f"{name}: its header names the leaderboard {named}, but the problem's is {leaderboard}; "
             f"write `{DIRECTIVE} leaderboard {leaderboard}` once, or choose the problem that the file is for"
         )
     return source

@@ -36,10 +36,10 @@ from harness import (
     verify,
 )
 from harness.bundle import addressed, bundle
-from harness.problem import ROOT, problem_names
+from harness.problem import ROOT, find, problem_names
 from harness.records import Exit, HarnessError, UsageError
 from harness.submission import read_submission, shown_path
-from harness.taskfolder import find
+from harness.taskfolder import find_name
 
 EPILOG = """\
 exit codes:
@@ -54,8 +54,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits with its code."""
     _open_streams()
     asked = parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupt)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -241,8 +242,7 @@ def run_bundle(asked: argparse.Namespace) -> Exit:
 def run_board(asked: argparse.Namespace) -> Exit:
     """`board`: leaderboard.yaml as a table."""
     found = board.load(run.LEADERBOARD)
-    known = {entry.problem for entry in found.entries}  # a problem folder may be anywhere
-    problem = find(asked.problem).name if asked.problem and asked.problem not in known else asked.problem
+    problem = find_name(asked.problem, {entry.problem for entry in found.entries}) if asked.problem else None
     board_view.show_board(found, Console(), problem, asked.format, archive.standings(found, ROOT))
     return Exit.OK
 

@@ -519,18 +519,16 @@ def run(asked: argparse.Namespace) -> int:
     else:
         found = _compare_files(asked, margin)
     code = exit_code(found, asked.fail_if)
-    if asked.json:
-        options.write_json(asked.json, to_json(found, code))
-    if asked.json == options.STDOUT:
-        return code
     console = Console()
-    for index, one in enumerate(found):
+    for index, one in enumerate(found if asked.json != options.STDOUT else ()):
         if asked.quiet:
             show_summary(one, console)
             continue
         if index:
             console.print()
         show(one, console)
+    if asked.json:
+        options.write_json(asked.json, to_json(found, code))
     return code
 
 

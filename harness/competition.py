@@ -176,9 +176,9 @@ def run_verb(asked: argparse.Namespace) -> Exit:
             console.print(f"error: {clean(str(one.error))}", markup=False, highlight=False)
         console.print()
         done.append(one)
+    show(competition, done, console)
     if asked.json:
         options.write_json(asked.json, competition_json(competition, done))
-    show(competition, done, console)
     return next((one.exit_code for one in done if one.exit_code != Exit.OK), Exit.OK)
 
 
@@ -290,7 +290,8 @@ def competition_json(competition: Competition, done: Sequence[Evaluated]) -> dic
         closes, one = competition.closes(listed), by_name.get(listed.name)
         report = None
         if one is not None:
-            report = to_json(one.report, one.place) if one.report else error_json(str(one.error), one.exit_code)
+            error = {"error": str(one.error)} if one.error else {}  # of a report: why it is not recorded
+            report = to_json(one.report, one.place) | error if one.report else error_json(str(one.error), one.exit_code)
         problems.append(
             {
                 "name": listed.name,

@@ -20,6 +20,7 @@ from harness import checks, doctor, hardware, machine, peaks_cache, timing, trac
 from harness.group import ROLES, Group, Launch, RankFailure, Ranks, free_port
 from harness.plan import PHASES, Phase, Plan
 from harness.problem import Problem
+from harness.readings import Gpus
 from harness.records import (
     Case,
     CaseResult,
@@ -56,7 +57,7 @@ NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nb
 
 
 class Progress(Protocol):
-    """Who is told how far it is; harness.render has it for terminals and pipes."""
+    """Who is told how far it is; harness.progress has it for terminals and pipes."""
 
     def phase(self, name: str) -> None: ...
     def case(self, label: str, index: int, count: int) -> None: ...
@@ -101,7 +102,7 @@ class Evaluation:
         self.at = 0  # the case that runs, or that would be next
         self.device_model = ""
         self.machine_state: tuple[str, ...] = ()
-        self.sampler = GpuSampler() if plan.device != "cpu" else None
+        self.sampler: GpuSampler | None = None
         self.empty_call_samples_us: dict[Clock, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
         self.logs: dict[str, str] = {}
@@ -118,7 +119,11 @@ class Evaluation:
         began = time.monotonic()
         self.progress.phase("start")
         # Before any rank runs, which would be seen as somebody else's work.
-        self.machine_state = doctor.short(doctor.doctor(doctor.read(with_smoke=False)))
+        found = doctor.read(with_smoke=False)
+        self.machine_state = doctor.short(doctor.doctor(found))
+        if plan.device != "cpu":
+            used = found.gpus.visible[: plan.world_size] if isinstance(found.gpus, Gpus) else None
+            self.sampler = GpuSampler(used)
         with _staged(plan) as self.launch:
             with start_ranks(self.launch) as ranks:
                 self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
@@ -140,6 +145,8 @@ class Evaluation:
                         raise HarnessError(_trusted_failure(failure.outcome)) from None
                     self.outcomes[self.at] = failure.outcome
                 finally:
+                    if self.sampler:
+                        self.sampler.close()
                     self.logs = ranks.logs() | ({"compile": self.compile_log} if self.compile_log else {})
                     self.lacking = tuple(ranks.lacking)
                     began = time.monotonic()
@@ -158,9 +165,9 @@ class Evaluation:
             finally:
                 self.compile_log = self.read_logs().get("candidate rank 0", "")
         with self._phase("import", START_S):
-            for group in (self.trusted, self.baseline, self.candidate):
-                imported = group.ask(wire.ImportKernel(), wire.Imported, self.deadline)
-                self.device_model = self.device_model or imported[0].device
+            self.device_model = self.trusted.ask(wire.ImportKernel(), wire.Imported, self.deadline)[0].device
+            for group in (self.baseline, self.candidate):
+                group.ask(wire.ImportKernel(), wire.Imported, self.deadline)
             self._open(self.trusted, self.baseline)
         with self._phase("clock", START_S):
             for clock in self.plan.clocks:
@@ -321,35 +328,43 @@ class Evaluation:
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
             self._turn(self.baseline, [0], clock)
             self._turn(self.candidate, [0], clock)
+        before_us = self._busy_us()
+        with self._sampling():
+            while not timing.enough(plan.budget, series, time.monotonic() - began):
+                # Clocks that do not rank are read in every other block, which leaves more time for the one that does.
+                others = series.count("wall") // plan.budget.block % 2 == 0
+                for clock in plan.clocks if others else ("wall",):
+                    turns = timing.turns(plan.budget, clock, series.count(clock))
+                    # Of several that are handed out together, none can be read before it is its turn.
+                    masked = any(len(indices) > 1 for _, indices in turns)
+                    self._make(case, self._fresh(1 + max(index for _, indices in turns for index in indices), masked))
+                    own: dict[int, Sequence[wire.CallSample]] = {}
+                    ref: dict[int, Sequence[wire.CallSample]] = {}
+                    for reference, indices in turns:
+                        turn = self._turn(self.baseline if reference else self.candidate, indices, clock)
+                        if not reference and (doubt := timing.impossible(turn, clock)):
+                            return Held(check="clock", evidence=doubt)
+                        (ref if reference else own).update(zip(indices, turn.called, strict=True))
+                        if clock == "wall":
+                            (ref_side if reference else own_side).turns.append(turn)
+                    series.add(clock, *(list(calls.values())[-plan.budget.block :] for calls in (own, ref)))
+                    for index in own:
+                        strict = self._verify(index).strict
+                        if not strict.passed:
+                            return Wrong(message=f"a timed call ({clock} clock): {strict.message}")
+        own_side.busy_us, ref_side.busy_us = (b - a for a, b in zip(before_us, self._busy_us(), strict=True))
+        return None
+
+    @contextlib.contextmanager
+    def _sampling(self) -> Iterator[None]:
+        """While GPUs are timed, their clocks are sampled."""
         if self.sampler:
             self.sampler.start()
-        before_us = self._busy_us()
-        while not timing.enough(plan.budget, series, time.monotonic() - began):
-            # Clocks that do not rank are read in every other block, which leaves more time for the one that does.
-            others = series.count("wall") // plan.budget.block % 2 == 0
-            for clock in plan.clocks if others else ("wall",):
-                turns = timing.turns(plan.budget, clock, series.count(clock))
-                # Of several that are handed out together, none can be read before it is its turn.
-                masked = any(len(indices) > 1 for _, indices in turns)
-                self._make(case, self._fresh(1 + max(index for _, indices in turns for index in indices), masked))
-                own: dict[int, Sequence[wire.CallSample]] = {}
-                ref: dict[int, Sequence[wire.CallSample]] = {}
-                for reference, indices in turns:
-                    turn = self._turn(self.baseline if reference else self.candidate, indices, clock)
-                    if not reference and (doubt := timing.impossible(turn, clock)):
-                        return Held(check="clock", evidence=doubt)
-                    (ref if reference else own).update(zip(indices, turn.called, strict=True))
-                    if clock == "wall":
-                        (ref_side if reference else own_side).turns.append(turn)
-                series.add(clock, *(list(calls.values())[-plan.budget.block :] for calls in (own, ref)))
-                for index in own:
-                    strict = self._verify(index).strict
-                    if not strict.passed:
-                        return Wrong(message=f"a timed call ({clock} clock): {strict.message}")
-        own_side.busy_us, ref_side.busy_us = (b - a for a, b in zip(before_us, self._busy_us(), strict=True))
-        if self.sampler:
-            self.sampler.stop()
-        return None
+        try:
+            yield
+        finally:
+            if self.sampler:
+                self.sampler.stop()
 
     def _busy_us(self) -> tuple[float, float]:
         """CPU time so far of candidate and baseline; nan where it says little, since a device does the work."""
@@ -453,10 +468,7 @@ class Evaluation:
 
     def _report(self) -> EvalReport:
         plan = self.plan
-        sampling = None
-        if self.sampler:
-            self.sampler.close()
-            sampling = self.sampler.record
+        sampling = self.sampler.record if self.sampler else None
         results = []
         for case, outcome, verdicts, profile in zip(
             self.cases, self.outcomes, self.verdicts, self.profiles, strict=True

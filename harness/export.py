@@ -31,10 +31,12 @@ from typing import Any, Literal
 from harness import board, popcorn, reports
 from harness.archive import FOLDER
 from harness.board import Board, Earlier, Entry
+from harness.files import read_text
 from harness.problem import ROOT, find
 from harness.records import Exit, HarnessError, UsageError
 from harness.reports import Report, ReportCase
 from harness.stats import median
+from harness.taskfolder import find_name
 from harness.text import clean_line
 
 Type = Literal["text", "int", "float", "bool", "time", "json"]
@@ -101,7 +103,7 @@ def rows(found: Board, recorded: Iterable[Report], root: Path) -> list[Row]:
         by_run = {one.run_id: one for one in reversed(of_entry)}  # a run that was judged again stands in both
         told += [(entry, one) for run_id, one in by_run.items() if run_id not in known]
     told.sort(key=lambda pair: (pair[1].date, pair[1].run_id))
-    made += [_of_board(entry, one, places.get(one.run_id)) for entry, one in told]
+    made += [_of_board(entry, one, places.get(one.run_id), root) for entry, one in told]
     return made
 
 
@@ -194,14 +196,14 @@ def _result(case: ReportCase, index: int, count: int, run_passed: bool) -> dict[
     return values
 
 
-def _of_board(entry: Entry, one: Entry | Earlier, place: int | None) -> Row:
+def _of_board(entry: Entry, one: Entry | Earlier, place: int | None, root: Path) -> Row:
     """A run whose folder is gone: what the leaderboard keeps of it. Only passed leaderboard runs are there."""
     began = datetime.fromisoformat(one.date)
     latest = isinstance(one, Entry)
     return _row(
         {
             "submission_id": one.run_id,
-            "leaderboard_id": _leaderboard(entry.problem, ROOT),
+            "leaderboard_id": _leaderboard(entry.problem, root),
             "user_id": entry.author,
             "submission_time": began,
             "file_name": entry.file,
@@ -239,7 +241,7 @@ def _leaderboard(problem: str, root: Path) -> str | None:
 
 def _code(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -347,11 +349,11 @@ def target(form: str | None, out: Path | None) -> Target:
 def run(options: argparse.Namespace) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
     to = target(options.format, options.out)
-    problem = find(options.problem).name if options.problem else None
     recorded, unreadable = reports.load_all(ROOT)
-    found = [
-        row for row in rows(board.load(ROOT / "leaderboard.yaml"), recorded, ROOT) if problem in (None, row["problem"])
-    ]
+    found = rows(board.load(ROOT / "leaderboard.yaml"), recorded, ROOT)
+    if options.problem:
+        problem = find_name(options.problem, {row["problem"] for row in found})
+        found = [row for row in found if row["problem"] == problem]
     data = FORMATS[to.form](found)
     if to.path is None:
         sys.stdout.flush()

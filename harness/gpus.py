@@ -227,7 +227,7 @@ def read_amd(smi: Any, environ: Mapping[str, str]) -> Gpus | Unread:
         try:
             handles = list(smi.amdsmi_get_processor_handles())
             gpus = tuple(_amd_gpu(smi, index, handle) for index, handle in enumerate(handles))
-            names = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+            names = machine.VISIBLE_DEVICES["rocm"]
             rocm = attempt(lambda: smi.amdsmi_get_rocm_version())
             driver = attempt(lambda: smi.amdsmi_get_gpu_driver_info(handles[0])["driver_version"])
             return Gpus(

@@ -39,6 +39,7 @@ STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
 # heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 LOOK_S = 0.01  # while the parent waits at the gate: how often it looks whether a rank has failed
+SEND_S = 30.0  # for a rank to take a command in
 GOODBYE_S = 6.0  # for the zygote to kill everything and go
 
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
@@ -209,7 +210,7 @@ class Ranks:
 
     def poll(self, timeout_s: float) -> None:
         """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
-        for key, _ in self.selector.select(max(0.0, timeout_s)):
+        for key, _ in self.selector.select(min(max(0.0, timeout_s), 3600.0)):
             if not key.data():  # it has come to its end
                 self.selector.unregister(key.fileobj)
 
@@ -341,8 +342,8 @@ class RankGroup:
 
     def _send(self, commands: Iterable[tuple[Rank, wire.Command]]) -> None:
         for rank, command in commands:
-            with contextlib.suppress(ConnectionError):  # it is gone; gather will tell
-                rank.sock.setblocking(True)  # commands are small, a rank that obeys takes them at once
+            with contextlib.suppress(ConnectionError, TimeoutError):  # it is gone, or stopped; gather will tell
+                rank.sock.settimeout(SEND_S)  # commands are small, a rank that obeys takes them at once
                 rank.sock.sendall(wire.frame(command))
                 rank.sock.setblocking(False)
 
@@ -457,6 +458,8 @@ class RankGroup:
     def _timed_out(self, waiting: Sequence[Rank]) -> NoReturn:
         marks = {rank: rank.log.total_bytes for rank in self.members}
         for rank in self.members:
+            if not rank.pid:  # it has not been started yet
+                continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(rank.pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
         until = time.monotonic() + STACKS_S
@@ -488,12 +491,20 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def signal_name(number: int) -> str:
+    """SIGTERM and the like; real-time signals have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _told_exit(code: int) -> str:
     """A process's end in words."""
     if code == -signal.SIGKILL:
         return "was killed by SIGKILL (often the kernel's answer to running out of memory)"
     if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
+        return f"was killed by {signal_name(-code)}"
     return f"exited with code {code} in the middle of the evaluation"
 
 

@@ -18,9 +18,10 @@ from rich.text import Text
 from harness import board, reports
 from harness.board import Board, Earlier, Entry, Group
 from harness.decode import did_you_mean, encode
-from harness.problem import ROOT, find
+from harness.problem import ROOT
 from harness.records import Exit, UsageError
 from harness.reports import Report
+from harness.taskfolder import find_name
 from harness.text import clean_line, seconds_text
 
 BAR_CHARS = 24
@@ -167,9 +168,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> Exit:
     """`history`: prints every line of runs; what cannot be read is said behind them."""
-    problem = find(options.problem).name if options.problem else None
     recorded, unreadable = reports.load_all(ROOT)
     found = lines(board.load(ROOT / "leaderboard.yaml"), recorded)
+    problem = find_name(options.problem, {line.group[0] for line in found}) if options.problem else None
     picked = chosen(found, problem, options.author)
     if options.format == "json":
         print(json.dumps(encode(picked), indent=2))

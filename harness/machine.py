@@ -7,6 +7,7 @@ import contextlib
 import errno
 import getpass
 import importlib.metadata
+import itertools
 import os
 import platform
 import resource
@@ -179,21 +180,37 @@ class Gpus:
         return f"{self.count} {self.device} GPUs" if self.count else "no GPU that this torch can use"
 
 
+VISIBLE_DEVICES = {  # the variables that hide GPUs; the first that is set counts
+    "cuda": ("CUDA_VISIBLE_DEVICES",),
+    "rocm": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+}
+
+
 def gpus() -> Gpus:
-    """By the driver's own lists, since torch would take a second to ask, and respecting *_VISIBLE_DEVICES."""
+    """By the driver's own lists, since torch would take a second to ask, and respecting VISIBLE_DEVICES."""
     torch = _version("torch") or ""
     nvidia = [Path("/dev", name) for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
     nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
-    for device, count, variable in (
-        ("cuda", len(nvidia), "CUDA_VISIBLE_DEVICES"),
-        ("rocm", sum(_read(str(node)).strip() not in ("", "0") for node in nodes), "HIP_VISIBLE_DEVICES"),
+    for device, count in (
+        ("cuda", len(nvidia)),
+        ("rocm", sum(_read(str(node)).strip() not in ("", "0") for node in nodes)),
     ):
-        visible = os.environ.get(variable)
-        if visible is not None:
-            count = min(count, len([item for item in visible.split(",") if item.strip()]))
+        text = next((os.environ[name] for name in VISIBLE_DEVICES[device] if name in os.environ), None)
+        if text is not None:
+            count = _visible(count, text)
         if count and not torch.endswith("+cpu"):
             return Gpus(device=device, count=count)
     return Gpus(device="cpu", count=0)
+
+
+def _visible(count: int, text: str) -> int:
+    """How many of `count` GPUs that variable leaves: as CUDA reads it, the first entry that names none ends the list
+    (-1 hides all). A name that is no number is believed."""
+    words = [word.strip() for word in text.split(",")]
+    named = itertools.takewhile(
+        lambda word: word and (int(word) < count if word.isdigit() else word[0].isalpha()), words
+    )
+    return min(count, len(list(named)))
 
 
 def refusal(error: OSError | MemoryError) -> str:

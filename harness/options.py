@@ -5,7 +5,9 @@ Knows the machine only as far as it decides what can be asked for. Runs nothing.
 
 import argparse
 import contextlib
+import errno
 import json
+import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from harness import machine
 from harness.problem import OFFICIAL, ROOT, Problem, Suite
+from harness.problem import find as find_problem
 from harness.records import BadSubmissionError, Submission, UsageError
 from harness.submission import directives, read_submission
 from harness.taskfolder import TaskProblem, find
@@ -142,8 +145,7 @@ def setting(options: argparse.Namespace, problem: Problem | None = None) -> Sett
     cpu_suite = options.cpu_suite if len(problem.suites) > 1 else OFFICIAL  # a problem folder has but one
     suite = problem.suite(options.suite or (cpu_suite if device == "cpu" else OFFICIAL))
     if options.timeout is not None:
-        if not options.timeout > 0:
-            raise UsageError(f"--timeout {options.timeout}: seconds above 0 are needed")
+        check_seconds("--timeout", options.timeout)
         suite = replace(
             suite,
             test_timeout_s=options.timeout,
@@ -151,8 +153,7 @@ def setting(options: argparse.Namespace, problem: Problem | None = None) -> Sett
             ranked_timeout_s=options.timeout,
         )
     if getattr(options, "seconds", None) is not None:
-        if not options.seconds > 0:
-            raise UsageError(f"--seconds {options.seconds}: seconds above 0 are needed")
+        check_seconds("--seconds", options.seconds)
         suite = replace(suite, benchmark_s=options.seconds)
     world_size = suite.benchmarks[0].world_size if device == "cpu" else min(gpus.count, suite.benchmarks[0].world_size)
     if options.ranks is not None:
@@ -178,11 +179,12 @@ def setting(options: argparse.Namespace, problem: Problem | None = None) -> Sett
 def named(options: argparse.Namespace) -> tuple[Problem, Path | None, tuple[str, ...]]:
     """Which problem `options` mean, which of its files (None: its default), and what is to be said of that; UsageError
     where there is no such problem, or a file alone does not name one."""
-    if options.file is None and options.problem.endswith(".py"):
+    file: Path | None = getattr(options, "file", None)
+    if file is None and options.problem.endswith(".py"):
         file = Path(options.problem)
         problem, notes = _named_by(file)
         return problem, file, notes
-    return find(options.problem), options.file, ()
+    return find(options.problem), file, ()
 
 
 def _named_by(file: Path) -> tuple[Problem, tuple[str, ...]]:
@@ -195,7 +197,8 @@ def _named_by(file: Path) -> tuple[Problem, tuple[str, ...]]:
             "with `#!POPCORN leaderboard amd-all2all`"
         )
     try:
-        problem = find(said.leaderboard)
+        # No folder: whose code is trusted is not the submission's to say.
+        problem = find_problem(said.leaderboard)
     except UsageError as error:
         raise UsageError(f"{submission.name}: its `#!POPCORN leaderboard` line: {error}") from None
     gpus = machine.gpus()
@@ -205,12 +208,24 @@ def _named_by(file: Path) -> tuple[Problem, tuple[str, ...]]:
     return problem, (f"the submission is for {', '.join(lacking)}; this machine has {gpus.told}",)
 
 
+def check_seconds(name: str, seconds: float | None) -> None:
+    """UsageError for what that option cannot be."""
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise UsageError(f"{name} {seconds}: a number of seconds above 0 is needed")
+
+
 def check_json(options: argparse.Namespace) -> None:
     """UsageError where --json cannot be written, to be known before an evaluation and not after it."""
-    if options.json and options.json != STDOUT and not os.access(Path(options.json).resolve().parent, os.W_OK):
-        raise UsageError(
-            f"--json {options.json}: its folder is not there or cannot be written to; make it, or name another"
-        )
+    if not options.json or options.json == STDOUT:
+        return
+    path = Path(options.json)
+    if path.is_dir():
+        raise UsageError(f"--json {path}: it is a folder; name a file in it")
+    if path.is_fifo():
+        os.close(_opened(path))
+    elif not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
+        what = "it" if path.exists() else "its folder is not there or"
+        raise UsageError(f"--json {path}: {what} cannot be written to; make it, or name another")
 
 
 def write_json(file: str, content: dict[str, Any]) -> None:
@@ -220,6 +235,18 @@ def write_json(file: str, content: dict[str, Any]) -> None:
         print(text, end="", flush=True)
         return
     try:
-        Path(file).write_text(text)
+        with open(_opened(Path(file)), "w", encoding="utf-8") as out:
+            out.write(text)
     except OSError as error:
         raise UsageError(f"--json {file}: cannot be written: {error.strerror}; name another file") from None
+
+
+def _opened(path: Path) -> int:
+    """--json's file, open for writing; not waited for where it is a pipe that nobody reads."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
+        raise UsageError(f"--json {path}: {why}; name another file") from None
+    os.set_blocking(fd, True)
+    return fd

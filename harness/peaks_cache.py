@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness import machine
 from harness.decode import decode, encode
+from harness.files import read_text
 from harness.records import Peaks
 
 FOLDER = ".cache"
@@ -23,7 +24,7 @@ def path(root: Path, device: str, world_size: int) -> Path:
 def load(file: Path) -> Peaks | None:
     """The peaks in `file`; None where there are none, or none that can be read (they are then measured again)."""
     try:
-        peaks = decode(Peaks, json.loads(file.read_text()))
+        peaks = decode(Peaks, json.loads(read_text(file)))
     except (OSError, ValueError, RecursionError):  # ValueError: not UTF-8, not JSON, not peaks
         return None
     return peaks if min(peaks.flops_per_s, peaks.hbm_bytes_per_s, peaks.link_bytes_per_s) > 0 else None

@@ -32,6 +32,7 @@ from rich.console import Console
 from harness import archive, machine, verdict
 from harness.decode import DecodeError, decode
 from harness.evaluate import evaluate
+from harness.options import check_seconds
 from harness.plan import make_plan
 from harness.problem import MAX_INT, OFFICIAL, ROOT, Problem, Suite, find, problem_names
 from harness.progress import ProgressLine
@@ -101,7 +102,7 @@ exit codes:
   1 the harness or the machine failed
 
 Mode profile writes each case's table as benchmark.I.report, and its traces to {TRACES}/. Mode private is no mode of an
-evaluator: KernelBot's runner makes test, benchmark and leaderboard of it. Docs: README, "At GPU MODE".
+evaluator: KernelBot's runner makes test, benchmark and leaderboard of it. Docs: docs/gpumode.md.
 """
 
 
@@ -452,7 +453,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Evaluates and exits with KernelBot's codes."""
     options = parser().parse_args(argv)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupt)
     fd = result_fd(os.environ)
     if fd is None:
         print("error: POPCORN_FD names no descriptor that results can be written to", file=sys.stderr)
@@ -515,8 +517,7 @@ def _evaluated(
 
 def _suite(problem: Problem, mode: Mode, cases: tuple[Case, ...], timeout_s: float | None) -> Suite:
     """The problem's official suite with these cases in place of its own."""
-    if timeout_s is not None and not timeout_s > 0:
-        raise UsageError(f"--timeout {timeout_s}: seconds above 0 are needed")
+    check_seconds("--timeout", timeout_s)
     official = problem.suite(OFFICIAL)
 
     def limit_s(published_s: float) -> float:

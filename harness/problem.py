@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 import yaml
 
 from harness.decode import DecodeError, decode, did_you_mean
+from harness.files import read_text
 from harness.records import BadFileError, Case, Cost, GateName, Kind, Params, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent  # the checkout
@@ -197,7 +198,7 @@ def read_yaml(
     """
     where = shown(path, root)
     try:
-        return decode(kind, prepare(_parsed(path.read_text(encoding="utf-8"))))
+        return decode(kind, prepare(_parsed(read_text(path))))
     except FileNotFoundError:
         raise BadFileError(f"{where}: no such file; write it (the other files of that folder show how)") from None
     except OSError as error:

@@ -298,6 +298,10 @@ class Trusted(Program):
         keys = [spec.key for spec in command.inputs]
         inputs = list(map(functools.partial(payload.write_input, self.input_box), offsets, self.made, keys))
         assert self.boxes is not None
+        if (nbytes := sum(len(made.tree) for made in inputs)) > wire.MAX_FRAME_BYTES // 2:
+            raise ValueError(
+                f"{nbytes} bytes of these inputs are in no tensor, for which there is no room; put them in tensors"
+            )
         return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes)
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
@@ -311,16 +315,18 @@ class Trusted(Program):
 
     def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
         """Boxes at least that large. Those that are outgrown stay, since the candidate rank may still have them
-        open; by doubling, all of them together are less than the last."""
-        if self.boxes and self.boxes.input_nbytes >= input_nbytes and self.boxes.output_nbytes >= output_nbytes:
-            return
+        open; by doubling, all that one has outgrown are together less than it."""
+        had = (self.boxes.input_nbytes, self.boxes.output_nbytes) if self.boxes else (0, 0)
         sizes = [1 << (nbytes - 1).bit_length() for nbytes in (input_nbytes, output_nbytes)]
-        self.input_box = self.device.box(self.fds["inputs"], sizes[0], "")
-        self.output_box = self.device.box(self.fds["outputs"], sizes[1], "")
-        self.outgrown += [self.input_box, self.output_box]
+        if sizes[0] > had[0]:
+            self.input_box = self.device.box(self.fds["inputs"], sizes[0], "")
+            self.outgrown.append(self.input_box)
+        if sizes[1] > had[1]:
+            self.output_box = self.device.box(self.fds["outputs"], sizes[1], "")
+            self.outgrown.append(self.output_box)
         self.boxes = wire.Boxes(
-            input_nbytes=sizes[0],
-            output_nbytes=sizes[1],
+            input_nbytes=max(sizes[0], had[0]),
+            output_nbytes=max(sizes[1], had[1]),
             input_handle=self.input_box.handle,
             output_handle=self.output_box.handle,
         )
@@ -329,7 +335,12 @@ class Trusted(Program):
         raise AssertionError("a trusted rank made its boxes itself")
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        taken = [(output, payload.read_output(self.output_box, output)) for output in command.outputs]
+        assert self.boxes is not None
+        most = self.boxes.output_nbytes  # more than it has room for is a lie, and would be memory of ours
+        taken = [
+            (output, payload.read_output(self.output_box, output) if output.nbytes <= most else None)
+            for output in command.outputs
+        ]
         if command.judged:
             self.taken += taken
         return wire.Done()
@@ -475,8 +486,10 @@ def _cloned(data: Any) -> Any:
     """A copy as GPU MODE's evaluator makes it: tensors in tuples, lists and dicts, but not those in other objects."""
     if isinstance(data, torch.Tensor):
         return data.clone()
-    if isinstance(data, tuple | list):
-        return type(data)(_cloned(item) for item in data)
+    if isinstance(data, tuple):
+        return tuple(map(_cloned, data))
+    if isinstance(data, list):
+        return list(map(_cloned, data))
     if isinstance(data, dict):
         return {key: _cloned(item) for key, item in data.items()}
     return data

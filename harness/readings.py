@@ -1,5 +1,5 @@
 """What this machine is and how it stands, read once: the records, and the host's through psutil, /proc and
-/sys (gpus.py reads the GPUs). Reads, never changes; judges nothing (doctor does) and does not import torch.
+/sys (gpus.py reads the GPUs). Reads, never changes; judges nothing (judges.py does) and does not import torch.
 
 A reading that cannot be had (no such file, no permission, a driver that does not tell) is an `Unread` with the
 reason, in the place of the record. So nothing here raises, in whatever container it runs.

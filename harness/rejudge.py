@@ -25,7 +25,7 @@ from harness.decode import encode
 from harness.options import Setting
 from harness.plan import block
 from harness.problem import ROOT, Problem
-from harness.records import BadFileError, Case, EvalReport, Exit, Timed, UsageError
+from harness.records import BadFileError, Case, EvalReport, Exit, HarnessError, Timed, UsageError
 from harness.reports import Report, ReportCase
 from harness.stats import Interval, geomean, geomean_speedup, median, score_s
 from harness.taskfolder import find
@@ -186,7 +186,7 @@ def _bound(case: ReportCase, report: Report, problem: Problem) -> tuple[float, s
 def run_verb(asked: argparse.Namespace) -> Exit:
     """`rejudge`: judges again, shows the difference, applies it if asked to."""
     options.check_json(asked)
-    verify.check_seconds(asked.seconds)
+    options.check_seconds("--seconds", asked.seconds)
     path = run.LEADERBOARD
     found = board.load(path)
     chosen = selected(found, asked)
@@ -204,7 +204,10 @@ def run_verb(asked: argparse.Namespace) -> Exit:
             continue
         if asked.stale and one.problem_version == version:
             continue
-        row = rejudged(one, setting, asked)
+        try:
+            row = rejudged(one, setting, asked)
+        except HarnessError as error:  # not on this machine, or not now: what the others are worth is not lost
+            row = Left(old=one, why=str(error))
         if asked.apply and isinstance(row, Rejudged):
             for report in row.runs:
                 archive.store(report, ROOT)
@@ -214,10 +217,11 @@ def run_verb(asked: argparse.Namespace) -> Exit:
         if asked.apply and changes:
             board.change(path, lambda now: applied(now, changes))
     finally:  # what was found is shown all the same
-        if asked.json:
-            options.write_json(asked.json, to_json(rows, asked.apply))
-        if asked.json != options.STDOUT:
+        out, asked.json = asked.json, None  # it gets the whole result now, which an error must not replace
+        if out != options.STDOUT:
             show(rows, changes, asked.apply, Console())
+        if out:
+            options.write_json(out, to_json(rows, asked.apply))
     return Exit.OK
 
 

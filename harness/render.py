@@ -72,7 +72,7 @@ NEXT = {  # what to try after each failure
     "raised": "The traceback is of the first rank that failed; others may only have waited for it.",
     "crashed": "Killed by signal 9 is mostly out of memory: try fewer ranks (--ranks) or smaller shapes (--suite).",
     "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
-    "held": "Right, but faster than this machine can be. Is work left over from, or for, another call?",
+    "held": "Right, but not believed; docs/trust.md says what each check looks for and how it can err.",
 }
 PROFILE_LEGEND = (
     "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler. "

@@ -12,12 +12,14 @@ import statistics
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from harness import render
 from harness.archive import FOLDER
 from harness.decode import DecodeError, decode, did_you_mean
+from harness.files import read_text
 from harness.problem import shown
 from harness.records import REPORT_SCHEMA, BadFileError, Case, CaseResult, Kind, NotRun, Params, Peaks, Told, UsageError
 from harness.stats import median
@@ -127,6 +129,10 @@ class Report:
     machine_state: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        try:
+            datetime.fromisoformat(self.started_at)
+        except ValueError:
+            raise DecodeError(".started_at", f"expected a date and time, found {self.started_at!r}") from None
         for name in ("score_s", "geomean_speedup"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -150,7 +156,7 @@ def times(samples_us: Sequence[float]) -> Times:
 def load(path: Path) -> Report:
     """The report in the file. Raises BadFileError, which names the place in it, for one that cannot be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
         schema = found.get("schema") if isinstance(found, dict) else None
         if schema != REPORT_SCHEMA:
             raise DecodeError("$.schema", f"expected {REPORT_SCHEMA}, found {schema!r}; is it another harness's?")

@@ -147,13 +147,13 @@ def _evaluate(asked: argparse.Namespace, mode: Mode, author: str | None, record:
     ran = evaluated(
         setting, submission, mode, author or machine.login(), record=record, traces=traces, quiet=asked.quiet
     )
-    if asked.json:
-        error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
-        options.write_json(asked.json, report_json.to_json(ran.report, ran.place) | error)
-    if asked.json != options.STDOUT:
+    out, asked.json = asked.json, None  # it gets the whole result now, which an error must not replace
+    if out != options.STDOUT:
         show = render.show_summary if asked.quiet else render.show
         show(ran.report, ran.standing, ran.place, Console())
-    asked.json = None  # it has the whole result now, which an error must not replace
+    if out:
+        error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
+        options.write_json(out, report_json.to_json(ran.report, ran.place) | error)
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.decode import did_you_mean
+from harness.files import open_ordinary
 from harness.records import BadSubmissionError, Module, Submission, UsageError
 
 MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
@@ -169,12 +170,13 @@ class LocalModules:
 
 def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
     try:
-        data = path.read_bytes()
+        with open_ordinary(path) as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{shown} cannot be read: {error.strerror}; check its rights") from None
     if len(data) > MAX_BYTES:
         raise BadSubmissionError(
-            f"{shown}: {len(data)} bytes; a submission has at most {MAX_BYTES}: compute its data instead of "
+            f"{shown}: {path.stat().st_size} bytes; a submission has at most {MAX_BYTES}: compute its data instead of "
             "writing them out"
         )
     try:

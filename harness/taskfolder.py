@@ -12,12 +12,13 @@ import ast
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from harness.decode import DecodeError
+from harness.files import read_bytes, read_text
 from harness.problem import (
     DEFAULT_BENCHMARK_S,
     MAX_INT,
@@ -120,7 +121,7 @@ class TaskProblem(Problem):
     def staged(self) -> dict[str, bytes]:
         """The files as task.yml says. Raises BadFileError for one that is gone."""
         try:
-            return {name: path.read_bytes() for name, path in self.sources.items()}
+            return {name: read_bytes(path) for name, path in self.sources.items()}
         except OSError as error:
             raise BadFileError(f"{error.filename}: cannot be read: {error.strerror}") from None
 
@@ -201,6 +202,12 @@ def find(name: str, root: Path = ROOT) -> Problem:
             f"{name}: {what}; name one of GPU MODE's, or a problem that `python -m harness problems` lists"
         )
     return find_named(name, root)
+
+
+def find_name(text: str, recorded: Collection[str], root: Path = ROOT) -> str:
+    """The name under which boards have the problem that `text` means: one that is `recorded`, since a problem folder
+    may be anywhere by now, or else as `find` has it. Raises what `find` does."""
+    return text if text in recorded else find(text, root).name
 
 
 def read(folder: Path) -> TaskProblem:
@@ -299,7 +306,7 @@ def _prepared(value: object, where: str) -> object:
 def _defined(path: Path) -> set[str] | None:
     """What a file binds at its top level; None where only running it would tell (`from x import *`)."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = ast.parse(read_text(path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
     names: set[str] = set()

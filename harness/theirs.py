@@ -28,7 +28,7 @@ from typing import Literal, Protocol, get_args
 
 from harness import machine, sandbox, warm
 from harness.gpus import gpu_names
-from harness.group import search_path
+from harness.group import search_path, signal_name
 from harness.problem import Suite
 from harness.records import (
     BadFileError,
@@ -157,7 +157,7 @@ class _Evaluation:
         self.progress.phase(phase)
         self._stage(folder)
         cases = folder / "cases.txt"
-        cases.write_text(cases_text(self.cases[phase]))
+        cases.write_text(cases_text(self.cases[phase]), encoding="utf-8")
         main, suite = self.order.problem.task.config.main, self.order.suite
         limits = {"test": suite.test_timeout_s, "leaderboard": suite.ranked_timeout_s}
         limit_s = limits.get(phase, suite.benchmark_timeout_s)
@@ -190,6 +190,10 @@ class _Evaluation:
         for name, data in files.items():
             path = _stage_folder(folder) / name
             path.parent.mkdir(parents=True, exist_ok=True)
+            # A submission may have put a pipe, a link or a folder there.
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
             path.write_bytes(data)
 
     def _environ(self, folder: Path, cache: Path) -> dict[str, str]:
@@ -338,7 +342,7 @@ def _ended(phase: Phase, ran: Ran, limit_s: float) -> Wrong | Crashed | TimedOut
         return Wrong(message="eval.py ended without the line `check: pass`, or without a result of every case")
     if ran.code == 112:
         return Wrong(message=f"eval.py exited with 112: {EXITS[112]}")
-    name = f"was killed by {signal.Signals(-ran.code).name}" if ran.code < 0 else f"exited with code {ran.code}"
+    name = f"was killed by {signal_name(-ran.code)}" if ran.code < 0 else f"exited with code {ran.code}"
     why = f": {EXITS[ran.code]}" if ran.code in EXITS else ""
     return Crashed(rank=0, message=f"eval.py {name}{why}", log_tail=ran.stderr[-TAIL_CHARS:])
 

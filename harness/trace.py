@@ -12,12 +12,12 @@ merged trace 0 is when the gate opened, that is, when the first rank had left it
 import json
 import math
 import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.files import open_ordinary
 from harness.records import OpTime, RankProfile
 
 FILE = "trace.json"  # a rank's own trace, in its working folder
@@ -78,10 +78,7 @@ def read(path: Path) -> bytes:
     """The file as it is; TraceError where it is no ordinary file of at most MAX_BYTES."""
     try:
         # A submission could have put a pipe there to hold us up, or a link to something endless.
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise TraceError("is not an ordinary file")
+        with open_ordinary(path, os.O_NOFOLLOW) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise TraceError(f"cannot be read: {error.strerror}") from None

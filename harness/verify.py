@@ -174,12 +174,6 @@ def check_machine(one: Judged) -> None:
         raise UsageError(f"{there}; this one is {here}, and times of two machines do not compare: run it there")
 
 
-def check_seconds(seconds: float | None) -> None:
-    """Raises UsageError for what --seconds cannot be."""
-    if seconds is not None and not seconds > 0:
-        raise UsageError(f"--seconds {seconds}: seconds above 0 are needed")
-
-
 def setting_for(one: Judged, problem: str | None, seconds: float | None) -> Setting:
     """Where and on which shapes the entry was evaluated, as they are today. `problem` is where its problem lies, where
     its name does not say that. Raises UsageError where there is no such problem, suite or split any more."""
@@ -317,7 +311,7 @@ def run_verb(asked: argparse.Namespace) -> Exit:
     if asked.launches < LEAST_LAUNCHES:
         raise UsageError(f"--launches {asked.launches}: {LEAST_LAUNCHES} are the least, as two are dropped")
     options.check_json(asked)
-    check_seconds(asked.seconds)
+    options.check_seconds("--seconds", asked.seconds)
     path = run.LEADERBOARD
     found = board.load(path)
     one = chosen(found, asked.entry, asked.problem)
@@ -345,14 +339,14 @@ def run_verb(asked: argparse.Namespace) -> Exit:
     try:
         board.change(path, lambda now: applied(now, one, decision, reports, version))
     finally:  # what was measured is shown all the same
-        if asked.json:
-            options.write_json(asked.json, to_json(one, decision, reports))
-        if asked.json != options.STDOUT:
+        out, asked.json = asked.json, None  # it gets the whole result now, which an error must not replace
+        if out != options.STDOUT:
             if asked.quiet:
                 show_decision(decision, Console())
             else:
                 show(one, decision, reports, Console())
-        asked.json = None  # it has the whole result now, which an error must not replace
+        if out:
+            options.write_json(out, to_json(one, decision, reports))
     return EXITS[decision.word]
 
 

@@ -26,7 +26,7 @@ def folder(root: Path, name: str) -> Path | None:
         found.mkdir(parents=True, exist_ok=True)
         os.utime(found)
         for other in found.parent.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another evaluation was quicker
+            with contextlib.suppress(OSError):  # another evaluation was quicker; it is another user's
                 if other.stat().st_mtime < time.time() - KEPT_S:
                     shutil.rmtree(other, ignore_errors=True)
                     other.unlink(missing_ok=True)  # a lock of `held`
@@ -47,6 +47,7 @@ def held(found: Path) -> Iterator[None]:
     same text is at it."""
     fd = os.open(found.with_name(f"{found.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        os.utime(fd)  # in use, see `folder`
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _drop_locks(found / "extensions")

@@ -290,6 +290,11 @@ class CallSample:
     output: Output | None  # None: an empty call
     busy_us: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in ("start_ns", "end_ns"):
+            if not 0 <= getattr(self, name) < 1 << 63:
+                raise DecodeError(f".{name}", "expected nanoseconds of 63 bits")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Called:

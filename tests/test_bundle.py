@@ -398,7 +398,7 @@ def test_the_header_names_the_leaderboard_of_the_problem() -> None:
         assert addressed(source, "amd-p", "s.py") == f"#!POPCORN leaderboard amd-p\n{source}"
     with pytest.raises(BadSubmissionError, match=r"s\.py: its header names the leaderboard amd-p, but .* is amd-q"):
         addressed(right, "amd-q", "s.py")
-    with pytest.raises(BadSubmissionError, match="names the leaderboard amd-p and amd-p"):
+    with pytest.raises(BadSubmissionError, match=r"s\.py:2: a second line `#!POPCORN leaderboard`"):
         addressed("#!POPCORN leaderboard amd-p\n" * 2, "amd-p", "s.py")
 
 

@@ -120,9 +120,12 @@ def test_two_evaluations_at_once_are_both_recorded(checkout: Path) -> None:
         (["eval", "a2a", "--ranks", "5000"], 2, "--ranks 5000"),
         (["eval", "a2a", "--ranks", "7"], 2, "is not divisible by the world size 7"),
         (["eval", "a2a", "--timeout", "0"], 2, "seconds above 0"),
+        (["eval", "a2a", "--timeout", "inf"], 2, "seconds above 0"),
+        (["eval", "a2a", "--seconds", "inf"], 2, "seconds above 0"),
         (["eval", "a2a", "--mode", "tset"], 2, "invalid choice"),
         (["eval", "a2a", "--device", "tpu"], 2, "invalid choice"),
         (["eval", "a2a", "--json", "no/such/folder.json"], 2, "its folder is not there"),
+        (["eval", "a2a", "--json", "shapes"], 2, "it is a folder"),
         (["eval"], 2, "required"),
         ([], 2, "required"),
         (["board", "--problem", "zzz"], 2, "no problem 'zzz'"),
@@ -137,6 +140,41 @@ def test_what_cannot_be_asked_for_is_said_at_once(
     assert says in result.stderr
     assert "Traceback" not in result.stderr
     assert not (checkout / "leaderboard.yaml").exists()
+
+
+def test_a_pipe_that_nobody_reads_is_said_before_an_evaluation(harness: Harness, checkout: Path) -> None:
+    os.mkfifo(checkout / "pipe")
+    result = harness("eval", "a2a", "--suite", "quick", "--json", "pipe")
+    assert (result.returncode, "nobody reads from this pipe" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("place", ["single/words", "./single/words/task.yml"])
+def test_a_submission_cannot_name_a_folder_whose_code_would_be_trusted(
+    place: str, harness: Harness, checkout: Path
+) -> None:
+    """A submission can write to its cache: a problem folder, which the next one's first line would have us run."""
+    shutil.copytree(Path(__file__).parent / "folders" / "single", checkout / "single")
+    (checkout / "mine.py").write_text(f"#!POPCORN leaderboard {place}\ndef custom_kernel(data):\n    return data\n")
+    result = harness("eval", "mine.py", "--device", "cpu")
+    assert (result.returncode, f"no problem '{place}'" in result.stderr) == (2, True), result.stderr
+    assert harness("check", place, "--device", "cpu").returncode == 0, "whoever evaluates can"
+
+
+def test_an_evaluation_that_is_to_outlive_its_terminal_does(checkout: Path) -> None:
+    """nohup has the hang-up ignored."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "check", "a2a", "--suite", "quick"],
+        cwd=checkout,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate(timeout=60) is not None
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """Whatever a submission does, the evaluation ends in time, says which rank did what, and leaves nothing behind."""
 
+import os
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from unittest.mock import Mock
 
 import pytest
 from conftest import RANKS
 
-from harness import verdict
+from harness import verdict, wire
+from harness.group import Rank, RankFailure, RankGroup
 from harness.records import Crashed, EvalReport, Exit, Passed, Raised, TimedOut, Wrong
 
 RIGHT = """\
@@ -73,6 +76,19 @@ BAD = [
         rank=1,
         message="SIGKILL.*out of memory",
     ),
+    Bad(
+        "ends by a signal without a name",
+        "import os; os.kill(os.getpid(), 40) if rank == 1 else None",
+        outcome=Crashed,
+        rank=1,
+        message="killed by signal 40",
+    ),
+    Bad(
+        "tells times that no clock has",
+        "import time; time.monotonic_ns = lambda: 10**400",
+        outcome=Raised,
+        message="63 bits",
+    ),
     Bad("returns nothing", source="def custom_kernel(data): pass\n", outcome=Wrong, message="returned None"),
     Bad("returns a list", source="def custom_kernel(data): return [1]\n", outcome=Wrong, message="returned list"),
 ]
@@ -89,6 +105,36 @@ def test_a_submission_that_misbehaves_is_named_for_it(bad: Bad, evaluated: Calla
         assert outcome.rank == bad.rank
     assert verdict.exit_code(report) == bad.exit_code
     assert verdict.figures(report) is None
+
+
+def test_what_machine_it_is_is_not_the_submissions_to_say(evaluated: Callable[..., EvalReport]) -> None:
+    """Or its bounds would be another machine's, and its place on another board."""
+    source = """\
+import harness.wire as wire
+from reference import ref_kernel as custom_kernel
+
+made = wire.Imported
+wire.Imported = lambda device: made(device="NVIDIA H200")
+"""
+    report = evaluated(source, mode="leaderboard")
+    assert isinstance(report.results[0].outcome, Passed)
+    assert report.environment is not None
+    assert "H200" not in report.environment.machine_class
+    assert report.peaks is not None
+    assert "measured" in report.peaks.source
+
+
+def test_a_rank_that_was_not_started_yet_is_not_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process 0 would be this process group."""
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: signalled.append(pid))
+    ranks = Mock(ranks={"candidate": [Rank("candidate", 0), Rank("candidate", 1)]})
+    ranks.ranks["candidate"][1].pid = 12345
+    ranks.all_ranks.return_value = ranks.ranks["candidate"]
+    with pytest.raises(RankFailure) as failure:
+        RankGroup(ranks, "candidate", Mock()).gather(wire.Done, time.monotonic() - 1)
+    assert "had not finished" in str(failure.value.outcome)
+    assert signalled == [12345]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -145,6 +146,12 @@ def test_names_cannot_style_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in text
 
 
+def test_a_file_that_has_no_end_is_no_report(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "report.json")
+    with pytest.raises(BadFileError, match="not an ordinary file"):
+        reports.load(tmp_path / "report.json")
+
+
 def test_an_author_without_runs_is_an_error_that_names_those_who_have_some(tmp_path: Path) -> None:
     found = history.lines(checkout(tmp_path), ())
     assert {line.author for line in history.chosen(found, "gemm_rs", "bob")} == {"bob"}
@@ -164,6 +171,8 @@ def test_the_command_shows_runs_and_says_what_it_left_out(
         0,
         "No such run is recorded yet: `make eval PROBLEM=a2a` makes the first.\n",
     )
+    store(root, replace(run(3), problem="set/folder"))
+    assert "1 score: " in harness("history", "--problem", "set/folder").stdout, "its folder may be anywhere"
     store(root, run(1))
     store(root, run(2)).write_text("{")
     found = harness("history", "--problem", "amd-gemm-rs", "--author", "alice")

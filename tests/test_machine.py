@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from harness import machine
 
 WORKS_S = 0.2
@@ -20,6 +22,17 @@ exec(work)
 print(flush=True)
 sys.stdin.read()
 """
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("0,1", 2), ("-1", 0), ("", 0), ("1,-1,0", 1), ("7", 0), (" 3 ", 1), ("GPU-8f2e,GPU-71aa", 2), ("0,0,0,0,0", 4)],
+)
+def test_hidden_gpus_are_not_counted(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", lambda path: ["null", "nvidiactl", *(f"nvidia{number}" for number in range(4))])
+    monkeypatch.setattr(machine, "_version", lambda package: "2.13.0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+    assert machine.gpus().count == count
 
 
 def test_cpu_time_counts_children_and_threads_that_have_ended_and_no_waiting() -> None:

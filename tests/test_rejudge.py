@@ -287,6 +287,17 @@ def test_an_entry_whose_version_was_not_recorded_counts_as_stale_and_not_as_know
     assert not any(one.stale for one in archive.standings(loaded(root), ROOT).values())
 
 
+def test_an_evaluation_that_cannot_be_leaves_its_entry_and_not_the_rest(
+    root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launches.script = [HarnessError("the ranks could not be started"), launch(12, author="bob")]
+    assert rejudged("--rerun", "--apply") == Exit.OK
+    assert "the ranks could not be started" in capsys.readouterr().out
+    found = loaded(root)
+    assert alice(found).run_id == ENTRY_RUN
+    assert next(one for one in found.entries if one.author == "bob").run_id == run_id(12)
+
+
 # ---- meanwhile -------------------------------------------------------------------------------------------------------
 
 

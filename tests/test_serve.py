@@ -247,13 +247,13 @@ def test_a_file_name_leads_nowhere(running: Served, name: str) -> None:
             row = running.service.store.get(found["id"])
             assert row is not None
             path = running.service.worker.source(row)
-            assert path.parent == running.folder / "ada"
+            assert path.parent == running.folder / "sources" / "ada"
             assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,60}\.py", path.name)
             assert not set(found["file_name"]) & set("/\\")
         else:
             assert answer.status_code == 400
     assert before == {path: path.stat().st_mtime_ns for path in before}
-    assert list((running.folder / "ada").iterdir()) == [], "it lies there while it is evaluated"
+    assert list((running.folder / "sources" / "ada").iterdir()) == [], "it lies there while it is evaluated"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.", ""])
@@ -429,4 +429,4 @@ def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout:
         assert server.wait(30) == 0
     board = (checkout / "leaderboard.yaml").read_text()
     assert "author: grace" in board
-    assert "file: runs/serve/grace/mine.py" in board
+    assert "file: runs/serve/sources/grace/mine.py" in board

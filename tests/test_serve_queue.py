@@ -192,6 +192,25 @@ def test_a_result_that_is_none_fails_its_submission_only(tmp_path: Path) -> None
         assert outcome(client, submit(client))["job"]["status"] == "succeeded"
 
 
+@pytest.mark.parametrize("name", ["devices.lock", "work", "queue.sqlite3-wal", "sources"])
+def test_no_submitters_name_stands_in_the_way_of_others(name: str, tmp_path: Path) -> None:
+    theirs = {"X-Popcorn-Cli-Id": f"{name}:x"}
+    with served(tmp_path) as found, found.client(theirs) as other, found.client(MINE) as mine:
+        for client in (other, mine):
+            assert outcome(client, submit(client))["job"]["status"] == "succeeded"
+
+
+def test_what_an_interrupted_evaluation_left_cannot_stop_the_queue(tmp_path: Path) -> None:
+    """A result of another form: it is run once more."""
+    prepare(tmp_path)
+    number = abandoned(tmp_path, 1)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / f"{number}-1.json").write_text('{"schema": 1, "cases": 5}')
+    with served(tmp_path) as found, found.client(MINE) as client:
+        assert outcome(client, number)["job"]["status"] == "succeeded"
+    assert numbers(tmp_path / "ran") == [number]
+
+
 # ---- the store -------------------------------------------------------------------------------------------------------
 
 

@@ -165,6 +165,14 @@ def test_a_submission_stays_what_it_is_staged_as_in_each_run(told: Evaluate) -> 
     assert "#test" not in report.logs["benchmark stdout"]
 
 
+@pytest.mark.parametrize(
+    "leaves", ["os.mkfifo('submission.py')", "os.mkdir('submission.py')", "os.symlink('/dev/full', 'submission.py')"]
+)
+def test_whatever_a_run_leaves_in_a_files_place_the_next_has_the_file(leaves: str, told: Evaluate) -> None:
+    report = told(f"os.unlink('submission.py')\n{leaves}\npassed()")
+    assert verdict.status(report) == "pass"
+
+
 def test_any_amount_of_text_comes_through(told: Evaluate) -> None:
     """More than a pipe holds, on each of them; what is printed is cut as KernelBot cuts it."""
     report = told(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import machine, options
+from harness.evaluate import COMPILE_S
 from harness.problem import ROOT, problem_names
 from harness.records import Exit, HarnessError, UsageError
 from harness.serve.guard import LOOPBACK_NAMES, TOKEN_VARIABLE, Guard, is_loopback
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 FOLDER = ROOT / "runs" / "serve"
 TOKEN_CHARS = 16  # at least
-START_S = 120.0  # of an evaluation's time beside its phases: to start ranks, to compile, to end
+START_S = 120.0  # of an evaluation's time beside its phases and compiling: to start ranks, to end
 NEEDED = ("fastapi", "uvicorn", "python_multipart")
 INSTALL = "`.venv/bin/python -m pip install -e '.[serve]'`"
 
@@ -211,6 +212,7 @@ def _leaderboards(asked: argparse.Namespace) -> "tuple[Leaderboard, ...]":
             continue
         gpu = "CPU" if setting.device == "cpu" else f"{setting.device.upper()}x{setting.world_size}"
         suite = setting.suite
+        limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
         found.append(
             Leaderboard(
                 id=number,
@@ -219,7 +221,7 @@ def _leaderboards(asked: argparse.Namespace) -> "tuple[Leaderboard, ...]":
                 description=setting.problem.description,
                 gpus=tuple(dict.fromkeys((gpu, *asked.gpu))),
                 task=_task(setting),
-                deadline_s=START_S + suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s),
+                deadline_s=START_S + COMPILE_S + limits_s,
             )
         )
     if not found:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.files import read_text
 from harness.machine import descendants
 from harness.problem import ROOT
 from harness.serve.guard import TOKEN_VARIABLE
@@ -28,11 +30,12 @@ from harness.serve.store import Ended, Row, Store
 from harness.text import clean, clean_line
 
 CHILD = Path(__file__).with_name("child.py")
+LOCK = "devices.lock"
 IDLE_S = 5.0  # looks at the queue at least that often
 POLL_S = 0.05
 END_S = 10.0  # from asking an evaluation to end until it is killed
 TAIL_CHARS = 2000
-LINE = re.compile(r"\[ *[\d.]+ s\](?P<indent> +)(?P<text>.*)")  # ProgressLine, where there is no terminal
+LINE = re.compile(r"\[ *[\d.]+ s\] +(?P<text>.*)")  # ProgressLine, where there is no terminal
 PLACE = re.compile(r"(?P<index>\d+)/(?P<count>\d+)\b")
 FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -74,6 +77,7 @@ class Worker(threading.Thread):
         self._wake, self._ending = threading.Event(), threading.Event()
         self.progress: Progress | None = None
         (folder / "work").mkdir(parents=True, exist_ok=True)
+        (folder / LOCK).touch(0o600)
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -88,13 +92,17 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """The thread."""
-        self._recover()
+        recovered = False
         while not self._ending.is_set():
             try:
+                if not recovered:
+                    self._recover()
+                    recovered = True
                 self._wake.clear()
                 if not self._next():
                     self._wake.wait(IDLE_S)
             except Exception as error:  # a full disk, for one, must not end the queue
+                recovered = False  # one may still stand there as running
                 print(f"the queue stands still: {type(error).__name__}: {error}", file=sys.stderr)
                 self._ending.wait(IDLE_S)
 
@@ -105,7 +113,9 @@ class Worker(threading.Thread):
             return False
         try:
             self._evaluate(row)
-        except (OSError, KeyError, TypeError, ValueError) as error:  # a full disk; a result that is none
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # a full disk; a result that is none
             told = f"the server could not run it: {type(error).__name__}: {error}"
             self._store.finish(row.id, row.attempt, Ended(state="failed", error=told))
             print(f"submission {row.id}: {told}", file=sys.stderr)
@@ -128,7 +138,7 @@ class Worker(threading.Thread):
             "-I",
             "-S",
             str(CHILD),
-            str(self._folder / "devices.lock"),
+            str(self._folder / LOCK),
             str(os.getpid()),
             *command,
         ]
@@ -208,14 +218,18 @@ class Worker(threading.Thread):
         rows = self._store.running()
         if not rows:
             return
-        lock = os.open(self._folder / "devices.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             while not _locked(lock):  # the evaluation has been told to end and is ending
                 if self._ending.wait(POLL_S):
                     return
             for row in rows:
-                if _json(self._file(row, "json")) is not None:
-                    self._store.finish(row.id, row.attempt, self._ended(row, 0, ""))
+                try:
+                    ended = self._ended(row, 0, "") if _json(self._file(row, "json")) is not None else None
+                except Exception:  # a result that is none
+                    ended = None
+                if ended is not None:
+                    self._store.finish(row.id, row.attempt, ended)
                 else:
                     self._store.recover(row.id, row.attempt)
                 for suffix in ("json", "out"):
@@ -227,7 +241,8 @@ class Worker(threading.Thread):
         """Where the submission lies while it is evaluated: an entry of the leaderboard goes by author and file, so the
         same user's same file is the same place."""
         name = FILE_NAME.sub("_", row.file_name).lstrip(".")[-64:]
-        return self._folder / row.user / (name if name.endswith(".py") and len(name) > 3 else "submission.py")
+        name = name if name.endswith(".py") and len(name) > 3 else "submission.py"
+        return self._folder / "sources" / row.user / name
 
     def _file(self, row: Row, suffix: str) -> Path:
         return self._folder / "work" / f"{row.id}-{row.attempt}.{suffix}"
@@ -236,7 +251,7 @@ class Worker(threading.Thread):
 def _json(path: Path) -> dict[str, Any] | None:
     """The object in the file; None where there is none, or not all of it."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
