@@ -642,6 +642,7 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def round_off(one: Judged) -> Judged:
+    """The record with the digits that leaderboard.yaml keeps: what is written is what is read."""
     if isinstance(one, HeldEntry):
         return replace(one, score_s=_short(one.score_s), geomean_speedup=_short(one.geomean_speedup))
     found = one.verified

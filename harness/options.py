@@ -133,7 +133,7 @@ def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:
 
 def setting(options: argparse.Namespace, problem: Problem | None = None) -> Setting:
     """What `options` ask for, of `problem` or else of the one that they name; UsageError where this machine or the
-    problem cannot give it."""
+    problem cannot give it, BadFileError or BadSubmissionError for a file that does not say what it is for."""
     file: Path | None = getattr(options, "file", None)
     notes: tuple[str, ...] = ()
     gpus = machine.gpus()

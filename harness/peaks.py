@@ -22,9 +22,11 @@ LINK_BYTES = 256 << 20  # of one rank, on GPUs
 
 
 def measure(rank: int, world_size: int, device: torch.device, folder: Path) -> PeaksMeasured:
-    """Rates of one rank while all work. Needs an open process group. On CPUs each has a file
-    in `folder` that its neighbour reads, to move bytes the cheapest way a host has: out of memory that both map; on
-    GPUs each rank sends to all others at once through the process group."""
+    """Rates of one rank while all work, each the best of several tries: flops a second of bf16 products, bytes a second
+    of memory, read and written both counted, and bytes a second that it sends. Needs an open process group.
+
+    On CPUs each has a file in `folder` that its neighbour reads, to move bytes the cheapest way a host has: out of
+    memory that both map; on GPUs each rank sends to all others at once through the process group."""
     kind, nbytes = device.type, COPY_BYTES[device.type]
     flops_per_s = 0.0
     for m, n, k in GEMM_SHAPES_MNK[kind]:

@@ -34,6 +34,8 @@ class Unread:
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
+    """A GPU's, now and at most."""
+
     sm_mhz: int
     sm_max_mhz: int
     memory_mhz: int
@@ -65,6 +67,8 @@ class Ecc:
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
+    """One that uses a GPU, with its memory there."""
+
     pid: int
     name: str
     memory_bytes: int
@@ -82,6 +86,8 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class Pcie:
+    """A GPU's link to its host: lanes now and at most."""
+
     width: int
     max_width: int
     max_generation: int  # the current one falls while a GPU idles
@@ -158,6 +164,8 @@ class Shm:
 
 @dataclass(frozen=True, kw_only=True)
 class Numa:
+    """How many nodes memory has, and whether the kernel moves pages between them."""
+
     nodes: int
     balancing: bool
 
@@ -174,12 +182,16 @@ class Cpus:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
+    """The host's, or what its cgroup leaves of it."""
+
     available_bytes: int
     total_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenFiles:
+    """Limits of this process (RLIMIT_NOFILE)."""
+
     soft: int
     hard: int
 

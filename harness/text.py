@@ -56,6 +56,7 @@ def cut_line(text: str, chars: int) -> str:
 
 
 def print_all(console: Console, *parts: RenderableType) -> None:
+    """Prints each on lines of its own, as it is: numbers and names are not coloured."""
     for part in parts:
         console.print(part, highlight=False)
 
@@ -77,6 +78,7 @@ def us_text(value_us: float) -> str:
 
 
 def seconds_text(value_s: float) -> str:
+    """Seconds to four digits, in us, ms or s: `3.775 ms`."""
     for unit, scale in (("us", 1e-6), ("ms", 1e-3)):
         if value_s < scale * 1e3:
             return f"{value_s / scale:.4g} {unit}"
@@ -84,14 +86,17 @@ def seconds_text(value_s: float) -> str:
 
 
 def percent_text(fraction: float) -> str:
+    """A fraction of 1 as `12.3%`, small ones to two digits."""
     return f"{100 * fraction:.1f}%" if fraction >= 0.001 else f"{100 * fraction:.2g}%"
 
 
 def times_text(value: float) -> str:
+    """A ratio to about three digits: `1.60x`."""
     return f"{us_text(value)}x"
 
 
 def rate_text(value: float) -> str:
+    """A rate to three digits with its prefix, for a unit to follow: `1.31 T`, `448 G`."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
@@ -99,8 +104,10 @@ def rate_text(value: float) -> str:
 
 
 def speedup_text(value: float | None) -> str:
+    """A ratio, or `-` where there is none."""
     return "-" if value is None else times_text(value)
 
 
 def count_text(number: int, what: str) -> str:
+    """`1 rank`, `8 ranks`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
