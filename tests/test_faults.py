@@ -59,6 +59,12 @@ class Ended:
     left: list[str]
 
 
+def _heed_signals() -> None:
+    """Tests that run in the background, or behind nohup, may have these ignored, and that is inherited."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Run:
     """A run in the checkout with a fault injected; its temporary folder is in `folder`."""
 
@@ -83,7 +89,7 @@ class Run:
             stdin=subprocess.DEVNULL,
             stdout={"stdout": broken, "full stdout": full}.get(fault.broken, write),
             stderr=broken if fault.broken == "stderr" else write,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # in the background it may be ignored
+            preexec_fn=_heed_signals,
         )
         for fd in (write, broken, full):
             os.close(fd)
