@@ -122,7 +122,11 @@ def add_seconds(parser: argparse.ArgumentParser) -> None:
 
 def add_recording(parser: argparse.ArgumentParser) -> None:
     """Whether and under whose name what passes is recorded."""
-    parser.add_argument("--no-record", action="store_true", help="leave leaderboard.yaml and runs/ as they are")
+    parser.add_argument(
+        "--no-record",
+        action="store_true",
+        help="leave leaderboard.yaml and runs/ as they are, but for a profile's traces",
+    )
     parser.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
 
 

@@ -36,6 +36,8 @@ HOST = "127.0.0.1"
 MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times as large as its inputs
 OUTPUT_FACTOR = 4
 
+NO_BOX = wire.BoxHandle(nbytes=-1, handle="")
+
 Kernel = Callable[[Any], Any]
 Keep = Callable[[Any], wire.Output | None]  # what a call returned
 Sample = tuple[int, int, float | None, wire.Output | None]  # start and end on the host (ns), the device's time (us)
@@ -138,13 +140,17 @@ class Program:
         return wire.Done()
 
     def open_boxes(self, boxes: wire.Boxes) -> None:
-        if self.boxes is not None:
-            self.input_box.close()
-            self.output_box.close()
-        self.boxes = boxes
-        self.input_box = self.device.box(self.fds["inputs"], boxes.input_nbytes, boxes.input_handle)
-        handle = boxes.output_handle if self.judged else ""
-        self.output_box = self.device.box(self.fds["outputs"], boxes.output_nbytes, handle)
+        """Those of the trusted rank; what has not changed stays open."""
+        before, self.boxes = self.boxes, boxes
+        if before is None or before.inputs != boxes.inputs:
+            if before is not None:
+                self.input_box.close()
+            self.input_box = self.device.box(self.fds["inputs"], boxes.inputs.nbytes, boxes.inputs.handle)
+        if before is None or before.outputs != boxes.outputs:
+            if before is not None:
+                self.output_box.close()
+            handle = boxes.outputs.handle if self.judged else ""
+            self.output_box = self.device.box(self.fds["outputs"], boxes.outputs.nbytes, handle)
 
     def call(self, command: wire.Call) -> wire.Reply:
         samples = []
@@ -273,7 +279,7 @@ class Trusted(Program):
         self.reference: Any = None
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.taken: list[tuple[wire.Output, torch.Tensor | None]] = []
-        self.outgrown: list[Box] = []
+        self.kept_boxes: list[Box] = []
         self.commands |= {
             wire.MakeInputs: self.make_inputs,
             wire.TakeOutputs: self.take_outputs,
@@ -314,29 +320,29 @@ class Trusted(Program):
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
     def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
-        """Boxes at least that large. Those that are outgrown stay, since the candidate rank may still have them
-        open; by doubling, all that one has outgrown are together less than it."""
-        had = (self.boxes.input_nbytes, self.boxes.output_nbytes) if self.boxes else (0, 0)
-        sizes = [1 << (nbytes - 1).bit_length() for nbytes in (input_nbytes, output_nbytes)]
-        if sizes[0] > had[0]:
-            self.input_box = self.device.box(self.fds["inputs"], sizes[0], "")
-            self.outgrown.append(self.input_box)
-        if sizes[1] > had[1]:
-            self.output_box = self.device.box(self.fds["outputs"], sizes[1], "")
-            self.outgrown.append(self.output_box)
-        self.boxes = wire.Boxes(
-            input_nbytes=max(sizes[0], had[0]),
-            output_nbytes=max(sizes[1], had[1]),
-            input_handle=self.input_box.handle,
-            output_handle=self.output_box.handle,
-        )
+        """Boxes at least that large, each grown by itself."""
+        had = self.boxes or wire.Boxes(inputs=NO_BOX, outputs=NO_BOX)
+        inputs, outputs = had.inputs, had.outputs
+        if input_nbytes > inputs.nbytes:
+            self.input_box, inputs = self.new_box("inputs", input_nbytes)
+        if output_nbytes > outputs.nbytes:
+            self.output_box, outputs = self.new_box("outputs", output_nbytes)
+        self.boxes = wire.Boxes(inputs=inputs, outputs=outputs)
+
+    def new_box(self, name: str, nbytes: int) -> tuple[Box, wire.BoxHandle]:
+        """One with room for that much, for good: other ranks may still have it open when it is outgrown. By doubling,
+        all that a box has outgrown are together less than it."""
+        size = 1 << (nbytes - 1).bit_length()
+        made = self.device.box(self.fds[name], size, "")
+        self.kept_boxes.append(made)
+        return made, wire.BoxHandle(nbytes=size, handle=made.handle)
 
     def open_boxes(self, boxes: wire.Boxes) -> None:
         raise AssertionError("a trusted rank made its boxes itself")
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
         assert self.boxes is not None
-        most = self.boxes.output_nbytes  # more than it has room for is a lie, and would be memory of ours
+        most = self.boxes.outputs.nbytes  # more than it has room for is a lie, and would be memory of ours
         taken = [
             (output, payload.read_output(self.output_box, output) if output.nbytes <= most else None)
             for output in command.outputs
@@ -399,7 +405,7 @@ class FolderTrusted(Trusted):
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
         assert self.boxes is not None
-        nbytes = self.boxes.output_nbytes
+        nbytes = self.boxes.outputs.nbytes
         taken = [(output, *payload.read_tree(self.output_box, output, nbytes)) for output in command.outputs]
         if command.judged:
             self.trees += taken

@@ -122,14 +122,19 @@ class Input:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boxes:
-    """The boxes that inputs and outputs pass through between the two ranks of one number: how large they are, and
-    the handles to open them by (empty for files, which both have open)."""
+class BoxHandle:
+    """A box: how large it is, and the handle to open it by (empty for a file, which both sides have open)."""
 
-    input_nbytes: int
-    output_nbytes: int
-    input_handle: str
-    output_handle: str
+    nbytes: int
+    handle: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boxes:
+    """The boxes that inputs and outputs pass through between the ranks of one number."""
+
+    inputs: BoxHandle
+    outputs: BoxHandle
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -398,7 +398,8 @@ TREE = wire.Output(
 )
 EMPTY = wire.Output(kind="torch.Tensor", dtype="torch.float32", shape=(0, 8), device="cpu", offset=0, nbytes=0)
 SAMPLE = wire.CallSample(start_ns=10**15, end_ns=10**15 + 5000, device_us=4.5, output=OUTPUT)
-BOXES = wire.Boxes(input_nbytes=4096, output_nbytes=4096, input_handle="", output_handle="")
+BOX = wire.BoxHandle(nbytes=4096, handle="")
+BOXES = wire.Boxes(inputs=BOX, outputs=BOX)
 GEMM_REFERENCE = "reference/gemm_rs/reference.py"
 CASES = """\
 world_size: 8; m: 64; n: 2880; k: 2880; has_bias: True; seed: 2035
