@@ -350,7 +350,7 @@ def run(options: argparse.Namespace) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
     to = target(options.format, options.out)
     recorded, unreadable = reports.load_all(ROOT)
-    found = rows(board.load(ROOT / "leaderboard.yaml"), recorded, ROOT)
+    found = rows(board.load(ROOT / board.FILE), recorded, ROOT)
     if options.problem:
         problem = find_name(options.problem, {row["problem"] for row in found})
         found = [row for row in found if row["problem"] == problem]

@@ -169,7 +169,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> Exit:
     """`history`: prints every line of runs; what cannot be read is said behind them."""
     recorded, unreadable = reports.load_all(ROOT)
-    found = lines(board.load(ROOT / "leaderboard.yaml"), recorded)
+    found = lines(board.load(ROOT / board.FILE), recorded)
     problem = find_name(options.problem, {line.group[0] for line in found}) if options.problem else None
     picked = chosen(found, problem, options.author)
     if options.format == "json":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from harness.readings import (
+    NOT_THROTTLING,
     UNLIMITED,
     Clocks,
     Ecc,
@@ -43,7 +44,6 @@ CORES_A_GPU = 3  # trusted rank, candidate rank and a share of parent and NCCL's
 BUSY_LOAD = 0.25  # of the cores
 FILES_ENOUGH, FILES_LEAST = 1024, 256  # a group of 8 ranks needs a few hundred
 HARD_THROTTLING = ("hardware slowdown", "hardware thermal slowdown", "power brake")
-NOT_THROTTLING = ("idle", "display clock")
 
 Status = Literal["pass", "warn", "fail", "unknown"]
 ORDER: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")  # the worst first

@@ -322,7 +322,7 @@ def run(options: argparse.Namespace) -> Exit:
     out: Path = options.out
     recorded, unreadable = reports.load_all(ROOT)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    found = board.load(ROOT / "leaderboard.yaml")
+    found = board.load(ROOT / board.FILE)
     page = page_of(found, recorded, unreadable, ROOT, out.resolve().parent, now)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

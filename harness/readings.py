@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from harness import machine
 from harness.gate import cores
 
+NOT_THROTTLING = ("idle", "display clock")  # reasons for low clocks that take nothing from a busy GPU
 T = TypeVar("T")
 
 UNLIMITED = 1 << 62

@@ -20,6 +20,7 @@ from rich.text import Text
 from harness import hardware
 from harness.decode import encode
 from harness.gpus import gpu_names
+from harness.options import MAX_RANKS
 from harness.problem import OFFICIAL, Problem, Suite
 from harness.records import Case, CaseResult, Exit, NotRun, Params, Peaks, UsageError
 from harness.render import case_label
@@ -30,7 +31,6 @@ from harness.text import SHORT, clean_line
 ROOFLINE_SCHEMA = 1  # of --format json; 1: first
 PUBLISHED_ON = "MI300X"  # what the published tables are for, 8 of them
 NO_BOUND = 1.05  # published / bound above this: not a rounding of the bound
-MAX_RANKS = 1024
 
 Format = Literal["table", "json"]
 

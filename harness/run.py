@@ -19,7 +19,7 @@ from harness.records import EvalReport, Exit, HarnessError, Mode, Submission, Us
 from harness.submission import read_submission
 from harness.taskfolder import TaskProblem
 
-LEADERBOARD = ROOT / "leaderboard.yaml"
+LEADERBOARD = ROOT / board.FILE
 LINES = "the last three lines: verdict, speedup, place"
 
 

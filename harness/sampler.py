@@ -13,11 +13,10 @@ from types import TracebackType
 from typing import Any
 
 from harness.gpus import CLOCK_SM, throttle_reasons
-from harness.readings import Unread, attempt, module
+from harness.readings import NOT_THROTTLING, Unread, attempt, module
 from harness.records import GpuTrack, NotSampled, Sampled, Sampling
 
 INTERVAL_S = 0.05
-NOT_THROTTLING = ("idle", "display clock")  # reasons for low clocks that take nothing from a busy GPU
 
 
 @dataclass(frozen=True, kw_only=True)

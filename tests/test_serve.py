@@ -22,8 +22,9 @@ from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, subm
 from harness import serve
 from harness.problem import ROOT
 from harness.records import UsageError
-from harness.serve.guard import MAX_BODY_BYTES, MAX_FILE_BYTES, is_loopback
+from harness.serve.guard import MAX_BODY_BYTES, is_loopback
 from harness.serve.store import Limits
+from harness.submission import MAX_BYTES
 
 PATH = f"/submission/{GEMM}/{GPU}/test"
 NOT_UTF8 = b"def custom_kernel(data): ...  # \xff\n"
@@ -172,7 +173,7 @@ def test_an_id_that_is_none_is_refused(running: Served, secret: str) -> None:
     [
         (PATH, "a.py", b"", 400, "Empty file submitted"),
         (PATH, "a.py", NOT_UTF8, 400, "Failed to decode submission file content as UTF-8."),
-        (PATH, "a.py", b"#" * (MAX_FILE_BYTES + 1), 413, "too large (limit: 1MB)"),
+        (PATH, "a.py", b"#" * (MAX_BYTES + 1), 413, "too large (limit: 1MB)"),
         (PATH, "a.cu", b"//", 400, "Please provide a Python (.py) file"),
         (PATH, "a.py", b"#!POPCORN leaderboard amd-all2all\n", 400, "doesn't match the one in the submission script"),
         (PATH, "a.py", b"#!POPCORN leaderboard\n", 400, "expected `#!POPCORN leaderboard NAME`"),

@@ -23,11 +23,11 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from harness.records import BadSubmissionError, HarnessError, Mode
-from harness.serve.guard import MAX_FILE_BYTES, TOO_LARGE
+from harness.serve.guard import TOO_LARGE
 from harness.serve.live import Live
 from harness.serve.store import Asked, Limits, QueueFullError, Row, Store, UnknownUserError, User
 from harness.serve.worker import Worker
-from harness.submission import directives
+from harness.submission import MAX_BYTES, directives
 from harness.text import clean_line
 
 STREAMS, STREAMS_OF_USER = 64, 8  # open at a time
@@ -438,7 +438,7 @@ async def _accepted(service: Service, name: str, gpu: str, mode: str, file: Uplo
     chosen = _mode(mode)
     leaderboard = _leaderboard(service, name)
     _check_gpu(leaderboard, gpu)
-    code = _text(await file.read(MAX_FILE_BYTES + 1))
+    code = _text(await file.read(MAX_BYTES + 1))
     file_name = clean_line(file.filename or "submission.py").replace("\\", "/").rpartition("/")[2][:200]
     if not file_name.endswith(".py"):
         raise HTTPException(400, "Please provide a Python (.py) file")
@@ -493,7 +493,7 @@ def _check_gpu(leaderboard: Leaderboard, gpu: str) -> None:
 def _text(data: bytes) -> str:
     if not data:
         raise HTTPException(400, "Empty file submitted. Please provide a file with code.")
-    if len(data) > MAX_FILE_BYTES:
+    if len(data) > MAX_BYTES:
         raise HTTPException(413, TOO_LARGE)
     try:
         return data.decode("utf-8")

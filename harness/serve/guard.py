@@ -14,9 +14,10 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from harness.submission import MAX_BYTES
+
 TOKEN_VARIABLE = "HARNESS_SERVE_TOKEN"
-MAX_FILE_BYTES = 1_000_000  # GPU MODE's service takes no larger file
-MAX_BODY_BYTES = MAX_FILE_BYTES + (64 << 10)  # a form's lines around the file
+MAX_BODY_BYTES = MAX_BYTES + (64 << 10)  # a form's lines around the file
 BODY_S = 60.0  # for all of a body to come
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OPEN = "/health"  # answered without the token

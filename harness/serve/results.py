@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import popcorn
+from harness.export import RUNTIMES
 from harness.records import Exit, Mode
 from harness.serve.store import Ended, Row, State
 from harness.text import clean
@@ -24,7 +25,6 @@ from harness.text import clean
 TEXT_CHARS = 16_384  # what KernelBot keeps of what is printed
 TRACE_BYTES = 8 << 20  # of a zipped profile that is sent
 RAN = (Exit.OK, Exit.INVALID)  # the exit codes that KernelBot counts as a run that came to a verdict
-RUNTIMES = {"cuda": "CUDA", "rocm": "ROCm"}
 
 Json = Mapping[str, Any]
 
