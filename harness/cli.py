@@ -5,7 +5,6 @@ import contextlib
 import io
 import os
 import shlex
-import signal
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -54,9 +53,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits with its code."""
     _open_streams()
     asked = parser().parse_args(argv)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _interrupt)
+    machine.interrupt_on_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -253,7 +250,3 @@ def run_problems(asked: argparse.Namespace) -> Exit:
     rows = [(problem.name, problem.leaderboard, problem.description, list(problem.suites)) for problem in found]
     Console().print(render.problems_table(rows))
     return Exit.OK
-
-
-def _interrupt(signum: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt

@@ -11,9 +11,11 @@ import itertools
 import os
 import platform
 import resource
+import signal
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import harness
 from harness.gate import cores
@@ -211,6 +213,18 @@ def _visible(count: int, text: str) -> int:
         lambda word: word and (int(word) < count if word.isdigit() else word[0].isalpha()), words
     )
     return min(count, len(list(named)))
+
+
+def interrupt_on_signals() -> None:
+    """From now on SIGTERM and a hang-up are what Ctrl-C is, KeyboardInterrupt; but not where whoever started this
+    process has them ignored, as nohup does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def refusal(error: OSError | MemoryError) -> str:

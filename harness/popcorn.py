@@ -452,9 +452,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Evaluates and exits with KernelBot's codes."""
     options = parser().parse_args(argv)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _interrupt)
+    machine.interrupt_on_signals()
     fd = result_fd(os.environ)
     if fd is None:
         print("error: POPCORN_FD names no descriptor that results can be written to", file=sys.stderr)
@@ -576,10 +574,6 @@ def _as_bad_file(path: Path) -> Iterator[None]:
         yield
     except DecodeError as error:
         raise BadFileError(f"{path}: {error}") from None
-
-
-def _interrupt(signum: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

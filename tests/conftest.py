@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,13 @@ from harness.records import EvalReport, Mode, Submission
 TIMEOUT_S = 30.0
 RANKS = 2  # two have all that is tried, and start in a quarter of the time of eight
 OTHERS_S = 60.0
+
+
+def heed_signals() -> None:
+    """For preexec_fn. Whoever runs the tests in the background, or behind nohup, has these ignored, and that is
+    inherited."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Silent:

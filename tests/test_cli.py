@@ -1,5 +1,6 @@
 """The command line as a user meets it: what passes is recorded, what is wrong is said, with its exit code."""
 
+import functools
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import heed_signals
 
 from harness import machine, sandbox
 from harness.machine import descendants
@@ -23,16 +25,15 @@ ZEROS = "import torch\n\n\ndef custom_kernel(data):\n    return torch.zeros_like
 SLEEPS = "import time\n\n\ndef custom_kernel(data):\n    time.sleep(3600)\n"
 
 
-def running(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
-    """An evaluation that has come as far as its first test."""
+def running(checkout: Path, *arguments: str, begin: Callable[[], object] = heed_signals) -> subprocess.Popen[str]:
+    """An evaluation that has come as far as its first test; `begin` is what its process does first."""
     process = subprocess.Popen(
         [sys.executable, "-m", "harness", *arguments],
         cwd=checkout,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # Whoever runs the tests in the background may have it ignored, and that is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=begin,
     )
     assert process.stderr is not None
     for line in process.stderr:
@@ -162,16 +163,8 @@ def test_a_submission_cannot_name_a_folder_whose_code_would_be_trusted(
 
 def test_an_evaluation_that_is_to_outlive_its_terminal_does(checkout: Path) -> None:
     """nohup has the hang-up ignored."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "harness", "check", "a2a", "--suite", "quick"],
-        cwd=checkout,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )
-    assert process.stderr is not None
-    process.stderr.readline()
+    nohup = functools.partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    process = running(checkout, "check", "a2a", "--suite", "quick", begin=nohup)
     process.send_signal(signal.SIGHUP)
     assert process.communicate(timeout=60) is not None
     assert process.returncode == 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from conftest import copy_checkout
+from conftest import copy_checkout, heed_signals
 from faults import FAULTS, MARK, MINE, NOTHING, NOTHING_PLAYED, Fault
 
 from harness import board, popcorn, reports, sandbox
@@ -59,12 +59,6 @@ class Ended:
     left: list[str]
 
 
-def _heed_signals() -> None:
-    """Tests that run in the background, or behind nohup, may have these ignored, and that is inherited."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
 class Run:
     """A run in the checkout with a fault injected; its temporary folder is in `folder`."""
 
@@ -89,7 +83,7 @@ class Run:
             stdin=subprocess.DEVNULL,
             stdout={"stdout": broken, "full stdout": full}.get(fault.broken, write),
             stderr=broken if fault.broken == "stderr" else write,
-            preexec_fn=_heed_signals,
+            preexec_fn=heed_signals,
         )
         for fd in (write, broken, full):
             os.close(fd)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from conftest import heed_signals
 from factories import CRASHED, FAILURES, GEMM_TESTS, HOSTILE, RAISED, TIMED_OUT, report, results, timed
 
 from harness import popcorn
@@ -148,7 +149,7 @@ class Runner:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=heed_signals,
         )
         os.close(write_fd)
         return process, read_fd
