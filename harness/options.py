@@ -226,7 +226,10 @@ def check_json(options: argparse.Namespace) -> None:
     if path.is_dir():
         raise UsageError(f"--json {path}: it is a folder; name a file in it")
     if path.is_fifo():
-        os.close(_opened(path))
+        try:
+            os.close(_opened(path))
+        except OSError as error:
+            raise _unwritable(path, error) from None
     elif not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
         what = "it" if path.exists() else "its folder is not there or"
         raise UsageError(f"--json {path}: {what} cannot be written to; make it, or name another")
@@ -239,18 +242,19 @@ def write_json(file: str, content: dict[str, Any]) -> None:
         print(text, end="", flush=True)
         return
     try:
-        with open(_opened(Path(file)), "w", encoding="utf-8") as out:
+        with open(file, "w", encoding="utf-8", opener=_opened) as out:
             out.write(text)
     except OSError as error:
-        raise UsageError(f"--json {file}: cannot be written: {error.strerror}; name another file") from None
+        raise _unwritable(file, error) from None
 
 
-def _opened(path: Path) -> int:
+def _opened(path: str | Path, flags: int = os.O_WRONLY) -> int:
     """--json's file, open for writing; not waited for where it is a pipe that nobody reads."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
-        raise UsageError(f"--json {path}: {why}; name another file") from None
+    fd = os.open(path, flags | os.O_NONBLOCK, 0o666)
     os.set_blocking(fd, True)
     return fd
+
+
+def _unwritable(file: str | Path, error: OSError) -> UsageError:
+    why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
+    return UsageError(f"--json {file}: {why}; name another file")
