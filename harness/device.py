@@ -9,6 +9,7 @@ rocm  AMD GPUs through the same torch API ("cuda" is what torch calls them, "ncc
       an AMD machine.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -42,6 +43,9 @@ class Device(Protocol):
     def flush_caches(self) -> None:
         """Evict what earlier calls left in the caches."""
 
+    def spare_bytes(self) -> int:
+        """How much of its memory nobody has taken."""
+
     def box(self, fd: int, nbytes: int, handle: str) -> box.Box:
         """Where tensors pass between processes: `nbytes` of new memory, or what `handle` names; or the file `fd`."""
 
@@ -71,6 +75,9 @@ class Cpu:
 
     def flush_caches(self) -> None:
         self.scratch.add_(1)
+
+    def spare_bytes(self) -> int:
+        return sys.maxsize  # the host's is checked before ranks start, and boxes take none before they are written to
 
     def box(self, fd: int, nbytes: int, handle: str) -> box.Box:
         return box.FileBox(fd)
@@ -115,6 +122,9 @@ class Gpu:
     def flush_caches(self) -> None:
         driver.reset_persisting_l2()
         self.scratch.zero_()
+
+    def spare_bytes(self) -> int:
+        return torch.cuda.mem_get_info(self.id)[0]
 
     def box(self, fd: int, nbytes: int, handle: str) -> box.Box:
         assert self.id is not None

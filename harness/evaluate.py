@@ -6,12 +6,12 @@ verified. Nothing here imports torch or a submission.
 """
 
 import contextlib
+import dataclasses
 import math
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, get_args
@@ -52,6 +52,8 @@ EMPTY_CALLS = 30
 START_S = 120.0  # for what comes before the first case, and after the last
 COMPILE_S = 600.0  # for what a submission compiles when it is imported
 PROBE_S = (0.02, 0.3)  # at least and at most, how long a probe keeps a rank out of a call
+# Of each input and output of a block, at most, on one device: boxes may have twice the room, and as much outgrown.
+INPUT_COPIES, OUTPUT_COPIES = 1 + 4 + 2, 4 + 4  # made, in its box, loaded on either side; in the boxes of either side
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
@@ -87,7 +89,7 @@ class Evaluation:
         self.started = datetime.now(UTC)
         self.phases_s: dict[str, float] = {}
         self.deadline = 0.0
-        profiled = [replace(case, kind="profile") for case in plan.suite.benchmarks]
+        profiled = [dataclasses.replace(case, kind="profile") for case in plan.suite.benchmarks]
         kinds = {"test": plan.suite.tests, "benchmark": plan.suite.benchmarks, "profile": profiled}
         self.cases: list[Case] = [case for phase in PHASES[plan.mode] for case in kinds[phase]]
         self.outcomes: list[Outcome] = [NotRun() for _ in self.cases]
@@ -213,9 +215,9 @@ class Evaluation:
         return group.call(indices, clock, self.deadline, timing.LEAD_S if clock == "device" else 0.0, keys)
 
     def _empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
-        """As a case's calls are taken: in a burst, or one by one; the first, which warms up, is not among them."""
+        """As a case's calls are taken: in a burst, or one by one; the first, which warm up, are not among them."""
         if self.plan.budget.burst and clock != "device":
-            return self._call(self.baseline, [-1] * (EMPTY_CALLS + 1), clock)[1:]
+            return self._call(self.baseline, [-1] * (timing.WARM_CALLS + EMPTY_CALLS), clock)[timing.WARM_CALLS :]
         return [self._call(self.baseline, [-1], clock)[0] for _ in range(EMPTY_CALLS + 1)][1:]
 
     def _make(self, case: Case, inputs: Sequence[wire.InputSpec]) -> None:
@@ -228,7 +230,11 @@ class Evaluation:
     def _load(self, group: Group, indices: Sequence[int]) -> None:
         """The group gets these inputs, and loses those that it had."""
         commands = [
-            wire.LoadInputs(inputs=tuple(rank.inputs[index] for index in indices), boxes=rank.boxes)
+            wire.LoadInputs(
+                inputs=tuple(rank.inputs[index] for index in indices),
+                boxes=rank.boxes,
+                output_limit=rank.output_limit,
+            )
             for rank in self.made
         ]
         group.ask(commands, wire.Done, self.deadline)
@@ -253,23 +259,27 @@ class Evaluation:
         commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
         self.trusted.ask(commands, wire.Done, self.deadline)
 
-    def _verify(self, index: int, published: bool = False) -> Verdicts:
-        """What the trusted ranks say of the next output taken, as one of input `index`; a verdict passes when it does
+    def _verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
+        """What the trusted ranks say of the next outputs taken, as ones of these inputs; a verdict passes when it does
         on every rank."""
-        command = wire.Verify(index=index, taken=self.taken, published=published)
-        self.taken += 1
-        verified = self.trusted.ask(command, wire.Verified, self.deadline)
-        return Verdicts(
-            strict=_over_ranks([rank.verdicts.strict for rank in verified]),
-            gpumode=_over_ranks([rank.verdicts.gpumode for rank in verified]),
-        )
+        for index in indices:  # all at once: they need not wait for us between two
+            self.trusted.send(wire.Verify(index=index, taken=self.taken, published=published))
+            self.taken += 1
+        each = [self.trusted.gather(wire.Verified, self.deadline) for _ in indices]
+        return [
+            Verdicts(
+                strict=_over_ranks([rank.verdicts.strict for rank in ranks]),
+                gpumode=_over_ranks([rank.verdicts.gpumode for rank in ranks]),
+            )
+            for ranks in each
+        ]
 
     def _check(self, case: Case) -> Outcome:
         """One call on the case's published input and one on a fresh hardened one, both verified; then the probe."""
         fresh = wire.InputSpec(seed=self.plan.seed("check", self.at), hardened=True)
         self._make(case, [wire.InputSpec(seed=case.seed, hardened=False), fresh])
         turns = [self._turn(self.candidate, [index]) for index in range(2)]
-        as_published, hardened = self._verify(0, published=True), self._verify(1)
+        [as_published], [hardened] = self._verify(0, published=True), self._verify(1)
         strict = as_published.strict if not as_published.strict.passed else hardened.strict
         self.verdicts[self.at] = Verdicts(strict=strict, gpumode=as_published.gpumode)
         if not strict.passed:
@@ -298,43 +308,41 @@ class Evaluation:
                     evidence=f"rank {late} was kept out of a call for {hold_s * 1000:.0f} ms, and rank {min(early)}, "
                     "whose result depends on its data, finished meanwhile",
                 )
-            strict = self._verify(0).strict
-            if not strict.passed:
-                return Wrong(message=f"a call that rank {late} entered late: {strict.message}")
+            [verdicts] = self._verify(0)
+            if not verdicts.strict.passed:
+                return Wrong(message=f"a call that rank {late} entered late: {verdicts.strict.message}")
         return Passed()
 
     def _time(self, case: Case) -> Outcome:
         """The benchmark's samples, unless something about them cannot be. What a busy machine may look like is looked
         at twice, and counts when it is seen twice: the second time with samples of its own."""
         for _ in range(2):
-            series = timing.Series(self.plan.clocks)
             own, ref = timing.Side(), timing.Side()
-            if (failed := self._measure(case, series, own, ref)) is not None:
-                return failed
+            series = self._measure(case, own, ref)
+            if not isinstance(series, timing.Series):
+                return series
             if not (doubt := timing.unaccounted(own, ref) or timing.too_short(series)):
                 break
         else:
             return Held(check="clock", evidence=doubt)
         if (doubt := self._kept(case)) and (doubt := self._kept(case)):
             return Held(check="cache", evidence=doubt)
-        return self._believed(case, series.timed(self.plan.budget.block))
+        return self._believed(case, series.timed())
 
-    def _measure(
-        self, case: Case, series: timing.Series, own_side: timing.Side, ref_side: timing.Side
-    ) -> Wrong | Held | None:
+    def _measure(self, case: Case, own_side: timing.Side, ref_side: timing.Side) -> timing.Series | Wrong | Held:
         """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
         plan, began = self.plan, time.monotonic()
         self._make(case, self._fresh(1))
+        budget = self._budget()
+        series = timing.Series(plan.clocks, budget.block)
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
             self._turn(self.baseline, [0], clock)
             self._turn(self.candidate, [0], clock)
         before_us = self._busy_us()
         with self._sampling():
-            while not timing.enough(plan.budget, series, time.monotonic() - began):
-                # Clocks that do not rank are read in every other block, which leaves more time for the one that does.
-                others = series.count("wall") // plan.budget.block % 2 == 0
-                for clock in plan.clocks if others else ("wall",):
-                    turns = timing.turns(plan.budget, clock, series.count(clock))
+            while not timing.enough(budget, series, time.monotonic() - began):
+                for clock in timing.due(plan.clocks, series.count("wall") // budget.block):
+                    turns = timing.turns(budget, clock, series.count(clock))
                     # Of several that are handed out together, none can be read before it is its turn.
                     masked = any(len(indices) > 1 for _, indices in turns)
                     self._make(case, self._fresh(1 + max(index for _, indices in turns for index in indices), masked))
@@ -347,13 +355,21 @@ class Evaluation:
                         (ref if reference else own).update(zip(indices, turn.called, strict=True))
                         if clock == "wall":
                             (ref_side if reference else own_side).turns.append(turn)
-                    series.add(clock, *(list(calls.values())[-plan.budget.block :] for calls in (own, ref)))
-                    for index in own:
-                        strict = self._verify(index).strict
-                        if not strict.passed:
-                            return Wrong(message=f"a timed call ({clock} clock): {strict.message}")
+                    series.add(clock, *(list(calls.values())[-budget.block :] for calls in (own, ref)))
+                    for verdicts in self._verify(*own):
+                        if not verdicts.strict.passed:
+                            return Wrong(message=f"a timed call ({clock} clock): {verdicts.strict.message}")
         own_side.busy_us, ref_side.busy_us = (b - a for a, b in zip(before_us, self._busy_us(), strict=True))
-        return None
+        return series
+
+    def _budget(self) -> timing.Budget:
+        """The plan's, with smaller blocks where devices have no memory for such as the input that was just made."""
+        budget = self.plan.budget
+        room = min(
+            rank.spare_bytes // (INPUT_COPIES * rank.inputs[0].nbytes + OUTPUT_COPIES * rank.output_limit)
+            for rank in self.made
+        )
+        return dataclasses.replace(budget, block=max(1, min(budget.block, room - timing.WARM_CALLS)))
 
     @contextlib.contextmanager
     def _sampling(self) -> Iterator[None]:
@@ -387,10 +403,9 @@ class Evaluation:
         for index in range(2):
             self._turn(self.candidate, [index])
         self.candidate.ask(wire.StopProfile(), wire.Done, self.deadline)
-        self._verify(0)  # the warm-up's is taken first
-        strict = self._verify(1).strict
-        if not strict.passed:
-            return Wrong(message=f"profiled call: {strict.message}")
+        _, profiled = self._verify(0, 1)  # the warm-up's is taken first
+        if not profiled.strict.passed:
+            return Wrong(message=f"profiled call: {profiled.strict.message}")
         traces: list[trace.RankTrace] = []
         for rank in range(self.plan.world_size):
             try:

@@ -35,7 +35,7 @@ from harness.files import read_text
 from harness.problem import ROOT, find
 from harness.records import Exit, HarnessError, UsageError
 from harness.reports import Report, ReportCase
-from harness.stats import median
+from harness.stats import median, speedup
 from harness.taskfolder import find_name
 from harness.text import clean_line
 
@@ -168,7 +168,7 @@ def _of_case(report: Report, case: ReportCase, index: int, count: int) -> Row:
         "case_samples": len(wall.samples_us) if wall else case.told.runs if case.told else None,
         "case_time_us": time_us,
         "case_ref_us": ref_us,
-        "case_speedup": ref_us / time_us if time_us and ref_us else None,
+        "case_speedup": speedup(wall) if wall else None,
         "case_device_us": other_us.get("device"),
         "case_gpumode_us": other_us.get("gpumode"),
         "case_bound_us": case.bound_us,

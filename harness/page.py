@@ -35,7 +35,7 @@ from harness.history import Line, Run
 from harness.problem import ROOT, Problem, find
 from harness.records import Case, Cost, Exit, HarnessError, Peaks, UsageError
 from harness.reports import Report, ReportCase, Samples, Times, times
-from harness.stats import geomean, median
+from harness.stats import geomean, median, speedup
 from harness.text import SHORT, clean_line
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -54,6 +54,7 @@ class PageClock:
     clock: str
     time: Times
     ref: Times
+    speedup: float
     empty_us: float | None
 
 
@@ -238,6 +239,7 @@ def _clock(name: str, samples: Samples, empty_us: Sequence[float]) -> PageClock:
         clock=clean_line(name),
         time=times(samples.samples_us),
         ref=times(samples.ref_samples_us),
+        speedup=speedup(samples),
         empty_us=median(empty_us) if empty_us else None,
     )
 

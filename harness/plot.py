@@ -13,7 +13,7 @@ from harness import reports
 from harness.problem import ROOT
 from harness.records import Exit, UsageError
 from harness.reports import Report, times
-from harness.stats import median
+from harness.stats import median, speedup
 from harness.text import clean_line
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def figure(report: Report) -> "Figure":
         axes.plot([own.low_us, own.high_us], [row, row], color=TEXT, linewidth=1.25)
         axes.plot(ref_us, row, "o", color=REF, markersize=8, markerfacecolor="white", markeredgewidth=1.75)
         axes.plot(own_us, row, "o", color=OWN, markersize=9)
-        text = f"{ref_us / own_us:.2f}x"
+        text = f"{speedup(wall):.2f}x"
         if case.bound_us is not None:
             text += f", {case.bound_us / median(case.roofline_samples_us):.1%} of limit"
         axes.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9, color=TEXT)

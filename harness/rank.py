@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from harness.gate import Gate
 from harness.records import Clock, Params, Verdict, Verdicts
 
 HOST = "127.0.0.1"
-MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times as large as its inputs
+MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times what it is judged by
 OUTPUT_FACTOR = 4
 
 NO_BOX = wire.BoxHandle(nbytes=-1, handle="")
@@ -64,6 +64,7 @@ class Program:
         self.output_limit = 0
         self.output_offset = 0
         self.busy_us = 0.0  # in the last call on the wall clock
+        self.settled = order.cores  # where calls run now
         self.commands: dict[type, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
             wire.CompileKernel: self.compile_kernel,
@@ -135,7 +136,7 @@ class Program:
         self.loaded = self.masked = []  # first, so that two sets never need memory at once
         self.masked = [[] for _ in command.inputs]
         self.loaded = list(map(functools.partial(payload.read_input, self.input_box), command.inputs, self.masked))
-        self.output_limit = output_limit(made.nbytes for made in command.inputs)
+        self.output_limit = command.output_limit
         self.output_offset = 0
         return wire.Done()
 
@@ -154,6 +155,7 @@ class Program:
 
     def call(self, command: wire.Call) -> wire.Reply:
         samples = []
+        self.settle(command)
         gc.disable()  # a collection is the harness's garbage, not the kernel's time
         for epoch, index in enumerate(command.indices, start=command.epoch):
             empty = index < 0
@@ -177,6 +179,19 @@ class Program:
             samples.append(sample)
         gc.enable()
         return wire.Called(samples=tuple(samples))
+
+    def settle(self, command: wire.Call) -> None:
+        """Runs a burst on one core of this rank's, the same for all groups, and anything else on any of them.
+
+        On a host that is shared with others some cores are twice as fast as others while their siblings rest, so that
+        bursts differ by where they happen to run (docs/measurements.md). Only bursts: a process's first calls start
+        threads, which keep for life what cores they were born on.
+        """
+        cores = self.order.cores
+        wanted = cores[-1:] if len(command.indices) > 1 and self.device.kind != "cpu" else cores
+        if wanted != self.settled:
+            self.settled = wanted
+            os.sched_setaffinity(0, wanted)
 
     def unmask(self, index: int, key: int) -> None:
         while self.masked[index]:
@@ -280,6 +295,8 @@ class Trusted(Program):
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.taken: list[tuple[wire.Output, torch.Tensor | None]] = []
         self.kept_boxes: list[Box] = []
+        self.params: Params = {}
+        self.expected_nbytes = 0  # the most that an output for these has had; 0: there was none yet
         self.commands |= {
             wire.MakeInputs: self.make_inputs,
             wire.TakeOutputs: self.take_outputs,
@@ -294,13 +311,16 @@ class Trusted(Program):
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
         self.made, self.taken = [], []
+        if command.params != self.params:
+            self.params, self.expected_nbytes = command.params, 0
         offsets = [0]
         for spec in command.inputs:
             with self.default_device():
                 self.made.append(self.make_input(command.params, spec))
             offsets.append(payload.end_of(self.made[-1], offsets[-1]))
         sizes = [end - start for start, end in itertools.pairwise(offsets)]
-        self.make_room(offsets[-1], len(sizes) * output_limit(sizes))
+        limit = output_limit(max(sizes), self.expected_nbytes)
+        self.make_room(offsets[-1], len(sizes) * limit)
         keys = [spec.key for spec in command.inputs]
         inputs = list(map(functools.partial(payload.write_input, self.input_box), offsets, self.made, keys))
         assert self.boxes is not None
@@ -308,7 +328,8 @@ class Trusted(Program):
             raise ValueError(
                 f"{nbytes} bytes of these inputs are in no tensor, for which there is no room; put them in tensors"
             )
-        return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes)
+        spare = self.device.spare_bytes()
+        return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes, output_limit=limit, spare_bytes=spare)
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
         where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
@@ -360,6 +381,7 @@ class Trusted(Program):
         declared, output = self.taken[command.taken]
         # Both are collective: every rank computes them, whatever its own output looks like.
         expected = self.reference.exact_kernel(data)
+        self.expected_nbytes = max(self.expected_nbytes, expected.value.nbytes)
         strict = correctness.strict_declared(declared.kind, declared.device, self.device.kind, declared.note)
         if strict.passed:
             if output is None:
@@ -416,6 +438,7 @@ class FolderTrusted(Trusted):
         data = self.made[command.index]
         declared, output, lacking = self.trees[command.taken]
         expected = self.reference.ref_kernel(payload.copied(data))
+        self.expected_nbytes = max(self.expected_nbytes, payload.end_of(expected, 0))
         strict = folder_gate.declared(declared, output, lacking, expected)
         # It may be collective, so that no rank may leave it out: what cannot be checked is stood in for.
         checked = folder_gate.checked(
@@ -483,9 +506,9 @@ def custom_kernel(workdir: str) -> Kernel:
     return kernel  # type: ignore[no-any-return]
 
 
-def output_limit(input_nbytes: Iterable[int]) -> int:
-    """How many bytes an output of these inputs may have."""
-    return max(MIN_OUTPUT_BYTES, *(OUTPUT_FACTOR * nbytes for nbytes in input_nbytes))
+def output_limit(input_nbytes: int, expected_nbytes: int) -> int:
+    """How many bytes an output may have: by the largest input, and by what was expected so far, where anything was."""
+    return max(MIN_OUTPUT_BYTES, OUTPUT_FACTOR * min(input_nbytes, expected_nbytes or input_nbytes))
 
 
 def _cloned(data: Any) -> Any:

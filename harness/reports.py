@@ -38,7 +38,7 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """One clock's samples of a case, in us; neither is empty."""
+    """One clock's samples of a case, in us, in pairs; there is at least one."""
 
     samples_us: tuple[float, ...]
     ref_samples_us: tuple[float, ...]
@@ -47,6 +47,9 @@ class Samples:
         for name in ("samples_us", "ref_samples_us"):
             if not getattr(self, name) or min(getattr(self, name)) <= 0:
                 raise DecodeError(f".{name}", "expected times above 0, at least one")
+        if len(self.samples_us) != len(self.ref_samples_us):
+            counts = f"{len(self.samples_us)} and {len(self.ref_samples_us)}"
+            raise DecodeError(".ref_samples_us", f"expected as many as samples_us, found {counts}")
 
 
 @dataclass(frozen=True, kw_only=True)

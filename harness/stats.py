@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from harness.records import ClockSamples, Timed, Told
 
@@ -68,9 +68,29 @@ def geomean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def speedup(timed: Timed) -> float:
-    """How many times as fast as the reference in this case: median of the reference / median of the submission."""
-    return median(timed.ref_samples_us) / median(timed.samples_us)
+class Pairs(Protocol):
+    """Samples of reference and submission that belong together by index, and are equally many."""
+
+    @property
+    def samples_us(self) -> Sequence[float]: ...
+    @property
+    def ref_samples_us(self) -> Sequence[float]: ...
+
+
+def speedup(pairs: Pairs) -> float:
+    """How many times as fast as the reference in a case, on one clock: the median ratio of the reference's time to the
+    submission's on the same input.
+
+    Not the ratio of their medians: a host that others work on too runs half as fast for a while, now and then, and
+    calls on the same input are so close in time that nearly always both sides see the same of it (docs/measurements.md
+    has what that is worth).
+    """
+    return math.exp(median(_log_ratios(pairs)))
+
+
+def _log_ratios(pairs: Pairs) -> list[float]:
+    """Logarithms, by which twice and half as fast are equally far from 1."""
+    return [math.log(ref / own) for ref, own in zip(pairs.ref_samples_us, pairs.samples_us, strict=True)]
 
 
 def clocks(timed: Timed) -> list[ClockSamples]:
@@ -137,18 +157,17 @@ def _interval(timeds: tuple[Timed, ...], value: float) -> Interval:
     from scipy.special import ndtri, stdtrit
     from scipy.stats import bootstrap
 
-    cases = [(_blocks(timed.ref_samples_us, timed.block), _blocks(timed.samples_us, timed.block)) for timed in timeds]
-    indices = [np.arange(len(ref)) for ref, _ in cases]
+    cases = [_blocks(_log_ratios(timed), timed.block) for timed in timeds]
+    indices = [np.arange(len(blocks)) for blocks in cases]
 
     def log_geomean(*drawn: Any, axis: int) -> Any:
         """The statistic for many draws at once: `drawn[c]` are block indices of case c, [draws, blocks]."""
         assert axis == -1
         logs = [
-            np.log(np.median(side[index].reshape(*index.shape[:-1], -1), axis=-1))
-            for index, case in zip(drawn, cases, strict=True)
-            for side in case
+            np.median(blocks[index].reshape(*index.shape[:-1], -1), axis=-1)
+            for index, blocks in zip(drawn, cases, strict=True)
         ]
-        return (sum(logs[0::2]) - sum(logs[1::2])) / len(cases)
+        return sum(logs) / len(cases)
 
     draws = bootstrap(
         indices,

@@ -17,6 +17,7 @@ BUSY_PART = 0.5  # of the time that passed outside the calls, which CPUs must ha
 UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `unaccounted` lets pass
 KEPT_PART = 0.5  # of a fresh input's time, from which on `kept` believes that a result was kept
 HOST_LEAST = 0.4  # of the device's time, from which on `too_short` believes the host's
+WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
 
@@ -30,7 +31,7 @@ class Budget:
     max_samples: int = 200
     target_error: float = 0.004
     block: int = 4  # samples between two checks, made and verified together
-    burst: bool = False  # a block's calls without a pause, see `turns`
+    burst: bool = False  # a block's calls without a pause, behind WARM_CALLS that are not counted; see `turns`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +74,10 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
 
 
 class Series:
-    """The samples of one case so far, on each of `clocks` ("wall" among them)."""
+    """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many."""
 
-    def __init__(self, clocks: Sequence[Clock]) -> None:
+    def __init__(self, clocks: Sequence[Clock], block: int) -> None:
+        self.block = block
         self.own_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
         self.ref_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
         self.ends_us: list[list[float]] = []
@@ -95,7 +97,7 @@ class Series:
                 first_ns = min(call.start_ns for call in ranks)
                 self.ends_us.append([(call.end_ns - first_ns) / 1000 for call in ranks])
 
-    def timed(self, block: int) -> Timed:
+    def timed(self) -> Timed:
         """The record of it."""
         others = [
             ClockSamples(clock=clock, samples_us=tuple(own), ref_samples_us=tuple(self.ref_us[clock]))
@@ -105,7 +107,7 @@ class Series:
         return Timed(
             samples_us=tuple(self.own_us["wall"]),
             ref_samples_us=tuple(self.ref_us["wall"]),
-            block=block,
+            block=self.block,
             others=tuple(others),
             rank_ends_us=tuple(statistics.median(rank) for rank in zip(*self.ends_us, strict=True)),
         )
@@ -245,18 +247,24 @@ def enough(budget: Budget, series: Series, elapsed_s: float) -> bool:
     return relative_error(series.own_us["wall"], series.ref_us["wall"], together) < budget.target_error
 
 
+def due(clocks: Sequence[Clock], number: int) -> Sequence[Clock]:
+    """The clocks that are read in a case's block `number`. Those that do not rank need few samples, and leave their
+    time to the one that does: they are read in two of the first blocks, then in every eighth."""
+    return clocks if number == 2 or number % 8 == 0 else clocks[:1]
+
+
 def turns(budget: Budget, clock: Clock, first: int) -> list[tuple[bool, list[int]]]:
     """The calls of one block, from sample `first` on: (is it the reference's turn, indices of the inputs).
 
     Call by call in turn, ABBA, so that neither always runs in the other's wake and drift cancels within
     milliseconds. Or in bursts, where a call is so short that what a host has not in its caches would be most of it
     (measured on an H200's host: the same three kernels took 62 us called again and again, 265 us after 2 ms of
-    sleep, 445 us out of cold caches): then a block's calls follow each other at once, and the first is not counted.
+    sleep, 445 us out of cold caches): then a block's calls follow each other at once, and the first are not counted.
     The device's clock sees nothing of the host, so there calls are always in turn.
     """
     if budget.burst and clock != "device":
-        indices = list(range(budget.block + 1))
-        reference_first = first // budget.block % 4 in (0, 3)  # ABBA of blocks: other clocks are read in every second
+        indices = list(range(WARM_CALLS + budget.block))
+        reference_first = first // budget.block % 4 in (0, 3)  # ABBA of blocks
         return [(reference_first, indices), (not reference_first, indices)]
     order = []
     for index in range(budget.block):

@@ -161,6 +161,7 @@ class LoadInputs:
 
     inputs: tuple[Input, ...]
     boxes: Boxes
+    output_limit: int
     type: Literal["load_inputs"] = "load_inputs"
 
 
@@ -273,8 +274,13 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True)
 class InputsMade:
+    """`output_limit`: the most bytes that an output of these may have. `spare_bytes`: the memory that the rank's device
+    has left."""
+
     inputs: tuple[Input, ...]
     boxes: Boxes
+    output_limit: int
+    spare_bytes: int
     type: Literal["inputs_made"] = "inputs_made"
 
 

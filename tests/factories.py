@@ -91,11 +91,11 @@ FAILURES = (WRONG_OUTCOME, RAISED, CRASHED, TIMED_OUT, HELD)
 
 def timed(time_us: float = 1000.0, ref_us: float = 2000.0, samples: int = 12, block: int = 4) -> Timed:
     """A timed case whose medians are about the given ones, with a few percent of drift and spread."""
-    drift = [1 + 0.03 * math.sin(index) for index in range(samples)]
+    drift, ref_drift = ([1 + 0.03 * math.sin(index + late) for index in range(samples)] for late in (0.0, 0.2))
     jitter = [1 + 0.01 * math.cos(3 * index) for index in range(samples)]
     return Timed(
         samples_us=tuple(round(time_us * a * b, 3) for a, b in zip(drift, jitter, strict=True)),
-        ref_samples_us=tuple(round(ref_us * a / b, 3) for a, b in zip(drift, jitter, strict=True)),
+        ref_samples_us=tuple(round(ref_us * a / b, 3) for a, b in zip(ref_drift, jitter, strict=True)),
         block=block,
     )
 

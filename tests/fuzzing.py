@@ -526,7 +526,12 @@ def replies() -> list[bytes]:
         for reply in (
             wire.Done(),
             wire.Imported(device="NVIDIA H200"),
-            wire.InputsMade(inputs=(wire.Input(tree="gAQu", nbytes=512, masked=False),), boxes=BOXES),
+            wire.InputsMade(
+                inputs=(wire.Input(tree="gAQu", nbytes=512, masked=False),),
+                boxes=BOXES,
+                output_limit=64 << 20,
+                spare_bytes=1 << 37,
+            ),
             wire.AtGate(epoch=3),
             wire.Called(samples=(SAMPLE, SAMPLE)),
             wire.Called(samples=(wire.CallSample(start_ns=1, end_ns=2, device_us=None, output=TREE),)),

@@ -61,7 +61,8 @@ def test_a_run_has_a_row_for_each_case(rows: list[Row]) -> None:
     assert first["submission_time"] == datetime(2026, 5, 3, 12, tzinfo=UTC)
     assert (first["run_end_time"] - first["run_start_time"]).total_seconds() == pytest.approx(19.3)
     assert first["case_params"] == GEMM_BENCHMARKS[0]
-    assert first["case_speedup"] == pytest.approx(first["case_ref_us"] / first["case_time_us"])
+    # About the ratio of the medians: it is the median of ratios.
+    assert first["case_speedup"] == pytest.approx(first["case_ref_us"] / first["case_time_us"], rel=0.02)
     assert first["case_gpumode_us"] > first["case_time_us"] > first["case_device_us"]
     assert first["board_place"] == 1
 

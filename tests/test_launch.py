@@ -1,7 +1,9 @@
-"""Launchers without a GPU: which calls share a compiled kernel, and with how many programs it is launched."""
+"""Launchers without a GPU: which calls share a compiled kernel, and with how many programs it is launched; and what
+reaches CUDA's driver, which a library of the same functions stands in for."""
 
+import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+STREAM = 42
 CONSTANTS, OPTIONS = {"BLOCK": 16, "FAST": True}, {"num_warps": 4}
 
 
@@ -36,21 +39,26 @@ class FakeKernel:
 
 
 @pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A launcher on a device with room for 100 programs."""
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """submissions/common/launch.py."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(ROOT / "submissions"))
     from common import launch
 
-    driver = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: 40 + device))
-    monkeypatch.setattr(launch.triton, "set_allocator", lambda allocate: None)
-    monkeypatch.setattr(launch.triton.runtime, "driver", driver)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-    monkeypatch.setattr(launch, "_room", lambda compiled: 100)
-    yield launch.Launcher(FakeKernel())
+    yield launch
     for name in set(sys.modules) - before:
         if name.partition(".")[0] == "common":
             del sys.modules[name]
+
+
+@pytest.fixture
+def launcher(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A launcher on a device with room for 100 programs, whose driver does not tell kernels' parameters."""
+    monkeypatch.setattr(module.triton, "set_allocator", lambda allocate: None)
+    monkeypatch.setattr(module, "_current_stream", lambda: STREAM)
+    monkeypatch.setattr(module, "_by_driver", lambda compiled, programs, stream, count, otherwise: None)
+    monkeypatch.setattr(module, "_room", lambda compiled: 100)
+    return module.Launcher(FakeKernel())
 
 
 def tensor(offset: int = 0) -> torch.Tensor:
@@ -66,8 +74,8 @@ def test_calls_that_need_the_same_kernel_have_it_prepared_once(launcher: Any) ->
     launcher(10, (other, 64, 7), CONSTANTS, OPTIONS)
     assert launcher.kernel.compilations == [{**CONSTANTS, **OPTIONS}]
     assert launcher.kernel.launches == [
-        (10, (one.data_ptr(), 32, 1, 16, True), 42),
-        (10, (other.data_ptr(), 64, 7, 16, True), 42),
+        (10, (one.data_ptr(), 32, 1, 16, True), STREAM),
+        (10, (other.data_ptr(), 64, 7, 16, True), STREAM),
     ]
 
 
@@ -110,3 +118,105 @@ def test_no_more_programs_are_launched_than_have_room_at_once(launcher: Any, pro
     """They wait for each other, and one that is not running would be waited for forever."""
     launcher(programs, (tensor(), 32, 1), CONSTANTS, OPTIONS)
     assert [count for count, *_ in launcher.kernel.launches] == [launched]
+
+
+# ---- by the driver ---------------------------------------------------------------------------------------------------
+
+POINTER, NUMBER = 8, 4  # bytes of a parameter
+COMPILED = {
+    "num_warps": 4,
+    "warp_size": 32,
+    "shared": 1000,
+    "num_ctas": 1,
+    "global_scratch_size": 24,
+    "profile_scratch_size": 0,
+    "launch_cooperative_grid": False,
+    "launch_pdl": False,
+}
+
+
+class FakeDriver:
+    """Of one kernel with parameters of these sizes. Keeps what it launches: everything that is given, with parameters
+    by their values. `refuses` with that error."""
+
+    def __init__(self, sizes: list[int], refuses: int = 0) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+        void, number, numbers = ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(ctypes.c_size_t)
+
+        def tell(function: int, index: int, offset: Any, size: Any) -> int:
+            assert function == FUNCTION
+            if index < len(sizes):
+                size[0] = sizes[index]
+            return index >= len(sizes)
+
+        def launch(*given: Any) -> int:
+            *numbers, parameters, extra = given
+            read = [ctypes.c_uint64 if size == POINTER else ctypes.c_int32 for size in sizes]
+            values = [kind.from_address(parameters[i]).value for i, kind in enumerate(read)]
+            self.launches.append((*numbers, values, extra))
+            return refuses
+
+        self.cuFuncGetParamInfo = ctypes.CFUNCTYPE(ctypes.c_int, void, ctypes.c_size_t, numbers, numbers)(tell)
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, void, *[number] * 7, void, ctypes.POINTER(void), void)
+        self.cuLaunchKernel = prototype(launch)
+
+
+FUNCTION, SCRATCH = 4096, torch.zeros(2400, dtype=torch.int8)
+
+
+def by_driver(
+    module: Any, monkeypatch: pytest.MonkeyPatch, driver: Any, count: int = 4, **metadata: Any
+) -> tuple[Any, list[tuple[int, ...]]]:
+    """A launch of 100 programs of a kernel of `count` arguments, if there is one, and what was left to Triton."""
+    left: list[tuple[int, ...]] = []
+    compiled = SimpleNamespace(function=FUNCTION, metadata=SimpleNamespace(**{**COMPILED, **metadata}))
+    for library in ("CDLL", "PyDLL"):
+        monkeypatch.setattr(ctypes, library, lambda name: driver)
+    monkeypatch.setattr(module, "_allocate", lambda nbytes, alignment, stream: SCRATCH[:nbytes])
+    return module._by_driver(compiled, 100, STREAM, count, lambda *raw: left.append(raw)), left
+
+
+@pytest.mark.parametrize("scratches", [0, 1, 2], ids=["no scratch memory", "one", "two"])
+def test_what_the_driver_is_given(scratches: int, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of 4 bytes lie between addresses, which begin at multiples of 8."""
+    driver = FakeDriver([POINTER, NUMBER, POINTER, NUMBER] + [POINTER] * scratches)
+    launch, left = by_driver(module, monkeypatch, driver)
+    for number in (7, 8):
+        launch(1 << 40, number, 3 << 50, 2**31 - 1)
+    more = [SCRATCH.data_ptr(), 0][:scratches]
+    assert driver.launches == [
+        (FUNCTION, 100, 1, 1, 128, 1, 1, 1000, STREAM, [1 << 40, number, 3 << 50, 2**31 - 1, *more], None)
+        for number in (7, 8)
+    ]
+    assert not left
+
+
+def test_what_the_driver_refuses_is_left_to_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a thread that has no context yet."""
+    launch, left = by_driver(module, monkeypatch, FakeDriver([POINTER, NUMBER], refuses=201), count=2)
+    launch(1 << 40, 7)
+    assert left == [(1 << 40, 7)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "metadata"),
+    [
+        pytest.param([POINTER] * 3, {}, id="fewer parameters than arguments"),
+        pytest.param([POINTER] * 7, {}, id="more than scratch memories"),
+        pytest.param([POINTER] * 3 + [16], {}, id="one of another size"),
+        pytest.param([POINTER] * 4, {"launch_cooperative_grid": True}, id="cooperative"),
+        pytest.param([POINTER] * 4, {"launch_pdl": True}, id="dependent"),
+        pytest.param([POINTER] * 4, {"num_ctas": 2}, id="clusters"),
+        pytest.param([POINTER] * 6, {"profile_scratch_size": 8}, id="profiled"),
+    ],
+)
+def test_what_is_not_an_ordinary_kernel_is_left_to_triton(
+    sizes: list[int], metadata: dict[str, Any], module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, _ = by_driver(module, monkeypatch, FakeDriver(sizes), **metadata)
+    assert launch is None
+
+
+def test_a_driver_that_does_not_tell_parameters_is_not_used(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, _ = by_driver(module, monkeypatch, SimpleNamespace())
+    assert launch is None

@@ -75,6 +75,13 @@ def test_a_submission_that_takes_half_the_time_has_a_speedup_of_two() -> None:
     assert speedup(Timed(samples_us=(5.0, 4.0, 60.0), ref_samples_us=(10.0, 9.0, 11.0), block=1)) == 2.0
 
 
+def test_a_host_that_is_slower_for_a_while_slows_both_sides() -> None:
+    """Half the time, while the host is fast and while it is slow; it changes between the calls of one pair."""
+    ref, own = [200.0] * 5 + [400.0] * 6, [100.0] * 6 + [200.0] * 5
+    assert statistics.median(ref) / statistics.median(own) == 4.0
+    assert speedup(Timed(samples_us=tuple(own), ref_samples_us=tuple(ref), block=1)) == 2.0
+
+
 def test_the_score_is_of_means_in_seconds_as_gpu_mode_has_it() -> None:
     cases = [Timed(samples_us=own, ref_samples_us=own, block=1) for own in ((1.0, 3.0), (8.0,), (32.0, 0.0001, 64.0))]
     means_s = [2e-6, 8e-6, 32.0000333e-6]

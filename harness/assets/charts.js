@@ -155,7 +155,7 @@ const charts = (() => {
       entry.run.cases
         .filter((one) => labels.includes(one.label))
         .map((one) => {
-          const [{ time, ref }] = one.clocks;
+          const [{ time, ref, speedup }] = one.clocks;
           return {
             shape: labels.indexOf(one.label),
             row: `${entry.place} ${entry.run_id}`,
@@ -163,6 +163,7 @@ const charts = (() => {
             colour,
             time,
             ref: ref.median_us,
+            speedup,
             bound: one.bound_us,
             by: one.bound_by,
             reached: one.bound_us && one.bound_us / one.roof_us,
@@ -181,12 +182,12 @@ const charts = (() => {
     const far = fractions.length
       ? `Of ${whose}, farthest from the limit: ${part(fractions[0])}; nearest: ${part(fractions.at(-1))}.`
       : "No limit is known.";
-    const words = ({ entry, shape, time, ref, bound, by, reached }) =>
+    const words = ({ entry, shape, time, ref, speedup, bound, by, reached }) =>
       [
         name(entry),
         labels[shape],
         `${us(time.median_us)} us (middle half ${us(time.low_us)} to ${us(time.high_us)})`,
-        `reference ${us(ref)} us: ${times(ref / time.median_us)}`,
+        `reference ${us(ref)} us: ${times(speedup)}`,
         ...(bound ? [`limit ${us(bound)} us by ${by}: ${percent(reached)}`] : []),
       ].join("\n");
     const missing = chosen.run ? "" : " The entry that was chosen has no report in runs/.";
@@ -199,7 +200,7 @@ const charts = (() => {
         name(one.entry),
         us(one.time.median_us),
         us(one.ref),
-        times(one.ref / one.time.median_us),
+        times(one.speedup),
         one.bound ? us(one.bound) : "–",
         one.bound ? percent(one.reached) : "–",
       ]),
@@ -252,7 +253,7 @@ const charts = (() => {
               textAnchor: "start",
               fill: "currentColor",
               fontWeight: (one) => (one.entry === chosen ? 700 : 400),
-              text: (one) => `${one.entry.place}: ${us(one.time.median_us)}, ${times(one.ref / one.time.median_us)}`,
+              text: (one) => `${one.entry.place}: ${us(one.time.median_us)}, ${times(one.speedup)}`,
             }),
             Plot.tip(data, Plot.pointerY({ fy: "shape", y: "row", x: (one) => one.time.median_us, title: words })),
           ],
@@ -513,11 +514,12 @@ const charts = (() => {
     if (!chosen.run) return figure(heading, NO_REPORT, {});
     const labels = chosen.run.cases.map((one) => one.label);
     const data = chosen.run.cases.flatMap((one, shape) =>
-      one.clocks.map(({ clock, time, ref, empty_us }) => ({
+      one.clocks.map(({ clock, time, ref, speedup, empty_us }) => ({
         shape,
         clock,
         time: time.median_us,
         ref: ref.median_us,
+        speedup,
         empty: empty_us,
       })),
     );
@@ -548,7 +550,7 @@ const charts = (() => {
         one.clock,
         us(one.time),
         us(one.ref),
-        times(one.ref / one.time),
+        times(one.speedup),
         one.empty ? us(one.empty) : "–",
       ]),
       draw: (width) =>
@@ -590,7 +592,7 @@ const charts = (() => {
             Plot.text(data, {
               fy: "shape",
               y: "clock",
-              text: (one) => times(one.ref / one.time),
+              text: (one) => times(one.speedup),
               frameAnchor: "right",
               dx: 48,
               textAnchor: "end",

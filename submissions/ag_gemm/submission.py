@@ -228,27 +228,26 @@ launch = Launcher(ag_gemm_kernel)
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
+    sizes: tuple[int, int, int]  # m, n, K
+    output: tuple[int, int]  # M, n
     programs: int
     nbytes: int  # of the heap
     flags: int
-    senders: int
-    lead: int
-    prefetch: int
+    sending: tuple[int, int, int]  # senders, lead and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
 
 
 def custom_kernel(data: input_t) -> output_t:
     input_mK, weight_nK, bias_n = data
-    device = input_mK.device
-    heap = open_heap(device)
+    heap = open_heap(input_mK.device)
     if heap and heap.world_size == 1:  # nobody to exchange anything with
         return multiply(input_mK, weight_nK, bias_n)
-    if heap and device.type == "cpu" and not INTERPRETED:
+    if heap and not heap.kernels:
         return on_cpu(input_mK, weight_nK, bias_n, heap)
     if heap and input_mK.dtype == weight_nK.dtype == torch.bfloat16:
         (m, depth), (columns, _) = input_mK.shape, weight_nK.shape  # len() of a tensor takes a microsecond
-        plan = plan_of(device, heap.world_size, m * heap.world_size, columns, depth, bias_n is not None)
+        plan = plan_of(heap.device, heap.world_size, m * heap.world_size, columns, depth, bias_n is not None)
         if plan:
             return in_one_kernel(input_mK, weight_nK, bias_n, heap, plan)
     return through_collectives(input_mK, weight_nK, bias_n)
@@ -292,8 +291,9 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     }
     options = {"num_warps": row.warps, "num_stages": row.stages}
     flags = world_size * (m // flag_m) * flags_k
-    senders = min(row.senders, chip.multiprocessors)
-    return Plan(programs, rows * depth * 2, flags, senders, row.lead, row.prefetch, constants, options)
+    sizes, nbytes = (m, columns, depth), rows * depth * 2
+    sending = (min(row.senders, chip.multiprocessors), row.lead, row.prefetch)
+    return Plan(sizes, (rows, columns), programs, nbytes, flags, sending, constants, options)
 
 
 def example_arguments(
@@ -306,13 +306,11 @@ def example_arguments(
 
 
 def in_one_kernel(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
-    (m, depth), (columns, _) = input_mK.shape, weight_nK.shape
-    output_Mn = input_mK.new_empty(m * heap.world_size, columns)
+    output_Mn = input_mK.new_empty(*plan.output)
     turn = heap.turn(plan.nbytes, plan.flags)
     bias = output_Mn if bias_n is None else bias_n
     operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
-    place = (heap.rank, turn.epoch, turn.flags, turn.offset)
-    arguments = (*operands, m, columns, depth, *place, plan.senders, plan.lead, plan.prefetch)
+    arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
     launch(plan.programs, arguments, plan.constants, plan.options)
     return output_Mn
 

@@ -71,7 +71,9 @@ def aligned(nbytes: int) -> int:
 
 
 class Heap:
-    """What both kinds share. `blocks[r]` is rank r's block as bytes."""
+    """What both kinds share. `blocks[r]` is rank r's block as bytes. `kernels`: whether Triton's kernels run on it."""
+
+    kernels = True
 
     def __init__(self, device: torch.device, rank: int, world_size: int) -> None:
         self.device, self.rank, self.world_size = device, rank, world_size
@@ -136,6 +138,8 @@ class GpuHeap(Heap):
 class CpuHeap(Heap):
     """A file that has lost its name, with a barrier in front. Hosts need no memory of their own to be written to by
     others, so there is one block, rank 0's, for all; interpreted kernels get a block each, one behind the other."""
+
+    kernels = INTERPRETED
 
     def allocate(self, flags: int, half_bytes: int) -> bool:
         block_bytes = 2 * (flags * LINE_BYTES + half_bytes)

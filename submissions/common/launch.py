@@ -1,11 +1,15 @@
 """Launching a Triton kernel for a few microseconds of Python instead of ten or more.
 
 `kernel[grid](...)` works out at every call which of its compiled variants the arguments need, and the driver asks each
-tensor where it is. A `Launcher` looks only at what makes two calls need different variants and hands addresses on as
-numbers. So tensors and numbers may change from call to call.
+tensor where it is. A `Launcher` looks only at what makes two calls need different variants, packs addresses and numbers
+into one piece of memory, and hands that to the driver. So tensors and numbers may change from call to call.
 """
 
 import ctypes
+import functools
+import itertools
+import operator
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +18,12 @@ import triton
 from torch import Tensor
 
 INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
+FORMATS = {4: "i", 8: "Q"}  # of a kernel's parameters by their bytes: numbers, and addresses or large numbers
 
 Arguments = tuple[Tensor | int, ...]
+Launch = Callable[..., None]  # of addresses and numbers
 
-_scratch: dict[int, Tensor] = {}
+_scratch: dict[int, list[Tensor]] = {}  # by stream; the last is the largest, launches use the others too
 
 
 class Launcher:
@@ -25,10 +31,10 @@ class Launcher:
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        # The parameters that the kernel is specialized on. An interpreted kernel does not tell.
+        # Which parameters the kernel is specialized on. An interpreted kernel does not tell.
         parameters = getattr(kernel, "params", ())
-        self.special = [i for i, one in enumerate(parameters) if not (one.is_constexpr or one.do_not_specialize)]
-        self.prepared: dict[tuple[object, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
+        self.special = [not (one.is_constexpr or one.do_not_specialize) for one in parameters]
+        self.prepared: dict[tuple[int, ...], tuple[Launch, dict[str, Any]]] = {}
 
     def __call__(self, programs: int, arguments: Arguments, constants: dict[str, Any], options: dict[str, Any]) -> None:
         """Launches that many programs on the current stream, or as many as have room at once.
@@ -42,28 +48,89 @@ class Launcher:
             self.kernel[(1,)](*arguments, **constants)
             return
         raw = [item if item.__class__ is int else item.data_ptr() for item in arguments]
+        key: tuple[int, ...] = (id(constants), _current_stream())
         # Triton tells apart multiples of 16, the number 1, and numbers of more than 31 bits, of which there are none: a
-        # heap has no such places, no tensor such sizes.
-        key = (id(constants), *[raw[i] & 15 and 2 - (raw[i] == 1) for i in self.special])
+        # heap has no such places, no tensor such sizes. Nearly always all are multiples of 16.
+        if functools.reduce(operator.or_, itertools.compress(raw, self.special), 0) & 15:
+            key += tuple(one & 15 and 2 - (one == 1) for one in itertools.compress(raw, self.special))
         found = self.prepared.get(key)
         if found is None:
             found = self.prepared[key] = self._prepare(programs, arguments, constants, options), constants
         launch, _ = found
-        launch(*raw, *constants.values(), stream=triton.runtime.driver.active.get_current_stream(self.device))
+        launch(*raw)
 
-    def _prepare(self, programs: int, arguments: Arguments, constants: dict[str, Any], options: dict[str, Any]) -> Any:
-        """What launches the compiled kernel. Programs that wait for those of other ranks must all be running, so it is
-        with as many as the device has room for at once."""
-        triton.set_allocator(_allocate)
-        self.device = torch.cuda.current_device()
+    def _prepare(
+        self, programs: int, arguments: Arguments, constants: dict[str, Any], options: dict[str, Any]
+    ) -> Launch:
+        """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
+        be running, so it is with as many as the device has room for at once."""
         compiled = self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
-        return compiled[(min(programs, _room(compiled)), 1, 1)]
+        programs, stream = min(programs, _room(compiled)), _current_stream()
+        run = functools.partial(compiled[(programs, 1, 1)], stream=stream)
+
+        def by_triton(*raw: int) -> None:
+            triton.set_allocator(_allocate)  # a thread has its own
+            run(*raw, *constants.values())
+
+        return _by_driver(compiled, programs, stream, len(arguments), by_triton) or by_triton
 
     def compile(
         self, arguments: tuple[torch.dtype | int, ...], constants: dict[str, Any], options: dict[str, Any]
     ) -> Any:
         """The compiled kernel for tensors of these dtypes, for its figures; fills Triton's cache."""
         return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
+
+
+def _current_stream() -> int:
+    """The handle of the current device's."""
+    return torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())  # what Triton asks too
+
+
+def _by_driver(compiled: Any, programs: int, stream: int, count: int, otherwise: Launch) -> Launch | None:
+    """What launches a compiled kernel of `count` arguments by one call of CUDA's driver, and `otherwise` where the
+    driver refuses: Triton knows how to begin in a new thread, and says what is wrong in words. None where this driver
+    does not tell what the kernel's parameters are, or they are others than our arguments and Triton's scratch memory.
+    """
+    if torch.version.hip:
+        return None
+    metadata, sizes = compiled.metadata, _parameter_sizes(compiled.function)
+    unusual = metadata.launch_cooperative_grid or metadata.launch_pdl or metadata.num_ctas > 1
+    if unusual or metadata.profile_scratch_size or not 0 <= len(sizes) - count <= 2 or not {*sizes} <= {*FORMATS}:
+        return None
+    scratch = _allocate(max(16, programs * metadata.global_scratch_size), 16, stream)
+    more = (scratch.data_ptr(), 0)[: len(sizes) - count]  # behind the arguments: its scratch memory, and its profiler's
+    formats = "".join(FORMATS[size] for size in sizes)
+    packed = struct.Struct(formats)
+    memory = ctypes.create_string_buffer(packed.size)
+    begin, ends = ctypes.addressof(memory), [struct.calcsize(formats[: i + 1]) for i in range(len(sizes))]
+    places = (ctypes.c_void_p * len(sizes))(*[begin + end - size for end, size in zip(ends, sizes, strict=True)])
+    numbers = (programs, 1, 1, metadata.num_warps * metadata.warp_size, 1, 1, metadata.shared)
+    submit = functools.partial(
+        # Python's lock is kept: nobody packs other arguments meanwhile.
+        ctypes.PyDLL("libcuda.so.1").cuLaunchKernel,
+        ctypes.c_void_p(compiled.function),
+        *map(ctypes.c_uint, numbers),
+        ctypes.c_void_p(stream),
+        places,
+        None,
+    )
+
+    def launch(*raw: int) -> None:
+        packed.pack_into(memory, 0, *raw, *more)
+        if submit():
+            otherwise(*raw)
+
+    return launch
+
+
+def _parameter_sizes(function: int) -> list[int]:
+    """The bytes of each parameter of a loaded kernel; [] from drivers that do not tell (before CUDA 12.4)."""
+    tell = getattr(ctypes.CDLL("libcuda.so.1"), "cuFuncGetParamInfo", None)
+    sizes: list[int] = []
+    offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+    while tell and not tell(ctypes.c_void_p(function), ctypes.c_size_t(len(sizes)), *map(ctypes.byref, (offset, size))):
+        sizes.append(size.value)
+    return sizes
 
 
 def _room(compiled: Any) -> int:
@@ -86,7 +153,7 @@ def _room(compiled: Any) -> int:
 def _allocate(nbytes: int, alignment: int, stream: int | None) -> Tensor:
     """Memory in which a launch's programs make their tensor descriptors. Launches on one stream follow each other, so
     they can share it."""
-    found = _scratch.get(stream or 0)
-    if found is None or len(found) < nbytes:
-        found = _scratch[stream or 0] = torch.empty(nbytes, dtype=torch.int8, device="cuda")
-    return found
+    made = _scratch.setdefault(stream or 0, [])
+    if not made or len(made[-1]) < nbytes:
+        made.append(torch.empty(nbytes, dtype=torch.int8, device="cuda"))
+    return made[-1]
