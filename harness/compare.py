@@ -287,8 +287,11 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
     warnings = [f"{what} differs: {one} (A), {other} (B)" for what, one, other in _conditions(a, b) if one != other]
     if not len(pairs) == len(a.timed) == len(b.timed):
         warnings.append(f"{len(pairs)} shapes are in both runs, of {len(a.timed)} (A) and {len(b.timed)} (B)")
-    size = block(a.device)
-    references = [unpaired(one.ref_samples_us, other.ref_samples_us, size) for _, one, other in pairs]
+    sizes = [case.block or block(a.device) for case, _, _ in pairs]
+    references = [
+        unpaired(one.ref_samples_us, other.ref_samples_us, size)
+        for size, (_, one, other) in zip(sizes, pairs, strict=True)
+    ]
     if (moved := ratio(mean(references), margin)).word in ("FASTER", "SLOWER"):
         warnings.append(
             f"the reference, which both runs timed, took {_times(moved)} as long in A's run as in B's: the machine "
@@ -302,7 +305,7 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
             b_us=other.samples_us,
             difference=unpaired(one.samples_us, other.samples_us, size),
         )
-        for case, one, other in pairs
+        for size, (case, one, other) in zip(sizes, pairs, strict=True)
     ]
     return Comparison(
         how="unpaired",

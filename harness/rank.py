@@ -381,7 +381,8 @@ class Trusted(Program):
         declared, output = self.taken[command.taken]
         # Both are collective: every rank computes them, whatever its own output looks like.
         expected = self.reference.exact_kernel(data)
-        self.expected_nbytes = max(self.expected_nbytes, expected.value.nbytes)
+        nbytes = expected.value.numel() * expected.dtype.itemsize
+        self.expected_nbytes = max(self.expected_nbytes, nbytes)
         strict = correctness.strict_declared(declared.kind, declared.device, self.device.kind, declared.note)
         if strict.passed:
             if output is None:

@@ -166,7 +166,7 @@ def _change(one: Judged, version: str) -> str:
 
 def _timed(case: ReportCase, device: str) -> Timed:
     wall = case.clocks["wall"]
-    return Timed(samples_us=wall.samples_us, ref_samples_us=wall.ref_samples_us, block=block(device))
+    return Timed(samples_us=wall.samples_us, ref_samples_us=wall.ref_samples_us, block=case.block or block(device))
 
 
 def _bound(case: ReportCase, report: Report, problem: Problem) -> tuple[float, str] | None:

@@ -190,7 +190,14 @@ def _mean_row(results: Sequence[CaseResult]) -> tuple[list[Text], BarTimes]:
     bound_us = geomean(bounds) if len(bounds) == len(bars) else None
     mean = BarTimes(own=geomean([bar.own for bar in bars]), ref=geomean([bar.ref for bar in bars]), bound=bound_us)
     ends = (us_text(bound_us), percent_text(bound_us / mean.own)) if bound_us else ("-", "-")
-    cells = ("geometric mean", us_text(refs), us_text(owns), times_text(refs / owns), *ends, "")
+    cells = (
+        "geometric mean",
+        us_text(refs),
+        us_text(owns),
+        times_text(geomean([speedup(timed) for timed in timeds])),
+        *ends,
+        "",
+    )
     return list(map(Text, cells)), mean
 
 
@@ -252,6 +259,7 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     on_clock = " on the device clock" if by_device else ""
     is_told = any(isinstance(result.outcome, Told) for result in benchmarks)
     parts = ["Times are the means that eval.py tells"] if is_told else ["Times are medians"]
+    parts += ["speedup is the median ratio on the same input"] if "speedup" in shown and timeds else []
     parts += ["spread is the interquartile range"] if "spread" in shown and timeds else []
     parts += [f"roof is bound / time{on_clock}"] if "roof" in shown else []
     lines = [shorts] if shorts else []

@@ -55,7 +55,8 @@ class Samples:
 @dataclass(frozen=True, kw_only=True)
 class ReportCase:
     """A case and what became of it. `clocks` is empty unless it was timed; `wall`, which ranks, is always among them
-    then. `rank_ends_us`: when each rank had finished, after the first had started."""
+    then. `block`: so many samples in a row were taken together. `rank_ends_us`: when each rank had finished, after the
+    first had started."""
 
     kind: Kind
     params: Params
@@ -63,6 +64,7 @@ class ReportCase:
     outcome: str
     error: str | None = None
     clocks: dict[str, Samples]
+    block: int | None = None
     rank_ends_us: tuple[float, ...]
     bound_us: float | None
     bound_by: Literal["flops", "hbm", "link"] | None
@@ -74,6 +76,8 @@ class ReportCase:
             raise DecodeError(".clocks", "the key 'wall' is missing")
         if self.bound_us is not None and self.bound_us <= 0:
             raise DecodeError(".bound_us", f"expected a time above 0, found {self.bound_us}")
+        if self.block is not None and self.block < 1:
+            raise DecodeError(".block", f"expected at least 1, found {self.block}")
 
     @property
     def roofline_samples_us(self) -> tuple[float, ...]:

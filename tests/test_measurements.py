@@ -15,7 +15,7 @@ sys.path.append(str(ROOT / "bench"))
 import figures
 import measurements
 
-PLOTTED = measurements.FOLDER / measurements.REPORTS / "20261121T171031-ccf2b7.json"
+PLOTTED = measurements.FOLDER / measurements.REPORTS / "20261122T042907-8bfca5.json"
 
 
 @pytest.fixture
