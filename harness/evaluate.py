@@ -6,12 +6,12 @@ verified. Nothing here imports torch or a submission.
 """
 
 import contextlib
-import dataclasses
 import math
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, get_args
@@ -89,7 +89,7 @@ class Evaluation:
         self.started = datetime.now(UTC)
         self.phases_s: dict[str, float] = {}
         self.deadline = 0.0
-        profiled = [dataclasses.replace(case, kind="profile") for case in plan.suite.benchmarks]
+        profiled = [replace(case, kind="profile") for case in plan.suite.benchmarks]
         kinds = {"test": plan.suite.tests, "benchmark": plan.suite.benchmarks, "profile": profiled}
         self.cases: list[Case] = [case for phase in PHASES[plan.mode] for case in kinds[phase]]
         self.outcomes: list[Outcome] = [NotRun() for _ in self.cases]
@@ -369,7 +369,7 @@ class Evaluation:
             rank.spare_bytes // (INPUT_COPIES * rank.inputs[0].nbytes + OUTPUT_COPIES * rank.output_limit)
             for rank in self.made
         )
-        return dataclasses.replace(budget, block=max(1, min(budget.block, room - timing.WARM_CALLS)))
+        return replace(budget, block=max(1, min(budget.block, room - timing.WARM_CALLS)))
 
     @contextlib.contextmanager
     def _sampling(self) -> Iterator[None]:

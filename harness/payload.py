@@ -72,6 +72,14 @@ def end_of(value: Any, offset: int) -> int:
     return _laid_out(value, offset)[0].end
 
 
+def nbytes_of(value: Any) -> int:
+    """The room that the tensors in tuples, lists and dicts take in a box; what else a value holds takes none."""
+    if isinstance(value, torch.Tensor):
+        return aligned(value.numel() * value.element_size())
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return sum(map(nbytes_of, items))
+
+
 def write_input(box: Box, offset: int, value: Any, key: int = 0) -> Input:
     """Writes the tensors of the tree `value` into the box at `offset`; where there is a key those of the rank's own
     device masked, since no two kinds of device make the same of a key."""

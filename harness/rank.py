@@ -439,7 +439,7 @@ class FolderTrusted(Trusted):
         data = self.made[command.index]
         declared, output, lacking = self.trees[command.taken]
         expected = self.reference.ref_kernel(payload.copied(data))
-        self.expected_nbytes = max(self.expected_nbytes, payload.end_of(expected, 0))
+        self.expected_nbytes = max(self.expected_nbytes, payload.nbytes_of(expected))
         strict = folder_gate.declared(declared, output, lacking, expected)
         # It may be collective, so that no rank may leave it out: what cannot be checked is stood in for.
         checked = folder_gate.checked(

@@ -72,6 +72,16 @@ def test_a_report_that_is_bad_is_named_and_hides_no_other(
         raise BadFileError(*unreadable)
 
 
+def test_samples_of_a_report_that_are_no_pairs_are_named(tmp_path: Path) -> None:
+    path = store(tmp_path, run(3))
+    report = json.loads(path.read_text())
+    clock = next(case for case in report["cases"] if case["clocks"])["clocks"]["device"]
+    del clock["ref_samples_us"][-1]
+    path.write_text(json.dumps(report))
+    with pytest.raises(BadFileError, match=r"clocks.*device.*ref_samples_us: expected as many as samples_us, found 12"):
+        reports.load(path)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00", '{"schema": 1}', "[" * 100_000])
 def test_a_file_that_is_no_report_is_a_bad_file(tmp_path: Path, text: str) -> None:
     path = store(tmp_path, run(3))
@@ -134,7 +144,7 @@ def test_the_history_reads_well() -> None:
         "date                 score  change  speedup  source   run                     score, from 0\n"
         "2026-05-01 12:00   10.5 ms             1.1x  7777777  20260501T120000-000001  ########################\n"
         "2026-05-02 12:00      9 ms  -14.3%     1.1x  same     20260502T120000-000002  #####################\n"
-        "2026-05-03 12:00  7.593 ms  -15.6%    1.57x  5e5e5e5  20260503T120000-000003  #################\n"
+        "2026-05-03 12:00  7.593 ms  -15.6%    1.56x  5e5e5e5  20260503T120000-000003  #################\n"
     )
     assert max(map(len, shown(history.lines(Board(entries=(found,)), ())).splitlines())) <= 80
 

@@ -60,6 +60,11 @@ def test_end_of_says_what_write_input_will_take(box: FileBox) -> None:
     assert payload.end_of(tree, 512) == 512 + payload.write_input(box, 512, tree).nbytes
 
 
+def test_nbytes_of_says_what_write_output_will_take(box: FileBox) -> None:
+    tree = {"a": (torch.zeros(3), 5), "b": [torch.zeros(1000, dtype=torch.uint8), "x"], "c": object}
+    assert payload.nbytes_of(tree) == payload.write_output(box, 0, tree, 1 << 20).nbytes == 256 + 1024
+
+
 class Sub(torch.Tensor):
     pass
 

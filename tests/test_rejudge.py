@@ -187,6 +187,23 @@ def test_an_entry_of_todays_problem_is_judged_from_its_report_without_a_run(
     assert (root / "leaderboard.yaml").read_bytes() == before
 
 
+def test_intervals_are_of_the_blocks_that_the_report_tells(
+    root: Path, launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a device was short of memory they are smaller than usual."""
+    path = root / "runs" / run_id(2) / "report.json"
+    report = json.loads(path.read_text())
+    for case in report["cases"]:
+        case["block"] = case["block"] and 3
+    path.write_text(json.dumps(report))
+    bounded(monkeypatch, 100.0)
+    old = bob(loaded(root))
+    rejudged("--entry", run_id(2), "--apply")
+    now = bob(loaded(root))
+    assert now.geomean_speedup == old.geomean_speedup
+    assert now.geomean_speedup_ci != old.geomean_speedup_ci
+
+
 def test_a_run_that_stands_twice_is_told_once_as_the_entry_has_it(
     root: Path, launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
