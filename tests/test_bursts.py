@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from harness import verdict
+from harness import verdict, wire
+from harness.evaluate import Evaluation
+from harness.rank import Program
 from harness.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
-from harness.timing import due
+from harness.timing import Budget, due
 
 HOSTILE = Path(__file__).parent / "hostile"
 # A call in the middle of a burst: after checks, probes and the warm-up of the first benchmark.
@@ -63,3 +66,26 @@ def test_what_goes_wrong_in_the_middle_is_named_and_bounded(
     assert failed is not None
     assert isinstance(failed.outcome, outcome), failed
     assert time.monotonic() - began < 25
+
+
+def test_a_ranks_bursts_run_on_one_core_and_its_other_calls_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that submission and reference see the same core; and threads that first calls start are not all born there."""
+    moves: list[tuple[int, ...]] = []
+    monkeypatch.setattr("os.sched_setaffinity", lambda process, cores: moves.append(tuple(cores)))
+    order = SimpleNamespace(cores=(4, 5, 6))
+    for kind, wanted in (("cuda", [(6,), (4, 5, 6)]), ("cpu", [])):
+        moves.clear()
+        program = SimpleNamespace(order=order, settled=order.cores, device=SimpleNamespace(kind=kind))
+        for indices in ((0,), (0, 1, 2), (0, 1), (0,)):
+            Program.settle(program, wire.Call(indices=indices, epoch=1, clock="wall"))  # type: ignore[arg-type]
+        assert moves == wanted, kind
+
+
+@pytest.mark.parametrize(
+    ("spare_bytes", "block"), [(1 << 40, 7), ((7 * 100 + 8 * 50) * 8, 5), (0, 1)], ids=["much", "little", "none"]
+)
+def test_blocks_are_as_small_as_the_memory_of_the_fullest_device(spare_bytes: int, block: int) -> None:
+    plan = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True))
+    one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=100)], output_limit=50, spare_bytes=1 << 50)
+    evaluation = SimpleNamespace(plan=plan, made=[one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})])
+    assert Evaluation._budget(evaluation).block == block  # type: ignore[arg-type]
