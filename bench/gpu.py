@@ -136,7 +136,7 @@ def entries(options: argparse.Namespace) -> None:
             for name, bound, both in rows
         ]
         speedups = [
-            f"{file} {report['geomean_speedup']:.2f} on wall, " + f"{device_speedup(report):.2f} on device"
+            f"{file} {report['geomean_speedup']:.2f} on wall, {device_speedup(report):.2f} on device"
             for file, report in zip(files, reports, strict=True)
         ]
         title = f"{problem}, {reports[0]['environment']['machine_class']}, W = {options.ranks}: device (wall) us"

@@ -278,7 +278,11 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
         if not run.timed:
             raise UsageError(f"{run.run_id} timed nothing (mode {run.mode}); compare one of mode leaderboard")
     theirs = {_key(case.params): case.clocks["wall"] for case in b.timed}
-    pairs = [(case, case.clocks["wall"], theirs[_key(case.params)]) for case in a.timed if _key(case.params) in theirs]
+    pairs = [
+        (case, case.clocks["wall"], theirs[_key(case.params)], case.block or block(a.device))
+        for case in a.timed
+        if _key(case.params) in theirs
+    ]
     if not pairs:
         raise UsageError(
             f"{a.run_id} and {b.run_id} have no shape in common (suites {a.suite} and {b.suite}); "
@@ -287,11 +291,7 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
     warnings = [f"{what} differs: {one} (A), {other} (B)" for what, one, other in _conditions(a, b) if one != other]
     if not len(pairs) == len(a.timed) == len(b.timed):
         warnings.append(f"{len(pairs)} shapes are in both runs, of {len(a.timed)} (A) and {len(b.timed)} (B)")
-    sizes = [case.block or block(a.device) for case, _, _ in pairs]
-    references = [
-        unpaired(one.ref_samples_us, other.ref_samples_us, size)
-        for size, (_, one, other) in zip(sizes, pairs, strict=True)
-    ]
+    references = [unpaired(one.ref_samples_us, other.ref_samples_us, size) for _, one, other, size in pairs]
     if (moved := ratio(mean(references), margin)).word in ("FASTER", "SLOWER"):
         warnings.append(
             f"the reference, which both runs timed, took {_times(moved)} as long in A's run as in B's: the machine "
@@ -305,7 +305,7 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
             b_us=other.samples_us,
             difference=unpaired(one.samples_us, other.samples_us, size),
         )
-        for size, (case, one, other) in zip(sizes, pairs, strict=True)
+        for case, one, other, size in pairs
     ]
     return Comparison(
         how="unpaired",
