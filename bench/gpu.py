@@ -34,8 +34,7 @@ from harness.problem import problem_names  # noqa: E402
 from harness.stats import geomean, median  # noqa: E402
 from harness.timing import LEAD_S, device_us, wall_us  # noqa: E402
 
-QUICKER = ("--mode", "benchmark", "--seconds", "1")
-WHOLE = ("--seconds", "1")
+QUICKER = ("--mode", "benchmark")
 ENTRIES = ("submission.py", "torch_fused.py")  # beside the reference, which every evaluation times
 SLOWER = Path(__file__).resolve().parent / "slower.py"
 SHORT = {"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_num_tokens": "T", "has_bias": "bias"}
@@ -46,6 +45,7 @@ def main() -> None:
     parser.add_argument("which", nargs="*", default=[], help=f"of {', '.join(BENCHES)} (default: all)")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--times", type=int, default=5, help="evaluations a problem in repeats (default: %(default)s)")
+    parser.add_argument("--seconds", default="1", help="a shape (default: %(default)s; evaluations: the suite's own)")
     parser.add_argument("--duels", type=int, default=10, help="evaluations in ordering (default: %(default)s)")
     parser.add_argument("--problems", nargs="*", default=problem_names(), help="of repeats and entries (default: all)")
     parser.add_argument("--record", action="store_true", help="keep the evaluations in leaderboard.yaml")
@@ -118,9 +118,10 @@ def evaluations(options: argparse.Namespace) -> None:
 
 
 def entries(options: argparse.Namespace) -> None:
+    seconds = ("--seconds", options.seconds)
     for problem in options.problems:
         files = [file for file in ENTRIES if (ROOT / "submissions" / problem / file).exists()]
-        reports = [evaluate(options, problem, ROOT / "submissions" / problem / file, *WHOLE) for file in files]
+        reports = [evaluate(options, problem, ROOT / "submissions" / problem / file, *seconds) for file in files]
         rows = []
         for cases in zip(*map(timed, reports), strict=True):
             both = [(cases[0]["clocks"]["device"]["ref_us"], cases[0]["clocks"]["wall"]["ref_us"])]
@@ -174,7 +175,7 @@ def resolution(options: argparse.Namespace) -> None:
 def repeats(options: argparse.Namespace) -> None:
     rows = []
     for problem in options.problems:
-        reports = [evaluate(options, problem, reference_of(problem), *QUICKER) for _ in range(options.times)]
+        reports = [evaluate(options, problem, reference_of(problem), *QUICKER, "--seconds", options.seconds) for _ in range(options.times)]
         for clock_name, values in (
             ("device geomean of the submission, us", [device_geomean_us(report, "time_us") for report in reports]),
             ("device speedup", [device_speedup(report) for report in reports]),
@@ -189,7 +190,7 @@ def repeats(options: argparse.Namespace) -> None:
 def ordering(options: argparse.Namespace) -> None:
     ratios = []
     for _ in range(options.duels):
-        report = evaluate(options, "gemm_rs", SLOWER, *QUICKER)
+        report = evaluate(options, "gemm_rs", SLOWER, *QUICKER, "--seconds", options.seconds)
         ratios.append(device_geomean_us(report, "time_us") / device_geomean_us(report, "ref_us"))
     seen = sum(ratio > 1 for ratio in ratios)
     options.figures.table(
