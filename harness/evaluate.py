@@ -331,14 +331,15 @@ class Evaluation:
 
     def _measure(self, case: Case, own_side: timing.Side, ref_side: timing.Side) -> timing.Series | Wrong | Held:
         """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
-        plan, began = self.plan, time.monotonic()
+        plan = self.plan
         self._make(case, self._fresh(1))
         budget = self._budget()
         series = timing.Series(plan.clocks, budget.block)
         for clock in plan.clocks:  # warm-up: first touches of this shape are not what is ranked
             self._turn(self.baseline, [0], clock)
             self._turn(self.candidate, [0], clock)
-        before_us = self._busy_us()
+        # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
+        before_us, began = self._busy_us(), time.monotonic()
         with self._sampling():
             while not timing.enough(budget, series, time.monotonic() - began):
                 for clock in timing.due(plan.clocks, series.count("wall") // budget.block):

@@ -28,7 +28,7 @@ FOLDER_FILES = ("reference.py", "task.py", "params.py")
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
 MAX_ALIASED = 20_000  # nodes of a YAML file with aliases, each of them counted as what it stands for
-DEFAULT_BENCHMARK_S = 2.5  # about how long one benchmark is measured, where a suite does not say
+DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
 
 Ranking = Literal["last", "mean", "geom"]
 DependsOf = Callable[[Any, int, int], frozenset[int]]

@@ -90,6 +90,50 @@ def sum_parts(
 
 
 @triton.jit
+def sum_tile(
+    tile,
+    own_block,
+    flags,
+    slots,
+    epoch,
+    rank,
+    bias_ptr,
+    out_ptr,
+    m,
+    N,
+    WORLD: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SUM_M: tl.constexpr,
+    SUM_N: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
+    """The part of the output that this tile of this rank's rows is, once the other ranks' have come. This program has
+    stored its own product of it."""
+    peers = tl.arange(0, WORLD)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    # The wait also makes what this program has stored seen by all its threads.
+    wait(flag_pointers(own_block + flags, peers * (m // BLOCK_M) * tiles_n + tile), epoch, peers != rank)
+    for piece in range(BLOCK_M // SUM_M * (BLOCK_N // SUM_N)):
+        sum_parts(
+            partials_of(own_block, slots),
+            bias_ptr,
+            out_ptr,
+            tile // tiles_n * BLOCK_M + piece // (BLOCK_N // SUM_N) * SUM_M,
+            tile % tiles_n * BLOCK_N + piece % (BLOCK_N // SUM_N) * SUM_N,
+            m,
+            N,
+            WORLD,
+            HAS_BIAS,
+            WORLD,
+            SUM_M,
+            SUM_N,
+            INTERPRET,
+        )
+
+
+@triton.jit
 def signal_sent(flags, index, epoch, BULK: tl.constexpr, AMD: tl.constexpr):
     """Tells the rank with those flags that the tile has arrived; none has where `index` is below 0."""
     if index >= 0:
@@ -145,17 +189,17 @@ def gemm_rs_kernel(
 
     programs = tl.num_programs(0)
     program = spread_over_dies(tl.program_id(0), programs, DIES)
-    # A tile that was sent is signalled a tile later, when it has long arrived: nobody waits for links.
+    # A tile that was sent is signalled a tile later, when it has long arrived, and one of this rank's rows is summed up
+    # two tiles later, when the other ranks' have: nobody waits for links.
     sent_to, sent = own_block, tl.full((), -1, tl.int32)
+    kept, kept_for = tl.full((), -1, tl.int32), 0
     for tile in range(program, chunks * chunk_tiles, programs):
-        # Every rank begins with another's rows, so that all links are busy, and ends with its own.
-        chunk = (rank + 1 + tile // chunk_tiles) % chunks
-        own = FUSED and chunk == rank
-        if own:  # others wait for what was sent last
-            signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
-            sent = tl.full((), -1, tl.int32)
-        split = tile % chunk_tiles % SPLIT
-        tile_m, tile_n = swizzled(tile % chunk_tiles // SPLIT, tiles_m, tiles_n, GROUP)
+        # Neighbours multiply the same tile of different ranks' rows, and a program goes round the ranks. So every link
+        # is busy all the time, and what a program does for its own rank gives them time.
+        inside = tile // chunks
+        chunk = (rank + 1 + tile + inside * chunks // programs) % chunks
+        split = inside % SPLIT
+        tile_m, tile_n = swizzled(inside // SPLIT, tiles_m, tiles_n, GROUP)
         row = chunk * chunk_m + tile_m * BLOCK_M
         column = tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -166,31 +210,40 @@ def gemm_rs_kernel(
         index = (part * tiles_m + tile_m) * tiles_n + tile_n
         rows = row + tl.arange(0, BLOCK_M)
         columns = column + tl.arange(0, BLOCK_N)
-        if own:
-            inside = (rows % m)[:, None] * N + columns[None, :]
-            mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
-            partials = partials_of(own_block, slots)
-            tl.store(partials + part.to(tl.int64) * m * N + inside, as_bf16(acc, INTERPRET), mask=mask)
-            # The wait also makes the store seen by all threads of this program.
-            wait(flag_pointers(own_block + flags, (peers * tiles_m + tile_m) * tiles_n + tile_n), epoch, peers != rank)
-            for piece in range(BLOCK_M // SUM_M * (BLOCK_N // SUM_N)):
-                sum_parts(
-                    partials,
+        own = FUSED and chunk == rank
+        if OWNERS == 1:  # before this program waits for anything: others wait for it
+            signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
+            sent = tl.full((), -1, tl.int32)
+        if FUSED:
+            kept_for += 1
+            if kept >= 0 and (own or kept_for == 2):
+                sum_tile(
+                    kept,
+                    own_block,
+                    flags,
+                    slots,
+                    epoch,
+                    rank,
                     bias_ptr,
                     out_ptr,
-                    tile_m * BLOCK_M + piece // (BLOCK_N // SUM_N) * SUM_M,
-                    column + piece % (BLOCK_N // SUM_N) * SUM_N,
                     m,
                     N,
                     WORLD,
                     HAS_BIAS,
-                    WORLD,
+                    BLOCK_M,
+                    BLOCK_N,
                     SUM_M,
                     SUM_N,
                     INTERPRET,
                 )
+                kept = tl.full((), -1, tl.int32)
+        if own:
+            within = (rows % m)[:, None] * N + columns[None, :]
+            mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
+            partials = partials_of(own_block, slots)
+            tl.store(partials + part.to(tl.int64) * m * N + within, as_bf16(acc, INTERPRET), mask=mask)
+            kept, kept_for = tile_m * tiles_n + tile_n, 0
         elif OWNERS == 1:
-            signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
             sent_to, sent = tl.load(blocks_ptr + row // m), index
             if BULK_STORES:
                 to_desc = tl.make_tensor_descriptor(
@@ -198,23 +251,43 @@ def gemm_rs_kernel(
                 )
                 to_desc.store([part * m + row % m, column], as_bf16(acc, INTERPRET))
             else:
-                inside = (row % m + tl.arange(0, BLOCK_M))[:, None] * N + columns[None, :]
+                within = (row % m + tl.arange(0, BLOCK_M))[:, None] * N + columns[None, :]
                 mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
                 partials = partials_of(sent_to, slots) + part.to(tl.int64) * m * N
-                tl.store(partials + inside, as_bf16(acc, INTERPRET), mask=mask)
+                tl.store(partials + within, as_bf16(acc, INTERPRET), mask=mask)
         else:
             for next_owner in tl.static_range(OWNERS):
                 owner = row // m + next_owner
                 if owner < WORLD:
                     partials = partials_of(tl.load(blocks_ptr + owner), slots) + part.to(tl.int64) * m * N
-                    inside = (rows % m)[:, None] * N + columns[None, :]
+                    within = (rows % m)[:, None] * N + columns[None, :]
                     mask = (rows // m == owner)[:, None] & (columns < N)[None, :]
-                    tl.store(partials + inside, as_bf16(acc, INTERPRET), mask=mask)
+                    tl.store(partials + within, as_bf16(acc, INTERPRET), mask=mask)
             touched = (peers >= row // m) & (peers <= (row + BLOCK_M - 1) // m)
             signal(flag_pointers(blocks + flags, index), epoch, touched, AMD)
     signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
-
-    if not FUSED:
+    if FUSED:
+        if kept >= 0:
+            sum_tile(
+                kept,
+                own_block,
+                flags,
+                slots,
+                epoch,
+                rank,
+                bias_ptr,
+                out_ptr,
+                m,
+                N,
+                WORLD,
+                HAS_BIAS,
+                BLOCK_M,
+                BLOCK_N,
+                SUM_M,
+                SUM_N,
+                INTERPRET,
+            )
+    else:
         parts = tl.arange(0, triton.next_power_of_2(WORLD * SPLIT))
         sums_n = tl.cdiv(N, SUM_N)
         for piece in range(program, m // SUM_M * sums_n, programs):
