@@ -175,7 +175,10 @@ def resolution(options: argparse.Namespace) -> None:
 def repeats(options: argparse.Namespace) -> None:
     rows = []
     for problem in options.problems:
-        reports = [evaluate(options, problem, reference_of(problem), *QUICKER, "--seconds", options.seconds) for _ in range(options.times)]
+        reports = [
+            evaluate(options, problem, reference_of(problem), *QUICKER, "--seconds", options.seconds)
+            for _ in range(options.times)
+        ]
         for clock_name, values in (
             ("device geomean of the submission, us", [device_geomean_us(report, "time_us") for report in reports]),
             ("device speedup", [device_speedup(report) for report in reports]),

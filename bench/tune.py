@@ -23,6 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -178,10 +179,7 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
     submission, tuning = load(problem)
     reference = importlib.import_module("reference")
     heap, chip = submission.open_heap(device), submission.chip_of(device)
-    barrier = importlib.import_module("common.launch").Launcher(
-        importlib.import_module("common.signals").barrier_kernel
-    )
-    scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+    clock = Clock(heap)
     found = []
     for case, rows in jobs:
         with device:
@@ -191,14 +189,8 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
         results = []
         for row in (tuning.Row(*fields) for fields in rows):
             plan = submission.make_plan(row, chip, *case.sizes)
-            us, wrong = measured(
-                functools.partial(submission.in_one_kernel, *operands, heap, plan),
-                plan,
-                expected,
-                scratch,
-                heap,
-                barrier,
-            )
+            call = functools.partial(submission.in_one_kernel, *operands, heap, plan)
+            us, wrong = measured(call, plan, expected, clock)
             results.append((us, wrong, row))
             if rank == 0 and wrong:
                 print(f"left out, {wrong}: {row}", file=sys.stderr, flush=True)
@@ -211,10 +203,38 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
     dist.destroy_process_group()
 
 
-def measured(
-    call: Any, plan: Any, expected: torch.Tensor, scratch: torch.Tensor, heap: Any, barrier: Any
-) -> tuple[float, str]:
-    """The median over calls of the slowest rank's microseconds; or why the row is no good, on any rank."""
+class Clock:
+    """The devices' own: what a call takes on the slowest, on cold caches, begun everywhere at the same time."""
+
+    def __init__(self, heap: Any) -> None:
+        self.heap = heap
+        self.scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=heap.device)
+        self.meet = torch.zeros(1, device=heap.device)
+        common = [importlib.import_module(f"common.{name}") for name in ("launch", "signals")]
+        self.barrier = common[0].Launcher(common[1].barrier_kernel)
+        self.constants = {"WORLD": heap.world_size}
+
+    def times_us(self, call: Callable[[], Any]) -> list[float]:
+        """CALLS times of it, the same on every rank; those that warm up are left out."""
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(WARM + CALLS)]
+        for start, end in events:
+            torch.cuda._sleep(LEAD_CYCLES)  # the hosts run ahead, so that none of their time is in it
+            self.scratch.zero_()
+            dist.all_reduce(self.meet)  # roughly together, then precisely
+            turn = self.heap.turn(0, self.heap.world_size)
+            self.barrier(1, (self.heap.pointers, self.heap.rank, turn.epoch, turn.flags), self.constants, {})
+            start.record()
+            call()
+            end.record()
+        torch.cuda.synchronize()
+        each = [start.elapsed_time(end) * 1000 for start, end in events[WARM:]]
+        times = torch.tensor(each, device=self.scratch.device)
+        dist.all_reduce(times, dist.ReduceOp.MAX)
+        return times.tolist()
+
+
+def measured(call: Callable[[], torch.Tensor], plan: Any, expected: torch.Tensor, clock: Clock) -> tuple[float, str]:
+    """The median microseconds of that plan's call; or why the plan is no good, on any rank."""
     problem = ""
     try:
         if plan is None:
@@ -223,25 +243,11 @@ def measured(
         problem = "" if error < 0.02 else f"wrong by {error:.2g}"
     except Exception as error:  # too much shared memory or registers, the same on every rank
         problem = type(error).__name__
-    bad = torch.tensor(float(bool(problem)), device=scratch.device)
+    bad = torch.tensor(float(bool(problem)), device=expected.device)
     dist.all_reduce(bad)
     if bad:
         return 0.0, problem or "wrong on another rank"
-    constants = {"WORLD": heap.world_size}
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(WARM + CALLS)]
-    for start, end in events:
-        torch.cuda._sleep(LEAD_CYCLES)  # the hosts run ahead, so that none of their time is in it
-        scratch.zero_()
-        dist.all_reduce(bad)  # roughly together, then precisely
-        turn = heap.turn(0, heap.world_size)
-        barrier(1, (heap.pointers, heap.rank, turn.epoch, turn.flags), constants, {})
-        start.record()
-        call()
-        end.record()
-    torch.cuda.synchronize()
-    times = torch.tensor([start.elapsed_time(end) * 1000 for start, end in events[WARM:]], device=scratch.device)
-    dist.all_reduce(times, dist.ReduceOp.MAX)
-    return statistics.median(times.tolist()), ""
+    return statistics.median(clock.times_us(call)), ""
 
 
 def write_table(problem: str, tuning: ModuleType, best: list[Any]) -> None:

@@ -1,0 +1,142 @@
+"""What the links between GPUs carry when every rank writes to every other at once: the ceiling of any kernel that does.
+
+    python3 bench/links.py --ranks 4        all ways, prints a table
+    python3 bench/links.py --ranks 4 --megabytes 8 25 50 --data FILE
+
+Every rank sends so much in all, in equal parts, into the other ranks' symmetric memory:
+
+stores         a kernel's programs read blocks of 32 x 256 bf16 and write them to each rank, the next one first
+bulk           they read and write tiles of 128 x 64 through tensor descriptors, one rank after the other
+copy engine    a copy a rank, each on a stream of its own
+nccl           an all-gather of as much
+
+The time is the median over calls of the slowest rank's, by the devices' events, on cold caches after a barrier of all
+devices (see tune). Datasheets count what links carry in one direction: 450 GB/s for an H100 or H200.
+"""
+
+import argparse
+import importlib
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import triton
+import triton.language as tl
+from figures import Figures, add_data_argument
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "submissions"), str(ROOT)]
+
+from common.heap import Heap, open_heap  # noqa: E402
+
+COLUMNS = 4096
+PROGRAMS = (16, 32, 64, 132)
+
+
+@triton.jit
+def block_at(blocks_ptr, rank, offset):
+    return tl.multiple_of(tl.cast(tl.load(blocks_ptr + rank) + offset, tl.pointer_type(tl.bfloat16)), 16)
+
+
+@triton.jit
+def stores_kernel(own_ptr, blocks_ptr, offset, rows, rank, WORLD: tl.constexpr, COLUMNS: tl.constexpr):
+    """`own` bf16 [rows, COLUMNS] to [W, rows, COLUMNS] at `offset` of every other rank's block."""
+    for piece in range(tl.program_id(0), rows // 32 * (COLUMNS // 256), tl.num_programs(0)):
+        row = piece // (COLUMNS // 256) * 32 + tl.arange(0, 32)
+        inside = row[:, None] * COLUMNS + (piece % (COLUMNS // 256) * 256 + tl.arange(0, 256))[None, :]
+        values = tl.load(own_ptr + inside)
+        for step in tl.static_range(1, WORLD):
+            to = block_at(blocks_ptr, (rank + step) % WORLD, offset) + rank * rows * COLUMNS
+            tl.store(to + inside, values)
+
+
+@triton.jit
+def bulk_kernel(own_ptr, blocks_ptr, offset, rows, rank, WORLD: tl.constexpr, COLUMNS: tl.constexpr):
+    """The same by bulk copies."""
+    own = tl.make_tensor_descriptor(own_ptr, [rows, COLUMNS], [COLUMNS, 1], [128, 64])
+    for step in tl.static_range(1, WORLD):
+        to_ptr = block_at(blocks_ptr, (rank + step) % WORLD, offset) + rank * rows * COLUMNS
+        to = tl.make_tensor_descriptor(to_ptr, [rows, COLUMNS], [COLUMNS, 1], [128, 64])
+        for piece in tl.range(tl.program_id(0), rows // 128 * (COLUMNS // 64), tl.num_programs(0), num_stages=4):
+            at = [piece // (COLUMNS // 64) * 128, piece % (COLUMNS // 64) * 64]
+            to.store(at, own.load(at))
+
+
+def ways(heap: Heap, own: torch.Tensor) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What is measured: a name, and what sends `own` to every other rank."""
+    world, offset = heap.world_size, heap.turn(own.nbytes * heap.world_size).offset
+    for name, kernel in (("stores", stores_kernel), ("bulk", bulk_kernel)):
+        for programs in PROGRAMS:
+            yield (
+                f"{name}, {programs} programs",
+                lambda kernel=kernel, programs=programs: kernel[(programs,)](
+                    own, heap.pointers, offset, len(own), heap.rank, world, COLUMNS, num_warps=4
+                ),
+            )
+    streams = [torch.cuda.Stream(own.device) for _ in range(world - 1)]
+    targets = [
+        heap.view((heap.rank + step) % world, offset, own.dtype, (world, *own.shape))[heap.rank]
+        for step in range(1, world)
+    ]
+
+    def by_copy_engines() -> None:
+        current = torch.cuda.current_stream()
+        for stream, target in zip(streams, targets, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                target.copy_(own, non_blocking=True)
+            current.wait_stream(stream)
+
+    yield "copy engine", by_copy_engines
+    gathered = own.new_empty(world * len(own), COLUMNS)
+    yield "nccl", lambda: dist.all_gather_into_tensor(gathered, own)
+
+
+def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
+    tune = importlib.import_module("tune")
+    torch.cuda.set_device(rank)
+    device, world = torch.device("cuda", rank), options.ranks
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("nccl", init_method=meeting, rank=rank, world_size=world, device_id=device)
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+    heap = open_heap(device)
+    assert heap is not None
+    heap.turn(world * (max(options.megabytes) << 20))  # grows now, not in between
+    clock, rows = tune.Clock(heap), []
+    for megabytes in options.megabytes:
+        count = (megabytes << 20) // (world - 1) // (2 * COLUMNS) // 128 * 128
+        own = torch.randn(count, COLUMNS, device=device).bfloat16()
+        for name, send in ways(heap, own):
+            send()
+            us = statistics.median(clock.times_us(send))
+            rows.append((megabytes, name, us, own.nbytes * (world - 1) / us / 1e3))
+    if rank == 0:
+        Path(folder, "rows.json").write_text(json.dumps(rows))
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[8, 25, 50], help="that a rank sends (%(default)s)")
+    add_data_argument(parser)
+    options = parser.parse_args()
+    figures = Figures("Links", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(rank_main, (options, folder), nprocs=options.ranks)
+        found = json.loads(Path(folder, "rows.json").read_text())
+    names = list(dict.fromkeys(name for _, name, _, _ in found))
+    rows = [[name, *(f"{us:.1f} ({rate:.0f})" for _, other, us, rate in found if other == name)] for name in names]
+    columns = ["way", *(f"{megabytes} MiB" for megabytes in options.megabytes)]
+    figures.table(columns, rows, "Every rank to all others: us (GB/s that leave a rank)")
+    figures.write(options.data)
+
+
+if __name__ == "__main__":
+    main()
