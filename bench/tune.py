@@ -40,6 +40,7 @@ LEAD_CYCLES = 400_000  # a fifth of a millisecond
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 PREFETCHES = (1024, 2048, 4096)
+FLAG_KS = (256, 1024)  # 512 lay between
 GROUP = 8  # 4 made no difference
 A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
@@ -87,7 +88,7 @@ def cases_of(problem: str, world_size: int) -> list[Case]:
 
 def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, int, int], at_most: int) -> list[Any]:
     """Rows for that shape: those of the table, then a random choice of others. Not a choice is what costs no
-    compilation: all numbers of senders and rounds, with an eighth as many blocks."""
+    compilation: all numbers of senders and rounds, with a quarter as many blocks."""
     rows = [row._replace(shape=shape) for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
     rows = list({row[2:-1]: row for row in rows}.values())
     small, blocks, chance = shape[0] <= 512, products(shape), random.Random(0)
@@ -96,7 +97,7 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
         return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
     if problem == "gemm_rs":
         # Products are not split: strict does not allow that each part of a rank's product is rounded.
-        more = itertools.product(((16, 64), (32, 64), (32, 128), (64, 128)), (True, False))
+        more = itertools.product(((16, 64), (32, 64), (64, 128)), (True, False))
         rest = [
             tuning.Row(chip, shape, *block[:3], 1, GROUP, *block[3:], *sums, bulk, "")
             for block, (sums, bulk) in itertools.product(blocks, list(more))
@@ -105,13 +106,14 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
         return rows + chance.sample(rest, min(at_most, len(rest)))
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
     prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
+    flag_ks = FLAG_KS if small else FLAG_KS[:1]
     chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
-    chosen += chance.sample(blocks, min(at_most // 8, len(blocks)))
+    chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     send_m = 16 if shape[0] <= 64 else 32
     return rows + [
-        tuning.Row(chip, shape, *block[:3], GROUP, *block[3:], count, lead, send_m, 256, ahead, "")
-        for block, count, lead, ahead in itertools.product(
-            chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6), prefetches
+        tuning.Row(chip, shape, *block[:3], GROUP, *block[3:], count, lead, send_m, flag_k, ahead, "")
+        for block, count, lead, ahead, flag_k in itertools.product(
+            chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6), prefetches, flag_ks
         )
     ]
 

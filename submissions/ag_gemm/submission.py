@@ -39,7 +39,7 @@ import triton.language as tl
 from common.gemm import as_bf16, prefetch_rows, product, spread_over_dies, swizzled
 from common.heap import Heap, open_heap
 from common.launch import INTERPRETED, Launcher
-from common.signals import flag_pointers, order_bulk_loads, signal, wait
+from common.signals import flag_pointers, order_bulk_loads, signal, wait_beyond
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
@@ -172,8 +172,6 @@ def ag_gemm_kernel(
             signal(flag_pointers(blocks + flags, rank * flags_m * FLAGS_K + piece), epoch, MIXED | (peers != rank), AMD)
 
     M = m * WORLD
-    a_desc = tl.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
-    all_desc = tl.make_tensor_descriptor(rows_of(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     b_desc = tl.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K])
     out_desc = tl.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [BLOCK_M, BLOCK_N])
     tiles_n = tl.cdiv(n, BLOCK_N)
@@ -188,36 +186,46 @@ def ag_gemm_kernel(
         tile = spread_over_dies(program - senders, programs - senders, DIES)
 
     # This rank's rows come first ...
-    while tile < own_tiles:
-        tile_m, tile_n = swizzled(tile, own_tiles_m, tiles_n, GROUP)
-        row = tile_m * BLOCK_M
-        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        acc = product(a_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
-        finish(acc, out_desc, bias_ptr, rank * m + row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
-        tile = following(tile, place, joined, programs, senders)
+    if not MIXED:
+        a_desc = tl.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
+        while tile < own_tiles:
+            tile_m, tile_n = swizzled(tile, own_tiles_m, tiles_n, GROUP)
+            row = tile_m * BLOCK_M
+            acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            acc = product(a_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
+            finish(acc, out_desc, bias_ptr, rank * m + row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
+            tile = following(tile, place, joined, programs, senders)
 
     # ... then those of the others as they arrive: block of rows after block of rows, one rank after the other in each.
+    all_desc = tl.make_tensor_descriptor(rows_of(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     tiles_m = tl.cdiv(M, BLOCK_M) - own_tiles_m
     while tile - own_tiles < tiles_m * tiles_n:
         arrival, tile_n = swizzled(tile - own_tiles, tiles_m, tiles_n, GROUP)
+        columns = tl.arange(0, FLAGS_K2)
         if MIXED:  # a flag a rank and column block
             prefetch_rows(b_ptr, tile_n * BLOCK_N, n, K, prefetch, BLOCK_N, BULK)
             row = arrival * BLOCK_M
             sources = tl.arange(0, WORLD)
-            needed = (sources >= row // m) & (sources <= (row + BLOCK_M - 1) // m)
-            arrived = tl.arange(0, FLAGS_K2)
-            index = sources[:, None] * FLAGS_K + arrived[None, :]
-            wait(flag_pointers(own_block + flags, index), epoch, needed[:, None] & (arrived < FLAGS_K)[None, :])
+            needed = ((sources >= row // m) & (sources <= (row + BLOCK_M - 1) // m))[:, None] & (columns < FLAGS_K)
+            index = sources[:, None] * FLAGS_K + columns[None, :]
+            places = tl.broadcast_to(columns[None, :], (WORLD, FLAGS_K2))
         else:
             source = (rank + 1 + arrival % (WORLD - 1)) % WORLD
             inside = arrival // (WORLD - 1)
             row = source * m + inside * BLOCK_M
-            arrived = tl.arange(0, FLAGS_K2)
-            index = (source * flags_m + inside) * FLAGS_K + arrived
-            wait(flag_pointers(own_block + flags, index), epoch, arrived < FLAGS_K)
-        order_bulk_loads(BULK)
+            needed = columns < FLAGS_K
+            index = (source * flags_m + inside) * FLAGS_K + columns
+            places = columns
+        # What has arrived is multiplied while the rest is on its way.
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
+        arrived = 0
+        first = 0
+        while arrived < FLAGS_K:
+            arrived = wait_beyond(flag_pointers(own_block + flags, index), epoch, needed, places, arrived, FLAGS_K)
+            order_bulk_loads(BULK)
+            last = arrived * FLAG_K // BLOCK_K if arrived < FLAGS_K else steps
+            acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, first, last, acc, BLOCK_K, INTERPRET)
+            first = last
         finish(acc, out_desc, bias_ptr, row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
         tile = following(tile, place, joined, programs, senders)
 

@@ -51,6 +51,20 @@ def wait(flags, epoch, mask):
 
 
 @triton.jit
+def wait_beyond(flags, epoch, mask, places, count, most):
+    """How many of the first flags have come to `epoch`, as soon as these are more than `count`. `places` (a tensor as
+    flags and mask) says which is the how-manieth; those of one place count together, and there are `most` places."""
+    zeros = tl.zeros_like(mask).to(tl.int32)
+    come = count
+    while come <= count:
+        values = tl.atomic_add(flags, zeros, mask=mask & (places >= count), sem="acquire", scope="sys")
+        missing = mask & (places >= count) & (values < epoch)
+        come = tl.min(tl.where(missing, places, most))
+    tl.debug_barrier()  # as in `wait`
+    return come
+
+
+@triton.jit
 def order_bulk_loads(BULK: tl.constexpr):
     """What this program has waited for is seen by its bulk copies (tensor descriptors on NVIDIA) as well, which go
     past the path of ordinary loads."""

@@ -1,14 +1,19 @@
-"""What the links between GPUs carry when every rank writes to every other at once: the ceiling of any kernel that does.
+"""What the parts of gemm_rs and ag_gemm take by themselves: the products, and what links carry when every rank writes
+to every other at once. Who multiplies as fast as cuBLAS is no faster than the larger of the two, however well it
+overlaps them.
 
-    python3 bench/links.py --ranks 4        all ways, prints a table
-    python3 bench/links.py --ranks 4 --megabytes 8 25 50 --data FILE
+    python3 bench/parts.py --ranks 4        prints the tables
+    python3 bench/parts.py --ranks 4 --megabytes 8 25 50 --data FILE
 
-Every rank sends so much in all, in equal parts, into the other ranks' symmetric memory:
+Ways to send: every rank sends so much in all, in equal parts, into the other ranks' symmetric memory.
 
 stores         a kernel's programs read blocks of 32 x 256 bf16 and write them to each rank, the next one first
 bulk           they read and write tiles of 128 x 64 through tensor descriptors, one rank after the other
 copy engine    a copy a rank, each on a stream of its own
 nccl           an all-gather of as much
+
+Parts of the official shapes: the product by cuBLAS (or hipBLASLt), as torch calls it; the bytes by `stores` with a
+program a multiprocessor; the collective by NCCL.
 
 The time is the median over calls of the slowest rank's, by the devices' events, on cold caches after a barrier of all
 devices (see tune). Datasheets count what links carry in one direction: 450 GB/s for an H100 or H200.
@@ -35,8 +40,11 @@ sys.path[:0] = [str(ROOT / "submissions"), str(ROOT)]
 
 from common.heap import Heap, open_heap  # noqa: E402
 
+from harness.stats import geomean  # noqa: E402
+
 COLUMNS = 4096
 PROGRAMS = (16, 32, 64, 132)
+PROBLEMS = ("gemm_rs", "ag_gemm")
 
 
 @triton.jit
@@ -98,6 +106,32 @@ def ways(heap: Heap, own: torch.Tensor) -> Iterator[tuple[str, Callable[[], Any]
     yield "nccl", lambda: dist.all_gather_into_tensor(gathered, own)
 
 
+def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Any) -> list[float]:
+    """The microseconds of a shape's product, of its bytes, and of its collective."""
+    world, rows, columns, depth, _ = sizes  # of the rank's product
+    device = heap.device
+    left, right = (torch.randn(size, depth, device=device).bfloat16() for size in (rows, columns))
+    whole = torch.empty(rows, columns if problem == "gemm_rs" else depth, device=device).bfloat16()
+    share = whole[: rows // world].contiguous()
+    count = share.numel() // COLUMNS // 32 * 32 or 32
+    own = torch.randn(count, COLUMNS, device=device).bfloat16()
+    offset, programs = heap.turn(own.nbytes * world).offset, PROGRAMS[-1]
+    calls: list[Callable[[], Any]] = [
+        lambda: torch.mm(left, right.T),
+        lambda: stores_kernel[(programs,)](own, heap.pointers, offset, count, heap.rank, world, COLUMNS, num_warps=4),
+        lambda: (
+            dist.reduce_scatter_tensor(share, whole)
+            if problem == "gemm_rs"
+            else dist.all_gather_into_tensor(whole, share)
+        ),
+    ]
+    times = []
+    for call in calls:
+        call()
+        times.append(statistics.median(clock.times_us(call)))
+    return times
+
+
 def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
     tune = importlib.import_module("tune")
     torch.cuda.set_device(rank)
@@ -107,17 +141,21 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
     heap = open_heap(device)
     assert heap is not None
-    heap.turn(world * (max(options.megabytes) << 20))  # grows now, not in between
-    clock, rows = tune.Clock(heap), []
+    heap.turn(world * (max(*options.megabytes, 64) << 20))  # grows now, not in between
+    clock = tune.Clock(heap)
+    sent, shapes = [], []
     for megabytes in options.megabytes:
         count = (megabytes << 20) // (world - 1) // (2 * COLUMNS) // 128 * 128
         own = torch.randn(count, COLUMNS, device=device).bfloat16()
         for name, send in ways(heap, own):
             send()
             us = statistics.median(clock.times_us(send))
-            rows.append((megabytes, name, us, own.nbytes * (world - 1) / us / 1e3))
+            sent.append((megabytes, name, us, own.nbytes * (world - 1) / us / 1e3))
+    for problem in PROBLEMS:
+        for case in tune.cases_of(problem, world):
+            shapes.append((problem, " x ".join(map(str, case.shape)), *parts(problem, case.sizes, heap, clock)))
     if rank == 0:
-        Path(folder, "rows.json").write_text(json.dumps(rows))
+        Path(folder, "found.json").write_text(json.dumps([sent, shapes]))
     dist.destroy_process_group()
 
 
@@ -127,14 +165,22 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[8, 25, 50], help="that a rank sends (%(default)s)")
     add_data_argument(parser)
     options = parser.parse_args()
-    figures = Figures("Links", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
+    figures = Figures("Parts", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(rank_main, (options, folder), nprocs=options.ranks)
-        found = json.loads(Path(folder, "rows.json").read_text())
-    names = list(dict.fromkeys(name for _, name, _, _ in found))
-    rows = [[name, *(f"{us:.1f} ({rate:.0f})" for _, other, us, rate in found if other == name)] for name in names]
+        sent, shapes = json.loads(Path(folder, "found.json").read_text())
+    names = list(dict.fromkeys(name for _, name, _, _ in sent))
+    rows = [[name, *(f"{us:.1f} ({rate:.0f})" for _, other, us, rate in sent if other == name)] for name in names]
     columns = ["way", *(f"{megabytes} MiB" for megabytes in options.megabytes)]
     figures.table(columns, rows, "Every rank to all others: us (GB/s that leave a rank)")
+    for problem in PROBLEMS:
+        found = [(shape, *times, max(times[:2])) for name, shape, *times in shapes if name == problem]
+        means = [geomean(times) for times in list(zip(*found, strict=True))[1:]]
+        figures.table(
+            ["a rank's product", "product", "bytes", "collective", "larger of the first two"],
+            [*found, ("geometric mean", *means)],
+            f"{problem}, W = {options.ranks}: the parts by themselves, us",
+        )
     figures.write(options.data)
 
 
