@@ -42,17 +42,21 @@ SHORT = {"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_n
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", nargs="*", default=[], help=f"of {', '.join(BENCHES)} (default: all)")
+    parser.add_argument("which", nargs="*", help=f"of {', '.join(BENCHES)} (default: all)")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--times", type=int, default=5, help="evaluations a problem in repeats (default: %(default)s)")
     parser.add_argument("--seconds", default="1", help="a shape (default: %(default)s; evaluations: the suite's own)")
     parser.add_argument("--duels", type=int, default=10, help="evaluations in ordering (default: %(default)s)")
-    parser.add_argument("--problems", nargs="*", default=problem_names(), help="of repeats and entries (default: all)")
+    parser.add_argument(
+        "--problems", nargs="*", choices=problem_names(), default=problem_names(), help="of repeats and entries"
+    )
     parser.add_argument("--record", action="store_true", help="keep the evaluations in leaderboard.yaml")
     parser.add_argument("--author", default="maintainers", help="whom to record them under (default: %(default)s)")
     parser.add_argument("--keep", type=Path, help="folder for every evaluation's JSON")
     add_data_argument(parser)
     options = parser.parse_args()
+    if unknown := set(options.which) - set(BENCHES):
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
     which = options.which or list(BENCHES)
     names = sorted(set(gpus.gpu_names()))
     options.figures = Figures(", ".join(which).capitalize(), f"{options.ranks}x {' and '.join(names) or 'no GPU'}")
