@@ -37,7 +37,9 @@ def cores() -> int:
 def make_gate(world_size: int) -> int:
     """A new gate as a file descriptor, to be handed to every rank of a group."""
     fd = os.memfd_create("gate")
-    os.ftruncate(fd, _nbytes(world_size))
+    # Written, so that its memory is taken now. Else the first rank to touch it would decide, for each group by chance,
+    # which of the host's memory nodes it lies on, and so which devices hear of each other a little later.
+    os.pwrite(fd, bytes(_nbytes(world_size)), 0)
     return fd
 
 
