@@ -145,11 +145,14 @@ class Timed:
 
 @dataclass(frozen=True, kw_only=True)
 class ClockSamples:
-    """Samples of one more clock."""
+    """Samples of one more clock. `rank_us`, `ref_rank_us`: each rank's own times (device clock, medians). In a call
+    whose ranks wait for each other, one that takes longer than the others has begun earlier by that much."""
 
     clock: Clock
     samples_us: tuple[float, ...]
     ref_samples_us: tuple[float, ...]
+    rank_us: tuple[float, ...] = ()
+    ref_rank_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,6 +171,8 @@ def _clock_json(one: ClockSamples) -> dict[str, Any]:
         "spread": spread(one.samples_us),
         "samples_us": list(one.samples_us),
         "ref_samples_us": list(one.ref_samples_us),
+        "rank_us": list(one.rank_us),
+        "ref_rank_us": list(one.ref_rank_us),
     }
 
 

@@ -80,7 +80,9 @@ class Series:
         self.block = block
         self.own_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
         self.ref_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
-        self.ends_us: list[list[float]] = []
+        self.ends_us: list[list[float]] = []  # of the submission's ranks, wall clock; a list a call, as the next two
+        self.own_ranks_us: list[list[float]] = []  # device clock
+        self.ref_ranks_us: list[list[float]] = []
 
     def count(self, clock: Clock) -> int:
         """How many samples that clock has."""
@@ -96,11 +98,20 @@ class Series:
             for ranks in called:
                 first_ns = min(call.start_ns for call in ranks)
                 self.ends_us.append([(call.end_ns - first_ns) / 1000 for call in ranks])
+        if clock == "device":
+            for kept, calls in ((self.own_ranks_us, called), (self.ref_ranks_us, ref_called)):
+                kept += [[call.device_us or 0.0 for call in ranks] for ranks in calls]
 
     def timed(self) -> Timed:
         """The record of it."""
         others = [
-            ClockSamples(clock=clock, samples_us=tuple(own), ref_samples_us=tuple(self.ref_us[clock]))
+            ClockSamples(
+                clock=clock,
+                samples_us=tuple(own),
+                ref_samples_us=tuple(self.ref_us[clock]),
+                rank_us=_by_rank(self.own_ranks_us) if clock == "device" else (),
+                ref_rank_us=_by_rank(self.ref_ranks_us) if clock == "device" else (),
+            )
             for clock, own in self.own_us.items()
             if clock != "wall"
         ]
@@ -109,8 +120,13 @@ class Series:
             ref_samples_us=tuple(self.ref_us["wall"]),
             block=self.block,
             others=tuple(others),
-            rank_ends_us=tuple(statistics.median(rank) for rank in zip(*self.ends_us, strict=True)),
+            rank_ends_us=_by_rank(self.ends_us),
         )
+
+
+def _by_rank(calls: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Each rank's median over calls."""
+    return tuple(statistics.median(rank) for rank in zip(*calls, strict=True))
 
 
 def impossible(turn: Turn, clock: Clock) -> str:

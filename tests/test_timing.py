@@ -105,6 +105,20 @@ def test_a_series_keeps_when_each_rank_had_finished() -> None:
     ]
 
 
+def test_a_series_keeps_what_each_device_says() -> None:
+    """Whose device began a call early shows: it waits for the others, while all end at the same time."""
+    made = Series(["wall", "device"], block=1)
+    for early_us in (2.0, 3.0, 9.0):
+        own, ref = called((0, 1), (0, 1)), called((0, 1), (0, 1))
+        own = [dataclasses.replace(call, device_us=us) for call, us in zip(own, (40.0 + early_us, 40.0), strict=True)]
+        ref = [dataclasses.replace(call, device_us=80.0) for call in ref]
+        made.add("device", [own], [ref])
+    made.add("wall", [called((0, 4_000))], [called((0, 4_000))])
+    (device,) = made.timed().others
+    assert (device.rank_us, device.ref_rank_us) == ((43.0, 40.0), (80.0, 80.0))
+    assert device.samples_us == (42.0, 43.0, 49.0)
+
+
 def turn(unclaimed_us: float, claimed_us: float = 1000.0, began_ns: int = 0) -> timing.Turn:
     """One call of one rank."""
     start_ns = began_ns + 1000

@@ -18,6 +18,7 @@ import triton
 from torch import Tensor
 
 INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
+LIBCUDA = "libcuda.so.1"
 FORMATS = {4: "i", 8: "Q"}  # of a kernel's parameters by their bytes: numbers, and addresses or large numbers
 
 Arguments = tuple[Tensor | int, ...]
@@ -107,7 +108,7 @@ def _by_driver(compiled: Any, programs: int, stream: int, count: int, otherwise:
     numbers = (programs, 1, 1, metadata.num_warps * metadata.warp_size, 1, 1, metadata.shared)
     submit = functools.partial(
         # Python's lock is kept: nobody packs other arguments meanwhile.
-        ctypes.PyDLL("libcuda.so.1").cuLaunchKernel,
+        ctypes.PyDLL(LIBCUDA).cuLaunchKernel,
         ctypes.c_void_p(compiled.function),
         *map(ctypes.c_uint, numbers),
         ctypes.c_void_p(stream),
@@ -125,7 +126,7 @@ def _by_driver(compiled: Any, programs: int, stream: int, count: int, otherwise:
 
 def _parameter_sizes(function: int) -> list[int]:
     """The bytes of each parameter of a loaded kernel; [] from drivers that do not tell (before CUDA 12.4)."""
-    tell = getattr(ctypes.CDLL("libcuda.so.1"), "cuFuncGetParamInfo", None)
+    tell = getattr(ctypes.CDLL(LIBCUDA), "cuFuncGetParamInfo", None)
     sizes: list[int] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()
     while tell and not tell(ctypes.c_void_p(function), ctypes.c_size_t(len(sizes)), *map(ctypes.byref, (offset, size))):
@@ -140,7 +141,7 @@ def _room(compiled: Any) -> int:
     if torch.version.hip:
         occupancy = ctypes.CDLL("libamdhip64.so").hipModuleOccupancyMaxActiveBlocksPerMultiprocessor
     else:
-        occupancy = ctypes.CDLL("libcuda.so.1").cuOccupancyMaxActiveBlocksPerMultiprocessor
+        occupancy = ctypes.CDLL(LIBCUDA).cuOccupancyMaxActiveBlocksPerMultiprocessor
     each, function, shared = ctypes.c_int(), ctypes.c_void_p(compiled.function), compiled.metadata.shared
     if error := occupancy(ctypes.byref(each), function, ctypes.c_int(threads), ctypes.c_size_t(shared)):
         raise RuntimeError(f"the driver cannot tell how many programs have room (error {error})")
