@@ -22,7 +22,7 @@ multipliers after a number of rounds that the tuning table has, so that no tile 
 On CPU ranks each rank copies its rows into memory that all map; after one barrier it multiplies all rows, where they
 lie, with its columns. Nobody makes a copy of the whole input. Why it wins there: gloo's all-gather takes about 10 ms
 for 8 ranks on 2 cores, the product 0.1 to 0.5 ms a rank.
-Measured on CPU ranks, speedup over the reference in the geometric mean: 4.5 to 5.6 (docs/measurements.md).
+Measured on CPU ranks, speedup over the reference in the geometric mean: 4.5 to 6 (docs/measurements.md).
 Tried and lost:
 - on CPU ranks: only the bias fused: 1.0; a product per source rank, so that the first can start before the last rows
   are there: 8 products of an eighth take 2 to 7 times one product's time on a CPU core;

@@ -23,7 +23,7 @@ Its own: flags one tile and sums two tiles later; epochs and two sets of flags i
 On CPU ranks each rank multiplies straight into memory that all map (bias included, one rounding to bf16); after one
 barrier it sums up its rows of all W products. Why it wins there: gloo's reduce-scatter takes 13 to 18 ms for 8 ranks
 on 2 cores, whatever the size; the products themselves take 0.1 to 0.3 ms a rank.
-Measured on CPU ranks, speedup over the reference in the geometric mean: 4.8 to 6.8 (docs/measurements.md).
+Measured on CPU ranks, speedup over the reference in the geometric mean: 5 to 7 (docs/measurements.md).
 Tried and lost:
 - on CPU ranks, gloo's all_to_all of bf16 partial rows and a local float32 sum: 2.0; only the bias fused: 0.98;
 - on 4x H200 through NCCL: bias fused 0.8 to 1.03; rows in 2 chunks, the reduce-scatter of one beside the product of the
@@ -194,8 +194,8 @@ def gemm_rs_kernel(
     programs = tl.num_programs(0)
     program = spread_over_dies(tl.program_id(0), programs, DIES)
     # A tile that was sent is signalled a tile later, when it has long arrived, and one of this rank's rows is summed up
-    # two tiles later, when the other ranks' have: nobody waits for links. Nor do programs wait for each other in a circle:
-    # all ranks have as many, and each signals what it sent in the last round before it waits for anything in this one.
+    # two tiles later, when the other ranks' have: nobody waits for links. Nor do programs wait for each other in a
+    # circle: all ranks have as many, and each signals what it sent last before it waits for anything.
     sent_to, sent = own_block, tl.full((), -1, tl.int32)
     kept, kept_for = tl.full((), -1, tl.int32), 0
     for tile in range(program, chunks * chunk_tiles, programs):
