@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,7 +150,7 @@ def test_the_tuner_finds_rows_for_every_official_benchmark_and_compiles_each_ker
 # ---- interpreted, in real processes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", ["shapes back_to_back not_the_kernels", "on_cpu no_shared_memory"])
+@pytest.mark.parametrize("names", ["shapes back_to_back not_the_kernels", "on_cpu no_shared_memory unlike"])
 def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
     """See the functions of these names below."""
     assert not started(__file__, *names.split(), interpreted="on_cpu" not in names)
@@ -235,6 +235,16 @@ def no_shared_memory(rank: int, world_size: int) -> None:
     for seed, bias in enumerate([False, True]):
         check((16 * world_size, 24, 16, bias), seed, rank, world_size)
     assert not calls
+
+
+def unlike(rank: int, world_size: int) -> None:
+    """GPUs of different sizes, as far as that goes without one: no kernels that go round the ranks in step."""
+    heap = importlib.import_module("common.heap")
+    for counts, suits in (([132] * world_size, True), ([*[132] * (world_size - 1), 114], world_size == 1)):
+        torch.cuda.get_device_properties = lambda device, count=counts[rank]: SimpleNamespace(
+            multi_processor_count=count
+        )
+        assert heap.GpuHeap(torch.device("cpu"), rank, world_size).suits() == suits, counts
 
 
 def on_cpu(rank: int, world_size: int) -> None:

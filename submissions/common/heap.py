@@ -48,12 +48,12 @@ class Turn(NamedTuple):
 
 
 def open_heap(device: torch.device) -> "Heap | None":
-    """This process's heap for tensors on `device`; None where CPU ranks can share no memory. The first call is
-    collective."""
+    """This process's heap for tensors on `device`; None where CPU ranks can share no memory, or GPUs are not alike. The
+    first call is collective."""
     if device not in _heaps:
         make = CpuHeap if device.type == "cpu" else GpuHeap
         heap = make(device, dist.get_rank(), dist.get_world_size())
-        _heaps[device] = heap if heap.allocate(flags=64, half_bytes=1 << 20) else None
+        _heaps[device] = heap if heap.suits() and heap.allocate(flags=64, half_bytes=1 << 20) else None
     return _heaps[device]
 
 
@@ -102,6 +102,10 @@ class Heap:
         nbytes = prod(shape) * dtype.itemsize
         return self.blocks[peer][offset : offset + nbytes].view(dtype).view(shape)
 
+    def suits(self) -> bool:
+        """Whether the ranks' devices are alike enough for kernels that wait for each other. Collective."""
+        return True
+
     def allocate(self, flags: int, half_bytes: int) -> bool:
         """New blocks with that many flags a turn, all 0, in place of the old. Collective. False where no room."""
         raise NotImplementedError
@@ -113,6 +117,13 @@ class Heap:
 
 class GpuHeap(Heap):
     """Blocks on one GPU a rank, CUDA or ROCm."""
+
+    def suits(self) -> bool:
+        """Programs wait for those of the same number on other ranks, so every rank has to have as many."""
+        count = torch.cuda.get_device_properties(self.device).multi_processor_count
+        counts = torch.tensor([count, -count], device=self.device)
+        dist.all_reduce(counts, dist.ReduceOp.MAX)
+        return counts.sum().item() == 0
 
     def allocate(self, flags: int, half_bytes: int) -> bool:
         # Not needed here, and where GPUs are shared with others a fault in it is theirs too.
