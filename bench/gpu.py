@@ -57,6 +57,8 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.which) - set(BENCHES):
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+    if (found := len(gpus.gpu_names())) < options.ranks:
+        parser.error(f"--ranks {options.ranks}: every rank needs a GPU of its own; here are {found}")
     which = options.which or list(BENCHES)
     names = sorted(set(gpus.gpu_names()))
     options.figures = Figures(", ".join(which).capitalize(), f"{options.ranks}x {' and '.join(names) or 'no GPU'}")

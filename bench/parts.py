@@ -20,7 +20,6 @@ devices (see tune). Datasheets count what links carry in one direction: 450 GB/s
 """
 
 import argparse
-import importlib
 import json
 import statistics
 import sys
@@ -34,6 +33,7 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 from figures import Figures, add_data_argument
+from tune import Clock, cases_of, need_gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "submissions"), str(ROOT)]
@@ -106,7 +106,7 @@ def ways(heap: Heap, own: torch.Tensor) -> Iterator[tuple[str, Callable[[], Any]
     yield "nccl", lambda: dist.all_gather_into_tensor(gathered, own)
 
 
-def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Any) -> list[float]:
+def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Clock) -> list[float]:
     """The microseconds of a shape's product, of its bytes, and of its collective."""
     world, rows, columns, depth, _ = sizes  # of the rank's product
     device = heap.device
@@ -133,7 +133,6 @@ def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Any) -> list[
 
 
 def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
-    tune = importlib.import_module("tune")
     torch.cuda.set_device(rank)
     device, world = torch.device("cuda", rank), options.ranks
     meeting = f"file://{folder}/meeting"
@@ -142,7 +141,7 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
     heap = open_heap(device)
     assert heap is not None
     heap.turn(world * (max(*options.megabytes, 64) << 20))  # grows now, not in between
-    clock = tune.Clock(heap)
+    clock = Clock(heap)
     sent, shapes = [], []
     for megabytes in options.megabytes:
         count = (megabytes << 20) // (world - 1) // (2 * COLUMNS) // 128 * 128
@@ -152,7 +151,7 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
             us = statistics.median(clock.times_us(send))
             sent.append((megabytes, name, us, own.nbytes * (world - 1) / us / 1e3))
     for problem in PROBLEMS:
-        for case in tune.cases_of(problem, world):
+        for case in cases_of(problem, world):
             shapes.append((problem, " x ".join(map(str, case.shape)), *parts(problem, case.sizes, heap, clock)))
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps([sent, shapes]))
@@ -165,6 +164,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[8, 25, 50], help="that a rank sends (%(default)s)")
     add_data_argument(parser)
     options = parser.parse_args()
+    need_gpus(parser, options.ranks)
     figures = Figures("Parts", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(rank_main, (options, folder), nprocs=options.ranks)

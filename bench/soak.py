@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from figures import Figures, add_data_argument
-from tune import ROOT, load
+from tune import PROBLEMS, ROOT, load, need_gpus
 
 sys.path.insert(0, str(ROOT))
 from harness import correctness, machine
@@ -96,7 +96,7 @@ def rank_main(rank: int, options: argparse.Namespace, cases: list[dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problem")
+    parser.add_argument("problem", choices=PROBLEMS)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--suite", default="official")
@@ -104,6 +104,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10_000, help="back to back (default: %(default)s)")
     add_data_argument(parser)
     options = parser.parse_args()
+    if options.device != "cpu":
+        need_gpus(parser, options.ranks)
     problem = find(options.problem)
     suite = problem.with_world_size(problem.suite(options.suite), options.ranks)
     cases = [dict(case.params) for case in suite.tests]

@@ -252,6 +252,14 @@ def measured(call: Callable[[], torch.Tensor], plan: Any, expected: torch.Tensor
     return statistics.median(clock.times_us(call)), ""
 
 
+def need_gpus(parser: argparse.ArgumentParser, ranks: int) -> None:
+    """Ends with a usage error where there are fewer GPUs than ranks."""
+    if (found := torch.cuda.device_count()) < ranks:
+        parser.error(
+            f"--ranks {ranks}: every rank needs a GPU of its own; torch {torch.__version__} finds {found} here"
+        )
+
+
 def write_table(problem: str, tuning: ModuleType, best: list[Any]) -> None:
     """Replaces the chip's rows in the problem's tuning.py."""
     path = ROOT / "submissions" / problem / "tuning.py"
@@ -278,6 +286,9 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.problems) - set(PROBLEMS):
         parser.error(f"no table to tune for {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}")
+
+    if not options.dry_run:
+        need_gpus(parser, options.ranks)
 
     jobs: dict[str, list[tuple[Case, list[Any]]]] = {}
     for problem in options.problems:
