@@ -128,6 +128,18 @@ def test_the_plot_in_the_readme_is_that_of_the_kept_run(tmp_path: Path) -> None:
         assert f">{text.get_text()}<" in committed
 
 
+def test_a_bench_of_gpus_says_when_there_are_too_few(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gpu
+
+    monkeypatch.setattr(gpu.gpus, "gpu_names", lambda: ("NVIDIA H200",) * 2)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--ranks", "4", "ordering"])
+    with pytest.raises(SystemExit, match="2"):
+        gpu.main()
+    assert "--ranks 4: every rank needs a GPU of its own; here are 2" in capsys.readouterr().err
+
+
 def test_gpu_benches_make_a_section_of_their_evaluations(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without GPUs: the evaluations are recorded ones with a GPU's three clocks."""
     import gpu
@@ -136,6 +148,7 @@ def test_gpu_benches_make_a_section_of_their_evaluations(machine: Path, monkeypa
     told = [report_json.to_json(run(number, times)) for number, times in ((3, 1.0), (4, 1.02))] * 20
     monkeypatch.setattr(gpu, "evaluate", lambda *arguments: told.pop())
     monkeypatch.setattr(gpu, "problem_names", lambda: ["gemm_rs"])
+    monkeypatch.setattr(gpu.gpus, "gpu_names", lambda: ("NVIDIA H200",) * 8)
     arguments = ["gpu.py", "--ranks", "8", "--times", "2", "--duels", "2", "--problems", "gemm_rs", "--data", str(path)]
     monkeypatch.setattr(sys, "argv", [*arguments, "entries", "evaluations", "repeats", "ordering"])
     gpu.main()
