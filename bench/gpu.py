@@ -14,6 +14,7 @@ ordering     a submission that is made 2 % slower on purpose, against the refere
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -34,7 +35,6 @@ from harness.problem import problem_names  # noqa: E402
 from harness.stats import geomean, median  # noqa: E402
 from harness.timing import LEAD_S, device_us, wall_us  # noqa: E402
 
-QUICKER = ("--mode", "benchmark")
 ENTRIES = ("submission.py", "torch_fused.py")  # beside the reference, which every evaluation times
 SLOWER = Path(__file__).resolve().parent / "slower.py"
 SHORT = {"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_num_tokens": "T", "has_bias": "bias"}
@@ -82,6 +82,15 @@ def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: 
         options.keep.mkdir(parents=True, exist_ok=True)
         (options.keep / f"{report['run_id']}-{problem}.json").write_text(json.dumps(report))
     return report
+
+
+def benchmarks(options: argparse.Namespace, times: int, problem: str, file: Path) -> list[dict]:
+    """So many evaluations without tests; those that are done when it is interrupted."""
+    found = []
+    with contextlib.suppress(KeyboardInterrupt):
+        for _ in range(times):
+            found.append(evaluate(options, problem, file, "--mode", "benchmark", "--seconds", options.seconds))
+    return found
 
 
 def reference_of(problem: str) -> Path:
@@ -181,10 +190,9 @@ def resolution(options: argparse.Namespace) -> None:
 def repeats(options: argparse.Namespace) -> None:
     rows = []
     for problem in options.problems:
-        reports = [
-            evaluate(options, problem, reference_of(problem), *QUICKER, "--seconds", options.seconds)
-            for _ in range(options.times)
-        ]
+        reports = benchmarks(options, options.times, problem, reference_of(problem))
+        if not reports:
+            break
         for clock_name, values in (
             ("device geomean of the submission, us", [device_geomean_us(report, "time_us") for report in reports]),
             ("device speedup", [device_speedup(report) for report in reports]),
@@ -192,15 +200,12 @@ def repeats(options: argparse.Namespace) -> None:
         ):
             apart = max(values) / min(values) - 1
             rows.append([problem, clock_name, " ".join(f"{value:.4g}" for value in values), f"{apart:.1%}"])
-    title = f"Repeatability: the reference as a submission, {options.times} evaluations"
+    title = "Repeatability: the reference as a submission, a value an evaluation"
     options.figures.table(["problem", "", "values", "largest over smallest"], rows, title)
 
 
 def ordering(options: argparse.Namespace) -> None:
-    speedups = []
-    for _ in range(options.duels):
-        report = evaluate(options, "gemm_rs", SLOWER, *QUICKER, "--seconds", options.seconds)
-        speedups.append(device_speedup(report))
+    speedups = [device_speedup(report) for report in benchmarks(options, options.duels, "gemm_rs", SLOWER)]
     seen = sum(speedup < 1 for speedup in speedups)
     options.figures.table(
         ["ranked below the original", "its speedup over the original, device clock"],

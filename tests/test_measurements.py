@@ -128,6 +128,28 @@ def test_the_plot_in_the_readme_is_that_of_the_kept_run(tmp_path: Path) -> None:
         assert f">{text.get_text()}<" in committed
 
 
+def test_what_a_bench_of_gpus_has_when_it_is_interrupted_is_kept(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+
+    told = [report_json.to_json(run(number, 1.0)) for number in (3, 4)]
+
+    def evaluate(*arguments: object) -> dict[str, object]:
+        if not told:
+            raise KeyboardInterrupt
+        return told.pop()
+
+    path = machine / "20-gpu.yaml"
+    monkeypatch.setattr(gpu, "evaluate", evaluate)
+    monkeypatch.setattr(gpu.gpus, "gpu_names", lambda: ("NVIDIA H200",) * 8)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--ranks", "8", "ordering", "repeats", "--data", str(path)])
+    gpu.main()
+    ordering, repeats = measurements.read_yaml(figures.Section, path, ROOT).tables
+    assert str(ordering.rows[0][0]).endswith(" of 2")
+    assert repeats.rows == ()
+
+
 def test_a_bench_of_gpus_says_when_there_are_too_few(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
