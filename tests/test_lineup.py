@@ -1,0 +1,78 @@
+"""The kernel that lines devices up, without a GPU: compiled for NVIDIA and AMD, and interpreted in real processes.
+
+`python tests/test_lineup.py meet` plays ranks, see kernel_ranks.
+"""
+
+import ctypes
+import mmap
+import random
+import re
+import sys
+import time
+
+import pytest
+from compiled import compiling_for
+from kernel_ranks import played_by, started
+
+from harness.gate import Gate, make_gate
+
+WARPS = {"sm_90": 32, "gfx942": 16}  # of a program of 1024 threads; harness/device.py
+ADDRESS = 1 << 40
+EPOCHS = 12
+
+
+def assembly(chip: str) -> str:
+    from harness.lineup import line_up
+
+    options = {"num_warps": WARPS[chip]} | ({"maxnreg": 32} if chip == "sm_90" else {})
+    with compiling_for(chip):
+        numbers = (*[ADDRESS] * 4, 1, 5)
+        made = line_up.warmup(*numbers, 4, 4, 64, chip != "sm_90", grid=(1,), **options)
+    return str(made.asm["ptx" if chip == "sm_90" else "amdgcn"])
+
+
+@pytest.mark.parametrize("chip", WARPS)
+def test_two_programs_fit_a_unit_without_spilling(chip: str) -> None:
+    """They hold the whole device; harness/device.py launches as many."""
+    text = assembly(chip)
+    if chip == "sm_90":
+        assert ".maxnreg 32" in text
+        assert not re.search(r"\b(?:ld|st)\.local", text)
+    else:
+        (spilled,) = re.findall(r"\.vgpr_spill_count: *(\d+)", text)
+        assert int(spilled) == 0
+
+
+def test_nobody_leaves_before_all_have_come() -> None:
+    """Interpreted, as AMD's GPUs do it."""
+    assert not started(__file__, "meet", interpreted=True)
+
+
+def meet(rank: int, world_size: int) -> None:
+    """Ranks come late, the gate opens late; whoever leaves finds that all had come."""
+    from harness.lineup import line_up
+
+    gate = Gate(GATE, world_size, spin=False)
+    page, _ = gate.memory()
+    offset, stride = gate.device_marks()
+    ended, chance = ctypes.c_int32(0), random.Random(rank)
+    came = (ctypes.c_int32 * world_size).from_buffer(CAME)
+    for epoch in range(1, EPOCHS):
+        time.sleep(chance.uniform(0, 0.02))
+        came[rank] = epoch
+        if rank == epoch % world_size:  # the gate may open before others wait for it, and after
+            gate.release(epoch)
+        numbers = (page, page + gate.device_held(rank), page + offset, ctypes.addressof(ended), rank, epoch)
+        line_up[(1,)](*numbers, world_size, 1 << (world_size - 1).bit_length(), stride, True)
+        assert min(came) >= epoch, f"{list(came)} in {epoch}"
+        assert ended.value == gate.words[gate.marks[rank] + 3] == epoch
+
+
+if __name__ == "__main__":
+    GATE, CAME = make_gate(8), mmap.mmap(-1, 4096)
+    for name in sys.argv[1:]:
+        for ranks in (1, 3, 8):
+            if told := played_by(ranks, globals()[name]):
+                sys.exit(told)
+            GATE = make_gate(8)
+            CAME[:] = bytes(4096)
