@@ -62,7 +62,9 @@ class NoDevice:
 def compiling_for(chip: str) -> Iterator[None]:
     driver.set_active(NoDevice(chip))
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what the next release will do
+            yield
     finally:
         driver.set_active(None)  # who asks next gets this machine's own, where it has one
 
@@ -71,8 +73,7 @@ def compiled(
     chip: str, launcher: Any, arguments: Sequence[Any], constants: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Compiled:
     """The kernel of a submission's Launcher, compiled for such arguments as it is for a call on the chip."""
-    with compiling_for(chip), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what the next release will do
+    with compiling_for(chip):
         made = launcher.compile(tuple(arguments), dict(constants), dict(options))
     read = _read_nvidia if TARGETS[chip].backend == "cuda" else _read_amd
     return read(made.asm, made.metadata.shared, made.metadata.num_warps)
