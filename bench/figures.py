@@ -136,6 +136,13 @@ def add_data_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def need_gpus(parser: argparse.ArgumentParser, ranks: int, found: int, finder: str = "") -> None:
+    """Ends with a usage error where fewer GPUs were found (by the `finder`) than there are to be ranks."""
+    if found < ranks:
+        by = f", as {finder} finds" if finder else ""
+        parser.error(f"--ranks {ranks}: every rank needs a GPU of its own; here are {found}{by}")
+
+
 def _kept(cell: Any) -> Cell:
     return float(f"{cell:.{KEPT_DIGITS}g}") if isinstance(cell, float) else cell if isinstance(cell, int) else str(cell)
 

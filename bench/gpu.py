@@ -1,6 +1,6 @@
 """The figures of docs/measurements.md that need GPUs, printed as Markdown: one command, one rank a GPU.
 
-    python3 bench/gpu.py --ranks 4                      all of them (about 12 minutes)
+    python3 bench/gpu.py --ranks 4                      all of them (about 20 minutes)
     python3 bench/gpu.py --ranks 4 evaluations          what each clock says of the reference; turn-around; resolution
     python3 bench/gpu.py --ranks 4 repeats ordering
     python3 bench/gpu.py --ranks 4 entries --record     ... and keeps them in leaderboard.yaml
@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from figures import Figures, add_data_argument  # noqa: E402
+from figures import Figures, add_data_argument, need_gpus  # noqa: E402
 
 from harness import gpus  # noqa: E402
 from harness.group import ROLES, Launch, Ranks  # noqa: E402
@@ -57,11 +57,10 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.which) - set(BENCHES):
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
-    if (found := len(gpus.gpu_names())) < options.ranks:
-        parser.error(f"--ranks {options.ranks}: every rank needs a GPU of its own; here are {found}")
+    names = gpus.gpu_names()
+    need_gpus(parser, options.ranks, len(names))
     which = options.which or list(BENCHES)
-    names = sorted(set(gpus.gpu_names()))
-    options.figures = Figures(", ".join(which).capitalize(), f"{options.ranks}x {' and '.join(names) or 'no GPU'}")
+    options.figures = Figures(", ".join(which).capitalize(), f"{options.ranks}x {' and '.join(sorted(set(names)))}")
     for name in which:
         BENCHES[name](options)
         options.figures.write(options.data)

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from figures import Figures, add_data_argument
-from tune import FLUSH_BYTES, load, need_gpus
+from figures import Figures, add_data_argument, need_gpus
+from tune import FLUSH_BYTES, load
 
 CALLS = 200
 CASES = {
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     add_data_argument(parser)
     options = parser.parse_args()
-    need_gpus(parser, options.ranks)
+    need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
     figures = Figures("Python of a call", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
     rows = []
     for problem in CASES:

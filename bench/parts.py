@@ -32,12 +32,13 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from figures import Figures, add_data_argument
-from tune import Clock, cases_of, need_gpus
+from figures import Figures, add_data_argument, need_gpus
+from tune import Clock, cases_of
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "submissions"), str(ROOT)]
 
+from common.gemm import bf16_at  # noqa: E402
 from common.heap import Heap, open_heap  # noqa: E402
 
 from harness.stats import geomean  # noqa: E402
@@ -48,11 +49,6 @@ PROBLEMS = ("gemm_rs", "ag_gemm")
 
 
 @triton.jit
-def block_at(blocks_ptr, rank, offset):
-    return tl.multiple_of(tl.cast(tl.load(blocks_ptr + rank) + offset, tl.pointer_type(tl.bfloat16)), 16)
-
-
-@triton.jit
 def stores_kernel(own_ptr, blocks_ptr, offset, rows, rank, WORLD: tl.constexpr, COLUMNS: tl.constexpr):
     """`own` bf16 [rows, COLUMNS] to [W, rows, COLUMNS] at `offset` of every other rank's block."""
     for piece in range(tl.program_id(0), rows // 32 * (COLUMNS // 256), tl.num_programs(0)):
@@ -60,7 +56,7 @@ def stores_kernel(own_ptr, blocks_ptr, offset, rows, rank, WORLD: tl.constexpr, 
         inside = row[:, None] * COLUMNS + (piece % (COLUMNS // 256) * 256 + tl.arange(0, 256))[None, :]
         values = tl.load(own_ptr + inside)
         for step in tl.static_range(1, WORLD):
-            to = block_at(blocks_ptr, (rank + step) % WORLD, offset) + rank * rows * COLUMNS
+            to = bf16_at(tl.load(blocks_ptr + (rank + step) % WORLD), offset) + rank * rows * COLUMNS
             tl.store(to + inside, values)
 
 
@@ -69,7 +65,7 @@ def bulk_kernel(own_ptr, blocks_ptr, offset, rows, rank, WORLD: tl.constexpr, CO
     """The same by bulk copies."""
     own = tl.make_tensor_descriptor(own_ptr, [rows, COLUMNS], [COLUMNS, 1], [128, 64])
     for step in tl.static_range(1, WORLD):
-        to_ptr = block_at(blocks_ptr, (rank + step) % WORLD, offset) + rank * rows * COLUMNS
+        to_ptr = bf16_at(tl.load(blocks_ptr + (rank + step) % WORLD), offset) + rank * rows * COLUMNS
         to = tl.make_tensor_descriptor(to_ptr, [rows, COLUMNS], [COLUMNS, 1], [128, 64])
         for piece in tl.range(tl.program_id(0), rows // 128 * (COLUMNS // 64), tl.num_programs(0), num_stages=4):
             at = [piece // (COLUMNS // 64) * 128, piece % (COLUMNS // 64) * 64]
@@ -164,7 +160,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[8, 25, 50], help="that a rank sends (%(default)s)")
     add_data_argument(parser)
     options = parser.parse_args()
-    need_gpus(parser, options.ranks)
+    need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
     figures = Figures("Parts", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(rank_main, (options, folder), nprocs=options.ranks)

@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from figures import Figures, add_data_argument
-from tune import PROBLEMS, ROOT, load, need_gpus
+from figures import Figures, add_data_argument, need_gpus
+from tune import PROBLEMS, ROOT, load
 
 sys.path.insert(0, str(ROOT))
 from harness import correctness, machine
@@ -105,7 +105,7 @@ def main() -> None:
     add_data_argument(parser)
     options = parser.parse_args()
     if options.device != "cpu":
-        need_gpus(parser, options.ranks)
+        need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
     problem = find(options.problem)
     suite = problem.with_world_size(problem.suite(options.suite), options.ranks)
     cases = [dict(case.params) for case in suite.tests]

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from figures import Figures, add_data_argument
+from figures import Figures, add_data_argument, need_gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
@@ -266,14 +266,6 @@ def measured(call: Callable[[], torch.Tensor], plan: Any, expected: torch.Tensor
     return statistics.median(clock.times_us(call)), ""
 
 
-def need_gpus(parser: argparse.ArgumentParser, ranks: int) -> None:
-    """Ends with a usage error where there are fewer GPUs than ranks."""
-    if (found := torch.cuda.device_count()) < ranks:
-        parser.error(
-            f"--ranks {ranks}: every rank needs a GPU of its own; torch {torch.__version__} finds {found} here"
-        )
-
-
 def write_table(problem: str, tuning: ModuleType, best: list[Any]) -> None:
     """Replaces the chip's rows in the problem's tuning.py."""
     path = ROOT / "submissions" / problem / "tuning.py"
@@ -302,7 +294,7 @@ def main() -> None:
         parser.error(f"no table to tune for {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}")
 
     if not options.dry_run:
-        need_gpus(parser, options.ranks)
+        need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
 
     jobs: dict[str, list[tuple[Case, list[Any]]]] = {}
     for problem in options.problems:

@@ -34,7 +34,7 @@ from rich.text import Text
 
 from harness import machine, options, render, reports, verdict
 from harness.evaluate import OpponentFailed, Progress, evaluate
-from harness.plan import Plan, block, make_plan
+from harness.plan import Plan, make_plan
 from harness.problem import ROOT
 from harness.progress import ProgressLine
 from harness.records import (
@@ -279,7 +279,7 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
             raise UsageError(f"{run.run_id} timed nothing (mode {run.mode}); compare one of mode leaderboard")
     theirs = {_key(case.params): case.clocks["wall"] for case in b.timed}
     pairs = [
-        (case, case.clocks["wall"], theirs[_key(case.params)], case.block or block(a.device))
+        (case, case.clocks["wall"], theirs[_key(case.params)], a.block_of(case))
         for case in a.timed
         if _key(case.params) in theirs
     ]

@@ -23,7 +23,6 @@ from harness.board import Board, Entry, HeldEntry, Judged
 from harness.board_view import short_file
 from harness.decode import encode
 from harness.options import Setting
-from harness.plan import block
 from harness.problem import ROOT, Problem
 from harness.records import BadFileError, Case, EvalReport, Exit, HarnessError, Timed, UsageError
 from harness.reports import Report, ReportCase
@@ -119,7 +118,7 @@ def from_report(one: Entry, report: Report, problem: Problem) -> Judged:
     """The entry as its report makes it by today's rules. Raises UsageError where the report is not the entry's."""
     if (report.run_id, report.submission.sha256) != (one.run_id, one.sha256) or not report.timed:
         raise UsageError(f"the report of {one.run_id} is not of this entry; run it again")
-    timeds = [_timed(case, report.device) for case in report.timed]
+    timeds = [_timed(case, report.block_of(case)) for case in report.timed]
     fractions = []
     for case in report.timed:
         bound = _bound(case, report, problem)
@@ -164,9 +163,9 @@ def _change(one: Judged, version: str) -> str:
     return f"problem version {one.problem_version} became {version}"
 
 
-def _timed(case: ReportCase, device: str) -> Timed:
+def _timed(case: ReportCase, block: int) -> Timed:
     wall = case.clocks["wall"]
-    return Timed(samples_us=wall.samples_us, ref_samples_us=wall.ref_samples_us, block=case.block or block(device))
+    return Timed(samples_us=wall.samples_us, ref_samples_us=wall.ref_samples_us, block=block)
 
 
 def _bound(case: ReportCase, report: Report, problem: Problem) -> tuple[float, str] | None:

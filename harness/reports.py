@@ -20,6 +20,7 @@ from harness import render
 from harness.archive import FOLDER
 from harness.decode import DecodeError, decode, did_you_mean
 from harness.files import read_text
+from harness.plan import block
 from harness.problem import shown
 from harness.records import REPORT_SCHEMA, BadFileError, Case, CaseResult, Kind, NotRun, Params, Peaks, Told, UsageError
 from harness.stats import median
@@ -149,6 +150,10 @@ class Report:
     def timed(self) -> tuple[ReportCase, ...]:
         """The cases that were timed."""
         return tuple(case for case in self.cases if case.clocks)
+
+    def block_of(self, case: ReportCase) -> int:
+        """How many of its samples in a row were taken together; reports of older versions do not tell."""
+        return case.block or block(self.device)
 
 
 def times(samples_us: Sequence[float]) -> Times:

@@ -14,9 +14,10 @@ import pytest
 from compiled import compiling_for
 from kernel_ranks import played_by, started
 
-from harness.gate import Gate, make_gate
+from harness.device import HOLDING_THREADS
+from harness.gate import DEVICE_HELD, Gate, make_gate
 
-WARPS = {"sm_90": 32, "gfx942": 16}  # of a program of 1024 threads; harness/device.py
+WARPS = {"sm_90": HOLDING_THREADS // 32, "gfx942": HOLDING_THREADS // 64}  # of a program
 ADDRESS = 1 << 40
 EPOCHS = 12
 
@@ -65,7 +66,7 @@ def meet(rank: int, world_size: int) -> None:
         numbers = (page, page + gate.device_held(rank), page + offset, ctypes.addressof(ended), rank, epoch)
         line_up[(1,)](*numbers, world_size, 1 << (world_size - 1).bit_length(), stride, True)
         assert min(came) >= epoch, f"{list(came)} in {epoch}"
-        assert ended.value == gate.words[gate.marks[rank] + 3] == epoch
+        assert ended.value == gate.words[gate.marks[rank] + DEVICE_HELD] == epoch
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.gemm import as_bf16, prefetch_rows, product, spread_over_dies, swizzled
+from common.gemm import as_bf16, bf16_at, prefetch_rows, product, spread_over_dies, swizzled
 from common.heap import Heap, open_heap
 from common.launch import INTERPRETED, Launcher
 from common.signals import flag_pointers, order_bulk_loads, signal, wait_beyond
@@ -50,12 +50,6 @@ from torch import Tensor
 from tuning import TABLE, Row
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older name
-
-
-@triton.jit
-def rows_of(block, gathered):
-    """The gathered input in the block of the heap at this address."""
-    return tl.multiple_of(tl.cast(block + gathered, tl.pointer_type(tl.bfloat16)), 16)
 
 
 @triton.jit
@@ -80,7 +74,7 @@ def send(
     values = tl.load(a_ptr + inside, mask=mask)
     for step in tl.static_range(0 if TO_ITSELF else 1, WORLD):
         block = tl.load(blocks_ptr + (rank + step) % WORLD)
-        tl.store(rows_of(block, gathered) + (rank * m).to(tl.int64) * K + inside, values, mask=mask)
+        tl.store(bf16_at(block, gathered) + (rank * m).to(tl.int64) * K + inside, values, mask=mask)
 
 
 @triton.jit
@@ -201,7 +195,7 @@ def ag_gemm_kernel(
             tile = following(tile, place, joined, programs, senders)
 
     # ... then those of the others as they arrive: block of rows after block of rows, one rank after the other in each.
-    all_desc = tl.make_tensor_descriptor(rows_of(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    all_desc = tl.make_tensor_descriptor(bf16_at(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     tiles_m = tl.cdiv(M, BLOCK_M) - own_tiles_m
     while tile - own_tiles < tiles_m * tiles_n:
         arrival, tile_n = swizzled(tile - own_tiles, tiles_m, tiles_n, GROUP)

@@ -19,6 +19,12 @@ def swizzled(index, tiles_m, tiles_n, GROUP: tl.constexpr):
 
 
 @triton.jit
+def bf16_at(block, offset):
+    """A pointer to the bf16 that lie `offset` bytes, a multiple of 16, behind the address of a block of the heap."""
+    return tl.multiple_of(tl.cast(block + offset, tl.pointer_type(tl.bfloat16)), 16)
+
+
+@triton.jit
 def product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K: tl.constexpr, INTERPRET: tl.constexpr):
     """`acc` + the product of the blocks that begin at `row` of a and `column` of b, over depths first to last - 1 in
     units of BLOCK_K."""

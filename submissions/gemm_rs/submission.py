@@ -46,7 +46,7 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.gemm import as_bf16, product, spread_over_dies, swizzled
+from common.gemm import as_bf16, bf16_at, product, spread_over_dies, swizzled
 from common.heap import Heap, open_heap
 from common.launch import INTERPRETED, Launcher
 from common.signals import finish_bulk_stores, flag_pointers, signal, wait
@@ -56,12 +56,6 @@ from torch import Tensor
 from tuning import TABLE, Row
 
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # older name
-
-
-@triton.jit
-def partials_of(block, slots):
-    """The partial products in the block of the heap at this address."""
-    return tl.multiple_of(tl.cast(block + slots, tl.pointer_type(tl.bfloat16)), 16)
 
 
 @triton.jit
@@ -96,15 +90,7 @@ def sum_parts(
 @triton.jit
 def sum_tile(
     tile,
-    own_block,
-    flags,
-    slots,
-    epoch,
-    rank,
-    bias_ptr,
-    out_ptr,
-    m,
-    N,
+    own_rows,  # what the kernel knows of this rank's
     WORLD: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -115,13 +101,14 @@ def sum_tile(
 ):
     """The part of the output that this tile of this rank's rows is, once the other ranks' have come. This program has
     stored its own product of it."""
+    own_block, flags, slots, epoch, rank, bias_ptr, out_ptr, m, N = own_rows
     peers = tl.arange(0, WORLD)
     tiles_n = tl.cdiv(N, BLOCK_N)
     # The wait also makes what this program has stored seen by all its threads.
     wait(flag_pointers(own_block + flags, peers * (m // BLOCK_M) * tiles_n + tile), epoch, peers != rank)
     for piece in range(BLOCK_M // SUM_M * (BLOCK_N // SUM_N)):
         sum_parts(
-            partials_of(own_block, slots),
+            bf16_at(own_block, slots),
             bias_ptr,
             out_ptr,
             tile // tiles_n * BLOCK_M + piece // (BLOCK_N // SUM_N) * SUM_M,
@@ -182,6 +169,7 @@ def gemm_rs_kernel(
     peers = tl.arange(0, WORLD)
     blocks = tl.load(blocks_ptr + peers)
     own_block = tl.load(blocks_ptr + rank)
+    own_rows = (own_block, flags, slots, epoch, rank, bias_ptr, out_ptr, m, N)
     # A chunk of tiles holds the rows of one rank, or a row of tiles those of several.
     chunk_m = max(m, BLOCK_M)
     chunks = tl.cdiv(M, chunk_m)
@@ -222,49 +210,31 @@ def gemm_rs_kernel(
         if FUSED:
             kept_for += 1
             if kept >= 0 and (own or kept_for == 2):
-                sum_tile(
-                    kept,
-                    own_block,
-                    flags,
-                    slots,
-                    epoch,
-                    rank,
-                    bias_ptr,
-                    out_ptr,
-                    m,
-                    N,
-                    WORLD,
-                    HAS_BIAS,
-                    BLOCK_M,
-                    BLOCK_N,
-                    SUM_M,
-                    SUM_N,
-                    INTERPRET,
-                )
+                sum_tile(kept, own_rows, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, SUM_M, SUM_N, INTERPRET)
                 kept = tl.full((), -1, tl.int32)
         if own:
             within = (rows % m)[:, None] * N + columns[None, :]
             mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
-            partials = partials_of(own_block, slots)
+            partials = bf16_at(own_block, slots)
             tl.store(partials + part.to(tl.int64) * m * N + within, as_bf16(acc, INTERPRET), mask=mask)
             kept, kept_for = tile_m * tiles_n + tile_n, 0
         elif OWNERS == 1:
             sent_to, sent = tl.load(blocks_ptr + row // m), index
             if BULK_STORES:
                 to_desc = tl.make_tensor_descriptor(
-                    partials_of(sent_to, slots), [WORLD * SPLIT * m, N], [N, 1], [BLOCK_M, BLOCK_N]
+                    bf16_at(sent_to, slots), [WORLD * SPLIT * m, N], [N, 1], [BLOCK_M, BLOCK_N]
                 )
                 to_desc.store([part * m + row % m, column], as_bf16(acc, INTERPRET))
             else:
                 within = (row % m + tl.arange(0, BLOCK_M))[:, None] * N + columns[None, :]
                 mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
-                partials = partials_of(sent_to, slots) + part.to(tl.int64) * m * N
+                partials = bf16_at(sent_to, slots) + part.to(tl.int64) * m * N
                 tl.store(partials + within, as_bf16(acc, INTERPRET), mask=mask)
         else:
             for next_owner in tl.static_range(OWNERS):
                 owner = row // m + next_owner
                 if owner < WORLD:
-                    partials = partials_of(tl.load(blocks_ptr + owner), slots) + part.to(tl.int64) * m * N
+                    partials = bf16_at(tl.load(blocks_ptr + owner), slots) + part.to(tl.int64) * m * N
                     within = (rows % m)[:, None] * N + columns[None, :]
                     mask = (rows // m == owner)[:, None] & (columns < N)[None, :]
                     tl.store(partials + within, as_bf16(acc, INTERPRET), mask=mask)
@@ -273,25 +243,7 @@ def gemm_rs_kernel(
     signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
     if FUSED:
         if kept >= 0:
-            sum_tile(
-                kept,
-                own_block,
-                flags,
-                slots,
-                epoch,
-                rank,
-                bias_ptr,
-                out_ptr,
-                m,
-                N,
-                WORLD,
-                HAS_BIAS,
-                BLOCK_M,
-                BLOCK_N,
-                SUM_M,
-                SUM_N,
-                INTERPRET,
-            )
+            sum_tile(kept, own_rows, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, SUM_M, SUM_N, INTERPRET)
     else:
         parts = tl.arange(0, triton.next_power_of_2(WORLD * SPLIT))
         sums_n = tl.cdiv(N, SUM_N)
@@ -301,7 +253,7 @@ def gemm_rs_kernel(
             index = (parts * tiles_m + sum_m // BLOCK_M) * tiles_n + sum_n // BLOCK_N
             wait(flag_pointers(own_block + flags, index), epoch, parts < WORLD * SPLIT)
             sum_parts(
-                partials_of(own_block, slots),
+                bf16_at(own_block, slots),
                 bias_ptr,
                 out_ptr,
                 sum_m,
