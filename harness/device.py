@@ -148,9 +148,8 @@ class Gpu:
         offset, stride = self.gate.device_marks()
         marks = self.gate_pointer + offset
         held = self.gate_pointer + self.gate.device_held(self.rank)
-        lanes = 1 << (self.world_size - 1).bit_length()
         numbers = (self.gate_pointer, held, marks, self.ended.data_ptr(), self.rank, epoch)
-        line_up[(self.programs,)](*numbers, self.world_size, lanes, stride, driver.HIP, **self.options)
+        line_up[(self.programs,)](*numbers, self.world_size, HOLDING_THREADS, stride, driver.HIP, **self.options)
         self.gate.wait_device(self.rank, epoch)
 
 

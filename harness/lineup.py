@@ -14,26 +14,43 @@ import triton.language as tl
 
 
 @triton.jit
-def _set(address, value, HIP: tl.constexpr):
+def _set(addresses, epoch, lanes, count, HIP: tl.constexpr):
+    """Sets the words at the first `count` lanes' addresses, each by one thread, to `epoch`."""
     if HIP:
-        tl.atomic_xchg(tl.cast(address, tl.pointer_type(tl.int32)), value, sem="release", scope="sys")
+        words = tl.cast(addresses, tl.pointer_type(tl.int32))
+        tl.atomic_xchg(words, epoch + 0 * lanes, mask=lanes < count, sem="release", scope="sys")
     else:  # not an atomic, which a GPU cannot do on a host's memory across every bus
         tl.inline_asm_elementwise(
-            "st.release.sys.global.s32 [$1], $2; mov.b32 $0, 0;", "=r,l,r", [address, value], tl.int32, False, 1
+            "{ .reg .pred mine; setp.lt.s32 mine, $3, $4; @mine st.release.sys.global.s32 [$1], $2; mov.b32 $0, 0; }",
+            "=r,l,r,r,r",
+            [addresses, epoch + 0 * lanes, lanes, count + 0 * lanes],
+            tl.int32,
+            False,
+            1,
         )
 
 
 @triton.jit
-def _wait(words, epoch, HIP: tl.constexpr):
-    """Returns once all words at these addresses have come to `epoch`."""
+def _wait(addresses, epoch, lanes, count, HIP: tl.constexpr):
+    """Returns once the words at the first `count` lanes' addresses have all come to `epoch`. One thread reads each:
+    where all threads of all programs read one word, a change of it is seen microseconds late, and on each device by
+    another number of them."""
     least = epoch - 1
     while least < epoch:
         if HIP:
-            seen = tl.atomic_add(
-                tl.cast(words, tl.pointer_type(tl.int32)), tl.zeros_like(words).to(tl.int32), sem="acquire", scope="sys"
-            )
+            words = tl.cast(addresses, tl.pointer_type(tl.int32))
+            read = tl.atomic_add(words, 0 * lanes, mask=lanes < count, sem="acquire", scope="sys")
+            seen = tl.where(lanes < count, read, epoch)
         else:
-            seen = tl.inline_asm_elementwise("ld.acquire.sys.global.s32 $0, [$1];", "=r,l", [words], tl.int32, False, 1)
+            seen = tl.inline_asm_elementwise(
+                "{ .reg .pred mine; setp.lt.s32 mine, $3, $4; mov.s32 $0, $2;"
+                " @mine ld.acquire.sys.global.s32 $0, [$1]; }",
+                "=&r,l,r,r,r",
+                [addresses, epoch + 0 * lanes, lanes, count + 0 * lanes],
+                tl.int32,
+                False,
+                1,
+            )
         least = tl.min(seen)
 
 
@@ -46,18 +63,19 @@ def line_up(
     rank,
     epoch,
     WORLD: tl.constexpr,
-    LANES: tl.constexpr,  # WORLD rounded up to a power of two
+    THREADS: tl.constexpr,  # of a program
     STRIDE: tl.constexpr,  # bytes between two ranks' words
     HIP: tl.constexpr,
 ):
     """The first program waits for the gate, then says that this rank has come to `epoch`, and ends once all have; the
     others end when it does."""
+    lanes = tl.arange(0, THREADS)
+    nowhere = tl.zeros((THREADS,), tl.int64)
     if tl.program_id(0) == 0:
-        lanes = tl.arange(0, LANES)
-        _set(held, epoch, HIP)
-        _wait(released + 0 * lanes, epoch, HIP)
-        _set(marks + rank.to(tl.int64) * STRIDE, epoch, HIP)
-        _wait(marks + tl.minimum(lanes, WORLD - 1) * STRIDE, epoch, HIP)
-        _set(ended, epoch, HIP)
+        _set(held + nowhere, epoch, lanes, 1, HIP)
+        _wait(released + nowhere, epoch, lanes, 1, HIP)
+        _set(marks + rank.to(tl.int64) * STRIDE + nowhere, epoch, lanes, 1, HIP)
+        _wait(marks + lanes.to(tl.int64) * STRIDE, epoch, lanes, WORLD, HIP)
+        _set(ended + nowhere, epoch, lanes, 1, HIP)
     else:
-        _wait(ended + 0 * tl.arange(0, 2), epoch, HIP)
+        _wait(ended + nowhere, epoch, lanes, 1, HIP)

@@ -28,8 +28,18 @@ def assembly(chip: str) -> str:
     options = {"num_warps": WARPS[chip]} | ({"maxnreg": 32} if chip == "sm_90" else {})
     with compiling_for(chip):
         numbers = (*[ADDRESS] * 4, 1, 5)
-        made = line_up.warmup(*numbers, 4, 4, 64, chip != "sm_90", grid=(1,), **options)
+        made = line_up.warmup(*numbers, 4, HOLDING_THREADS, 64, chip != "sm_90", grid=(1,), **options)
     return str(made.asm["ptx" if chip == "sm_90" else "amdgcn"])
+
+
+def test_on_nvidia_each_word_is_read_and_written_by_one_thread() -> None:
+    """All threads of all programs would read one word 8448 times at once."""
+    text = assembly("sm_90")
+    touched = re.findall(r"(?:@(\w+) )?(ld|st)\.(?:acquire|release)\.sys\.global", text)
+    assert [kind for _, kind in touched].count("ld") >= 3
+    assert [kind for _, kind in touched].count("st") >= 3
+    assert {predicate for predicate, _ in touched} == {"mine"}
+    assert not re.findall(r"\b(?:ld|st|atom|red)\.global", text)
 
 
 @pytest.mark.parametrize("chip", WARPS)
@@ -64,7 +74,7 @@ def meet(rank: int, world_size: int) -> None:
         if rank == epoch % world_size:  # the gate may open before others wait for it, and after
             gate.release(epoch)
         numbers = (page, page + gate.device_held(rank), page + offset, ctypes.addressof(ended), rank, epoch)
-        line_up[(1,)](*numbers, world_size, 1 << (world_size - 1).bit_length(), stride, True)
+        line_up[(1,)](*numbers, world_size, 64, stride, True)
         assert min(came) >= epoch, f"{list(came)} in {epoch}"
         assert ended.value == gate.words[gate.marks[rank] + DEVICE_HELD] == epoch
 
