@@ -53,8 +53,11 @@ def table() -> Iterator[str]:
         with imported(problem) as submission:
             for row, sizes in rows_of(submission):
                 plan = submission.make_plan(row, chip_of(submission, row.chip), *sizes)
+                if not plan.launch:
+                    yield f"{label(problem, row)} {' | '.join('-' * 6)} |\n"
+                    continue
                 arguments = submission.example_arguments(*sizes)
-                kernel = compiled(row.chip, submission.launch, arguments, plan.constants, plan.options)
+                kernel = compiled(row.chip, plan.launch, arguments, plan.constants, plan.options)
                 scalars = kernel.spilled_scalars if row.chip == "gfx942" else "-"
                 vectors, room = kernel.spilled_bytes // 4, f"{kernel.fit} ({kernel.fit * kernel.warps // 4} a SIMD)"
                 cells = (kernel.registers, vectors, scalars, kernel.shared_bytes, kernel.warps, room)

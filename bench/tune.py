@@ -37,11 +37,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
 WARM, CALLS = 3, 15
 FINALISTS, ROUNDS = 4, 3  # compared in turn
-LEAD_CYCLES = 400_000  # a fifth of a millisecond
+LEAD_CYCLES = 1_500_000  # three quarters of a millisecond: hosts submit a dozen calls behind it
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 PREFETCHES = (1024, 2048, 4096)
 FLAG_KS = (256, 1024)  # 512 lay between
+LIBRARY_M = 4096  # rows from which on products by the library and copy engines are tried; below they lost by far
+LIBRARY_GROUPS = (8, 16)  # of what the kernels still do then
 GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
 A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
@@ -100,23 +102,38 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
         # Products are not split: strict does not allow that each part of a rank's product is rounded.
         more = itertools.product(((16, 64), (32, 64), (64, 128)), (True, False))
         rest = [
-            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], *sums, bulk, "")
+            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], *sums, bulk, False, "")
             for block, group, (sums, bulk) in itertools.product(blocks, GROUPS, list(more))
             if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
         ]
-        return rows + chance.sample(rest, min(at_most, len(rest)))
+        by_library = [
+            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, True, "")
+            for block, group in itertools.product(blocks, LIBRARY_GROUPS)
+            if shape[0] >= LIBRARY_M and block[0] == 128 and block[4] == 3
+        ]
+        return rows + by_library + chance.sample(rest, min(at_most, len(rest)))
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
     prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
     flag_ks = FLAG_KS if small else FLAG_KS[:1]
     chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     send_m = 16 if shape[0] <= 64 else 32
-    return rows + [
-        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], count, lead, send_m, flag_k, ahead, "")
-        for block, count, lead, ahead, flag_k in itertools.product(
-            chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6), prefetches, flag_ks
-        )
+    by_engine = [
+        tuning.Row(chip, shape, *block[:3], group, *block[3:], 0, 0, send_m, FLAG_KS[0], PREFETCHES[-1], library, "")
+        for block, group in itertools.product(blocks, LIBRARY_GROUPS)
+        for library in (False, True)
+        if shape[0] >= LIBRARY_M and block[0] == 128 and block[4] == 3 and (not library or block == blocks[0])
     ]
+    return (
+        rows
+        + by_engine
+        + [
+            tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], count, lead, send_m, flag_k, ahead, False, "")
+            for block, count, lead, ahead, flag_k in itertools.product(
+                chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6), prefetches, flag_ks
+            )
+        ]
+    )
 
 
 def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
@@ -157,8 +174,8 @@ def plans_of(submission: ModuleType, tuning: ModuleType, chip: Any, case: Case, 
     plans: dict[str, Any] = {}
     for row in rows:
         plan = submission.make_plan(tuning.Row(*row), chip, *case.sizes)
-        if plan:
-            plans.setdefault(repr((plan.constants, plan.options)), plan)
+        if plan and plan.launch:
+            plans.setdefault(repr((plan.launch.kernel, plan.constants, plan.options)), plan)
     return list(plans.values())
 
 
@@ -170,7 +187,7 @@ def precompile(job: tuple[str, Case, list[Any]]) -> None:
     chip = submission.chip_of(torch.device("cuda", 0))
     for plan in plans_of(submission, tuning, chip, case, rows):
         try:
-            submission.launch.compile(submission.example_arguments(*case.sizes), plan.constants, plan.options)
+            plan.launch.compile(submission.example_arguments(*case.sizes), plan.constants, plan.options)
         except Exception as error:  # it does not fit: measuring it will say so
             print(f"{type(error).__name__} {plan.constants} {plan.options}", file=sys.stderr)
 
@@ -192,7 +209,7 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
         tried = []
         for row in (tuning.Row(*fields) for fields in rows):
             plan = submission.make_plan(row, chip, *case.sizes)
-            call = functools.partial(submission.in_one_kernel, *operands, heap, plan)
+            call = functools.partial(submission.as_planned, *operands, heap, plan)
             us, wrong = measured(call, plan, expected, clock)
             if not wrong:
                 tried.append((us, row, call))

@@ -8,6 +8,7 @@ import importlib
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -33,6 +34,10 @@ from kernel_ranks import (
 PROBLEMS = ("gemm_rs", "ag_gemm")
 RANKS = {"sm_90": 4, "gfx942": 8}  # for which the tables have rows
 STORES = {"gemm_rs_kernel": "dwordx2", "ag_gemm_kernel": "dwordx4"}  # to ranks' blocks: as MFMA leaves tiles
+BY_ENGINE = {  # what a row says where a copy engine sends
+    "gemm_rs": [{"library": True}],
+    "ag_gemm": [{"senders": 0}, {"senders": 0, "library": True}],
+}
 
 gemm: ModuleType  # in ranks: the submission
 Shape = tuple[int, int, int, bool]  # the rank's product, M, N and K, and whether it has a bias
@@ -48,14 +53,16 @@ def submission(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
 
 
 def built(submission: ModuleType, chip: str) -> Iterator[tuple[Any, Any, Compiled]]:
-    """Each row of that chip with its plan and its kernel as it would be launched, without a bias and with one."""
+    """Each row of that chip that has a kernel with its plan and the kernel as it would be launched, without a bias and
+    with one."""
     for row in submission.TABLE:
         for bias in (False, True):
             if row.chip == chip:
                 what = (RANKS[chip], *row.shape, bias)
                 plan = submission.make_plan(row, chip_of(submission, chip), *what)
-                arguments = submission.example_arguments(*what)
-                yield row, plan, compiled(chip, submission.launch, arguments, plan.constants, plan.options)
+                if plan.launch:
+                    arguments = submission.example_arguments(*what)
+                    yield row, plan, compiled(chip, plan.launch, arguments, plan.constants, plan.options)
 
 
 @pytest.mark.parametrize("chip", RANKS)
@@ -69,19 +76,19 @@ def test_every_row_of_the_table_compiles_without_spilling_and_a_program_fits(sub
 @pytest.mark.parametrize("chip", RANKS)
 def test_a_kernel_that_spills_is_seen(submission: ModuleType, chip: str) -> None:
     """The control of the test above."""
-    row = [row for row in submission.TABLE if row.chip == chip][-1]
-    what = (RANKS[chip], *row.shape, True)
-    plan = submission.make_plan(row, chip_of(submission, chip), *what)
+    row, plan, _ = list(built(submission, chip))[-1]
     options = {**plan.options, **({"num_warps": 4} if chip == "sm_90" else {"waves_per_eu": 8})}
-    kernel = compiled(chip, submission.launch, submission.example_arguments(*what), plan.constants, options)
-    assert kernel.spilled_bytes > 0
+    arguments = submission.example_arguments(RANKS[chip], *row.shape, True)
+    assert compiled(chip, plan.launch, arguments, plan.constants, options).spilled_bytes > 0
 
 
 def test_an_nvidia_gpu_writes_16_bytes_at_a_time_and_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
-    for row, _, kernel in built(submission, "sm_90"):
+    for row, plan, kernel in built(submission, "sm_90"):
         text = kernel.assembly
-        assert set(re.findall(r"\bst\.global[.\w]*", text)) == {"st.global.v4.b32"}, row
-        assert set(re.findall(r"atom[.\w]+", text)) == {RELEASE, ACQUIRE}, row
+        # Where a copy engine sends there are no stores but bulk copies, and nothing to release.
+        stores, atomics = (set(), {ACQUIRE}) if plan.engine else ({"st.global.v4.b32"}, {RELEASE, ACQUIRE})
+        assert set(re.findall(r"\bst\.global[.\w]*", text)) == stores, row
+        assert set(re.findall(r"atom[.\w]+", text)) == atomics, row
         # What all threads have stored is released: a barrier comes right before.
         released = before_each(text, RELEASE, r"bar\.sync", r"\bst\.global", r"\.bulk_group")
         assert set(released) == {r"bar\.sync"}, row
@@ -92,19 +99,22 @@ def test_a_tile_sent_by_bulk_copies_has_arrived_before_it_is_signalled() -> None
     arrived, sent, seen = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group", 0
     with imported("gemm_rs") as submission:
         for row, plan, kernel in built(submission, "sm_90"):
-            if row.bulk_stores and plan.constants["OWNERS"] == 1:
+            if row.bulk_stores and not plan.engine and plan.constants["OWNERS"] == 1:
                 assert re.search(sent, kernel.assembly), row
                 assert set(before_each(kernel.assembly, RELEASE, arrived, sent, RELEASE)) == {arrived}, row
                 seen += 1
     assert seen
 
 
-def test_bulk_loads_come_after_a_fence_where_they_read_what_was_waited_for() -> None:
-    """Bulk copies go past the path of ordinary loads, on which an acquire is, and by which gemm_rs reads."""
+def test_bulk_loads_come_after_a_fence_where_they_read_what_was_waited_for(submission: ModuleType) -> None:
+    """Bulk copies go past the path of ordinary loads, on which an acquire is, and by which gemm_rs_kernel reads."""
     fence, load = r"fence\.proxy\.async\.global", r"cp\.async\.bulk\.tensor\.2d\.shared"
-    with imported("ag_gemm") as submission:
-        for row, _, kernel in built(submission, "sm_90"):
+    seen = 0
+    for row, plan, kernel in built(submission, "sm_90"):
+        if plan.launch.kernel.__name__ != "gemm_rs_kernel":
             assert set(first_after_each(kernel.assembly, ACQUIRE, fence, load)) == {fence}, row
+            seen += 1
+    assert seen
 
 
 def test_an_amd_gpu_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
@@ -150,7 +160,7 @@ def test_the_tuner_finds_rows_for_every_official_benchmark_and_compiles_each_ker
 # ---- interpreted, in real processes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", ["shapes back_to_back not_the_kernels", "on_cpu no_shared_memory unlike"])
+@pytest.mark.parametrize("names", ["shapes back_to_back by_engine not_the_kernels", "on_cpu no_shared_memory unlike"])
 def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
     """See the functions of these names below."""
     assert not started(__file__, *names.split(), interpreted="on_cpu" not in names)
@@ -216,6 +226,36 @@ def back_to_back(rank: int, world_size: int) -> None:
         outputs.append(gemm.custom_kernel(data))
     for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
         judged(output, data, f"call {call}")
+
+
+def by_engine(rank: int, world_size: int) -> None:
+    """Calls of two shapes in turn where a copy engine sends. One rank after the other is late with that for two calls,
+    before its second copy, so that others are a call ahead."""
+    tune_interpreter()
+    engine = importlib.import_module("common.engine").CpuEngine
+    send, sent, late_for = engine.send, 0, -1
+
+    def late_send(self: Any, *arguments: Any) -> None:
+        nonlocal sent
+        sent += 1
+        if sent % (world_size - 1) == 2 and late_for == rank:
+            time.sleep(0.2)
+        send(self, *arguments)
+
+    engine.send = late_send
+    w, rows, calls = world_size, gemm.TABLE, 0
+    for change in BY_ENGINE["gemm_rs" if "gemm_rs_kernel" in vars(gemm) else "ag_gemm"]:
+        gemm.TABLE = [row._replace(**change) for row in rows if row.chip == "interpreter"][:1]
+        gemm.plan_of.cache_clear()
+        made = [inputs([(64 * w, 40, 72, True), (16 * w, 72, 40, False)][call % 2], call, rank, w) for call in range(8)]
+        outputs = []
+        for call, data in enumerate(made):
+            late_for = call // 2
+            outputs.append(gemm.custom_kernel(data))
+        for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
+            judged(output, data, f"call {call} of {change}")
+        calls += len(made)
+    assert sent == calls * (world_size - 1)
 
 
 def not_the_kernels(rank: int, world_size: int) -> None:

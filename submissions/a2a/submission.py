@@ -84,7 +84,7 @@ def custom_kernel(data: input_t) -> output_t:
         return in_shared_memory(config, mine, heap)
     experts, top_k = config.num_experts, config.experts_per_token
     plan = plan_of(heap.device, world_size, experts, top_k, config.hidden_dim, config.max_num_tokens)
-    return in_one_kernel(config, mine, heap, plan)
+    return as_planned(config, mine, heap, plan)
 
 
 # ---- one kernel ------------------------------------------------------------------------------------------------------
@@ -352,6 +352,7 @@ launch = Launcher(a2a_kernel)
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
+    launch: Launcher
     programs: int
     nbytes: int  # of the heap
     flags: int  # of a call; those of the next must be others
@@ -394,7 +395,7 @@ def make_plan(
     needed = -(-units * (world_size + 1) // chip.dies) * chip.dies  # with more, some would have nothing to do
     programs = min(chip.multiprocessors * row.per_sm, needed)
     flags = 2 * world_size * units
-    return Plan(programs, nbytes, flags, returns, constants, {"num_warps": row.warps, **room})
+    return Plan(launch, programs, nbytes, flags, returns, constants, {"num_warps": row.warps, **room})
 
 
 def example_arguments(
@@ -406,13 +407,13 @@ def example_arguments(
     return (*tensors, num_tokens, capacity, rank, epoch, first_flag, arrivals, returns)
 
 
-def in_one_kernel(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) -> Tensor:
+def as_planned(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) -> Tensor:
     output_TH = torch.empty_like(mine.x, dtype=config.out_dtype)
     turn = heap.turn(plan.nbytes, plan.flags)
     tensors = (mine.x, mine.indices, mine.weights, output_TH, heap.pointers)
     place = (turn.flags // LINE_BYTES, turn.offset, turn.offset + plan.returns)
     arguments = (*tensors, mine.num_tokens, config.max_num_tokens, heap.rank, turn.epoch, *place)
-    launch(plan.programs, arguments, plan.constants, plan.options)
+    plan.launch(plan.programs, arguments, plan.constants, plan.options)
     return output_TH
 
 

@@ -1,23 +1,27 @@
 #!POPCORN leaderboard amd-ag-gemm
 #!POPCORN gpus MI300
-"""ag_gemm as one kernel: some programs send this rank's rows to all others while the rest multiply what is there.
+"""ag_gemm as a product that begins with this rank's rows and goes on with the others' as they arrive.
 
-The first programs copy this rank's rows into every other rank's memory, a block of rows and columns at a time, each
-with a flag of its own, and join the others when they are done. All others begin with this rank's own rows, for which
-nobody has to be waited for, and go on with those of the other ranks in the order in which they arrive: block of rows
-after block of rows, one rank after the other in each. Of a tile's rows they multiply the columns that have arrived
-while the rest is on its way, so that the last tiles end soon after the links do. Where a tile holds the rows of several
-ranks (few rows) there is nothing of one's own to begin with; its programs ask the L2 for their part of the weights
-while they wait.
+In one kernel, where inputs are small: the first programs copy this rank's rows into every other rank's memory, a block
+of rows and columns at a time, each with a flag of its own, and join the others when they are done. All others begin
+with this rank's own rows, for which nobody has to be waited for, and go on with those of the other ranks in the order
+in which they arrive: block of rows after block of rows, one rank after the other in each. Of a tile's rows they
+multiply the columns that have arrived while the rest is on its way, so that the last tiles end soon after the links do.
+Where a tile holds the rows of several ranks (few rows) there is nothing of one's own to begin with; its programs ask
+the L2 for their part of the weights while they wait.
 
-When it wins: against the reference everywhere on 2x and 4x H200; against torch's fused operators too but for the
-largest shape of 4 ranks, where theirs take 2 % less (docs/kernels.md). The reference's product cannot begin before its
-all-gather is done.
+Where inputs are large a copy engine sends them, to one rank after the other, and no program has to. What is multiplied
+is multiplied by the same kernel, or, the largest, by the library: the rows of one rank after the other's, each product
+behind a wait of its stream for a flag. The tuning table says which way a shape goes.
+
+When it wins: against the reference and torch's fused operators everywhere on 4x H200 (docs/kernels.md). The reference's
+product cannot begin before its all-gather is done.
 What it costs: memory for the gathered input, twice; while they send, the multiprocessors of the senders.
 Where its time goes: docs/kernels.md. Known techniques in it: an all-gather by pushing into a symmetric heap, tiles
 gated by flags, own tiles first (winners of the AMD Developer Challenge 2025; Flux, arXiv 2406.06858;
-Triton-distributed, arXiv 2504.19442). Its own: epochs and two sets of flags in place of resets; senders that become
-multipliers after a number of rounds that the tuning table has, so that no tile has to be dealt out at run time.
+Triton-distributed, arXiv 2504.19442), products in parts beside copy engines (torch's asynchronous tensor parallelism).
+Its own: epochs and two sets of flags in place of resets; senders that become multipliers after a number of rounds that
+the tuning table has, so that no tile has to be dealt out at run time.
 
 On CPU ranks each rank copies its rows into memory that all map; after one barrier it multiplies all rows, where they
 lie, with its columns. Nobody makes a copy of the whole input. Why it wins there: gloo's all-gather takes about 10 ms
@@ -28,6 +32,9 @@ Tried and lost:
   are there: 8 products of an eighth take 2 to 7 times one product's time on a CPU core;
 - on 4x H200 through NCCL: bias fused 0.9 to 1.1; own rows multiplied while the others' are gathered: 0.5 to 0.7, but
   1.04 and 1.08 at the two largest shapes; a broadcast and a product per rank: 0.3 to 0.9;
+- a copy engine for small inputs: 116 us where programs send in 108 (shape 4), 65 for 52 (shape 3); one that sends to
+  all ranks at once, 316 GB/s for 335 to one after the other;
+- the library's products a rank where programs' tiles come out even: 366 us for 335 (shape 5, 8 rounds of tiles for 7);
 - a flag for every 1024 columns instead of 256: 53.7 us instead of 43.1 (4x H200, shape 2), 141 for 116 (shape 4).
 
 Legend: M rows of the product, K its depth, W ranks, m = M / W rows and n columns: this rank's.
@@ -40,13 +47,15 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.gemm import as_bf16, bf16_at, prefetch_rows, product, spread_over_dies, swizzled
-from common.heap import Heap, open_heap
+from common.engine import copy_engine
+from common.gemm import as_bf16, bf16_at, multiply, prefetch_rows, product, spread_over_dies, swizzled
+from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher
-from common.signals import flag_pointers, order_bulk_loads, signal, wait_beyond
+from common.signals import flag_pointers, order_bulk_loads, signal, wait, wait_beyond
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
+from torch.nn.functional import linear
 from tuning import TABLE, Row
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older name
@@ -138,6 +147,7 @@ def ag_gemm_kernel(
     FLAGS_K: tl.constexpr,  # flags of a row, and that rounded up to a power of two
     FLAGS_K2: tl.constexpr,
     SEND_M: tl.constexpr,  # rows sent at once
+    ENGINE: tl.constexpr,  # a copy engine sends instead: all rows of a rank, with a flag a rank
     DIES: tl.constexpr,
     BULK: tl.constexpr,
     AMD: tl.constexpr,
@@ -147,8 +157,8 @@ def ag_gemm_kernel(
     flags_m = m // FLAG_M
     program = tl.program_id(0)
     programs = tl.num_programs(0)
-    if program < senders:
-        peers = tl.arange(0, WORLD)
+    peers = tl.arange(0, WORLD)
+    if not ENGINE and program < senders:
         blocks = tl.load(blocks_ptr + peers)
         for piece in range(program, flags_m * FLAGS_K, senders):
             row = piece // FLAGS_K * FLAG_M
@@ -207,6 +217,9 @@ def ag_gemm_kernel(
             needed = ((sources >= row // m) & (sources <= (row + BLOCK_M - 1) // m))[:, None] & (columns < FLAGS_K)
             index = sources[:, None] * FLAGS_K + columns[None, :]
             places = tl.broadcast_to(columns[None, :], (WORLD, FLAGS_K2))
+        elif ENGINE:  # whose copies go to the next rank first
+            source = (rank + WORLD - 1 - arrival * BLOCK_M // m) % WORLD
+            row = source * m + arrival * BLOCK_M % m
         else:
             source = (rank + 1 + arrival % (WORLD - 1)) % WORLD
             inside = arrival // (WORLD - 1)
@@ -214,16 +227,20 @@ def ag_gemm_kernel(
             needed = columns < FLAGS_K
             index = (source * flags_m + inside) * FLAGS_K + columns
             places = columns
-        # What has arrived is multiplied while the rest is on its way.
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        arrived = 0
-        first = 0
-        while arrived < FLAGS_K:
-            arrived = wait_beyond(flag_pointers(own_block + flags, index), epoch, needed, places, arrived, FLAGS_K)
+        if ENGINE:
+            wait(flag_pointers(own_block + flags, peers), epoch, peers == source)
             order_bulk_loads(BULK)
-            last = arrived * FLAG_K // BLOCK_K if arrived < FLAGS_K else steps
-            acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, first, last, acc, BLOCK_K, INTERPRET)
-            first = last
+            acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
+        else:  # what has arrived is multiplied while the rest is on its way
+            arrived = 0
+            first = 0
+            while arrived < FLAGS_K:
+                arrived = wait_beyond(flag_pointers(own_block + flags, index), epoch, needed, places, arrived, FLAGS_K)
+                order_bulk_loads(BULK)
+                last = arrived * FLAG_K // BLOCK_K if arrived < FLAGS_K else steps
+                acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, first, last, acc, BLOCK_K, INTERPRET)
+                first = last
         finish(acc, out_desc, bias_ptr, row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
         tile = following(tile, place, joined, programs, senders)
 
@@ -234,6 +251,8 @@ launch = Launcher(ag_gemm_kernel)
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
+    engine: bool  # sends
+    launch: Launcher | None  # of the kernel that multiplies, which the rest is for; None: the library does
     sizes: tuple[int, int, int]  # m, n, K
     output: tuple[int, int]  # M, n
     programs: int
@@ -248,14 +267,14 @@ def custom_kernel(data: input_t) -> output_t:
     input_mK, weight_nK, bias_n = data
     heap = open_heap(input_mK.device)
     if heap and heap.world_size == 1:  # nobody to exchange anything with
-        return multiply(input_mK, weight_nK, bias_n)
+        return linear(input_mK, weight_nK, bias_n)
     if heap and not heap.kernels:
         return on_cpu(input_mK, weight_nK, bias_n, heap)
     if heap and input_mK.dtype == weight_nK.dtype == torch.bfloat16:
         (m, depth), (columns, _) = input_mK.shape, weight_nK.shape  # len() of a tensor takes a microsecond
         plan = plan_of(heap.device, heap.world_size, m * heap.world_size, columns, depth, bias_n is not None)
         if plan:
-            return in_one_kernel(input_mK, weight_nK, bias_n, heap, plan)
+            return as_planned(input_mK, weight_nK, bias_n, heap, plan)
     return through_collectives(input_mK, weight_nK, bias_n)
 
 
@@ -270,10 +289,12 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     """The plan with the blocks of `row`. None for shapes that the kernel cannot do: it needs ranks' rows in powers of
     two, vectors of 16 bytes, and a power of two of ranks."""
     m = rows // world_size
-    block_m = dividing(row.block_m, m)
+    block_m, engine = dividing(row.block_m, m), row.senders == 0
+    if engine:
+        block_m = min(block_m, m)
     mixed = m < block_m
     flag_m = m if mixed else block_m
-    if not block_m or flag_m & flag_m - 1 or depth % 8 or columns % 8 or world_size & world_size - 1:
+    if block_m < 16 or flag_m & flag_m - 1 or depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
     flags_k = -(-depth // row.flag_k)
     programs = chip.multiprocessors * row.per_sm
@@ -290,16 +311,18 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "FLAGS_K": flags_k,
         "FLAGS_K2": triton.next_power_of_2(flags_k),
         "SEND_M": min(row.send_m, flag_m),
+        "ENGINE": engine,
         "DIES": chip.dies,
         "BULK": chip.name.startswith("sm_"),
         "AMD": chip.name.startswith("gfx"),
         "INTERPRET": INTERPRETED,
     }
     options = {"num_warps": row.warps, "num_stages": row.stages}
-    flags = world_size * (m // flag_m) * flags_k
+    flags = world_size if engine else world_size * (m // flag_m) * flags_k
     sizes, nbytes = (m, columns, depth), rows * depth * 2
     sending = (min(row.senders, chip.multiprocessors), row.lead, row.prefetch)
-    return Plan(sizes, (rows, columns), programs, nbytes, flags, sending, constants, options)
+    launcher = None if row.library else launch
+    return Plan(engine, launcher, sizes, (rows, columns), programs, nbytes, flags, sending, constants, options)
 
 
 def example_arguments(
@@ -311,14 +334,43 @@ def example_arguments(
     return (*[torch.bfloat16] * 4, torch.int64, *numbers)
 
 
-def in_one_kernel(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
-    output_Mn = input_mK.new_empty(*plan.output)
+def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
     turn = heap.turn(plan.nbytes, plan.flags)
+    if plan.launch is None:
+        return by_library(input_mK, weight_nK, bias_n, heap, turn)
+    output_Mn = input_mK.new_empty(*plan.output)
     bias = output_Mn if bias_n is None else bias_n
     operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
     arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
-    launch(plan.programs, arguments, plan.constants, plan.options)
+    if plan.engine:  # first: where streams share a queue, copies behind a kernel that waits for others' would not begin
+        copy_engine(heap).follow()
+        send_rows(input_mK, heap, turn)
+    plan.launch(plan.programs, arguments, plan.constants, plan.options)
+    if plan.engine:
+        copy_engine(heap).join()
     return output_Mn
+
+
+def by_library(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, turn: Turn) -> Tensor:
+    """This rank's rows are multiplied while they are sent, then those of the others as they arrive."""
+    engine, world_size = copy_engine(heap), heap.world_size
+    output_Wmn = input_mK.new_empty(world_size, len(input_mK), len(weight_nK))
+    engine.follow()
+    multiply(input_mK, weight_nK, bias_n, output_Wmn[heap.rank])
+    send_rows(input_mK, heap, turn)
+    gathered_WmK = heap.view(heap.rank, turn.offset, input_mK.dtype, (world_size, *input_mK.shape))
+    for step in range(1, world_size):
+        source = (heap.rank - step) % world_size
+        engine.wait(turn, source)
+        multiply(gathered_WmK[source], weight_nK, bias_n, output_Wmn[source])
+    engine.join()
+    return output_Wmn.view(-1, len(weight_nK))
+
+
+def send_rows(input_mK: Tensor, heap: Heap, turn: Turn) -> None:
+    for step in range(1, heap.world_size):
+        peer = (heap.rank + step) % heap.world_size
+        copy_engine(heap).send(input_mK, peer, turn, heap.rank * input_mK.nbytes, heap.rank)
 
 
 def on_cpu(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap) -> Tensor:
@@ -328,15 +380,11 @@ def on_cpu(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Hea
     gathered_MK = heap.view(0, turn.offset, input_mK.dtype, (world_size * m, depth))
     gathered_MK[heap.rank * m :][:m] = input_mK
     heap.barrier()  # for every rank's rows
-    return multiply(gathered_MK, weight_nK, bias_n)
+    return linear(gathered_MK, weight_nK, bias_n)
 
 
 def through_collectives(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None) -> Tensor:
     """Where ranks share no memory, or a shape is not the kernel's."""
     gathered_MK = input_mK.new_empty(len(input_mK) * dist.get_world_size(), input_mK.shape[1])
     all_gather_single(gathered_MK, input_mK)
-    return multiply(gathered_MK, weight_nK, bias_n)
-
-
-def multiply(input_MK: Tensor, weight_nK: Tensor, bias_n: Tensor | None) -> Tensor:
-    return torch.nn.functional.linear(input_MK, weight_nK, bias_n)
+    return linear(gathered_MK, weight_nK, bias_n)

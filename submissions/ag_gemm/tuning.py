@@ -6,6 +6,8 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """`shape` is M, a rank's N, and K. `senders` programs send this rank's rows, in blocks of `send_m` rows, before
     they join the others `lead` rounds of tiles later; a flag tells the arrival of `flag_k` columns of a block of rows.
+    With no senders a copy engine sends all rows, and with `library` the chip's library multiplies them; of the row
+    nothing counts then.
     `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
     rows of several ranks. `per_sm`: programs a multiprocessor."""
 
@@ -23,6 +25,7 @@ class Row(NamedTuple):
     send_m: int
     flag_k: int
     prefetch: int
+    library: bool
     found: str
 
 
@@ -30,20 +33,20 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (64, 4608, 7168), 64, 64, 128, 8, 4, 6, 1, 48, 1, 16, 256, 1024, "36.2 us, best of 938, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (64, 9216, 7168), 64, 128, 128, 8, 4, 4, 1, 32, 1, 16, 256, 1024, "55.5 us, best of 397, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (512, 3072, 4096), 128, 128, 64, 8, 8, 4, 1, 32, 1, 32, 256, 4096, "44.1 us, best of 314, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (512, 6144, 4096), 128, 256, 64, 8, 8, 3, 1, 32, 1, 32, 256, 4096, "56.9 us, best of 133, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 720, 2880), 64, 128, 64, 8, 4, 4, 2, 24, 2, 32, 256, 4096, "51.5 us, best of 507, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 8, 4, 5, 1, 32, 2, 32, 256, 4096, "45.5 us, best of 434, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 8, 4, 4, 1, 24, 4, 32, 256, 4096, "108.2 us, best of 544, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 2048, 4096), 128, 128, 64, 8, 8, 5, 1, 48, 4, 32, 256, 4096, "129.5 us, best of 434, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 3584, 4096), 128, 128, 64, 8, 4, 3, 2, 16, 4, 32, 256, 4096, "369.5 us, best of 507, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, 4096, "660.6 us, best of 182, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, 4096, "1374.8 us, best of 433, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 14784, 8192), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, 4096, "2644.6 us, best of 145, 2x NVIDIA H200, 2026-11-22"),
-    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 8, 4, 2, 1, 56, 1, 8, 256, 4096, UNMEASURED),
-    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 4, 8, 2, 1, 56, 4, 16, 256, 4096, UNMEASURED),
-    Row("interpreter", (64, 64, 64), 32, 32, 32, 2, 1, 1, 1, 1, 0, 16, 32, 0, "small, as the interpreter is slow"),
+    Row("sm_90", (64, 4608, 7168), 64, 64, 128, 8, 4, 6, 1, 48, 1, 16, 256, 1024, False, "36.2 us, best of 938, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (64, 9216, 7168), 64, 128, 128, 8, 4, 4, 1, 32, 1, 16, 256, 1024, False, "55.5 us, best of 397, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (512, 3072, 4096), 128, 128, 64, 8, 8, 4, 1, 32, 1, 32, 256, 4096, False, "44.1 us, best of 314, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (512, 6144, 4096), 128, 256, 64, 8, 8, 3, 1, 32, 1, 32, 256, 4096, False, "56.9 us, best of 133, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 720, 2880), 64, 128, 64, 8, 4, 4, 2, 24, 2, 32, 256, 4096, False, "51.5 us, best of 507, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 8, 4, 5, 1, 32, 2, 32, 256, 4096, False, "45.5 us, best of 434, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 8, 4, 4, 1, 24, 4, 32, 256, 4096, False, "109.0 us, best of 234, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 2048, 4096), 128, 128, 64, 8, 8, 5, 1, 48, 4, 32, 256, 4096, False, "129.5 us, best of 434, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 16, 8, 3, 1, 0, 0, 32, 256, 4096, False, "335.4 us, best of 197, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, 4096, False, "660.6 us, best of 182, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 8, 8, 3, 1, 0, 0, 32, 256, 4096, True, "1268.3 us, best of 123, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 14784, 8192), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, 4096, False, "2644.6 us, best of 145, 2x NVIDIA H200, 2026-11-22"),
+    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 8, 4, 2, 1, 56, 1, 8, 256, 4096, False, UNMEASURED),
+    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 4, 8, 2, 1, 56, 4, 16, 256, 4096, False, UNMEASURED),
+    Row("interpreter", (64, 64, 64), 32, 32, 32, 2, 1, 1, 1, 1, 0, 16, 32, 0, False, "small, as the interpreter is slow"),
 ]
 # fmt: on

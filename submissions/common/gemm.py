@@ -1,11 +1,22 @@
-"""What the kernels of gemm_rs and ag_gemm have in common: the order of tiles and the product of one.
+"""What gemm_rs and ag_gemm have in common: in their kernels the order of tiles and the product of one; and a product by
+the library.
 
 Operands are row-major with the depth last, [rows, K] and [columns, K], and are read through tensor descriptors (bulk
 copies on NVIDIA from Hopper on; plain loads elsewhere), so edges need no masks.
 """
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+
+def multiply(input_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, output_MN: Tensor) -> None:
+    """`output_MN` becomes the product, by the device's library."""
+    if bias_N is None:
+        torch.mm(input_MK, weight_NK.T, out=output_MN)
+    else:
+        torch.addmm(bias_N, input_MK, weight_NK.T, out=output_MN)
 
 
 @triton.jit

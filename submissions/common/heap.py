@@ -80,7 +80,8 @@ class Heap:
         self.epoch = 0
         self.flags = self.half_bytes = 0  # of each turn
         self.blocks: list[Tensor] = []
-        self.pointers = torch.empty(0)  # int64 [W], on the device: the blocks' addresses
+        self.addresses: list[int] = []  # of the blocks, as this rank sees them
+        self.pointers = torch.empty(0)  # the same on the device, int64 [W]
 
     def turn(self, nbytes: int, flags: int = 0) -> Turn:
         """Begins a call that needs `nbytes` of every block and `flags` flags. Every rank has to ask for the same."""
@@ -135,7 +136,8 @@ class GpuHeap(Heap):
         self.handle = symmetric_memory.rendezvous(self.memory, dist.group.WORLD)
         self.memory[: 2 * flags * LINE_BYTES].zero_()
         self.blocks = [self.handle.get_buffer(peer, (nbytes,), torch.uint8) for peer in range(self.world_size)]
-        self.pointers = torch.tensor(self.handle.buffer_ptrs, dtype=torch.int64, device=self.device)
+        self.addresses = list(self.handle.buffer_ptrs)
+        self.pointers = torch.tensor(self.addresses, dtype=torch.int64, device=self.device)
         self.flags, self.half_bytes = flags, half_bytes
         self.barrier()  # nobody signals before every flag is 0
         return True
@@ -175,7 +177,8 @@ class CpuHeap(Heap):
             LIBC.pthread_barrier_init(self.barrier_at, attributes, self.world_size)
         dist.barrier()  # waits for: the barrier of ours
         self.blocks = list(whole[BARRIER_BYTES:].split(block_bytes))
-        self.pointers = torch.tensor([block.data_ptr() for block in self.blocks])
+        self.addresses = [block.data_ptr() for block in self.blocks]
+        self.pointers = torch.tensor(self.addresses)
         self.flags, self.half_bytes = flags, half_bytes
         return True
 

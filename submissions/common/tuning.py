@@ -45,8 +45,9 @@ def chip_of(device: torch.device) -> Chip:
 
 
 def nearest(table: Sequence[F], chip: str, shape: tuple[int, ...]) -> F:
-    """The row of that chip (where it has none, of any) whose shape differs least, by factors."""
-    rows = [row for row in table if row.chip == chip] or list(table)
+    """The row of that chip (where it has none, of its maker's, or else of any) whose shape differs least, by factors."""
+    makers = [row for row in table if row.chip[:2] == chip[:2]]
+    rows = [row for row in makers if row.chip == chip] or makers or list(table)
 
     def distance(row: F) -> float:
         return sum(abs(math.log(ours / theirs)) for ours, theirs in zip(shape, row.shape, strict=True))

@@ -1,24 +1,28 @@
 #!POPCORN leaderboard amd-gemm-rs
 #!POPCORN gpus MI300
-"""gemm_rs as one kernel: a product whose tiles go straight to the ranks that own their rows, and are summed up there.
+"""gemm_rs as a product whose parts go straight to the ranks that own their rows, and are summed up there.
 
-Every program multiplies tile after tile. Neighbours multiply the same tile of different ranks' rows, and a program goes
-round the ranks, its own among them. So all links are busy from the first tile on, and get time while a program works
-for its own rank. A tile for another rank goes into that rank's memory while the next tile is multiplied, and is flagged
-one tile later, when it has long arrived. A tile of its own rank's rows is summed up two tiles later, when the others'
-partial products have come: added up in float32, with W times the bias, and rounded once. So hardly any program waits
-for a link. Where a tile is as wide as several ranks' rows (few rows), or a product is split over K so that all
-multiprocessors have work, the sums are made at the end, by all programs.
+In one kernel, where products are small: every program multiplies tile after tile. Neighbours multiply the same tile of
+different ranks' rows, and a program goes round the ranks, its own among them. So all links are busy from the first tile
+on, and get time while a program works for its own rank. A tile for another rank goes into that rank's memory while the
+next tile is multiplied, and is flagged one tile later, when it has long arrived. A tile of its own rank's rows is
+summed up two tiles later, when the others' partial products have come: added up in float32, with W times the bias, and
+rounded once. So hardly any program waits for a link. Where a tile is as wide as several ranks' rows (few rows), or a
+product is split over K so that all multiprocessors have work, the sums are made at the end, by all programs.
 
-When it wins: against the reference everywhere on 2x and 4x H200; against torch's fused operators too but for the
-largest shape of 4 ranks, where theirs take 4 % less (docs/kernels.md). The reference's product has to be finished
-before its reduce-scatter begins, which then takes as long as a link does; here the links work while the
-multiprocessors do.
-What it costs: memory for W partial products of the rank's rows, twice; one rounding of each partial product to bf16,
-as in the reference.
+By the library, where products are large: it multiplies the rows of one owner after the other's, and a copy engine sends
+each product while the next is made. Last come the rank's own rows, in a kernel whose tiles add in float32 what the
+others have sent, before they are rounded. The tuning table says which way a shape goes.
+
+When it wins: against the reference and torch's fused operators everywhere on 4x H200 (docs/kernels.md). The reference's
+product has to be finished before its reduce-scatter begins, which then takes as long as a link does; here the links
+work while the multiprocessors do, and nothing is read or written only to be summed up.
+What it costs: memory for W partial products of the rank's rows, twice, and for those on their way; one rounding of each
+partial product to bf16, as in the reference.
 Where its time goes: docs/kernels.md. Known techniques in it: products fused with scattered writes to a symmetric heap
-and flags a tile (winners of the AMD Developer Challenge 2025; Flux, arXiv 2406.06858), destinations in rotated order.
-Its own: flags one tile and sums two tiles later; epochs and two sets of flags in place of resets.
+and flags a tile (winners of the AMD Developer Challenge 2025; Flux, arXiv 2406.06858), destinations in rotated order;
+products in parts, sent by copy engines (torch's asynchronous tensor parallelism). Its own: flags one tile and sums two
+tiles later; own rows last, whose tiles are the sums; epochs and two sets of flags in place of resets.
 
 On CPU ranks each rank multiplies straight into memory that all map (bias included, one rounding to bf16); after one
 barrier it sums up its rows of all W products. Why it wins there: gloo's reduce-scatter takes 13 to 18 ms for 8 ranks
@@ -28,6 +32,9 @@ Tried and lost:
 - on CPU ranks, gloo's all_to_all of bf16 partial rows and a local float32 sum: 2.0; only the bias fused: 0.98;
 - on 4x H200 through NCCL: bias fused 0.8 to 1.03; rows in 2 chunks, the reduce-scatter of one beside the product of the
   next: 0.4 to 0.96, in 4 chunks: 0.2 to 0.9. Launching more collectives costs more than they hide;
+- the library's products written straight into their owners' memory, without a copy: its stores then keep it waiting for
+  links, 437 us where the kernel takes 396 and copies 351 (4x H200, shape 5);
+- copies of small products: 118 us where the kernel takes 110 (shape 4), 64 for 51 (shape 3);
 - a product split over K: every split's partial product is rounded to bf16, which the strict verdict refuses on 2 and 4
   ranks (a simulation: all of 40 seeds, and 16 to 26 of 40). No GPU's row splits;
 - all tiles of one rank's rows after another's, its own last, each of those summed up at once: 401 us where it is now
@@ -46,10 +53,11 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.gemm import as_bf16, bf16_at, product, spread_over_dies, swizzled
-from common.heap import Heap, open_heap
+from common.engine import copy_engine
+from common.gemm import as_bf16, bf16_at, multiply, product, spread_over_dies, swizzled
+from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher
-from common.signals import finish_bulk_stores, flag_pointers, signal, wait
+from common.signals import finish_bulk_stores, flag_pointers, order_bulk_loads, signal, wait
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
@@ -269,12 +277,67 @@ def gemm_rs_kernel(
             )
 
 
+@triton.jit(do_not_specialize=["rank", "epoch", "flags"])
+def own_rows_kernel(
+    a_ptr,  # all as in gemm_rs_kernel
+    b_ptr,
+    bias_ptr,
+    out_ptr,
+    blocks_ptr,
+    M,
+    N,
+    K,
+    rank,
+    epoch,
+    flags,  # a flag a rank
+    slots,  # where the other ranks' partial products lie in a block, bytes: bf16 [W, m, N]
+    WORLD: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+    DIES: tl.constexpr,
+    BULK: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
+    """The product of this rank's own rows, to which each tile adds what the other ranks have sent of it."""
+    m = M // WORLD
+    own_block = tl.load(blocks_ptr + rank)
+    peers = tl.arange(0, WORLD)
+    a_desc = tl.make_tensor_descriptor(a_ptr + (rank * m).to(tl.int64) * K, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
+    parts_desc = tl.make_tensor_descriptor(bf16_at(own_block, slots), [M, N], [N, 1], [BLOCK_M, BLOCK_N])
+    out_desc = tl.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [BLOCK_M, BLOCK_N])
+    tiles_m = m // BLOCK_M
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    programs = tl.num_programs(0)
+    for tile in range(spread_over_dies(tl.program_id(0), programs, DIES), tiles_m * tiles_n, programs):
+        tile_m, tile_n = swizzled(tile, tiles_m, tiles_n, GROUP)
+        row = tile_m * BLOCK_M
+        column = tile_n * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        acc = product(a_desc, b_desc, row, column, 0, tl.cdiv(K, BLOCK_K), acc, BLOCK_K, INTERPRET)
+        if HAS_BIAS:
+            columns = column + tl.arange(0, BLOCK_N)
+            bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
+            acc += WORLD * bias.to(tl.float32)[None, :]
+        wait(flag_pointers(own_block + flags, peers), epoch, peers != rank)
+        order_bulk_loads(BULK)
+        for step in tl.range(1, WORLD, num_stages=1):  # not unrolled, which would take too many registers
+            acc += parts_desc.load([(rank + step) % WORLD * m + row, column]).to(tl.float32)
+        out_desc.store([row, column], as_bf16(acc, INTERPRET))
+
+
 launch = Launcher(gemm_rs_kernel)
+launch_own_rows = Launcher(own_rows_kernel)
 
 
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
+    engine: bool  # sends what the library multiplies
+    launch: Launcher  # of the kernel that the rest is for
     sizes: tuple[int, int, int]  # M, N, k
     output: tuple[int, int]  # m, N
     programs: int
@@ -295,7 +358,7 @@ def custom_kernel(data: input_t) -> output_t:
         (rows, depth), (columns, _) = input_Mk.shape, weight_Nk.shape  # len() of a tensor takes a microsecond
         plan = plan_of(heap.device, heap.world_size, rows, columns, depth, bias_N is not None)
         if plan:
-            return in_one_kernel(input_Mk, weight_Nk, bias_N, heap, plan)
+            return as_planned(input_Mk, weight_Nk, bias_N, heap, plan)
     return through_collectives(input_Mk, weight_Nk, bias_N)
 
 
@@ -311,7 +374,9 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     two, vectors of 16 bytes, and a power of two of ranks."""
     m = rows // world_size
     block_m, sum_m = dividing(row.block_m, m), 1 << min(row.sum_m.bit_length(), (m & -m).bit_length()) - 1
-    if not block_m or depth % 8 or columns % 8 or world_size & world_size - 1:
+    if row.library:
+        block_m = min(block_m, m)
+    if block_m < 16 or depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
     programs = chip.multiprocessors * row.per_sm
     constants = {
@@ -333,9 +398,13 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "INTERPRET": INTERPRETED,
     }
     parts, tiles = world_size * row.split, max(1, m // block_m) * -(-columns // row.block_n)
+    flags, launcher = parts * tiles, launch
+    if row.library:
+        flags, launcher = world_size, launch_own_rows
+        constants = {name: value for name, value in constants.items() if name in own_rows_kernel.arg_names}
     options = {"num_warps": row.warps, "num_stages": row.stages}
     sizes, nbytes = (rows, columns, depth), parts * m * columns * 2
-    return Plan(sizes, (m, columns), programs, nbytes, parts * tiles, constants, options)
+    return Plan(row.library, launcher, sizes, (m, columns), programs, nbytes, flags, constants, options)
 
 
 def example_arguments(
@@ -346,14 +415,30 @@ def example_arguments(
     return (*[torch.bfloat16] * 4, torch.int64, rows, columns, depth, rank, epoch, flags, slots)
 
 
-def in_one_kernel(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
-    output_mN = input_Mk.new_empty(*plan.output)
+def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
     turn = heap.turn(plan.nbytes, plan.flags)
+    sent = send_products(input_Mk, weight_Nk, heap, turn) if plan.engine else []
+    output_mN = input_Mk.new_empty(*plan.output)
     bias = output_mN if bias_N is None else bias_N
     operands = (input_Mk, weight_Nk, bias, output_mN, heap.pointers)
     arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
-    launch(plan.programs, arguments, plan.constants, plan.options)
+    plan.launch(plan.programs, arguments, plan.constants, plan.options)
+    if sent:  # whose memory is freed here
+        copy_engine(heap).join()
     return output_mN
+
+
+def send_products(input_Mk: Tensor, weight_Nk: Tensor, heap: Heap, turn: Turn) -> list[Tensor]:
+    """Multiplies the other ranks' rows by the library, one rank's after the other's, and sends them meanwhile."""
+    engine, weight_kN, products = copy_engine(heap), weight_Nk.T, []
+    rows_by_owner = input_Mk.view(heap.world_size, -1, input_Mk.shape[1])
+    for step in range(1, heap.world_size):
+        owner = (heap.rank + step) % heap.world_size
+        product_mN = torch.mm(rows_by_owner[owner], weight_kN)
+        engine.follow()
+        engine.send(product_mN, owner, turn, heap.rank * product_mN.nbytes, heap.rank)
+        products.append(product_mN)
+    return products
 
 
 def on_cpu(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap) -> Tensor:
@@ -374,10 +459,3 @@ def through_collectives(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | No
     output_mN = partial_MN.new_empty(len(partial_MN) // dist.get_world_size(), partial_MN.shape[1])
     reduce_scatter_single(output_mN, partial_MN)
     return output_mN
-
-
-def multiply(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, output_MN: Tensor) -> None:
-    if bias_N is None:
-        torch.mm(input_Mk, weight_Nk.T, out=output_MN)
-    else:
-        torch.addmm(bias_N, input_Mk, weight_Nk.T, out=output_MN)

@@ -1,0 +1,96 @@
+"""Sending by a copy engine: this rank's data go into other ranks' blocks of the heap while all multiprocessors work on
+something else.
+
+Each copy is followed by a flag at the receiver (see heap), which kernels wait for by `signals.wait`, and streams by
+`wait`. Everything is queued and returns at once; copies follow each other, so that each has the links to itself. On 4x
+H200 an engine fills them as well as stores do, with copies of megabytes (docs/kernels.md).
+"""
+
+import ctypes
+import time
+
+import torch
+from common.heap import LINE_BYTES, Heap, Turn
+from common.launch import LIBCUDA
+from torch import Tensor
+
+_engines: dict[torch.device, "CopyEngine"] = {}
+
+
+def copy_engine(heap: Heap) -> "CopyEngine":
+    """This process's, for that heap's device."""
+    if heap.device not in _engines:
+        _engines[heap.device] = (CpuEngine if heap.device.type == "cpu" else GpuEngine)(heap)
+    return _engines[heap.device]
+
+
+class CopyEngine:
+    """A queue of copies beside the current stream. Flags are numbered within a turn."""
+
+    def __init__(self, heap: Heap) -> None:
+        self.heap = heap
+
+    def follow(self) -> None:
+        """What is sent from now on is read once all that the current stream has been given so far is done."""
+
+    def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
+        """Copies a contiguous tensor into the block of `peer`, `offset` bytes behind the beginning of the turn's share,
+        and sets the flag there. The tensor may be overwritten, or freed, after `join`."""
+        raise NotImplementedError
+
+    def wait(self, turn: Turn, flag: int) -> None:
+        """What the current stream is given from now on begins once this flag of this rank is set."""
+        raise NotImplementedError
+
+    def join(self) -> None:
+        """What the current stream is given from now on begins once all that was sent so far has left."""
+
+
+class GpuEngine(CopyEngine):
+    """A stream of copies, by CUDA's driver, since torch takes several times as long for each. AMD's has the same calls,
+    but waits for a flag only in memory of a kind that the heap is not of."""
+
+    def __init__(self, heap: Heap) -> None:
+        super().__init__(heap)
+        self.stream = torch.cuda.Stream(heap.device)
+        self.event = torch.cuda.Event()
+        self.driver = ctypes.CDLL(LIBCUDA)
+
+    def follow(self) -> None:
+        self.event.record()
+        self.stream.wait_event(self.event)
+
+    def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
+        addresses = (self.heap.addresses[peer] + turn.offset + offset, source.data_ptr(), source.nbytes)
+        self._call("cuMemcpyDtoDAsync_v2", *map(ctypes.c_uint64, addresses), ctypes.c_void_p(self.stream.cuda_stream))
+        self._flag("cuStreamWriteValue32_v2", self.stream, peer, turn, flag)
+
+    def wait(self, turn: Turn, flag: int) -> None:
+        self._flag("cuStreamWaitValue32_v2", torch.cuda.current_stream(), self.heap.rank, turn, flag)
+
+    def join(self) -> None:
+        self.event.record(self.stream)
+        torch.cuda.current_stream().wait_event(self.event)
+
+    def _flag(self, what: str, stream: torch.cuda.Stream, peer: int, turn: Turn, flag: int) -> None:
+        address = ctypes.c_uint64(self.heap.addresses[peer] + turn.flags + flag * LINE_BYTES)
+        self._call(what, ctypes.c_void_p(stream.cuda_stream), address, ctypes.c_uint32(turn.epoch), ctypes.c_uint(0))
+
+    def _call(self, what: str, *arguments: object) -> None:
+        if error := getattr(self.driver, what)(*arguments):
+            raise RuntimeError(f"{what} failed (error {error})")
+
+
+class CpuEngine(CopyEngine):
+    """The same for interpreted kernels. What it is asked for is done at once."""
+
+    def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
+        self.heap.view(peer, turn.offset + offset, source.dtype, tuple(source.shape)).copy_(source)
+        self._flag(peer, turn, flag).fill_(turn.epoch)
+
+    def wait(self, turn: Turn, flag: int) -> None:
+        while self._flag(self.heap.rank, turn, flag).item() < turn.epoch:
+            time.sleep(0.0001)
+
+    def _flag(self, peer: int, turn: Turn, flag: int) -> Tensor:
+        return self.heap.view(peer, turn.flags + flag * LINE_BYTES, torch.int32, (1,))
