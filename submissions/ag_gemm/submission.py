@@ -40,14 +40,14 @@ Tried and lost:
 Legend: M rows of the product, K its depth, W ranks, m = M / W rows and n columns: this rank's.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.engine import copy_engine
+from common.engine import Mark, copy_engine
 from common.gemm import as_bf16, bf16_at, multiply, prefetch_rows, product, spread_over_dies, swizzled
 from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher
@@ -342,12 +342,12 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
     bias = output_Mn if bias_n is None else bias_n
     operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
     arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
-    if plan.engine:  # first: where streams share a queue, copies behind a kernel that waits for others' would not begin
-        copy_engine(heap).follow()
-        send_rows(input_mK, heap, turn)
-    plan.launch(plan.programs, arguments, plan.constants, plan.options)
     if plan.engine:
-        copy_engine(heap).join()
+        kernel = partial(plan.launch, plan.programs, arguments, plan.constants, plan.options)
+        copies = partial(send_rows, input_mK, heap, turn, copy_engine(heap).mark())
+        copy_engine(heap).overlap(kernel, copies)
+    else:
+        plan.launch(plan.programs, arguments, plan.constants, plan.options)
     return output_Mn
 
 
@@ -355,9 +355,9 @@ def by_library(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
     """This rank's rows are multiplied while they are sent, then those of the others as they arrive."""
     engine, world_size = copy_engine(heap), heap.world_size
     output_Wmn = input_mK.new_empty(world_size, len(input_mK), len(weight_nK))
-    engine.follow()
+    begin = engine.mark()
     multiply(input_mK, weight_nK, bias_n, output_Wmn[heap.rank])
-    send_rows(input_mK, heap, turn)
+    send_rows(input_mK, heap, turn, begin)
     gathered_WmK = heap.view(heap.rank, turn.offset, input_mK.dtype, (world_size, *input_mK.shape))
     for step in range(1, world_size):
         source = (heap.rank - step) % world_size
@@ -367,7 +367,8 @@ def by_library(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
     return output_Wmn.view(-1, len(weight_nK))
 
 
-def send_rows(input_mK: Tensor, heap: Heap, turn: Turn) -> None:
+def send_rows(input_mK: Tensor, heap: Heap, turn: Turn, begin: Mark) -> None:
+    copy_engine(heap).follow(begin)
     for step in range(1, heap.world_size):
         peer = (heap.rank + step) % heap.world_size
         copy_engine(heap).send(input_mK, peer, turn, heap.rank * input_mK.nbytes, heap.rank)

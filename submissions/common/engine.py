@@ -8,11 +8,14 @@ H200 an engine fills them as well as stores do, with copies of megabytes (docs/k
 
 import ctypes
 import time
+from collections.abc import Callable
 
 import torch
 from common.heap import LINE_BYTES, Heap, Turn
 from common.launch import LIBCUDA
 from torch import Tensor
+
+Mark = torch.cuda.Event | None  # a place of a stream; a CPU has none
 
 _engines: dict[torch.device, "CopyEngine"] = {}
 
@@ -30,8 +33,12 @@ class CopyEngine:
     def __init__(self, heap: Heap) -> None:
         self.heap = heap
 
-    def follow(self) -> None:
-        """What is sent from now on is read once all that the current stream has been given so far is done."""
+    def mark(self) -> Mark:
+        """The place that the current stream has come to, for `follow`."""
+        return None
+
+    def follow(self, mark: Mark) -> None:
+        """What is sent from now on is read once all that the marked stream was given before is done."""
 
     def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
         """Copies a contiguous tensor into the block of `peer`, `offset` bytes behind the beginning of the turn's share,
@@ -45,6 +52,10 @@ class CopyEngine:
     def join(self) -> None:
         """What the current stream is given from now on begins once all that was sent so far has left."""
 
+    def overlap(self, launch: Callable[[], None], send: Callable[[], None]) -> None:
+        """Launches a kernel on the current stream, which may wait for other ranks' copies, and sends this rank's."""
+        raise NotImplementedError
+
 
 class GpuEngine(CopyEngine):
     """A stream of copies, by CUDA's driver, since torch takes several times as long for each. AMD's has the same calls,
@@ -53,12 +64,14 @@ class GpuEngine(CopyEngine):
     def __init__(self, heap: Heap) -> None:
         super().__init__(heap)
         self.stream = torch.cuda.Stream(heap.device)
-        self.event = torch.cuda.Event()
         self.driver = ctypes.CDLL(LIBCUDA)
 
-    def follow(self) -> None:
-        self.event.record()
-        self.stream.wait_event(self.event)
+    def mark(self) -> Mark:
+        return torch.cuda.current_stream().record_event()
+
+    def follow(self, mark: Mark) -> None:
+        assert mark
+        self.stream.wait_event(mark)
 
     def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
         addresses = (self.heap.addresses[peer] + turn.offset + offset, source.data_ptr(), source.nbytes)
@@ -69,8 +82,15 @@ class GpuEngine(CopyEngine):
         self._flag("cuStreamWaitValue32_v2", torch.cuda.current_stream(), self.heap.rank, turn, flag)
 
     def join(self) -> None:
-        self.event.record(self.stream)
-        torch.cuda.current_stream().wait_event(self.event)
+        torch.cuda.current_stream().wait_event(self.stream.record_event())
+
+    def overlap(self, launch: Callable[[], None], send: Callable[[], None]) -> None:
+        """The kernel first: it has something to do until the first copy has come, and the device would stand still
+        while the host submits copies. They begin beside it even where all streams share one queue of the driver
+        (CUDA_DEVICE_MAX_CONNECTIONS=1 on 4x H200), as copies have queues of their own."""
+        launch()
+        send()
+        self.join()
 
     def _flag(self, what: str, stream: torch.cuda.Stream, peer: int, turn: Turn, flag: int) -> None:
         address = ctypes.c_uint64(self.heap.addresses[peer] + turn.flags + flag * LINE_BYTES)
@@ -82,11 +102,16 @@ class GpuEngine(CopyEngine):
 
 
 class CpuEngine(CopyEngine):
-    """The same for interpreted kernels. What it is asked for is done at once."""
+    """The same for interpreted kernels. What it is asked for is done at once, and copies go first in `overlap`, as a
+    launch returns when its kernel has ended."""
 
     def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
         self.heap.view(peer, turn.offset + offset, source.dtype, tuple(source.shape)).copy_(source)
         self._flag(peer, turn, flag).fill_(turn.epoch)
+
+    def overlap(self, launch: Callable[[], None], send: Callable[[], None]) -> None:
+        send()
+        launch()
 
     def wait(self, turn: Turn, flag: int) -> None:
         while self._flag(self.heap.rank, turn, flag).item() < turn.epoch:

@@ -46,14 +46,14 @@ Tried and lost:
 Legend: M rows and N columns of the product, W ranks, k = K / W, m = M / W: this rank's.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.engine import copy_engine
+from common.engine import Mark, copy_engine
 from common.gemm import as_bf16, bf16_at, multiply, product, spread_over_dies, swizzled
 from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher
@@ -417,28 +417,32 @@ def example_arguments(
 
 def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
     turn = heap.turn(plan.nbytes, plan.flags)
-    sent = send_products(input_Mk, weight_Nk, heap, turn) if plan.engine else []
+    products = multiply_for_others(input_Mk, weight_Nk, heap) if plan.engine else []
     output_mN = input_Mk.new_empty(*plan.output)
     bias = output_mN if bias_N is None else bias_N
     operands = (input_Mk, weight_Nk, bias, output_mN, heap.pointers)
     arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
-    plan.launch(plan.programs, arguments, plan.constants, plan.options)
-    if sent:  # whose memory is freed here
-        copy_engine(heap).join()
+    if plan.engine:
+        kernel = partial(plan.launch, plan.programs, arguments, plan.constants, plan.options)
+        copy_engine(heap).overlap(kernel, partial(send_products, products, heap, turn))
+    else:
+        plan.launch(plan.programs, arguments, plan.constants, plan.options)
     return output_mN
 
 
-def send_products(input_Mk: Tensor, weight_Nk: Tensor, heap: Heap, turn: Turn) -> list[Tensor]:
-    """Multiplies the other ranks' rows by the library, one rank's after the other's, and sends them meanwhile."""
-    engine, weight_kN, products = copy_engine(heap), weight_Nk.T, []
-    rows_by_owner = input_Mk.view(heap.world_size, -1, input_Mk.shape[1])
-    for step in range(1, heap.world_size):
-        owner = (heap.rank + step) % heap.world_size
-        product_mN = torch.mm(rows_by_owner[owner], weight_kN)
-        engine.follow()
+def multiply_for_others(input_Mk: Tensor, weight_Nk: Tensor, heap: Heap) -> list[tuple[int, Tensor, Mark]]:
+    """The library's product for each other rank, with that rank and the place of the stream where it is done."""
+    engine, weight_kN = copy_engine(heap), weight_Nk.T
+    rows_by_owner = input_Mk.chunk(heap.world_size)
+    owners = [(heap.rank + step) % heap.world_size for step in range(1, heap.world_size)]
+    return [(owner, torch.mm(rows_by_owner[owner], weight_kN), engine.mark()) for owner in owners]
+
+
+def send_products(products: list[tuple[int, Tensor, Mark]], heap: Heap, turn: Turn) -> None:
+    engine = copy_engine(heap)
+    for owner, product_mN, done in products:
+        engine.follow(done)
         engine.send(product_mN, owner, turn, heap.rank * product_mN.nbytes, heap.rank)
-        products.append(product_mN)
-    return products
 
 
 def on_cpu(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap) -> Tensor:
