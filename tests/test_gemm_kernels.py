@@ -91,7 +91,7 @@ def test_an_nvidia_gpu_writes_16_bytes_at_a_time_and_orders_memory_for_the_whole
         assert set(re.findall(r"atom[.\w]+", text)) == atomics, row
         # What all threads have stored is released: a barrier comes right before.
         released = before_each(text, RELEASE, r"bar\.sync", r"\bst\.global", r"\.bulk_group")
-        assert set(released) == {r"bar\.sync"}, row
+        assert set(released) == (set() if plan.engine else {r"bar\.sync"}), row
 
 
 def test_a_tile_sent_by_bulk_copies_has_arrived_before_it_is_signalled() -> None:
