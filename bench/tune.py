@@ -42,8 +42,8 @@ FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 PREFETCHES = (1024, 2048, 4096)
 FLAG_KS = (256, 1024)  # 512 lay between
-LIBRARY_M = 4096  # rows from which on products by the library and copy engines are tried; below they lost by far
-LIBRARY_GROUPS = (8, 16)  # of what the kernels still do then
+ENGINE_M = 4096  # rows from which on copy engines, and products by the library, are tried; below they lost by far
+ENGINE_GROUPS = (8, 16)  # of what the kernels still do then
 GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
 A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
@@ -95,6 +95,7 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
     rows = [row._replace(shape=shape) for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
     rows = list({row[2:-1]: row for row in rows}.values())
     small, blocks, chance = shape[0] <= 512, products(shape), random.Random(0)
+    beside_engine = [block for block in blocks if shape[0] >= ENGINE_M and block[0] == 128 and block[4] == 3]
     if problem == "a2a":
         rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
         return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
@@ -108,8 +109,7 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
         ]
         by_library = [
             tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, True, "")
-            for block, group in itertools.product(blocks, LIBRARY_GROUPS)
-            if shape[0] >= LIBRARY_M and block[0] == 128 and block[4] == 3
+            for block, group in itertools.product(beside_engine, ENGINE_GROUPS)
         ]
         return rows + by_library + chance.sample(rest, min(at_most, len(rest)))
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
@@ -119,21 +119,17 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     send_m = 16 if shape[0] <= 64 else 32
     by_engine = [
-        tuning.Row(chip, shape, *block[:3], group, *block[3:], 0, 0, send_m, FLAG_KS[0], PREFETCHES[-1], library, "")
-        for block, group in itertools.product(blocks, LIBRARY_GROUPS)
-        for library in (False, True)
-        if shape[0] >= LIBRARY_M and block[0] == 128 and block[4] == 3 and (not library or block == blocks[0])
+        tuning.Row(chip, shape, *block[:3], group, *block[3:], 0, 0, send_m, FLAG_KS[0], PREFETCHES[-1], False, "")
+        for block, group in itertools.product(beside_engine, ENGINE_GROUPS)
     ]
-    return (
-        rows
-        + by_engine
-        + [
-            tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], count, lead, send_m, flag_k, ahead, False, "")
-            for block, count, lead, ahead, flag_k in itertools.product(
-                chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6), prefetches, flag_ks
-            )
-        ]
-    )
+    by_engine += [row._replace(library=True) for row in by_engine[:1]]  # of whose blocks nothing counts
+    by_programs = [
+        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], count, lead, send_m, flag_k, ahead, False, "")
+        for block, count, lead, ahead, flag_k in itertools.product(
+            chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6), prefetches, flag_ks
+        )
+    ]
+    return rows + by_engine + by_programs
 
 
 def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:

@@ -86,6 +86,11 @@ class Cpu:
         raise NotImplementedError("a CPU has no clock but the host's")
 
 
+def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
+    """What line_up is compiled with, for two of its programs to fit a multiprocessor."""
+    return {"num_warps": HOLDING_THREADS // warp_size} | ({} if hip else {"maxnreg": 32})
+
+
 class Gpu:
     """One GPU, CUDA or ROCm."""
 
@@ -105,11 +110,10 @@ class Gpu:
         self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
         self.gate_pointer = driver.register_host(*self.gate.memory())
         # As many programs of as many threads as the device has room for at once.
-        warps = HOLDING_THREADS // properties.warp_size
         self.programs = properties.multi_processor_count * (
             properties.max_threads_per_multi_processor // HOLDING_THREADS
         )
-        self.options = {"num_warps": warps} | ({} if driver.HIP else {"maxnreg": 32})
+        self.options = holding_options(properties.warp_size, driver.HIP)
         self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
 

@@ -52,6 +52,10 @@ def submission(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         yield module
 
 
+def problem_of(submission: ModuleType) -> str:
+    return "gemm_rs" if "gemm_rs_kernel" in vars(submission) else "ag_gemm"
+
+
 def built(submission: ModuleType, chip: str) -> Iterator[tuple[Any, Any, Compiled]]:
     """Each row of that chip that has a kernel with its plan and the kernel as it would be launched, without a bias and
     with one."""
@@ -181,7 +185,7 @@ def shapes(rank: int, world_size: int) -> None:
             ((64 * w, 40, 72, False), {}),  # several tiles of rows a rank
             ((8 * w, 40, 40, False), {"block_n": 64, "block_m": 16}),
         ]
-    if "gemm_rs_kernel" in vars(gemm):
+    if problem_of(gemm) == "gemm_rs":
         cases += [((32 * w, 40, 8, True), {"bulk_stores": False, "sum_m": 8, "sum_n": 16})]
         if w == 8:  # strict does not allow each half of a rank's product to be rounded, which shows among fewer ranks
             cases += [((16 * w, 40, 72, True), {"split": 2}), ((16 * w, 8, 72, False), {"split": 2, "block_m": 16})]
@@ -244,7 +248,7 @@ def by_engine(rank: int, world_size: int) -> None:
 
     engine.send = late_send
     w, rows, calls = world_size, gemm.TABLE, 0
-    for change in BY_ENGINE["gemm_rs" if "gemm_rs_kernel" in vars(gemm) else "ag_gemm"]:
+    for change in BY_ENGINE[problem_of(gemm)]:
         gemm.TABLE = [row._replace(**change) for row in rows if row.chip == "interpreter"][:1]
         gemm.plan_of.cache_clear()
         made = [inputs([(64 * w, 40, 72, True), (16 * w, 72, 40, False)][call % 2], call, rank, w) for call in range(8)]
@@ -309,7 +313,7 @@ def inputs(shape: Shape, seed: int, rank: int, world_size: int) -> Any:
     """Hardened data for a product of that shape on each rank."""
     reference = importlib.import_module("reference")
     m, n, k, has_bias = shape
-    if "gemm_rs_kernel" in vars(gemm):
+    if problem_of(gemm) == "gemm_rs":
         k *= world_size
     else:
         n *= world_size

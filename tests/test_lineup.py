@@ -14,10 +14,10 @@ import pytest
 from compiled import compiling_for
 from kernel_ranks import played_by, started
 
-from harness.device import HOLDING_THREADS
+from harness.device import HOLDING_THREADS, holding_options
 from harness.gate import DEVICE_HELD, Gate, make_gate
 
-WARPS = {"sm_90": HOLDING_THREADS // 32, "gfx942": HOLDING_THREADS // 64}  # of a program
+WARP_SIZES = {"sm_90": 32, "gfx942": 64}
 ADDRESS = 1 << 40
 EPOCHS = 12
 
@@ -25,7 +25,7 @@ EPOCHS = 12
 def assembly(chip: str) -> str:
     from harness.lineup import line_up
 
-    options = {"num_warps": WARPS[chip]} | ({"maxnreg": 32} if chip == "sm_90" else {})
+    options = holding_options(WARP_SIZES[chip], hip=chip != "sm_90")
     with compiling_for(chip):
         numbers = (*[ADDRESS] * 4, 1, 5)
         made = line_up.warmup(*numbers, 4, HOLDING_THREADS, 64, chip != "sm_90", grid=(1,), **options)
@@ -42,7 +42,7 @@ def test_on_nvidia_each_word_is_read_and_written_by_one_thread() -> None:
     assert not re.findall(r"\b(?:ld|st|atom|red)\.global", text)
 
 
-@pytest.mark.parametrize("chip", WARPS)
+@pytest.mark.parametrize("chip", WARP_SIZES)
 def test_two_programs_fit_a_unit_without_spilling(chip: str) -> None:
     """They hold the whole device; harness/device.py launches as many."""
     text = assembly(chip)
