@@ -17,14 +17,20 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
-TARGETS = {"sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
-UNITS = {"sm_90": 132, "gfx942": 304}  # multiprocessors of an H100 or H200, compute units of an MI300X; white papers
+TARGETS = {
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_100": GPUTarget("cuda", 100, 32),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+    "gfx950": GPUTarget("hip", "gfx950", 64),
+}
+# Multiprocessors of an H100 or H200 and of a B200, compute units of an MI300X and of an MI355X; white papers.
+UNITS = {"sm_90": 132, "sm_100": 148, "gfx942": 304, "gfx950": 256}
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
 def chip_of(submission: Any, chip: str) -> Any:
     """What a submission knows of that chip."""
-    return submission.Chip(chip, UNITS[chip], 8 if chip == "gfx942" else 1)
+    return submission.Chip(chip, UNITS[chip], 8 if chip.startswith("gfx") else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -282,13 +282,20 @@ def no_shared_memory(rank: int, world_size: int) -> None:
 
 
 def unlike(rank: int, world_size: int) -> None:
-    """GPUs of different sizes, as far as that goes without one: no kernels that go round the ranks in step."""
-    heap = importlib.import_module("common.heap")
-    for counts, suits in (([132] * world_size, True), ([*[132] * (world_size - 1), 114], world_size == 1)):
-        torch.cuda.get_device_properties = lambda device, count=counts[rank]: SimpleNamespace(
-            multi_processor_count=count
-        )
-        assert heap.GpuHeap(torch.device("cpu"), rank, world_size).suits() == suits, counts
+    """GPUs that the kernels are not for, as far as that goes without one: of different sizes, of another chip, or out
+    of each other's reach."""
+    heap, others = importlib.import_module("common.heap"), world_size - 1
+    torch.cuda.device_count = lambda: world_size
+    for what, suits in (
+        (([132] * world_size, "sm_90", True), True),
+        (([*[132] * others, 114], "sm_90", True), world_size == 1),
+        (([108] * world_size, "sm_80", True), False),
+        (([132] * world_size, "sm_90", rank < others), False),
+    ):
+        counts, name, reach = what
+        heap.chip_of = lambda device, counts=counts, name=name: gemm.Chip(name, counts[rank], 1)
+        torch.cuda.can_device_access_peer = lambda device, other, reach=reach: reach
+        assert heap.GpuHeap(torch.device("cpu", 0), rank, world_size).suits() == suits, what
 
 
 def on_cpu(rank: int, world_size: int) -> None:

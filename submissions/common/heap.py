@@ -26,6 +26,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from common.launch import INTERPRETED
+from common.tuning import CHIPS, chip_of
 from torch import Tensor
 
 LINE_BYTES = 128  # a flag's line: no two flags share one on any machine we know
@@ -120,11 +121,14 @@ class GpuHeap(Heap):
     """Blocks on one GPU a rank, CUDA or ROCm."""
 
     def suits(self) -> bool:
-        """Programs wait for those of the same number on other ranks, so every rank has to have as many."""
-        count = torch.cuda.get_device_properties(self.device).multi_processor_count
-        counts = torch.tensor([count, -count], device=self.device)
-        dist.all_reduce(counts, dist.ReduceOp.MAX)
-        return counts.sum().item() == 0
+        """Programs wait for those of the same number on other ranks, so every rank has to have as many; and each has to
+        reach the others' memory."""
+        chip, index = chip_of(self.device), self.device.index
+        others = [other for other in range(torch.cuda.device_count()) if other != index]
+        able = chip.name in CHIPS and all(torch.cuda.can_device_access_peer(index, other) for other in others)
+        most = torch.tensor([chip.multiprocessors, -chip.multiprocessors, -int(able)], device=self.device)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        return most.tolist() == [chip.multiprocessors, -chip.multiprocessors, -1]
 
     def allocate(self, flags: int, half_bytes: int) -> bool:
         # Not needed here, and where GPUs are shared with others a fault in it is theirs too.

@@ -30,7 +30,10 @@ class Found(Protocol):
 
 
 F = TypeVar("F", bound=Found)
-DIES = {"gfx942": 8, "gfx950": 8}  # MI300X and MI325X, MI355X; AMD CDNA 3 and CDNA 4 white papers
+# What the kernels run on, and its dies: chips with rows of their own (9.0 is H100 and H200; gfx942 MI300X and MI325X), and
+# those that take their maker's, for which all are compiled but have never run (10.0: B200; gfx950: MI355X).
+# AMD CDNA 3 and CDNA 4 white papers.
+CHIPS = {"sm_90": 1, "sm_100": 1, "gfx942": 8, "gfx950": 8, "interpreter": 1}
 
 
 @cache
@@ -41,13 +44,13 @@ def chip_of(device: torch.device) -> Chip:
     properties = torch.cuda.get_device_properties(device)
     cuda = f"sm_{properties.major}{properties.minor}"
     name = properties.gcnArchName.partition(":")[0] if torch.version.hip else cuda
-    return Chip(name, properties.multi_processor_count, DIES.get(name, 1))
+    return Chip(name, properties.multi_processor_count, CHIPS.get(name, 1))
 
 
 def nearest(table: Sequence[F], chip: str, shape: tuple[int, ...]) -> F:
-    """The row of that chip (where it has none, of its maker's, or else of any) whose shape differs least, by factors."""
+    """The row of that chip (where it has none, of its maker's) whose shape differs least, by factors."""
     makers = [row for row in table if row.chip[:2] == chip[:2]]
-    rows = [row for row in makers if row.chip == chip] or makers or list(table)
+    rows = [row for row in makers if row.chip == chip] or makers
 
     def distance(row: F) -> float:
         return sum(abs(math.log(ours / theirs)) for ours, theirs in zip(shape, row.shape, strict=True))
