@@ -56,8 +56,7 @@ def table() -> Iterator[str]:
                 if not plan.launch:
                     yield f"{label(problem, row)} {' | '.join('-' * 6)} |\n"
                     continue
-                arguments = submission.example_arguments(*sizes)
-                kernel = compiled(row.chip, plan.launch, arguments, plan.constants, plan.options)
+                kernel = compiled(row.chip, plan.launch, plan.example_arguments(), plan.constants, plan.options)
                 scalars = kernel.spilled_scalars if row.chip == "gfx942" else "-"
                 vectors, room = kernel.spilled_bytes // 4, f"{kernel.fit} ({kernel.fit * kernel.warps // 4} a SIMD)"
                 cells = (kernel.registers, vectors, scalars, kernel.shared_bytes, kernel.warps, room)

@@ -8,6 +8,9 @@
 Every rank runs each candidate on cold caches after a barrier of all devices; its time is the median over calls of
 the slowest rank's, by the devices' events; the best are then measured in turn. One that gives a wrong result, or does
 not fit the chip, is left out. Kernels are compiled first, by as many processes as there are cores.
+
+Where there are two ways to go about a shape, with a copy engine and without, the hosts' clock decides between the best
+rows of both, since they ask different things of hosts.
 """
 
 import argparse
@@ -37,13 +40,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
 WARM, CALLS = 3, 15
 FINALISTS, ROUNDS = 4, 3  # compared in turn
+BEGIN_S = 0.002  # ahead of a call by the hosts' clock, which all wait for: by then their caches are as in evaluations
 LEAD_CYCLES = 1_500_000  # three quarters of a millisecond: hosts submit a dozen calls behind it
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 PREFETCHES = (1024, 2048, 4096)
 FLAG_KS = (256, 1024)  # 512 lay between
-ENGINE_M = 4096  # rows from which on copy engines, and products by the library, are tried; below they lost by far
-ENGINE_GROUPS = (8, 16)  # of what the kernels still do then
+ENGINE_M = 4096  # rows from which on copy engines are tried; below they lost by far
+ENGINE_GROUPS = (8, 16)  # of the kernel beside them
 GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
 A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
@@ -107,11 +111,11 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
             for block, group, (sums, bulk) in itertools.product(blocks, GROUPS, list(more))
             if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
         ]
-        by_library = [
+        by_engine = [
             tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, True, "")
             for block, group in itertools.product(beside_engine, ENGINE_GROUPS)
         ]
-        return rows + by_library + chance.sample(rest, min(at_most, len(rest)))
+        return rows + by_engine + chance.sample(rest, min(at_most, len(rest)))
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
     prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
     flag_ks = FLAG_KS if small else FLAG_KS[:1]
@@ -119,10 +123,9 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     send_m = 16 if shape[0] <= 64 else 32
     by_engine = [
-        tuning.Row(chip, shape, *block[:3], group, *block[3:], 0, 0, send_m, FLAG_KS[0], PREFETCHES[-1], False, "")
-        for block, group in itertools.product(beside_engine, ENGINE_GROUPS)
+        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], 0, 0, send_m, FLAG_KS[0], PREFETCHES[-1], True, "")
+        for block in beside_engine[:1]  # of which nothing counts
     ]
-    by_engine += [row._replace(library=True) for row in by_engine[:1]]  # of whose blocks nothing counts
     by_programs = [
         tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], count, lead, send_m, flag_k, ahead, False, "")
         for block, count, lead, ahead, flag_k in itertools.product(
@@ -183,7 +186,7 @@ def precompile(job: tuple[str, Case, list[Any]]) -> None:
     chip = submission.chip_of(torch.device("cuda", 0))
     for plan in plans_of(submission, tuning, chip, case, rows):
         try:
-            plan.launch.compile(submission.example_arguments(*case.sizes), plan.constants, plan.options)
+            plan.launch.compile(plan.example_arguments(), plan.constants, plan.options)
         except Exception as error:  # it does not fit: measuring it will say so
             print(f"{type(error).__name__} {plan.constants} {plan.options}", file=sys.stderr)
 
@@ -211,25 +214,49 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
                 tried.append((us, row, call))
             elif rank == 0:
                 print(f"left out, {wrong}: {row}", file=sys.stderr, flush=True)
-        results = in_turn(sorted(tried, key=lambda item: item[0]), clock)
-        found.append((case.shape, results))
+        results, walls = by_way(in_turn(sorted(tried, key=lambda item: item[0]), clock), clock)
+        found.append((case.shape, [(us, row) for us, row, _ in results]))
         if rank == 0:
             Path(out).write_text(json.dumps(found))
             print(f"{case.params}: {len(rows)} rows", flush=True)
-            for us, row in results[:5]:
+            for us, row, _ in results[:5]:
                 print(f"  {us:8.1f} us  {tuple(row)[2:-1]}", flush=True)
+            for row, us in walls:
+                print(f"  {us:8.1f} us by the hosts  {tuple(row)[2:-1]}", flush=True)
     dist.destroy_process_group()
 
 
-def in_turn(tried: list[tuple[float, Any, Any]], clock: "Clock") -> list[tuple[float, Any]]:
-    """The rows with their times, best first: the best of those tried are measured in turn once more, since a GPU grows
-    warm meanwhile, and slower where it meets its power cap."""
+Tried = list[tuple[float, Any, Any]]  # us, row and call, best first
+
+
+def in_turn(tried: Tried, clock: "Clock") -> Tried:
+    """The best of those tried are measured in turn once more, since a GPU grows warm meanwhile, and slower where it
+    meets its power cap."""
     best, rest = tried[:FINALISTS], tried[FINALISTS:]
     times: list[list[float]] = [[] for _ in best]
     for _, (kept, (_, _, call)) in itertools.product(range(ROUNDS), zip(times, best, strict=True)):
         kept += clock.times_us(call)
-    final = [(statistics.median(kept), row) for kept, (_, row, _) in zip(times, best, strict=True)]
-    return sorted(final, key=lambda item: item[0]) + [(us, row) for us, row, _ in rest]
+    final = [(statistics.median(kept), row, call) for kept, (_, row, call) in zip(times, best, strict=True)]
+    return sorted(final, key=lambda item: item[0]) + rest
+
+
+def by_way(tried: Tried, clock: "Clock") -> tuple[Tried, list[tuple[Any, float]]]:
+    """The best row first of the way that takes less by the hosts' clock; and what the best of each takes."""
+    best = {sends_by_engine(row): (row, call) for _, row, call in reversed(tried)}
+    if len(best) < 2:
+        return tried, []
+    times: dict[bool, list[float]] = {way: [] for way in best}
+    for _, (way, (_, call)) in itertools.product(range(ROUNDS), best.items()):
+        times[way] += clock.walls_us(call)
+    walls = {way: statistics.median(kept) for way, kept in times.items()}
+    chosen = min(walls, key=lambda way: walls[way])
+    ordered = sorted(tried, key=lambda item: sends_by_engine(item[1]) != chosen)
+    return ordered, [(best[way][0], us) for way, us in walls.items()]
+
+
+def sends_by_engine(row: Any) -> bool:
+    """Whether a copy engine sends."""
+    return getattr(row, "engine", False)
 
 
 class Clock:
@@ -256,8 +283,24 @@ class Clock:
             call()
             end.record()
         torch.cuda.synchronize()
-        each = [start.elapsed_time(end) * 1000 for start, end in events[WARM:]]
-        times = torch.tensor(each, device=self.scratch.device)
+        return self._slowest([start.elapsed_time(end) * 1000 for start, end in events[WARM:]])
+
+    def walls_us(self, call: Callable[[], Any]) -> list[float]:
+        """The same by the hosts' clock, from a moment that all wait for until the last has waited for its device."""
+        each = []
+        for _ in range(WARM + CALLS):
+            self.scratch.zero_()
+            torch.cuda.synchronize()
+            begin = self._slowest([time.monotonic() + BEGIN_S])[0]
+            while time.monotonic() < begin:
+                pass
+            call()
+            torch.cuda.synchronize()
+            each.append((time.monotonic() - begin) * 1e6)
+        return self._slowest(each[WARM:])
+
+    def _slowest(self, each: list[float]) -> list[float]:
+        times = torch.tensor(each, dtype=torch.float64, device=self.scratch.device)
         dist.all_reduce(times, dist.ReduceOp.MAX)
         return times.tolist()
 

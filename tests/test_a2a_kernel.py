@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 import triton
 import triton.language as tl
 from compiled import chip_of, compiled
@@ -31,12 +32,12 @@ def submission() -> Iterator[ModuleType]:
         yield module
 
 
-def built(submission: ModuleType, row: Any, world_size: int, num_experts: int, top_k: int) -> Any:
-    """The kernel as it would be launched for the row's shape."""
+def built(submission: ModuleType, row: Any, world_size: int, num_experts: int, top_k: int, chip: str = "") -> Any:
+    """The kernel as it would be launched for the row's shape, on its chip or another."""
     hidden, capacity, _ = row.shape
-    what = (world_size, num_experts, top_k, hidden, capacity)
-    plan = submission.make_plan(row, chip_of(submission, row.chip), *what)
-    return compiled(row.chip, submission.launch, submission.example_arguments(*what), plan.constants, plan.options)
+    what, chip = (world_size, num_experts, top_k, hidden, capacity), chip or row.chip
+    plan = submission.make_plan(row, chip_of(submission, chip), *what)
+    return compiled(chip, plan.launch, plan.example_arguments(), plan.constants, plan.options)
 
 
 def rows_of(submission: ModuleType, chip: str) -> list[Any]:
@@ -52,6 +53,13 @@ def test_every_row_of_the_table_compiles_without_spilling_and_all_its_programs_f
         kernel = built(submission, row, row.shape[2], 128, 8)
         assert kernel.spilled_bytes == 0, row
         assert kernel.fit >= row.per_sm, row
+
+
+@pytest.mark.parametrize(("chip", "like"), [("sm_100", "sm_90"), ("gfx950", "gfx942")])
+def test_a_chip_without_rows_has_room_for_its_makers(submission: ModuleType, chip: str, like: str) -> None:
+    for row in rows_of(submission, like)[-2:]:
+        assert submission.nearest(submission.TABLE, chip, row.shape) == row
+        assert built(submission, row, row.shape[2], 128, 8, chip).fit >= row.per_sm, row
 
 
 def test_what_spills_and_what_does_not_fit_is_seen(submission: ModuleType) -> None:
@@ -116,7 +124,7 @@ def shapes(rank: int, world_size: int) -> None:
     ]
     for number, (config, which) in enumerate(cases):
         check(config, which, seed=100 * number, rank=rank, world_size=world_size)
-        assert kinds(calls[-1]) == kinds(a2a.example_arguments(world_size, *config))
+        assert kinds(calls[-1]) == kinds(a2a.plan_of(torch.device("cpu"), world_size, *config).example_arguments())
 
 
 def back_to_back(rank: int, world_size: int) -> None:

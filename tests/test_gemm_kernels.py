@@ -5,12 +5,13 @@ GPUs.
 """
 
 import importlib
+import itertools
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,10 +35,7 @@ from kernel_ranks import (
 PROBLEMS = ("gemm_rs", "ag_gemm")
 RANKS = {"sm_90": 4, "gfx942": 8}  # for which the tables have rows
 STORES = {"gemm_rs_kernel": "dwordx2", "ag_gemm_kernel": "dwordx4"}  # to ranks' blocks: as MFMA leaves tiles
-BY_ENGINE = {  # what a row says where a copy engine sends
-    "gemm_rs": [{"library": True}],
-    "ag_gemm": [{"senders": 0}, {"senders": 0, "library": True}],
-}
+COUNT = "red.global.sys.release.add.u32"
 
 gemm: ModuleType  # in ranks: the submission
 Shape = tuple[int, int, int, bool]  # the rank's product, M, N and K, and whether it has a bias
@@ -59,14 +57,12 @@ def problem_of(submission: ModuleType) -> str:
 def built(submission: ModuleType, chip: str) -> Iterator[tuple[Any, Any, Compiled]]:
     """Each row of that chip that has a kernel with its plan and the kernel as it would be launched, without a bias and
     with one."""
-    for row in submission.TABLE:
-        for bias in (False, True):
-            if row.chip == chip:
-                what = (RANKS[chip], *row.shape, bias)
-                plan = submission.make_plan(row, chip_of(submission, chip), *what)
-                if plan.launch:
-                    arguments = submission.example_arguments(*what)
-                    yield row, plan, compiled(chip, plan.launch, arguments, plan.constants, plan.options)
+    for row, bias in itertools.product(submission.TABLE, (False, True)):
+        if row.chip != chip:
+            continue
+        plan = submission.make_plan(row, chip_of(submission, chip), RANKS[chip], *row.shape, bias)
+        if plan.launch:
+            yield row, plan, compiled(chip, plan.launch, plan.example_arguments(), plan.constants, plan.options)
 
 
 @pytest.mark.parametrize("chip", RANKS)
@@ -77,37 +73,47 @@ def test_every_row_of_the_table_compiles_without_spilling_and_a_program_fits(sub
         assert kernel.fit >= 1, row
 
 
+@pytest.mark.parametrize(("chip", "like"), [("sm_100", "sm_90"), ("gfx950", "gfx942")])
+def test_a_chip_without_rows_has_room_for_its_makers(submission: ModuleType, chip: str, like: str) -> None:
+    rows = [row for row in submission.TABLE if row.chip == like]
+    for row in (rows[0], rows[len(rows) // 2]):
+        assert submission.nearest(submission.TABLE, chip, row.shape) == row
+        plan = submission.make_plan(row, chip_of(submission, chip), RANKS[like], *row.shape, True)
+        assert compiled(chip, plan.launch, plan.example_arguments(), plan.constants, plan.options).fit >= 1, row
+
+
 @pytest.mark.parametrize("chip", RANKS)
 def test_a_kernel_that_spills_is_seen(submission: ModuleType, chip: str) -> None:
     """The control of the test above."""
-    row, plan, _ = list(built(submission, chip))[-1]
+    _, plan, _ = list(built(submission, chip))[-1]
     options = {**plan.options, **({"num_warps": 4} if chip == "sm_90" else {"waves_per_eu": 8})}
-    arguments = submission.example_arguments(RANKS[chip], *row.shape, True)
-    assert compiled(chip, plan.launch, arguments, plan.constants, options).spilled_bytes > 0
+    kernel = compiled(chip, plan.launch, plan.example_arguments(), plan.constants, options)
+    assert kernel.spilled_bytes > 0
 
 
 def test_an_nvidia_gpu_writes_16_bytes_at_a_time_and_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
-    for row, plan, kernel in built(submission, "sm_90"):
+    for row, _, kernel in built(submission, "sm_90"):
         text = kernel.assembly
-        # Where a copy engine sends there are no stores but bulk copies, and nothing to release.
-        stores, atomics = (set(), {ACQUIRE}) if plan.engine else ({"st.global.v4.b32"}, {RELEASE, ACQUIRE})
+        # Beside a copy engine there are no stores but bulk copies, which are counted.
+        stores, release = (set(), COUNT) if row.engine else ({"st.global.v4.b32"}, RELEASE)
         assert set(re.findall(r"\bst\.global[.\w]*", text)) == stores, row
-        assert set(re.findall(r"atom[.\w]+", text)) == atomics, row
+        assert set(re.findall(r"\b(?:atom|red)\.[.\w]+", text)) == {release, ACQUIRE}, row
         # What all threads have stored is released: a barrier comes right before.
-        released = before_each(text, RELEASE, r"bar\.sync", r"\bst\.global", r"\.bulk_group")
-        assert set(released) == (set() if plan.engine else {r"bar\.sync"}), row
+        before = before_each(text, release, r"bar\.sync", r"\bst\.global", r"\.bulk_group")
+        assert set(before) == {r"bar\.sync"}, row
 
 
-def test_a_tile_sent_by_bulk_copies_has_arrived_before_it_is_signalled() -> None:
+def test_a_tile_stored_by_bulk_copies_has_arrived_before_it_is_signalled_or_counted() -> None:
     """Triton alone waits only until its copies have read their source, by `wait_group.read`. ag_gemm has none."""
-    arrived, sent, seen = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group", 0
+    arrived, sent, seen = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group", set()
     with imported("gemm_rs") as submission:
         for row, plan, kernel in built(submission, "sm_90"):
-            if row.bulk_stores and not plan.engine and plan.constants["OWNERS"] == 1:
+            if row.engine or (row.bulk_stores and plan.constants["OWNERS"] == 1):
+                release = COUNT if row.engine else RELEASE
                 assert re.search(sent, kernel.assembly), row
-                assert set(before_each(kernel.assembly, RELEASE, arrived, sent, RELEASE)) == {arrived}, row
-                seen += 1
-    assert seen
+                assert set(before_each(kernel.assembly, release, arrived, sent, release)) == {arrived}, row
+                seen.add(release)
+    assert seen == {RELEASE, COUNT}
 
 
 def test_bulk_loads_come_after_a_fence_where_they_read_what_was_waited_for(submission: ModuleType) -> None:
@@ -161,6 +167,23 @@ def test_the_tuner_finds_rows_for_every_official_benchmark_and_compiles_each_ker
         assert rows >= kernels > 1, line
 
 
+def test_between_ways_that_cost_hosts_differently_the_tuner_goes_by_the_hosts_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "bench"), *sys.path])
+    tune = importlib.import_module("tune")
+    with imported("gemm_rs") as submission:
+        kernel = submission.TABLE[0]._replace(engine=False)
+    beside, slower = kernel._replace(engine=True), kernel._replace(group=1)
+    walls = {kernel: 450.0, beside: 550.0}
+    clock = SimpleNamespace(walls_us=lambda call: [walls[call]] * 3)
+    tried = [(350.0, beside, beside), (390.0, kernel, kernel), (400.0, slower, slower)]
+    ordered, told = tune.by_way(tried, clock)
+    assert [row for _, row, _ in ordered] == [kernel, slower, beside]
+    assert dict(told) == walls
+    assert tune.by_way(tried[1:], clock) == (tried[1:], [])  # one way: as the devices say
+
+
 # ---- interpreted, in real processes ----------------------------------------------------------------------------------
 
 
@@ -196,9 +219,9 @@ def shapes(rank: int, world_size: int) -> None:
         gemm.TABLE = [one._replace(**row) for one in rows if one.chip == "interpreter"][:1]
         gemm.plan_of.cache_clear()
         check(shape, seed, rank, world_size)
-        gemm.TABLE = rows
         assert len(calls) == seed + 1, f"{shape}: not by the kernel"
-        assert kinds(calls[-1]) == kinds(gemm.example_arguments(world_size, *shape))
+        assert kinds(calls[-1]) == kinds(gemm.plan_of(torch.device("cpu"), world_size, *shape).example_arguments())
+        gemm.TABLE = rows
     assert open_heap().flags > 2
     assert open_heap().half_bytes > 256
 
@@ -234,32 +257,30 @@ def back_to_back(rank: int, world_size: int) -> None:
 
 def by_engine(rank: int, world_size: int) -> None:
     """Calls of two shapes in turn where a copy engine sends. One rank after the other is late with that for two calls,
-    before its second copy, so that others are a call ahead."""
+    between its first copies, so that others are a call ahead."""
     tune_interpreter()
     engine = importlib.import_module("common.engine").CpuEngine
-    send, sent, late_for = engine.send, 0, -1
+    send, sent, late_for, left = engine.send, 0, -1, 0
 
     def late_send(self: Any, *arguments: Any) -> None:
-        nonlocal sent
-        sent += 1
-        if sent % (world_size - 1) == 2 and late_for == rank:
+        nonlocal sent, left
+        sent, left = sent + 1, left - 1
+        if left == 0 and late_for == rank:
             time.sleep(0.2)
         send(self, *arguments)
 
     engine.send = late_send
-    w, rows, calls = world_size, gemm.TABLE, 0
-    for change in BY_ENGINE[problem_of(gemm)]:
-        gemm.TABLE = [row._replace(**change) for row in rows if row.chip == "interpreter"][:1]
-        gemm.plan_of.cache_clear()
-        made = [inputs([(64 * w, 40, 72, True), (16 * w, 72, 40, False)][call % 2], call, rank, w) for call in range(8)]
-        outputs = []
-        for call, data in enumerate(made):
-            late_for = call // 2
-            outputs.append(gemm.custom_kernel(data))
-        for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
-            judged(output, data, f"call {call} of {change}")
-        calls += len(made)
-    assert sent == calls * (world_size - 1)
+    w, rows = world_size, gemm.TABLE
+    gemm.TABLE = [row._replace(engine=True) for row in rows if row.chip == "interpreter"][:1]
+    gemm.plan_of.cache_clear()
+    made = [inputs([(96 * w, 40, 72, True), (16 * w, 72, 40, False)][call % 2], call, rank, w) for call in range(8)]
+    outputs = []
+    for call, data in enumerate(made):
+        late_for, left = call // 2, 2
+        outputs.append(gemm.custom_kernel(data))
+    assert sent >= len(made) * (w - 1), "not by the engine"
+    for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
+        judged(output, data, f"call {call}")
 
 
 def not_the_kernels(rank: int, world_size: int) -> None:
@@ -327,7 +348,7 @@ def inputs(shape: Shape, seed: int, rank: int, world_size: int) -> Any:
     return reference.harden(reference.generate_input(rank, world_size, m, n, k, has_bias, seed), seed)
 
 
-NUMBERS = {"shapes": (2, 4, 8), "not_the_kernels": (2, 3)}  # of ranks; of the others 4
+NUMBERS = {"shapes": (2, 4, 8), "by_engine": (2, 4), "not_the_kernels": (2, 3)}  # of ranks; of the others 4
 
 
 def main() -> int:

@@ -360,6 +360,13 @@ class Plan(NamedTuple):
     constants: dict[str, Any]
     options: dict[str, Any]
 
+    def example_arguments(self) -> tuple[torch.dtype | int, ...]:
+        """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
+        tensors = (torch.float16, torch.int32, torch.float32, torch.float16, torch.int64)
+        num_tokens, capacity, rank, epoch = 3, 4, 1, 2
+        first_flag, arrivals, returns = 1 << 7, 1 << 20, 1 << 24
+        return (*tensors, num_tokens, capacity, rank, epoch, first_flag, arrivals, returns)
+
 
 @cache
 def plan_of(
@@ -396,15 +403,6 @@ def make_plan(
     programs = min(chip.multiprocessors * row.per_sm, needed)
     flags = 2 * world_size * units
     return Plan(launch, programs, nbytes, flags, returns, constants, {"num_warps": row.warps, **room})
-
-
-def example_arguments(
-    world_size: int, _num_experts: int, _top_k: int, _hidden_dim: int, capacity: int
-) -> tuple[torch.dtype | int, ...]:
-    """What the kernel of a plan for these is called with, for compiling it: in place of tensors their dtypes."""
-    tensors = (torch.float16, torch.int32, torch.float32, torch.float16, torch.int64)
-    num_tokens, rank, epoch, first_flag, arrivals, returns = capacity - 1, world_size - 1, 2, 1 << 7, 1 << 20, 1 << 24
-    return (*tensors, num_tokens, capacity, rank, epoch, first_flag, arrivals, returns)
 
 
 def as_planned(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) -> Tensor:

@@ -10,9 +10,9 @@ multiply the columns that have arrived while the rest is on its way, so that the
 Where a tile holds the rows of several ranks (few rows) there is nothing of one's own to begin with; its programs ask
 the L2 for their part of the weights while they wait.
 
-Where inputs are large a copy engine sends them, to one rank after the other, and no program has to. What is multiplied
-is multiplied by the same kernel, or, the largest, by the library: the rows of one rank after the other's, each product
-behind a wait of its stream for a flag. The tuning table says which way a shape goes.
+Where products are the largest, a copy engine sends the rows, to one rank after the other, and the library multiplies
+them: those of one rank after the other's, each product behind a wait of its stream for a flag. The tuning table says
+which way a shape goes.
 
 When it wins: against the reference and torch's fused operators everywhere on 4x H200 (docs/kernels.md). The reference's
 product cannot begin before its all-gather is done.
@@ -34,24 +34,28 @@ Tried and lost:
   1.04 and 1.08 at the two largest shapes; a broadcast and a product per rank: 0.3 to 0.9;
 - a copy engine for small inputs: 116 us where programs send in 108 (shape 4), 65 for 52 (shape 3); one that sends to
   all ranks at once, 316 GB/s for 335 to one after the other;
-- the library's products a rank where programs' tiles come out even: 366 us for 335 (shape 5, 8 rounds of tiles for 7);
+- a copy engine beside the kernel: 336 us where programs that send take 371, but 556 for 485 by the hosts' clock (shape
+  5); level where products are larger (shape 6: 1328 for 1331 us, 1407 for 1392);
+- the library beside a copy engine where products are smaller: 776 us by the hosts' clock (shape 5), and 366 by the
+  devices', 8 rounds of tiles for 7;
+- few programs that send blocks of 128 rows: 372.3 us for 371.0 with more of 32 (shape 5);
 - a flag for every 1024 columns instead of 256: 53.7 us instead of 43.1 (4x H200, shape 2), 141 for 116 (shape 4).
 
 Legend: M rows of the product, K its depth, W ranks, m = M / W rows and n columns: this rank's.
 """
 
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.engine import Mark, copy_engine
-from common.gemm import as_bf16, bf16_at, multiply, prefetch_rows, product, spread_over_dies, swizzled
+from common.engine import copy_engine
+from common.gemm import as_bf16, bf16_at, bias_row, multiply, prefetch_rows, product, spread_over_dies, swizzled
 from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher
-from common.signals import flag_pointers, order_bulk_loads, signal, wait, wait_beyond
+from common.signals import flag_pointers, order_bulk_loads, signal, wait_beyond
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
@@ -100,9 +104,7 @@ def finish(
 ):
     """The tile's part of the output, and the bias."""
     if HAS_BIAS:
-        columns = column + tl.arange(0, BLOCK_N)
-        bias = tl.load(bias_ptr + columns, mask=columns < n, other=0.0)
-        acc += bias.to(tl.float32)[None, :]
+        acc += bias_row(bias_ptr, column, n, BLOCK_N)
     out_desc.store([row, column], as_bf16(acc, INTERPRET))
 
 
@@ -147,7 +149,6 @@ def ag_gemm_kernel(
     FLAGS_K: tl.constexpr,  # flags of a row, and that rounded up to a power of two
     FLAGS_K2: tl.constexpr,
     SEND_M: tl.constexpr,  # rows sent at once
-    ENGINE: tl.constexpr,  # a copy engine sends instead: all rows of a rank, with a flag a rank
     DIES: tl.constexpr,
     BULK: tl.constexpr,
     AMD: tl.constexpr,
@@ -158,7 +159,7 @@ def ag_gemm_kernel(
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     peers = tl.arange(0, WORLD)
-    if not ENGINE and program < senders:
+    if program < senders:
         blocks = tl.load(blocks_ptr + peers)
         for piece in range(program, flags_m * FLAGS_K, senders):
             row = piece // FLAGS_K * FLAG_M
@@ -213,13 +214,9 @@ def ag_gemm_kernel(
         if MIXED:  # a flag a rank and column block
             prefetch_rows(b_ptr, tile_n * BLOCK_N, n, K, prefetch, BLOCK_N, BULK)
             row = arrival * BLOCK_M
-            sources = tl.arange(0, WORLD)
-            needed = ((sources >= row // m) & (sources <= (row + BLOCK_M - 1) // m))[:, None] & (columns < FLAGS_K)
-            index = sources[:, None] * FLAGS_K + columns[None, :]
+            needed = ((peers >= row // m) & (peers <= (row + BLOCK_M - 1) // m))[:, None] & (columns < FLAGS_K)
+            index = peers[:, None] * FLAGS_K + columns[None, :]
             places = tl.broadcast_to(columns[None, :], (WORLD, FLAGS_K2))
-        elif ENGINE:  # whose copies go to the next rank first
-            source = (rank + WORLD - 1 - arrival * BLOCK_M // m) % WORLD
-            row = source * m + arrival * BLOCK_M % m
         else:
             source = (rank + 1 + arrival % (WORLD - 1)) % WORLD
             inside = arrival // (WORLD - 1)
@@ -228,19 +225,14 @@ def ag_gemm_kernel(
             index = (source * flags_m + inside) * FLAGS_K + columns
             places = columns
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        if ENGINE:
-            wait(flag_pointers(own_block + flags, peers), epoch, peers == source)
+        arrived = 0
+        first = 0
+        while arrived < FLAGS_K:  # what has arrived is multiplied while the rest is on its way
+            arrived = wait_beyond(flag_pointers(own_block + flags, index), epoch, needed, places, arrived, FLAGS_K)
             order_bulk_loads(BULK)
-            acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
-        else:  # what has arrived is multiplied while the rest is on its way
-            arrived = 0
-            first = 0
-            while arrived < FLAGS_K:
-                arrived = wait_beyond(flag_pointers(own_block + flags, index), epoch, needed, places, arrived, FLAGS_K)
-                order_bulk_loads(BULK)
-                last = arrived * FLAG_K // BLOCK_K if arrived < FLAGS_K else steps
-                acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, first, last, acc, BLOCK_K, INTERPRET)
-                first = last
+            last = arrived * FLAG_K // BLOCK_K if arrived < FLAGS_K else steps
+            acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, first, last, acc, BLOCK_K, INTERPRET)
+            first = last
         finish(acc, out_desc, bias_ptr, row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
         tile = following(tile, place, joined, programs, senders)
 
@@ -251,8 +243,7 @@ launch = Launcher(ag_gemm_kernel)
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
-    engine: bool  # sends
-    launch: Launcher | None  # of the kernel that multiplies, which the rest is for; None: the library does
+    launch: Launcher | None  # of the kernel, which the rest is for; None: a copy engine sends, the library multiplies
     sizes: tuple[int, int, int]  # m, n, K
     output: tuple[int, int]  # M, n
     programs: int
@@ -261,6 +252,11 @@ class Plan(NamedTuple):
     sending: tuple[int, int, int]  # senders, lead and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
+
+    def example_arguments(self) -> tuple[torch.dtype | int, ...]:
+        """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
+        rank, epoch, flags, gathered = 1, 2, 1 << 14, 1 << 20
+        return (*[torch.bfloat16] * 4, torch.int64, *self.sizes, rank, epoch, flags, gathered, *self.sending)
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -289,9 +285,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     """The plan with the blocks of `row`. None for shapes that the kernel cannot do: it needs ranks' rows in powers of
     two, vectors of 16 bytes, and a power of two of ranks."""
     m = rows // world_size
-    block_m, engine = dividing(row.block_m, m), row.senders == 0
-    if engine:
-        block_m = min(block_m, m)
+    block_m = dividing(row.block_m, m)
     mixed = m < block_m
     flag_m = m if mixed else block_m
     if block_m < 16 or flag_m & flag_m - 1 or depth % 8 or columns % 8 or world_size & world_size - 1:
@@ -311,53 +305,39 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "FLAGS_K": flags_k,
         "FLAGS_K2": triton.next_power_of_2(flags_k),
         "SEND_M": min(row.send_m, flag_m),
-        "ENGINE": engine,
         "DIES": chip.dies,
         "BULK": chip.name.startswith("sm_"),
         "AMD": chip.name.startswith("gfx"),
         "INTERPRET": INTERPRETED,
     }
     options = {"num_warps": row.warps, "num_stages": row.stages}
-    flags = world_size if engine else world_size * (m // flag_m) * flags_k
+    flags = world_size if row.engine else world_size * (m // flag_m) * flags_k
     sizes, nbytes = (m, columns, depth), rows * depth * 2
     sending = (min(row.senders, chip.multiprocessors), row.lead, row.prefetch)
-    launcher = None if row.library else launch
-    return Plan(engine, launcher, sizes, (rows, columns), programs, nbytes, flags, sending, constants, options)
-
-
-def example_arguments(
-    world_size: int, rows: int, columns: int, depth: int, _bias: bool
-) -> tuple[torch.dtype | int, ...]:
-    """What the kernel of a plan for these is called with, for compiling it: in place of tensors their dtypes."""
-    rank, epoch, flags, gathered, senders, lead, prefetch = world_size - 1, 2, 1 << 14, 1 << 20, 16, 1, 4096
-    numbers = (rows // world_size, columns, depth, rank, epoch, flags, gathered, senders, lead, prefetch)
-    return (*[torch.bfloat16] * 4, torch.int64, *numbers)
+    launcher = None if row.engine else launch
+    return Plan(launcher, sizes, (rows, columns), programs, nbytes, flags, sending, constants, options)
 
 
 def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
     turn = heap.turn(plan.nbytes, plan.flags)
     if plan.launch is None:
-        return by_library(input_mK, weight_nK, bias_n, heap, turn)
+        return beside_engine(input_mK, weight_nK, bias_n, heap, turn)
     output_Mn = input_mK.new_empty(*plan.output)
     bias = output_Mn if bias_n is None else bias_n
     operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
     arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
-    if plan.engine:
-        kernel = partial(plan.launch, plan.programs, arguments, plan.constants, plan.options)
-        copies = partial(send_rows, input_mK, heap, turn, copy_engine(heap).mark())
-        copy_engine(heap).overlap(kernel, copies)
-    else:
-        plan.launch(plan.programs, arguments, plan.constants, plan.options)
+    plan.launch(plan.programs, arguments, plan.constants, plan.options)
     return output_Mn
 
 
-def by_library(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, turn: Turn) -> Tensor:
-    """This rank's rows are multiplied while they are sent, then those of the others as they arrive."""
+def beside_engine(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, turn: Turn) -> Tensor:
+    """The library multiplies this rank's rows while they are sent, then those of the others as they arrive."""
     engine, world_size = copy_engine(heap), heap.world_size
     output_Wmn = input_mK.new_empty(world_size, len(input_mK), len(weight_nK))
-    begin = engine.mark()
+    engine.follow()
     multiply(input_mK, weight_nK, bias_n, output_Wmn[heap.rank])
-    send_rows(input_mK, heap, turn, begin)
+    for step in range(1, world_size):
+        engine.send(input_mK, (heap.rank + step) % world_size, turn, heap.rank * input_mK.nbytes, heap.rank)
     gathered_WmK = heap.view(heap.rank, turn.offset, input_mK.dtype, (world_size, *input_mK.shape))
     for step in range(1, world_size):
         source = (heap.rank - step) % world_size
@@ -365,13 +345,6 @@ def by_library(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
         multiply(gathered_WmK[source], weight_nK, bias_n, output_Wmn[source])
     engine.join()
     return output_Wmn.view(-1, len(weight_nK))
-
-
-def send_rows(input_mK: Tensor, heap: Heap, turn: Turn, begin: Mark) -> None:
-    copy_engine(heap).follow(begin)
-    for step in range(1, heap.world_size):
-        peer = (heap.rank + step) % heap.world_size
-        copy_engine(heap).send(input_mK, peer, turn, heap.rank * input_mK.nbytes, heap.rank)
 
 
 def on_cpu(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap) -> Tensor:

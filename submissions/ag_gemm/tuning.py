@@ -6,8 +6,7 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """`shape` is M, a rank's N, and K. `senders` programs send this rank's rows, in blocks of `send_m` rows, before
     they join the others `lead` rounds of tiles later; a flag tells the arrival of `flag_k` columns of a block of rows.
-    With no senders a copy engine sends all rows, and with `library` the chip's library multiplies them; of the row
-    nothing counts then.
+    `engine`: a copy engine sends, and the chip's library multiplies; of the row nothing else counts then.
     `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
     rows of several ranks. `per_sm`: programs a multiprocessor."""
 
@@ -25,7 +24,7 @@ class Row(NamedTuple):
     send_m: int
     flag_k: int
     prefetch: int
-    library: bool
+    engine: bool
     found: str
 
 
@@ -41,9 +40,9 @@ TABLE = [
     Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 8, 4, 5, 1, 32, 2, 32, 256, 4096, False, "45.5 us, best of 434, 2x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 8, 4, 4, 1, 24, 4, 32, 256, 4096, False, "109.0 us, best of 234, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (4096, 2048, 4096), 128, 128, 64, 8, 8, 5, 1, 48, 4, 32, 256, 4096, False, "129.5 us, best of 434, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 16, 8, 3, 1, 0, 0, 32, 256, 4096, False, "335.4 us, best of 197, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 8, 8, 3, 1, 24, 6, 32, 256, 4096, False, "371.0 us, best of 280, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, 4096, False, "660.6 us, best of 182, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 8, 8, 3, 1, 0, 0, 32, 256, 4096, True, "1268.3 us, best of 123, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 8, 8, 3, 1, 0, 0, 32, 256, 4096, True, "1255.8 us, best of 213, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (8192, 14784, 8192), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 256, 4096, False, "2644.6 us, best of 145, 2x NVIDIA H200, 2026-11-22"),
     Row("gfx942", (64, 2304, 7168), 64, 32, 64, 8, 4, 2, 1, 56, 1, 8, 256, 4096, False, UNMEASURED),
     Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 4, 8, 2, 1, 56, 4, 16, 256, 4096, False, UNMEASURED),

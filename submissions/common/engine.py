@@ -9,13 +9,14 @@ H200 an engine fills them as well as stores do, with copies of megabytes (docs/k
 import ctypes
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from common.heap import LINE_BYTES, Heap, Turn
 from common.launch import LIBCUDA
 from torch import Tensor
 
-Mark = torch.cuda.Event | None  # a place of a stream; a CPU has none
+COUNTS = 1024  # at most of a call
 
 _engines: dict[torch.device, "CopyEngine"] = {}
 
@@ -28,17 +29,21 @@ def copy_engine(heap: Heap) -> "CopyEngine":
 
 
 class CopyEngine:
-    """A queue of copies beside the current stream. Flags are numbered within a turn."""
+    """A queue of copies beside the current stream. Flags are numbered within a turn.
+
+    `counts`, int32 on the device, is where kernels say how far they have come (signals.count_up). They only grow."""
 
     def __init__(self, heap: Heap) -> None:
         self.heap = heap
+        self.counts = torch.zeros(COUNTS, dtype=torch.int32, device=heap.device)
+        self.counted = [0] * COUNTS  # what they come to by what has been launched so far
 
-    def mark(self) -> Mark:
-        """The place that the current stream has come to, for `follow`."""
-        return None
+    def follow(self) -> None:
+        """What is sent from now on is read once all that the current stream was given so far is done."""
 
-    def follow(self, mark: Mark) -> None:
-        """What is sent from now on is read once all that the marked stream was given before is done."""
+    def follow_count(self, place: int, more: int) -> None:
+        """What is sent from now on is read once a kernel has added that many more to the count at `place`."""
+        raise NotImplementedError
 
     def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
         """Copies a contiguous tensor into the block of `peer`, `offset` bytes behind the beginning of the turn's share,
@@ -65,13 +70,15 @@ class GpuEngine(CopyEngine):
         super().__init__(heap)
         self.stream = torch.cuda.Stream(heap.device)
         self.driver = ctypes.CDLL(LIBCUDA)
+        self.follow()  # for the counts, which are 0 from then on
 
-    def mark(self) -> Mark:
-        return torch.cuda.current_stream().record_event()
+    def follow(self) -> None:
+        self.stream.wait_stream(torch.cuda.current_stream())
 
-    def follow(self, mark: Mark) -> None:
-        assert mark
-        self.stream.wait_event(mark)
+    def follow_count(self, place: int, more: int) -> None:
+        self.counted[place] += more
+        address = self.counts.data_ptr() + 4 * place
+        self._value("cuStreamWaitValue32_v2", self.stream, address, self.counted[place])
 
     def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
         addresses = (self.heap.addresses[peer] + turn.offset + offset, source.data_ptr(), source.nbytes)
@@ -82,7 +89,7 @@ class GpuEngine(CopyEngine):
         self._flag("cuStreamWaitValue32_v2", torch.cuda.current_stream(), self.heap.rank, turn, flag)
 
     def join(self) -> None:
-        torch.cuda.current_stream().wait_event(self.stream.record_event())
+        torch.cuda.current_stream().wait_stream(self.stream)
 
     def overlap(self, launch: Callable[[], None], send: Callable[[], None]) -> None:
         """The kernel first: it has something to do until the first copy has come, and the device would stand still
@@ -93,8 +100,13 @@ class GpuEngine(CopyEngine):
         self.join()
 
     def _flag(self, what: str, stream: torch.cuda.Stream, peer: int, turn: Turn, flag: int) -> None:
-        address = ctypes.c_uint64(self.heap.addresses[peer] + turn.flags + flag * LINE_BYTES)
-        self._call(what, ctypes.c_void_p(stream.cuda_stream), address, ctypes.c_uint32(turn.epoch), ctypes.c_uint(0))
+        self._value(what, stream, self.heap.addresses[peer] + turn.flags + flag * LINE_BYTES, turn.epoch)
+
+    def _value(self, what: str, stream: torch.cuda.Stream, address: int, value: int) -> None:
+        """Writes the word of 32 bits, or waits until it is no less: by the sign of the difference, so that what is
+        counted may run over."""
+        word = (ctypes.c_uint64(address), ctypes.c_uint32(value), ctypes.c_uint(0))
+        self._call(what, ctypes.c_void_p(stream.cuda_stream), *word)
 
     def _call(self, what: str, *arguments: object) -> None:
         if error := getattr(self.driver, what)(*arguments):
@@ -102,20 +114,27 @@ class GpuEngine(CopyEngine):
 
 
 class CpuEngine(CopyEngine):
-    """The same for interpreted kernels. What it is asked for is done at once, and copies go first in `overlap`, as a
-    launch returns when its kernel has ended."""
+    """The same for interpreted kernels. What it is asked for is done at once; in `overlap` by a thread, as a launch
+    returns when its kernel has ended."""
+
+    def follow_count(self, place: int, more: int) -> None:
+        self.counted[place] += more
+        while self.counts[place].item() < self.counted[place]:
+            time.sleep(0.0001)
 
     def send(self, source: Tensor, peer: int, turn: Turn, offset: int, flag: int) -> None:
         self.heap.view(peer, turn.offset + offset, source.dtype, tuple(source.shape)).copy_(source)
         self._flag(peer, turn, flag).fill_(turn.epoch)
 
-    def overlap(self, launch: Callable[[], None], send: Callable[[], None]) -> None:
-        send()
-        launch()
-
     def wait(self, turn: Turn, flag: int) -> None:
         while self._flag(self.heap.rank, turn, flag).item() < turn.epoch:
             time.sleep(0.0001)
+
+    def overlap(self, launch: Callable[[], None], send: Callable[[], None]) -> None:
+        with ThreadPoolExecutor(1) as queue:
+            sent = queue.submit(send)
+            launch()
+            sent.result()
 
     def _flag(self, peer: int, turn: Turn, flag: int) -> Tensor:
         return self.heap.view(peer, turn.flags + flag * LINE_BYTES, torch.int32, (1,))

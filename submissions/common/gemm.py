@@ -36,6 +36,13 @@ def bf16_at(block, offset):
 
 
 @triton.jit
+def bias_row(bias_ptr, column, columns, BLOCK_N: tl.constexpr):
+    """float32 [1, BLOCK_N]: the bias from that column on, 0 beyond all `columns`."""
+    places = column + tl.arange(0, BLOCK_N)
+    return tl.load(bias_ptr + places, mask=places < columns, other=0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
 def product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K: tl.constexpr, INTERPRET: tl.constexpr):
     """`acc` + the product of the blocks that begin at `row` of a and `column` of b, over depths first to last - 1 in
     units of BLOCK_K."""

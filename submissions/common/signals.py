@@ -40,6 +40,14 @@ def signal(flags, epoch, mask=None, AMD: tl.constexpr = False):
 
 
 @triton.jit
+def count_up(counter):
+    """Adds one to a counter once all that this program has stored can be seen by whoever sees that. (Not on AMD's GPUs,
+    see `signal`.)"""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="release", scope="sys")
+
+
+@triton.jit
 def wait(flags, epoch, mask):
     """Returns once all flags (a tensor) where `mask` is set have come to `epoch`."""
     zeros = tl.zeros_like(mask).to(tl.int32)

@@ -10,9 +10,10 @@ summed up two tiles later, when the others' partial products have come: added up
 rounded once. So hardly any program waits for a link. Where a tile is as wide as several ranks' rows (few rows), or a
 product is split over K so that all multiprocessors have work, the sums are made at the end, by all programs.
 
-By the library, where products are large: it multiplies the rows of one owner after the other's, and a copy engine sends
-each product while the next is made. Last come the rank's own rows, in a kernel whose tiles add in float32 what the
-others have sent, before they are rounded. The tuning table says which way a shape goes.
+Where products are the largest, beside a copy engine: a kernel leaves the products of one rank's rows after another's in
+its own memory and counts their tiles; the engine sends a piece once its count is full, while the next is multiplied.
+Last come the rank's own rows, whose tiles add in float32 what the others have sent, before they are rounded. No program
+ever waits for a link's stores. The tuning table says which way a shape goes.
 
 When it wins: against the reference and torch's fused operators everywhere on 4x H200 (docs/kernels.md). The reference's
 product has to be finished before its reduce-scatter begins, which then takes as long as a link does; here the links
@@ -22,7 +23,8 @@ partial product to bf16, as in the reference.
 Where its time goes: docs/kernels.md. Known techniques in it: products fused with scattered writes to a symmetric heap
 and flags a tile (winners of the AMD Developer Challenge 2025; Flux, arXiv 2406.06858), destinations in rotated order;
 products in parts, sent by copy engines (torch's asynchronous tensor parallelism). Its own: flags one tile and sums two
-tiles later; own rows last, whose tiles are the sums; epochs and two sets of flags in place of resets.
+tiles later; a copy engine that follows the counts of a kernel; own rows last, whose tiles are the sums; epochs and two
+sets of flags in place of resets.
 
 On CPU ranks each rank multiplies straight into memory that all map (bias included, one rounding to bf16); after one
 barrier it sums up its rows of all W products. Why it wins there: gloo's reduce-scatter takes 13 to 18 ms for 8 ranks
@@ -32,8 +34,11 @@ Tried and lost:
 - on CPU ranks, gloo's all_to_all of bf16 partial rows and a local float32 sum: 2.0; only the bias fused: 0.98;
 - on 4x H200 through NCCL: bias fused 0.8 to 1.03; rows in 2 chunks, the reduce-scatter of one beside the product of the
   next: 0.4 to 0.96, in 4 chunks: 0.2 to 0.9. Launching more collectives costs more than they hide;
-- the library's products written straight into their owners' memory, without a copy: its stores then keep it waiting for
-  links, 437 us where the kernel takes 396 and copies 351 (4x H200, shape 5);
+- the library's products, a rank's rows after another's, each sent by a copy engine: 351 us where the kernel takes 388,
+  but twelve calls of the host instead of one, 774 us for 503 by the hosts' clock (4x H200, shape 5; shape 6: 1583, one
+  kernel 1559, the kernel beside the engine 1491). Written straight into their owners' memory: 437 us, since the
+  library's stores then wait for links;
+- the kernel beside a copy engine where products are smaller: 539 us by the hosts' clock for 503 (shape 5);
 - copies of small products: 118 us where the kernel takes 110 (shape 4), 64 for 51 (shape 3);
 - a product split over K: every split's partial product is rounded to bf16, which the strict verdict refuses on 2 and 4
   ranks (a simulation: all of 40 seeds, and 16 to 26 of 40). No GPU's row splits;
@@ -53,15 +58,17 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
-from common.engine import Mark, copy_engine
-from common.gemm import as_bf16, bf16_at, multiply, product, spread_over_dies, swizzled
-from common.heap import Heap, Turn, open_heap
+from common.engine import copy_engine
+from common.gemm import as_bf16, bf16_at, bias_row, multiply, product, spread_over_dies, swizzled
+from common.heap import Heap, open_heap
 from common.launch import INTERPRETED, Launcher
-from common.signals import finish_bulk_stores, flag_pointers, order_bulk_loads, signal, wait
+from common.signals import count_up, finish_bulk_stores, flag_pointers, order_bulk_loads, signal, wait
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
+
+MOST_PIECES = 8  # in which a copy engine sends a rank's rows
 
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # older name
 
@@ -88,8 +95,7 @@ def sum_parts(
     inside = (row + tl.arange(0, SUM_M))[:, None] * N + columns[None, :]
     total = tl.zeros((SUM_M, SUM_N), tl.float32)
     if HAS_BIAS:
-        bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
-        total += WORLD * bias.to(tl.float32)[None, :]
+        total += WORLD * bias_row(bias_ptr, column, N, SUM_N)
     for part in tl.static_range(PARTS):
         total += tl.load(partials + part * m * N + inside, mask=mask, other=0.0).to(tl.float32)
     tl.store(out_ptr + inside, as_bf16(total, INTERPRET), mask=mask)
@@ -277,66 +283,94 @@ def gemm_rs_kernel(
             )
 
 
+@triton.jit
+def count_tile(counts_ptr, place, BULK: tl.constexpr):
+    """Tells the copy engine that this program has stored one more tile; none where `place` is below 0."""
+    if place >= 0:
+        finish_bulk_stores(BULK)
+        count_up(counts_ptr + place)
+
+
 @triton.jit(do_not_specialize=["rank", "epoch", "flags"])
-def own_rows_kernel(
+def beside_engine_kernel(
     a_ptr,  # all as in gemm_rs_kernel
     b_ptr,
     bias_ptr,
     out_ptr,
     blocks_ptr,
+    products_ptr,  # bf16 [W - 1, m, N], for the next rank, the one after it, ...
+    counts_ptr,  # int32 [W - 1, PIECES]: how many tiles of each piece of them are done
     M,
     N,
     K,
     rank,
     epoch,
-    flags,  # a flag a rank
-    slots,  # where the other ranks' partial products lie in a block, bytes: bf16 [W, m, N]
+    flags,  # [W, PIECES]: which pieces of this rank's rows have come from the others
+    slots,  # where they lie in a block, bytes: bf16 [W, m, N]
     WORLD: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
+    PIECES: tl.constexpr,  # in which a rank's rows are sent
+    PIECE_TILES: tl.constexpr,  # rows of tiles of a piece; a multiple of GROUP, where there are several
     DIES: tl.constexpr,
     BULK: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
-    """The product of this rank's own rows, to which each tile adds what the other ranks have sent of it."""
+    """The products of the other ranks' rows, left in this rank's memory for a copy engine; then that of its own rows,
+    to which each tile adds what the others have sent of it."""
     m = M // WORLD
     own_block = tl.load(blocks_ptr + rank)
     peers = tl.arange(0, WORLD)
-    a_desc = tl.make_tensor_descriptor(a_ptr + (rank * m).to(tl.int64) * K, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
+    a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
+    products_desc = tl.make_tensor_descriptor(products_ptr, [M - m, N], [N, 1], [BLOCK_M, BLOCK_N])
     parts_desc = tl.make_tensor_descriptor(bf16_at(own_block, slots), [M, N], [N, 1], [BLOCK_M, BLOCK_N])
     out_desc = tl.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [BLOCK_M, BLOCK_N])
     tiles_m = m // BLOCK_M
     tiles_n = tl.cdiv(N, BLOCK_N)
+    rank_tiles = tiles_m * tiles_n
     programs = tl.num_programs(0)
-    for tile in range(spread_over_dies(tl.program_id(0), programs, DIES), tiles_m * tiles_n, programs):
-        tile_m, tile_n = swizzled(tile, tiles_m, tiles_n, GROUP)
+    program = spread_over_dies(tl.program_id(0), programs, DIES)
+    stored = tl.full((), -1, tl.int32)
+    for tile in range(program, WORLD * rank_tiles, programs):
+        step = tile // rank_tiles
+        tile_m, tile_n = swizzled(tile % rank_tiles, tiles_m, tiles_n, GROUP)
         row = tile_m * BLOCK_M
         column = tile_n * BLOCK_N
+        piece = tile_m // PIECE_TILES
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        acc = product(a_desc, b_desc, row, column, 0, tl.cdiv(K, BLOCK_K), acc, BLOCK_K, INTERPRET)
-        if HAS_BIAS:
-            columns = column + tl.arange(0, BLOCK_N)
-            bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
-            acc += WORLD * bias.to(tl.float32)[None, :]
-        wait(flag_pointers(own_block + flags, peers), epoch, peers != rank)
-        order_bulk_loads(BULK)
-        for step in tl.range(1, WORLD, num_stages=1):  # not unrolled, which would take too many registers
-            acc += parts_desc.load([(rank + step) % WORLD * m + row, column]).to(tl.float32)
-        out_desc.store([row, column], as_bf16(acc, INTERPRET))
+        a_row = (rank + 1 + step) % WORLD * m + row
+        acc = product(a_desc, b_desc, a_row, column, 0, tl.cdiv(K, BLOCK_K), acc, BLOCK_K, INTERPRET)
+        count_tile(counts_ptr, stored, BULK)
+        stored = tl.full((), -1, tl.int32)
+        if step < WORLD - 1:
+            products_desc.store([step * m + row, column], as_bf16(acc, INTERPRET))
+            # Counted a tile later, when its store is long done, but for the last ones, which others wait for soon.
+            stored = step * PIECES + piece
+            if step == WORLD - 2:
+                count_tile(counts_ptr, stored, BULK)
+                stored = tl.full((), -1, tl.int32)
+        else:
+            if HAS_BIAS:
+                acc += WORLD * bias_row(bias_ptr, column, N, BLOCK_N)
+            wait(flag_pointers(own_block + flags, peers * PIECES + piece), epoch, peers != rank)
+            order_bulk_loads(BULK)
+            for other in tl.range(1, WORLD, num_stages=3):  # not unrolled, which would take too many registers
+                acc += parts_desc.load([(rank + other) % WORLD * m + row, column]).to(tl.float32)
+            out_desc.store([row, column], as_bf16(acc, INTERPRET))
 
 
 launch = Launcher(gemm_rs_kernel)
-launch_own_rows = Launcher(own_rows_kernel)
+launch_beside_engine = Launcher(beside_engine_kernel)
 
 
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
-    engine: bool  # sends what the library multiplies
+    engine: bool  # sends
     launch: Launcher  # of the kernel that the rest is for
     sizes: tuple[int, int, int]  # M, N, k
     output: tuple[int, int]  # m, N
@@ -345,6 +379,12 @@ class Plan(NamedTuple):
     flags: int
     constants: dict[str, Any]
     options: dict[str, Any]
+
+    def example_arguments(self) -> tuple[torch.dtype | int, ...]:
+        """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
+        rank, epoch, flags, slots = 1, 2, 1 << 14, 1 << 20
+        more = (torch.bfloat16, torch.int32) if self.engine else ()
+        return (*[torch.bfloat16] * 4, torch.int64, *more, *self.sizes, rank, epoch, flags, slots)
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -374,75 +414,85 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     two, vectors of 16 bytes, and a power of two of ranks."""
     m = rows // world_size
     block_m, sum_m = dividing(row.block_m, m), 1 << min(row.sum_m.bit_length(), (m & -m).bit_length()) - 1
-    if row.library:
+    if row.engine:
         block_m = min(block_m, m)
     if block_m < 16 or depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
     programs = chip.multiprocessors * row.per_sm
-    constants = {
-        "WORLD": world_size,
-        "HAS_BIAS": bias,
-        "OWNERS": max(1, block_m // m),
-        "FUSED": row.split == 1 and m >= block_m,
-        "BLOCK_M": block_m,
-        "BLOCK_N": row.block_n,
-        "BLOCK_K": row.block_k,
-        "SPLIT": row.split,
-        "GROUP": row.group,
-        "SUM_M": sum_m,
-        "SUM_N": min(row.sum_n, row.block_n),
-        "DIES": chip.dies,
-        "BULK_STORES": row.bulk_stores,
-        "BULK": chip.name.startswith("sm_"),
-        "AMD": chip.name.startswith("gfx"),
-        "INTERPRET": INTERPRETED,
-    }
-    parts, tiles = world_size * row.split, max(1, m // block_m) * -(-columns // row.block_n)
-    flags, launcher = parts * tiles, launch
-    if row.library:
-        flags, launcher = world_size, launch_own_rows
-        constants = {name: value for name, value in constants.items() if name in own_rows_kernel.arg_names}
     options = {"num_warps": row.warps, "num_stages": row.stages}
+    tiles_m, tiles_n, parts = max(1, m // block_m), -(-columns // row.block_n), world_size * row.split
+    blocks = {"BLOCK_M": block_m, "BLOCK_N": row.block_n, "BLOCK_K": row.block_k}
+    bulk = chip.name.startswith("sm_")
+    if row.engine:
+        piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
+        pieces = -(-tiles_m // piece_tiles)
+        constants = {
+            "WORLD": world_size,
+            "HAS_BIAS": bias,
+            **blocks,
+            "GROUP": row.group,
+            "PIECES": pieces,
+            "PIECE_TILES": piece_tiles,
+            "DIES": chip.dies,
+            "BULK": bulk,
+            "INTERPRET": INTERPRETED,
+        }
+        launcher, flags = launch_beside_engine, world_size * pieces
+    else:
+        constants = {
+            "WORLD": world_size,
+            "HAS_BIAS": bias,
+            "OWNERS": max(1, block_m // m),
+            "FUSED": row.split == 1 and m >= block_m,
+            **blocks,
+            "SPLIT": row.split,
+            "GROUP": row.group,
+            "SUM_M": sum_m,
+            "SUM_N": min(row.sum_n, row.block_n),
+            "DIES": chip.dies,
+            "BULK_STORES": row.bulk_stores,
+            "BULK": bulk,
+            "AMD": chip.name.startswith("gfx"),
+            "INTERPRET": INTERPRETED,
+        }
+        launcher, flags = launch, parts * tiles_m * tiles_n
     sizes, nbytes = (rows, columns, depth), parts * m * columns * 2
-    return Plan(row.library, launcher, sizes, (m, columns), programs, nbytes, flags, constants, options)
-
-
-def example_arguments(
-    world_size: int, rows: int, columns: int, depth: int, _bias: bool
-) -> tuple[torch.dtype | int, ...]:
-    """What the kernel of a plan for these is called with, for compiling it: in place of tensors their dtypes."""
-    rank, epoch, flags, slots = world_size - 1, 2, 1 << 14, 1 << 20
-    return (*[torch.bfloat16] * 4, torch.int64, rows, columns, depth, rank, epoch, flags, slots)
+    return Plan(row.engine, launcher, sizes, (m, columns), programs, nbytes, flags, constants, options)
 
 
 def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
-    turn = heap.turn(plan.nbytes, plan.flags)
-    products = multiply_for_others(input_Mk, weight_Nk, heap) if plan.engine else []
+    if plan.engine:
+        return beside_engine(input_Mk, weight_Nk, bias_N, heap, plan)
     output_mN = input_Mk.new_empty(*plan.output)
+    turn = heap.turn(plan.nbytes, plan.flags)
     bias = output_mN if bias_N is None else bias_N
     operands = (input_Mk, weight_Nk, bias, output_mN, heap.pointers)
     arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
-    if plan.engine:
-        kernel = partial(plan.launch, plan.programs, arguments, plan.constants, plan.options)
-        copy_engine(heap).overlap(kernel, partial(send_products, products, heap, turn))
-    else:
-        plan.launch(plan.programs, arguments, plan.constants, plan.options)
+    plan.launch(plan.programs, arguments, plan.constants, plan.options)
     return output_mN
 
 
-def multiply_for_others(input_Mk: Tensor, weight_Nk: Tensor, heap: Heap) -> list[tuple[int, Tensor, Mark]]:
-    """The library's product for each other rank, with that rank and the place of the stream where it is done."""
-    engine, weight_kN = copy_engine(heap), weight_Nk.T
-    rows_by_owner = input_Mk.chunk(heap.world_size)
-    owners = [(heap.rank + step) % heap.world_size for step in range(1, heap.world_size)]
-    return [(owner, torch.mm(rows_by_owner[owner], weight_kN), engine.mark()) for owner in owners]
+def beside_engine(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
+    """The products of the other ranks' rows are sent while the kernel works on the next."""
+    turn, engine = heap.turn(plan.nbytes, plan.flags), copy_engine(heap)
+    products_smN = input_Mk.new_empty(heap.world_size - 1, *plan.output)
+    output_mN = input_Mk.new_empty(*plan.output)
+    bias = output_mN if bias_N is None else bias_N
+    operands = (input_Mk, weight_Nk, bias, output_mN, heap.pointers, products_smN, engine.counts)
+    arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
 
+    def send() -> None:
+        tiles_n, block_m = -(-plan.output[1] // plan.constants["BLOCK_N"]), plan.constants["BLOCK_M"]
+        for step, product_mN in enumerate(products_smN):
+            owner, offset = (heap.rank + 1 + step) % heap.world_size, heap.rank * product_mN.nbytes
+            pieces = product_mN.split(plan.constants["PIECE_TILES"] * block_m)
+            for number, piece_pN in enumerate(pieces):
+                engine.follow_count(step * len(pieces) + number, len(piece_pN) // block_m * tiles_n)
+                engine.send(piece_pN, owner, turn, offset, heap.rank * len(pieces) + number)
+                offset += piece_pN.nbytes
 
-def send_products(products: list[tuple[int, Tensor, Mark]], heap: Heap, turn: Turn) -> None:
-    engine = copy_engine(heap)
-    for owner, product_mN, done in products:
-        engine.follow(done)
-        engine.send(product_mN, owner, turn, heap.rank * product_mN.nbytes, heap.rank)
+    engine.overlap(partial(plan.launch, plan.programs, arguments, plan.constants, plan.options), send)
+    return output_mN
 
 
 def on_cpu(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap) -> Tensor:
