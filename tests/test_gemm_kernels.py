@@ -187,7 +187,9 @@ def test_between_ways_that_cost_hosts_differently_the_tuner_goes_by_the_hosts_cl
 # ---- interpreted, in real processes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", ["shapes back_to_back by_engine not_the_kernels", "on_cpu no_shared_memory unlike"])
+@pytest.mark.parametrize(
+    "names", ["shapes back_to_back by_engine a_program_a_tile not_the_kernels", "on_cpu no_shared_memory unlike"]
+)
 def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
     """See the functions of these names below."""
     assert not started(__file__, *names.split(), interpreted="on_cpu" not in names)
@@ -281,6 +283,25 @@ def by_engine(rank: int, world_size: int) -> None:
     assert sent >= len(made) * (w - 1), "not by the engine"
     for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
         judged(output, data, f"call {call}")
+
+
+def a_program_a_tile(rank: int, world_size: int) -> None:
+    """gemm_rs beside a copy engine with more programs than tiles: those without a second tile count their first all the
+    same. They are interpreted one after the other, the other ranks' rows first."""
+    if problem_of(gemm) == "ag_gemm":
+        return
+    kernel, tiles = gemm.launch_beside_engine.kernel, []
+
+    class Many:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            tiles.append(grid)
+            return kernel[(4 * world_size,)]
+
+    gemm.launch_beside_engine.kernel = Many()
+    gemm.TABLE = [row._replace(engine=True) for row in gemm.TABLE if row.chip == "interpreter"][:1]
+    gemm.plan_of.cache_clear()
+    check((32 * world_size, 40, 40, True), 0, rank, world_size)
+    assert tiles == [(1,)]
 
 
 def not_the_kernels(rank: int, world_size: int) -> None:

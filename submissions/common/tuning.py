@@ -30,9 +30,8 @@ class Found(Protocol):
 
 
 F = TypeVar("F", bound=Found)
-# What the kernels run on, and its dies: chips with rows of their own (9.0 is H100 and H200; gfx942 MI300X and MI325X), and
-# those that take their maker's, for which all are compiled but have never run (10.0: B200; gfx950: MI355X).
-# AMD CDNA 3 and CDNA 4 white papers.
+# The chips that kernels run on, with their dies (AMD CDNA 3 and CDNA 4 white papers). sm_90 (H100, H200) and gfx942
+# (MI300X, MI325X) have rows of their own; sm_100 (B200) and gfx950 (MI355X) take their maker's: compiled, but never run.
 CHIPS = {"sm_90": 1, "sm_100": 1, "gfx942": 8, "gfx950": 8, "interpreter": 1}
 
 

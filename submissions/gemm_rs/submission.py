@@ -361,6 +361,7 @@ def beside_engine_kernel(
             for other in tl.range(1, WORLD, num_stages=3):  # not unrolled, which would take too many registers
                 acc += parts_desc.load([(rank + other) % WORLD * m + row, column]).to(tl.float32)
             out_desc.store([row, column], as_bf16(acc, INTERPRET))
+    count_tile(counts_ptr, stored, BULK)  # where there are fewer tiles than programs
 
 
 launch = Launcher(gemm_rs_kernel)
