@@ -273,10 +273,12 @@ def turns(budget: Budget, clock: Clock, first: int) -> list[tuple[bool, list[int
     """The calls of one block, from sample `first` on: (is it the reference's turn, indices of the inputs).
 
     Call by call in turn, ABBA, so that neither always runs in the other's wake and drift cancels within
-    milliseconds. Or in bursts, where a call is so short that what a host has not in its caches would be most of it
-    (measured on an H200's host: the same three kernels took 62 us called again and again, 265 us after 2 ms of
-    sleep, 445 us out of cold caches): then a block's calls follow each other at once, and the first are not counted.
-    The device's clock sees nothing of the host, so there calls are always in turn.
+    milliseconds; and every second block the other way round, since its first call finds caches as cold as what came
+    between two blocks has left them (on 8 CPU ranks 4 % slower than others). Or in bursts, where a call is so short
+    that what a host has not in its caches would be most of it (measured on an H200's host: the same three kernels took
+    62 us called again and again, 265 us after 2 ms of sleep, 445 us out of cold caches): then a block's calls follow
+    each other at once, and the first are not counted. The device's clock sees nothing of the host, so there calls are
+    always in turn.
     """
     if budget.burst and clock != "device":
         indices = list(range(WARM_CALLS + budget.block))
@@ -284,6 +286,6 @@ def turns(budget: Budget, clock: Clock, first: int) -> list[tuple[bool, list[int
         return [(reference_first, indices), (not reference_first, indices)]
     order = []
     for index in range(budget.block):
-        reference_first = (first + index) % 4 in (0, 3)
+        reference_first = ((first + index) % 4 in (0, 3)) != (first // budget.block % 2 == 1)
         order += [(reference_first, [index]), (not reference_first, [index])]
     return order

@@ -39,13 +39,16 @@ def test_in_every_block_both_sides_call_on_every_input_once(first: int, block: i
 
 def test_neither_side_goes_first_more_often() -> None:
     in_turn = Budget(seconds=1, block=4)
-    firsts = [turns(in_turn, "wall", sample)[0][0] for sample in range(0, 80, 4)]
     order = [reference for reference, _ in turns(in_turn, "wall", 0)]
     assert order == [True, False, False, True, False, True, True, False]
+    assert [reference for reference, _ in turns(in_turn, "wall", 4)] == [not reference for reference in order]
+    for block in (1, 4, 7):  # the first call of a block, and the first with an input
+        of_blocks = [turns(Budget(seconds=1, block=block), "wall", number * block) for number in range(4)]
+        assert sum(calls[0][0] for calls in of_blocks) == 2
+        assert sum(reference for calls in of_blocks for reference, _ in calls[::2]) == 2 * block
     bursts = [turns(Budget(seconds=1, block=7, burst=True), "wall", sample)[0][0] for sample in range(0, 140, 7)]
     assert bursts[:4] == [True, False, False, True]
     assert sum(bursts) == sum(bursts[::2]) * 2 == 10
-    assert set(firsts) == {True}, "a block of four begins and ends its ABBA anew"
 
 
 def test_clocks_that_do_not_rank_leave_their_time_to_the_one_that_does() -> None:
