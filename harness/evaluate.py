@@ -101,7 +101,7 @@ class Evaluation:
         self.keys: list[int] = []  # of these inputs
         self.taken = 0  # outputs judged, of those taken since these inputs were made
         self.probed = False
-        self.ahead = 0  # calls that the candidate has had in its process group, more than the baseline in its own
+        self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
         self.at = 0  # the case that runs, or that would be next
         self.device_model = ""
         self.machine_state: tuple[str, ...] = ()

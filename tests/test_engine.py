@@ -1,16 +1,15 @@
 """What a copy engine asks CUDA's driver for, which a recorder stands in for. How kernels and engines get along is
 played by ranks in test_gemm_kernels."""
 
-import sys
+import importlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from kernel_ranks import imported
 
-ROOT = Path(__file__).resolve().parent.parent
 MAIN, OWN = 7, 9  # streams
 
 
@@ -36,16 +35,10 @@ class Recorder:
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def module() -> Iterator[Any]:
     """submissions/common/engine.py."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(ROOT / "submissions"))
-    from common import engine
-
-    yield engine
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] == "common":
-            del sys.modules[name]
+    with imported("gemm_rs"):
+        yield importlib.import_module("common.engine")
 
 
 @pytest.fixture

@@ -2,16 +2,15 @@
 reaches CUDA's driver, which a library of the same functions stands in for."""
 
 import ctypes
-import sys
+import importlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from kernel_ranks import imported
 
-ROOT = Path(__file__).resolve().parent.parent
 STREAM = 42
 CONSTANTS, OPTIONS = {"BLOCK": 16, "FAST": True}, {"num_warps": 4}
 
@@ -39,16 +38,10 @@ class FakeKernel:
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def module() -> Iterator[Any]:
     """submissions/common/launch.py."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(ROOT / "submissions"))
-    from common import launch
-
-    yield launch
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] == "common":
-            del sys.modules[name]
+    with imported("gemm_rs"):
+        yield importlib.import_module("common.launch")
 
 
 @pytest.fixture

@@ -422,41 +422,32 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     programs = chip.multiprocessors * row.per_sm
     options = {"num_warps": row.warps, "num_stages": row.stages}
     tiles_m, tiles_n, parts = max(1, m // block_m), -(-columns // row.block_n), world_size * row.split
-    blocks = {"BLOCK_M": block_m, "BLOCK_N": row.block_n, "BLOCK_K": row.block_k}
-    bulk = chip.name.startswith("sm_")
+    piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
+    pieces = -(-tiles_m // piece_tiles)
+    constants = {  # of either kernel, in the order of its parameters
+        "WORLD": world_size,
+        "HAS_BIAS": bias,
+        "OWNERS": max(1, block_m // m),
+        "FUSED": row.split == 1 and m >= block_m,
+        "BLOCK_M": block_m,
+        "BLOCK_N": row.block_n,
+        "BLOCK_K": row.block_k,
+        "SPLIT": row.split,
+        "GROUP": row.group,
+        "SUM_M": sum_m,
+        "SUM_N": min(row.sum_n, row.block_n),
+        "PIECES": pieces,
+        "PIECE_TILES": piece_tiles,
+        "DIES": chip.dies,
+        "BULK_STORES": row.bulk_stores,
+        "BULK": chip.name.startswith("sm_"),
+        "AMD": chip.name.startswith("gfx"),
+        "INTERPRET": INTERPRETED,
+    }
+    kernel, launcher, flags = gemm_rs_kernel, launch, parts * tiles_m * tiles_n
     if row.engine:
-        piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
-        pieces = -(-tiles_m // piece_tiles)
-        constants = {
-            "WORLD": world_size,
-            "HAS_BIAS": bias,
-            **blocks,
-            "GROUP": row.group,
-            "PIECES": pieces,
-            "PIECE_TILES": piece_tiles,
-            "DIES": chip.dies,
-            "BULK": bulk,
-            "INTERPRET": INTERPRETED,
-        }
-        launcher, flags = launch_beside_engine, world_size * pieces
-    else:
-        constants = {
-            "WORLD": world_size,
-            "HAS_BIAS": bias,
-            "OWNERS": max(1, block_m // m),
-            "FUSED": row.split == 1 and m >= block_m,
-            **blocks,
-            "SPLIT": row.split,
-            "GROUP": row.group,
-            "SUM_M": sum_m,
-            "SUM_N": min(row.sum_n, row.block_n),
-            "DIES": chip.dies,
-            "BULK_STORES": row.bulk_stores,
-            "BULK": bulk,
-            "AMD": chip.name.startswith("gfx"),
-            "INTERPRET": INTERPRETED,
-        }
-        launcher, flags = launch, parts * tiles_m * tiles_n
+        kernel, launcher, flags = beside_engine_kernel, launch_beside_engine, world_size * pieces
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     sizes, nbytes = (rows, columns, depth), parts * m * columns * 2
     return Plan(row.engine, launcher, sizes, (m, columns), programs, nbytes, flags, constants, options)
 
