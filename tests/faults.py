@@ -98,6 +98,18 @@ def kill(*each: str) -> Does:
     return both(*(send(signal.SIGKILL, to) for to in each))
 
 
+def kill_unheard(to: str) -> Does:
+    """A rank, before the parent has heard that it has started, however late the signal gets to it."""
+    role, _, rank = to.partition(" ")
+
+    def mute(ranks: Any) -> None:
+        member = ranks.ranks[role][int(rank)]
+        ranks.selector.unregister(member.sock)
+        member.inbox.clear()
+
+    return both(mute, kill(to))
+
+
 def both(*each: Does) -> Does:
     def does(ranks: Any) -> None:
         for one in each:
@@ -370,16 +382,16 @@ FAULTS = [
     Fault("kill -9 of the zygote, end", "end", kill("zygote"), 0),
     Fault("kill -9 of the candidates' cell, test", "test", kill("cell"), 112, "SIGKILL"),
     Fault("the zygote is stopped, test", "test", stop("zygote"), 0),
-    Fault("kill -9 of a trusted rank, start", "start", kill("trusted 0"), 1, NOT_STARTED + "was killed"),
+    Fault("kill -9 of a trusted rank, start", "start", kill_unheard("trusted 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 1, REFERENCE),
     Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 1, REFERENCE),
     Fault("kill -9 of a trusted rank, benchmark", "benchmark", kill("trusted 1"), 1, REFERENCE, run=EVAL),
     Fault("a trusted rank is stopped, test", "test", stop("trusted 1"), 114, "trusted rank 1 had not", run=HASTY),
-    Fault("kill -9 of a baseline rank, start", "start", kill("baseline 0"), 1, NOT_STARTED + "was killed"),
+    Fault("kill -9 of a baseline rank, start", "start", kill_unheard("baseline 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a baseline rank, import", "import", kill("baseline 1"), 1, REFERENCE),
     Fault("kill -9 of a baseline rank, test", "test", kill("baseline 1"), 1, REFERENCE),
     Fault("kill -9 of a baseline rank, benchmark", "benchmark", kill("baseline 1"), 1, REFERENCE, run=EVAL),
-    Fault("kill -9 of a candidate rank, start", "start", kill("candidate 0"), 1, NOT_STARTED + "was killed"),
+    Fault("kill -9 of a candidate rank, start", "start", kill_unheard("candidate 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a candidate rank, import", "import", kill("candidate 1"), 112, CRASHED),
     Fault("kill -9 of a candidate rank, test", "test", kill("candidate 1"), 112, CRASHED),
     Fault("kill -9 of a candidate rank, benchmark", "benchmark", kill("candidate 1"), 112, CRASHED, run=EVAL),
