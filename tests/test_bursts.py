@@ -1,14 +1,17 @@
 """Bursts, as calls are timed on GPUs: several inputs are handed out together, and none can be read before its turn."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from harness import verdict, wire
+from harness import timing, verdict, wire
 from harness.evaluate import Evaluation
+from harness.group import RankGroup
 from harness.rank import Program
 from harness.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
 from harness.timing import Budget, due
@@ -43,6 +46,44 @@ def test_the_reference_is_ranked(evaluated: Callable[..., EvalReport]) -> None:
         blocks = len(timed.samples_us) // timed.block
         read = [number for number in range(blocks) if "gpumode" in due(("wall", "gpumode"), number)]
         assert len(gpumode.samples_us) == len(read) * timed.block
+
+
+@pytest.mark.parametrize("burst", [False, True])
+def test_both_sides_have_had_as_many_calls_when_they_are_timed(
+    burst: bool, evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process group as new as the other's: its first calls are slower than later ones."""
+    calls: Counter[str] = Counter()
+    timed: list[dict[str, int]] = []
+    opened, call, late, enough = Evaluation._open, RankGroup.call, RankGroup.call_late, timing.enough
+
+    def opening(self: Evaluation, *groups: Any) -> None:
+        calls.clear()
+        opened(self, *groups)
+
+    def calling(self: RankGroup, indices: Any, *how: Any, **more: Any) -> Any:
+        calls[self.role] += len(indices)
+        return call(self, indices, *how, **more)
+
+    def calling_late(self: RankGroup, *how: Any) -> Any:
+        calls[self.role] += 1
+        return late(self, *how)
+
+    def first_asked(budget: Budget, series: timing.Series, elapsed_s: float) -> bool:
+        if not series.count("wall"):
+            timed.append(dict(calls))
+        return enough(budget, series, elapsed_s)
+
+    monkeypatch.setattr(Evaluation, "_open", opening)
+    monkeypatch.setattr(RankGroup, "call", calling)
+    monkeypatch.setattr(RankGroup, "call_late", calling_late)
+    monkeypatch.setattr(timing, "enough", first_asked)
+    report = evaluated(
+        "from reference import ref_kernel as custom_kernel\n", "gemm_rs", mode="leaderboard", burst=burst
+    )
+    assert len(timed) == sum(isinstance(result.outcome, Timed) for result in report.results) > 0, report.results
+    for had in timed:
+        assert had["candidate"] == had["baseline"] > 2, had  # it was checked before
 
 
 def test_work_ahead_of_its_turn_is_done_on_noise(evaluated: Callable[..., EvalReport]) -> None:
