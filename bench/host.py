@@ -1,7 +1,8 @@
 """What a call costs the host: microseconds of Python until a submission's kernels are submitted, without waiting.
 
-Called again and again; and as the wall clock calls it, each time after the device's caches were flushed and everything
-was waited for, when the host has done something else meanwhile.
+Until its launch, behind which it may do what nobody waits for, and until it returns. Called again and again; and as the
+wall clock calls it, each time after the device's caches were flushed and everything was waited for, when the host has
+done something else meanwhile.
 
 python3 bench/host.py --ranks 4 [--data FILE]
 """
@@ -39,21 +40,35 @@ def rank_main(rank: int, world_size: int, problem: str, meeting: str, out: str) 
     reference = importlib.import_module("reference")
     with device:
         data = reference.generate_input(rank=rank, world_size=world_size, seed=7, **CASES[problem])
-    cells = []
+    launched: list[int] = []  # when; no more than the last
+
+    def launches(output: torch.Tensor) -> None:
+        launched[:] = [time.perf_counter_ns()]
+        make_ahead(output)
+
+    make_ahead = getattr(submission, "make_ahead", None)
+    if make_ahead:
+        submission.make_ahead = launches
     scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+    cells = []
     for kernel, alone in itertools.product((submission.custom_kernel, reference.ref_kernel), (False, True)):
-        times = []
+        submitted, returned = [], []
         for call in range(CALLS):
             if alone:
                 scratch.zero_()
             if alone or call % 8 == 0:
                 torch.cuda.synchronize()  # the queue never fills up
             begin = time.perf_counter_ns()
+            launched.clear()
             kernel(data)
-            times.append((time.perf_counter_ns() - begin) / 1000)
+            end = time.perf_counter_ns()
+            submitted.append(((*launched, end)[0] - begin) / 1000)
+            returned.append((end - begin) / 1000)
         torch.cuda.synchronize()
-        low, middle, high = statistics.quantiles(times[CALLS // 4 :], n=4)
+        low, middle, high = statistics.quantiles(submitted[CALLS // 4 :], n=4)
         cells.append(f"{middle:.1f} ({low:.1f} to {high:.1f})")
+        if kernel is submission.custom_kernel:
+            cells[-1] += f", {statistics.median(returned[CALLS // 4 :]):.1f}"
     if rank == 0:
         Path(out).write_text(json.dumps([problem, *cells]))
     dist.destroy_process_group()
@@ -74,7 +89,7 @@ def main() -> None:
             torch.multiprocessing.spawn(rank_main, arguments, nprocs=options.ranks)
             rows.append(json.loads(out.read_text()))
     columns = [f"{name}, {how}" for name in ("submission.py", "reference") for how in ("again and again", "alone")]
-    figures.table(["Python of a call, us: median (quartiles)", *columns], rows)
+    figures.table(["Until the launch, us: median (quartiles), and until it returns", *columns], rows)
     figures.write(options.data)
 
 

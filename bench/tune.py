@@ -45,7 +45,8 @@ LEAD_CYCLES = 1_500_000  # three quarters of a millisecond: hosts submit a dozen
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 PREFETCHES = (1024, 2048, 4096)
-FLAG_KS = (256, 1024)  # 512 lay between
+FLAG_MS, FLAG_K = (32, 64, 128), 256  # of more columns they lost by 20 % (4x H200, before rows had several)
+SEND_ROWS = (128, 512, 2048)  # as many as a round of tiles has of a rank, and less
 ENGINE_M = 4096  # rows from which on copy engines are tried; below they lost by far
 ENGINE_GROUPS = (8, 16)  # of the kernel beside them
 GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
@@ -93,7 +94,9 @@ def cases_of(problem: str, world_size: int) -> list[Case]:
     return cases
 
 
-def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, int, int], at_most: int) -> list[Any]:
+def candidates(
+    problem: str, tuning: ModuleType, chip: str, shape: tuple[int, int, int], ranks: int, at_most: int
+) -> list[Any]:
     """Rows for that shape: those of the table, then a random choice of others. Not a choice is what costs no
     compilation: all numbers of senders and rounds, with a quarter as many blocks."""
     rows = [row._replace(shape=shape) for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
@@ -105,11 +108,12 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
         return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
     if problem == "gemm_rs":
         # Products are not split: strict does not allow that each part of a rank's product is rounded.
-        more = itertools.product(((16, 64), (32, 64), (64, 128)), (True, False))
+        # What is summed up at the end counts only where a tile has rows of several ranks, which are sent by stores.
+        more = [(16, 64, True), (32, 64, True)] if shape[0] <= 64 else [(64, 128, True), (64, 128, False)]
         rest = [
-            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], *sums, bulk, False, "")
-            for block, group, (sums, bulk) in itertools.product(blocks, GROUPS, list(more))
-            if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
+            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], *how, False, "")
+            for block, group, how in itertools.product(blocks, GROUPS, more)
+            if how[1] <= block[1]
         ]
         by_engine = [
             tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, True, "")
@@ -118,21 +122,26 @@ def candidates(problem: str, tuning: ModuleType, chip: str, shape: tuple[int, in
         return rows + by_engine + chance.sample(rest, min(at_most, len(rest)))
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
     prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
-    flag_ks = FLAG_KS if small else FLAG_KS[:1]
+    leads, mine = (0, 1) if small else (0, 1, 2, 3, 4, 6), shape[0] // ranks
     chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     send_m = 16 if shape[0] <= 64 else 32
     by_engine = [
-        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], 0, 0, send_m, FLAG_KS[0], PREFETCHES[-1], True, "")
+        tuning.Row(
+            chip, shape, *block[:3], GROUPS[-1], *block[3:], 0, 0, *[send_m] * 3, FLAG_K, PREFETCHES[-1], True, ""
+        )
         for block in beside_engine[:1]  # of which nothing counts
     ]
     by_programs = [
-        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], count, lead, send_m, flag_k, ahead, False, "")
-        for block, count, lead, ahead, flag_k in itertools.product(
-            chosen, senders, (0, 1) if small else (0, 1, 2, 3, 4, 6), prefetches, flag_ks
+        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], *sends, send_m, *whole, FLAG_K, ahead, False, "")
+        for block in chosen
+        for sends, send_rows, flag_m, ahead in itertools.product(
+            itertools.product(senders, leads), SEND_ROWS, FLAG_MS, prefetches
         )
+        for whole in [(max(min(send_rows, mine), flag_m), flag_m)]
+        if flag_m <= min(block[0], max(mine, FLAG_MS[0]))
     ]
-    return rows + by_engine + by_programs
+    return rows + by_engine + list({row: row for row in by_programs})
 
 
 def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
@@ -278,7 +287,7 @@ class Clock:
             self.scratch.zero_()
             dist.all_reduce(self.meet)  # roughly together, then precisely
             turn = self.heap.turn(0, self.heap.world_size)
-            self.barrier(1, (self.heap.pointers, self.heap.rank, turn.epoch, turn.flags), self.constants, {})
+            self.barrier(1, (self.heap.pointers,), (self.heap.rank, turn.epoch, turn.flags), self.constants, {})
             start.record()
             call()
             end.record()
@@ -359,7 +368,13 @@ def main() -> None:
         cases = cases_of(problem, options.ranks)
         chosen = [cases[index] for index in options.shapes] if options.shapes else cases
         jobs[problem] = [
-            (case, [tuple(row) for row in candidates(problem, tuning, chip.name, case.shape, options.at_most)])
+            (
+                case,
+                [
+                    tuple(row)
+                    for row in candidates(problem, tuning, chip.name, case.shape, options.ranks, options.at_most)
+                ],
+            )
             for case in chosen
         ]
         if options.dry_run:

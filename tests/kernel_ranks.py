@@ -67,6 +67,11 @@ def kept_calls(launcher: Any) -> list[tuple[Any, ...]]:
     return calls
 
 
+def specialized(launcher: Any) -> list[str]:
+    """The parameters, but for constants, that Triton compiles variants of its kernel for."""
+    return [one.name for one in launcher.kernel.params if not (one.is_constexpr or one.do_not_specialize)]
+
+
 def kinds(arguments: tuple[Any, ...]) -> list[Any]:
     """What a kernel is compiled for: tensors' dtypes, and that the others are numbers."""
     return [int if isinstance(one, int) else getattr(one, "dtype", one) for one in arguments]

@@ -17,7 +17,18 @@ import torch
 import triton
 import triton.language as tl
 from compiled import chip_of, compiled
-from kernel_ranks import ACQUIRE, RELEASE, imported, judged, kept_calls, kinds, played_by, started, tune_interpreter
+from kernel_ranks import (
+    ACQUIRE,
+    RELEASE,
+    imported,
+    judged,
+    kept_calls,
+    kinds,
+    played_by,
+    specialized,
+    started,
+    tune_interpreter,
+)
 
 a2a: ModuleType  # in ranks: the submission
 Config = tuple[int, int, int, int]  # num_experts, experts_per_token, hidden_dim, max_num_tokens
@@ -95,9 +106,7 @@ def test_an_amd_gpu_moves_16_bytes_at_a_time_and_orders_memory_for_the_whole_sys
 
 def test_numbers_that_change_from_call_to_call_need_no_new_kernel(submission: ModuleType) -> None:
     """Neither num_tokens nor an epoch of 1 or 16 asks for another variant."""
-    tensors = 5
-    special = submission.launch.special
-    assert special == [True] * tensors + [False] * (len(special) - tensors)
+    assert specialized(submission.launch) == ["x", "indices", "weights", "out", "blocks"]
 
 
 # ---- interpreted, in real processes ----------------------------------------------------------------------------------

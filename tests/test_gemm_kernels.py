@@ -28,6 +28,7 @@ from kernel_ranks import (
     kept_calls,
     kinds,
     played_by,
+    specialized,
     started,
     tune_interpreter,
 )
@@ -105,23 +106,27 @@ def test_an_nvidia_gpu_writes_16_bytes_at_a_time_and_orders_memory_for_the_whole
 
 def test_a_tile_stored_by_bulk_copies_has_arrived_before_it_is_signalled_or_counted() -> None:
     """Triton alone waits only until its copies have read their source, by `wait_group.read`. ag_gemm has none."""
-    arrived, sent, seen = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group", set()
+    arrived, sent = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group"
     with imported("gemm_rs") as submission:
-        for row, plan, kernel in built(submission, "sm_90"):
-            if row.engine or (row.bulk_stores and plan.constants["OWNERS"] == 1):
-                release = COUNT if row.engine else RELEASE
-                assert re.search(sent, kernel.assembly), row
-                assert set(before_each(kernel.assembly, release, arrived, sent, release)) == {arrived}, row
-                seen.add(release)
-    assert seen == {RELEASE, COUNT}
+        rows = {row.engine: row for row in submission.TABLE if row.chip == "sm_90" and row.shape[0] > 512}
+        for engine, row in rows.items():
+            plan = submission.make_plan(
+                row._replace(bulk_stores=True), chip_of(submission, "sm_90"), RANKS["sm_90"], *row.shape, True
+            )
+            release = COUNT if engine else RELEASE
+            text = compiled("sm_90", plan.launch, plan.example_arguments(), plan.constants, plan.options).assembly
+            assert re.search(sent, text), row
+            assert set(before_each(text, release, arrived, sent, release)) == {arrived}, row
+    assert len(rows) == 2
 
 
 def test_bulk_loads_come_after_a_fence_where_they_read_what_was_waited_for(submission: ModuleType) -> None:
-    """Bulk copies go past the path of ordinary loads, on which an acquire is, and by which gemm_rs_kernel reads."""
+    """Bulk copies go past the path of ordinary loads, on which an acquire is, and by which gemm_rs_kernel reads where
+    it makes sums at its end."""
     fence, load = r"fence\.proxy\.async\.global", r"cp\.async\.bulk\.tensor\.2d\.shared"
     seen = 0
     for row, plan, kernel in built(submission, "sm_90"):
-        if plan.launch.kernel.__name__ != "gemm_rs_kernel":
+        if plan.constants.get("FUSED", True):
             assert set(first_after_each(kernel.assembly, ACQUIRE, fence, load)) == {fence}, row
             seen += 1
     assert seen
@@ -138,6 +143,14 @@ def test_an_amd_gpu_orders_memory_for_the_whole_system(submission: ModuleType) -
         assert set(order) == {"s_barrier"}, row
         released = r"s_waitcnt vmcnt\(0\)\s+buffer_wbl2 sc0 sc1\s+s_waitcnt vmcnt\(0\)[^!]*?s_barrier[^!]*?atomic_swap"
         assert len(re.findall(released, text)) == text.count("global_atomic_swap"), row
+
+
+def test_numbers_that_change_from_call_to_call_need_no_new_kernel(submission: ModuleType) -> None:
+    """A launcher does not look at numbers. Sizes are the plan's; where a turn's share of the heap begins is aligned."""
+    tensors = {"a_ptr", "b_ptr", "bias_ptr", "out_ptr", "blocks_ptr", "products_ptr", "counts_ptr"}
+    numbers = {"gemm_rs": ["M", "N", "K", "slots"], "ag_gemm": ["m", "n", "K", "gathered"]}[problem_of(submission)]
+    for launcher in (submission.launch, getattr(submission, "launch_beside_engine", submission.launch)):
+        assert [name for name in specialized(launcher) if name not in tensors] == numbers
 
 
 # ---- what bench/ makes of the tables ---------------------------------------------------------------------------------
@@ -215,11 +228,16 @@ def shapes(rank: int, world_size: int) -> None:
         if w == 8:  # strict does not allow each half of a rank's product to be rounded, which shows among fewer ranks
             cases += [((16 * w, 40, 72, True), {"split": 2}), ((16 * w, 8, 72, False), {"split": 2, "block_m": 16})]
     else:
-        cases += [((32 * w, 40, 72, True), {"flag_k": 16, "send_m": 8})]
+        cases += [
+            ((32 * w, 40, 72, True), {"flag_k": 16, "send_m": 8}),
+            # A tile whose rows have several flags, sent column by column of several tiles; and of a part of the rows.
+            ((96 * w, 40, 72, False), {"flag_k": 16, "send_m": 8, "flag_m": 8, "send_rows": 64}),
+            ((8 * w, 40, 40, True), {"flag_k": 16, "send_m": 4, "flag_m": 4, "send_rows": 8}),
+        ]
     for seed, (shape, row) in enumerate(cases):
         rows = gemm.TABLE
         gemm.TABLE = [one._replace(**row) for one in rows if one.chip == "interpreter"][:1]
-        gemm.plan_of.cache_clear()
+        gemm.way_of.cache_clear()
         check(shape, seed, rank, world_size)
         assert len(calls) == seed + 1, f"{shape}: not by the kernel"
         assert kinds(calls[-1]) == kinds(gemm.plan_of(torch.device("cpu"), world_size, *shape).example_arguments())
@@ -274,7 +292,7 @@ def by_engine(rank: int, world_size: int) -> None:
     engine.send = late_send
     w, rows = world_size, gemm.TABLE
     gemm.TABLE = [row._replace(engine=True) for row in rows if row.chip == "interpreter"][:1]
-    gemm.plan_of.cache_clear()
+    gemm.way_of.cache_clear()
     made = [inputs([(96 * w, 40, 72, True), (16 * w, 72, 40, False)][call % 2], call, rank, w) for call in range(8)]
     outputs = []
     for call, data in enumerate(made):
@@ -299,7 +317,7 @@ def a_program_a_tile(rank: int, world_size: int) -> None:
 
     gemm.launch_beside_engine.kernel = Many()
     gemm.TABLE = [row._replace(engine=True) for row in gemm.TABLE if row.chip == "interpreter"][:1]
-    gemm.plan_of.cache_clear()
+    gemm.way_of.cache_clear()
     check((32 * world_size, 40, 40, True), 0, rank, world_size)
     assert tiles == [(1,)]
 
@@ -318,6 +336,7 @@ def not_the_kernels(rank: int, world_size: int) -> None:
 def no_shared_memory(rank: int, world_size: int) -> None:
     calls = kept_calls(gemm.launch)
     gemm.open_heap = lambda device: None
+    gemm.way_of.cache_clear()
     for seed, bias in enumerate([False, True]):
         check((16 * world_size, 24, 16, bias), seed, rank, world_size)
     assert not calls

@@ -3,6 +3,7 @@ reaches CUDA's driver, which a library of the same functions stands in for."""
 
 import ctypes
 import importlib
+import struct
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +17,12 @@ CONSTANTS, OPTIONS = {"BLOCK": 16, "FAST": True}, {"num_warps": 4}
 
 
 class FakeKernel:
-    """Of the parameters x, n, rank, BLOCK and FAST; `rank` is not specialized on. Keeps what is compiled and launched,
-    each launch with its number of programs."""
+    """Of two tensors, two numbers, BLOCK and FAST. Keeps what is compiled and launched, each launch with its number of
+    programs."""
 
     def __init__(self) -> None:
         self.compilations: list[dict[str, Any]] = []
         self.launches: list[tuple[int, tuple[Any, ...], int]] = []
-        parameters = {"x": "", "n": "", "rank": "do_not_specialize", "BLOCK": "is_constexpr", "FAST": "is_constexpr"}
-        self.params = [
-            SimpleNamespace(is_constexpr=how == "is_constexpr", do_not_specialize=how == "do_not_specialize")
-            for how in parameters.values()
-        ]
 
     def warmup(self, *arguments: Any, grid: tuple[int, ...], **named: Any) -> "FakeKernel":
         self.compilations.append(named)
@@ -63,45 +59,33 @@ def tensor(offset: int = 0) -> torch.Tensor:
 def test_calls_that_need_the_same_kernel_have_it_prepared_once(launcher: Any) -> None:
     """Tensors and numbers go to the kernel as they are: addresses, numbers, constants in order; on the stream."""
     one, other = tensor(), tensor()
-    launcher(10, (one, 32, 1), CONSTANTS, OPTIONS)
-    launcher(10, (other, 64, 7), CONSTANTS, OPTIONS)
+    launcher(10, (one, other), (32, 1), CONSTANTS, OPTIONS)
+    launcher(10, (other, one), (64, 7), CONSTANTS, OPTIONS)
     assert launcher.kernel.compilations == [{**CONSTANTS, **OPTIONS}]
     assert launcher.kernel.launches == [
-        (10, (one.data_ptr(), 32, 1, 16, True), STREAM),
-        (10, (other.data_ptr(), 64, 7, 16, True), STREAM),
+        (10, (one.data_ptr(), other.data_ptr(), 32, 1, 16, True), STREAM),
+        (10, (other.data_ptr(), one.data_ptr(), 64, 7, 16, True), STREAM),
     ]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param((tensor(8), 32, 1), id="a tensor of another alignment"),
-        pytest.param((tensor(), 33, 1), id="a number of another alignment"),
-        pytest.param((tensor(), 1, 1), id="the number 1"),
-    ],
-)
-def test_what_triton_tells_apart_is_prepared_again(launcher: Any, other: tuple[Any, ...]) -> None:
-    for arguments in ((tensor(), 32, 1), other, (tensor(), 32, 1), other):
-        launcher(10, arguments, CONSTANTS, OPTIONS)
-    assert len(launcher.kernel.compilations) == 2
+def test_tensors_of_other_alignments_are_prepared_again(launcher: Any) -> None:
+    """As Triton tells them apart: whether they begin at multiples of 16."""
+    for offsets in ((0, 0), (8, 0), (0, 8), (8, 8), (0, 0), (4, 0), (0, 4), (2, 8)):
+        launcher(10, (tensor(offsets[0]), tensor(offsets[1])), (32,), CONSTANTS, OPTIONS)
+    assert len(launcher.kernel.compilations) == 4
 
 
-def test_1_and_another_odd_number_are_told_apart(launcher: Any) -> None:
-    for number in (1, 33, 1, 35):
-        launcher(10, (tensor(), number, 1), CONSTANTS, OPTIONS)
-    assert len(launcher.kernel.compilations) == 2
-
-
-def test_a_number_that_is_not_specialized_on_asks_for_nothing_new(launcher: Any) -> None:
-    for rank in (0, 1, 16, 17):
-        launcher(10, (tensor(), 32, rank), CONSTANTS, OPTIONS)
-    assert len(launcher.kernel.compilations) == 1
+def test_another_stream_is_prepared_again(launcher: Any, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (STREAM, 43, STREAM):
+        monkeypatch.setattr(module, "_current_stream", lambda stream=stream: stream)
+        launcher(10, (tensor(),), (32,), CONSTANTS, OPTIONS)
+    assert [stream for *_, stream in launcher.kernel.launches] == [STREAM, 43, STREAM]
 
 
 def test_other_constants_are_prepared_again_and_kept(launcher: Any) -> None:
     """They are told apart by where they are, so the launcher has to keep them from being replaced there."""
     for block in (16, 32, 64):
-        launcher(10, (tensor(), 32, 1), {"BLOCK": block, "FAST": True}, OPTIONS)
+        launcher(10, (tensor(),), (32, 1), {"BLOCK": block, "FAST": True}, OPTIONS)
     assert [named["BLOCK"] for named in launcher.kernel.compilations] == [16, 32, 64]
     assert [arguments[3] for _, arguments, _ in launcher.kernel.launches] == [16, 32, 64]
 
@@ -109,7 +93,7 @@ def test_other_constants_are_prepared_again_and_kept(launcher: Any) -> None:
 @pytest.mark.parametrize(("programs", "launched"), [(10, 10), (100, 100), (132, 100)])
 def test_no_more_programs_are_launched_than_have_room_at_once(launcher: Any, programs: int, launched: int) -> None:
     """They wait for each other, and one that is not running would be waited for forever."""
-    launcher(programs, (tensor(), 32, 1), CONSTANTS, OPTIONS)
+    launcher(programs, (tensor(),), (32, 1), CONSTANTS, OPTIONS)
     assert [count for count, *_ in launcher.kernel.launches] == [launched]
 
 
@@ -134,7 +118,7 @@ class FakeDriver:
 
     def __init__(self, sizes: list[int], refuses: int = 0) -> None:
         self.launches: list[tuple[Any, ...]] = []
-        void, number, numbers = ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(ctypes.c_size_t)
+        void, numbers = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
 
         def tell(function: int, index: int, offset: Any, size: Any) -> int:
             assert function == FUNCTION
@@ -142,16 +126,18 @@ class FakeDriver:
                 size[0] = sizes[index]
             return index >= len(sizes)
 
-        def launch(*given: Any) -> int:
-            *numbers, parameters, extra = given
+        def launch(config: int, function: int, parameters: Any, extra: int) -> int:
+            how = (
+                *struct.unpack_from("7I", ctypes.string_at(config, 56)),
+                *struct.unpack_from("QQI", ctypes.string_at(config, 56), 32),
+            )
             read = [ctypes.c_uint64 if size == POINTER else ctypes.c_int32 for size in sizes]
             values = [kind.from_address(parameters[i]).value for i, kind in enumerate(read)]
-            self.launches.append((*numbers, values, extra))
+            self.launches.append((function, *how, values, extra))
             return refuses
 
         self.cuFuncGetParamInfo = ctypes.CFUNCTYPE(ctypes.c_int, void, ctypes.c_size_t, numbers, numbers)(tell)
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int, void, *[number] * 7, void, ctypes.POINTER(void), void)
-        self.cuLaunchKernel = prototype(launch)
+        self.cuLaunchKernelEx = ctypes.CFUNCTYPE(ctypes.c_int, void, void, ctypes.POINTER(void), void)(launch)
 
 
 FUNCTION, SCRATCH = 4096, torch.zeros(2400, dtype=torch.int8)
@@ -178,7 +164,7 @@ def test_what_the_driver_is_given(scratches: int, module: Any, monkeypatch: pyte
         launch(1 << 40, number, 3 << 50, 2**31 - 1)
     more = [SCRATCH.data_ptr(), 0][:scratches]
     assert driver.launches == [
-        (FUNCTION, 100, 1, 1, 128, 1, 1, 1000, STREAM, [1 << 40, number, 3 << 50, 2**31 - 1, *more], None)
+        (FUNCTION, 100, 1, 1, 128, 1, 1, 1000, STREAM, 0, 0, [1 << 40, number, 3 << 50, 2**31 - 1, *more], None)
         for number in (7, 8)
     ]
     assert not left
@@ -213,3 +199,45 @@ def test_what_is_not_an_ordinary_kernel_is_left_to_triton(
 def test_a_driver_that_does_not_tell_parameters_is_not_used(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, _ = by_driver(module, monkeypatch, SimpleNamespace())
     assert launch is None
+
+
+# ---- outputs made ahead ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ahead(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module, on a device with a stream whose number can be set."""
+    monkeypatch.setattr(module, "_current_stream", lambda: module.stream)
+    monkeypatch.setattr(module, "stream", STREAM, raising=False)
+    monkeypatch.setattr(module, "_ahead", {})
+    return module
+
+
+def test_an_output_is_what_was_made_ahead_once(ahead: Any) -> None:
+    """What a call returned is its caller's: the next one gets other memory."""
+    first = ahead.new_output((2, 3), torch.zeros(1))
+    ahead.make_ahead(first)
+    (made,) = ahead._ahead.values()
+    second = ahead.new_output((2, 3), torch.zeros(1))
+    third = ahead.new_output((2, 3), torch.zeros(1))
+    assert second is made
+    assert len({one.data_ptr() for one in (first, second, third)}) == 3
+    assert {(one.shape, one.dtype) for one in (first, second, third)} == {((2, 3), torch.float32)}
+
+
+@pytest.mark.parametrize(("what", "value"), [("shape", (3, 2)), ("dtype", torch.bfloat16), ("stream", 43)])
+def test_an_output_of_another_kind_is_not_what_was_made_ahead(ahead: Any, what: str, value: Any) -> None:
+    """Memory belongs to a stream: freed, it may be used again by what that stream is given next."""
+    asked = {"shape": (2, 3), "dtype": torch.float32, "stream": STREAM, what: value}
+    ahead.make_ahead(torch.zeros(2, 3))
+    (made,) = ahead._ahead.values()
+    ahead.stream = asked["stream"]
+    found = ahead.new_output(asked["shape"], torch.zeros(1, dtype=asked["dtype"]))
+    assert found is not made
+    assert (found.shape, found.dtype) == (asked["shape"], asked["dtype"])
+
+
+def test_no_more_than_one_output_is_made_ahead(ahead: Any) -> None:
+    for rows in (1, 2, 3):
+        ahead.make_ahead(torch.zeros(rows, 4))
+    assert [made.shape for made in ahead._ahead.values()] == [(3, 4)]

@@ -410,8 +410,8 @@ def as_planned(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) ->
     turn = heap.turn(plan.nbytes, plan.flags)
     tensors = (mine.x, mine.indices, mine.weights, output_TH, heap.pointers)
     place = (turn.flags // LINE_BYTES, turn.offset, turn.offset + plan.returns)
-    arguments = (*tensors, mine.num_tokens, config.max_num_tokens, heap.rank, turn.epoch, *place)
-    plan.launch(plan.programs, arguments, plan.constants, plan.options)
+    numbers = (mine.num_tokens, config.max_num_tokens, heap.rank, turn.epoch, *place)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
     return output_TH
 
 

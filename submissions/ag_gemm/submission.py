@@ -44,7 +44,8 @@ Tried and lost:
 Legend: M rows of the product, K its depth, W ranks, m = M / W rows and n columns: this rank's.
 """
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -54,7 +55,7 @@ import triton.language as tl
 from common.engine import copy_engine
 from common.gemm import as_bf16, bf16_at, bias_row, multiply, prefetch_rows, product, spread_over_dies, swizzled
 from common.heap import Heap, Turn, open_heap
-from common.launch import INTERPRETED, Launcher
+from common.launch import INTERPRETED, Launcher, make_ahead, new_output
 from common.signals import flag_pointers, order_bulk_loads, signal, wait_beyond
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
@@ -120,7 +121,7 @@ def following(tile, place, joined, programs, senders):
     return after
 
 
-@triton.jit(do_not_specialize=["rank", "epoch", "flags", "senders", "lead", "prefetch"])
+@triton.jit(do_not_specialize=["rank", "epoch", "flags", "senders", "send_group", "lead", "prefetch"])
 def ag_gemm_kernel(
     a_ptr,  # bf16 [m, K]
     b_ptr,  # bf16 [n, K]
@@ -135,6 +136,7 @@ def ag_gemm_kernel(
     flags,  # where this call's flags begin in a block, bytes
     gathered,  # where the other ranks' rows arrive in a block, bytes: bf16 [M, K]
     senders,  # programs that send before they multiply
+    send_group,  # rows of flags that they send column by column
     lead,  # rounds of tiles that the others do meanwhile
     prefetch,  # elements of a weight's row, while a rank that has hardly any rows waits for the others'
     WORLD: tl.constexpr,
@@ -144,7 +146,7 @@ def ag_gemm_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
-    FLAG_M: tl.constexpr,  # rows and columns of what one flag says the arrival of
+    FLAG_M: tl.constexpr,  # rows and columns of what one flag says the arrival of; at most a tile's, and one rank's
     FLAG_K: tl.constexpr,
     FLAGS_K: tl.constexpr,  # flags of a row, and that rounded up to a power of two
     FLAGS_K2: tl.constexpr,
@@ -162,13 +164,13 @@ def ag_gemm_kernel(
     if program < senders:
         blocks = tl.load(blocks_ptr + peers)
         for piece in range(program, flags_m * FLAGS_K, senders):
-            row = piece // FLAGS_K * FLAG_M
+            flag_m, flag_k = swizzled(piece, flags_m, FLAGS_K, send_group)
             for part in range(FLAG_M // SEND_M):
                 send(
                     a_ptr,
                     blocks_ptr,
-                    row + part * SEND_M,
-                    piece % FLAGS_K * FLAG_K,
+                    flag_m * FLAG_M + part * SEND_M,
+                    flag_k * FLAG_K,
                     m,
                     K,
                     rank,
@@ -178,7 +180,8 @@ def ag_gemm_kernel(
                     SEND_M,
                     FLAG_K,
                 )
-            signal(flag_pointers(blocks + flags, rank * flags_m * FLAGS_K + piece), epoch, MIXED | (peers != rank), AMD)
+            index = (rank * flags_m + flag_m) * FLAGS_K + flag_k
+            signal(flag_pointers(blocks + flags, index), epoch, MIXED | (peers != rank), AMD)
 
     M = m * WORLD
     b_desc = tl.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K])
@@ -210,20 +213,16 @@ def ag_gemm_kernel(
     tiles_m = tl.cdiv(M, BLOCK_M) - own_tiles_m
     while tile - own_tiles < tiles_m * tiles_n:
         arrival, tile_n = swizzled(tile - own_tiles, tiles_m, tiles_n, GROUP)
-        columns = tl.arange(0, FLAGS_K2)
-        if MIXED:  # a flag a rank and column block
+        if MIXED:
             prefetch_rows(b_ptr, tile_n * BLOCK_N, n, K, prefetch, BLOCK_N, BULK)
             row = arrival * BLOCK_M
-            needed = ((peers >= row // m) & (peers <= (row + BLOCK_M - 1) // m))[:, None] & (columns < FLAGS_K)
-            index = peers[:, None] * FLAGS_K + columns[None, :]
-            places = tl.broadcast_to(columns[None, :], (WORLD, FLAGS_K2))
         else:
             source = (rank + 1 + arrival % (WORLD - 1)) % WORLD
-            inside = arrival // (WORLD - 1)
-            row = source * m + inside * BLOCK_M
-            needed = columns < FLAGS_K
-            index = (source * flags_m + inside) * FLAGS_K + columns
-            places = columns
+            row = source * m + arrival // (WORLD - 1) * BLOCK_M
+        rows = row // FLAG_M + tl.arange(0, BLOCK_M // FLAG_M)[:, None]
+        places = tl.broadcast_to(tl.arange(0, FLAGS_K2)[None, :], (BLOCK_M // FLAG_M, FLAGS_K2))
+        needed = (places < FLAGS_K) & (rows < M // FLAG_M)
+        index = rows * FLAGS_K + places
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         arrived = 0
         first = 0
@@ -249,7 +248,7 @@ class Plan(NamedTuple):
     programs: int
     nbytes: int  # of the heap
     flags: int
-    sending: tuple[int, int, int]  # senders, lead and prefetch
+    sending: tuple[int, int, int, int]  # senders, send_group, lead and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
 
@@ -261,20 +260,25 @@ class Plan(NamedTuple):
 
 def custom_kernel(data: input_t) -> output_t:
     input_mK, weight_nK, bias_n = data
-    heap = open_heap(input_mK.device)
-    if heap and heap.world_size == 1:  # nobody to exchange anything with
-        return linear(input_mK, weight_nK, bias_n)
-    if heap and not heap.kernels:
-        return on_cpu(input_mK, weight_nK, bias_n, heap)
-    if heap and input_mK.dtype == weight_nK.dtype == torch.bfloat16:
-        (m, depth), (columns, _) = input_mK.shape, weight_nK.shape  # len() of a tensor takes a microsecond
-        plan = plan_of(heap.device, heap.world_size, m * heap.world_size, columns, depth, bias_n is not None)
-        if plan:
-            return as_planned(input_mK, weight_nK, bias_n, heap, plan)
-    return through_collectives(input_mK, weight_nK, bias_n)
+    dtypes, shapes = (input_mK.dtype, weight_nK.dtype), (input_mK.shape, weight_nK.shape)
+    return way_of(input_mK.device, dtypes, shapes, bias_n is not None)(input_mK, weight_nK, bias_n)
 
 
 @cache
+def way_of(device: torch.device, dtypes: tuple[Any, ...], shapes: tuple[Any, ...], bias: bool) -> Callable[..., Tensor]:
+    """The way that a call with such tensors goes. The first call is collective."""
+    heap, ((m, depth), (columns, _)) = open_heap(device), shapes
+    if heap and heap.world_size == 1:  # nobody to exchange anything with
+        return linear
+    if heap and not heap.kernels:
+        return partial(on_cpu, heap=heap)
+    if heap and set(dtypes) == {torch.bfloat16}:
+        plan = plan_of(device, heap.world_size, m * heap.world_size, columns, depth, bias)
+        if plan:
+            return partial(as_planned, heap=heap, plan=plan)
+    return through_collectives
+
+
 def plan_of(device: torch.device, world_size: int, rows: int, columns: int, depth: int, bias: bool) -> Plan | None:
     """The plan by the table."""
     chip = chip_of(device)
@@ -286,16 +290,14 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     two, vectors of 16 bytes, and a power of two of ranks."""
     m = rows // world_size
     block_m = dividing(row.block_m, m)
-    mixed = m < block_m
-    flag_m = m if mixed else block_m
-    if block_m < 16 or flag_m & flag_m - 1 or depth % 8 or columns % 8 or world_size & world_size - 1:
+    if block_m < 16 or depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
-    flags_k = -(-depth // row.flag_k)
+    flag_m, flags_k = min(row.flag_m, block_m, m), -(-depth // row.flag_k)
     programs = chip.multiprocessors * row.per_sm
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
-        "MIXED": mixed,
+        "MIXED": m < block_m,
         "BLOCK_M": block_m,
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
@@ -313,7 +315,8 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     options = {"num_warps": row.warps, "num_stages": row.stages}
     flags = world_size if row.engine else world_size * (m // flag_m) * flags_k
     sizes, nbytes = (m, columns, depth), rows * depth * 2
-    sending = (min(row.senders, chip.multiprocessors), row.lead, row.prefetch)
+    send_group = max(1, min(row.send_rows, m) // flag_m)
+    sending = (min(row.senders, chip.multiprocessors), send_group, row.lead, row.prefetch)
     launcher = None if row.engine else launch
     return Plan(launcher, sizes, (rows, columns), programs, nbytes, flags, sending, constants, options)
 
@@ -322,11 +325,11 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
     turn = heap.turn(plan.nbytes, plan.flags)
     if plan.launch is None:
         return beside_engine(input_mK, weight_nK, bias_n, heap, turn)
-    output_Mn = input_mK.new_empty(*plan.output)
-    bias = output_Mn if bias_n is None else bias_n
-    operands = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
-    arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
-    plan.launch(plan.programs, arguments, plan.constants, plan.options)
+    output_Mn = new_output(plan.output, input_mK)
+    tensors = (input_mK, weight_nK, output_Mn if bias_n is None else bias_n, output_Mn, heap.pointers)
+    numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
+    make_ahead(output_Mn)
     return output_Mn
 
 

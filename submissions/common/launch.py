@@ -2,12 +2,12 @@
 
 `kernel[grid](...)` works out at every call which of its compiled variants the arguments need, and the driver asks each
 tensor where it is. A `Launcher` looks only at what makes two calls need different variants, packs addresses and numbers
-into one piece of memory, and hands that to the driver. So tensors and numbers may change from call to call.
+into one piece of memory, and hands that to the driver. So tensors and numbers may change from call to call. And the
+memory of a call's output is allocated behind the launch of the call before, when nobody waits for the host.
 """
 
 import ctypes
 import functools
-import itertools
 import operator
 import struct
 from collections.abc import Callable
@@ -21,10 +21,24 @@ INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU te
 LIBCUDA = "libcuda.so.1"
 FORMATS = {4: "i", 8: "Q"}  # of a kernel's parameters by their bytes: numbers, and addresses or large numbers
 
-Arguments = tuple[Tensor | int, ...]
 Launch = Callable[..., None]  # of addresses and numbers
 
 _scratch: dict[int, list[Tensor]] = {}  # by stream; the last is the largest, launches use the others too
+_ahead: dict[tuple[Any, ...], Tensor] = {}  # at most one, by all that it has to be like
+
+
+def new_output(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Memory for a call's output, on the device of `like` and of its dtype."""
+    made = _ahead.pop((shape, like.dtype, like.device, _current_stream()), None)
+    return like.new_empty(shape) if made is None else made
+
+
+def make_ahead(output: Tensor) -> None:
+    """To be called once a call is submitted: the next one's output, which most likely is of the same shape. An
+    allocation takes the host longer than a launch (3.4 us on an H200), and here the device works meanwhile."""
+    _ahead.clear()
+    if not INTERPRETED:
+        _ahead[tuple(output.shape), output.dtype, output.device, _current_stream()] = torch.empty_like(output)
 
 
 class Launcher:
@@ -32,36 +46,39 @@ class Launcher:
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        # Which parameters the kernel is specialized on. An interpreted kernel does not tell.
-        parameters = getattr(kernel, "params", ())
-        self.special = [not (one.is_constexpr or one.do_not_specialize) for one in parameters]
         self.prepared: dict[tuple[int, ...], tuple[Launch, dict[str, Any]]] = {}
 
-    def __call__(self, programs: int, arguments: Arguments, constants: dict[str, Any], options: dict[str, Any]) -> None:
+    def __call__(
+        self,
+        programs: int,
+        tensors: tuple[Tensor, ...],
+        numbers: tuple[int, ...],
+        constants: dict[str, Any],
+        options: dict[str, Any],
+    ) -> None:
         """Launches that many programs on the current stream, or as many as have room at once.
 
-        `constants` are in the order of the parameters, `options` the compiler's (num_warps, ...). Both belong
-        together, are not changed afterwards, and imply the tensors' dtypes and device.
+        The kernel's parameters are the tensors, the numbers and the constants, in this order. `options` are the
+        compiler's (num_warps, ...). Both belong together, are not changed afterwards, and imply the tensors' dtypes and
+        device, and the numbers that the kernel is specialized on, but for larger multiples of 16.
         """
         if INTERPRETED:
             # As one program, which plays the part of all: the interpreter runs programs one after the other, and the
             # first would wait for ranks that wait for its second.
-            self.kernel[(1,)](*arguments, **constants)
+            self.kernel[(1,)](*tensors, *numbers, **constants)
             return
-        raw = [item if item.__class__ is int else item.data_ptr() for item in arguments]
+        addresses = [tensor.data_ptr() for tensor in tensors]
         key: tuple[int, ...] = (id(constants), _current_stream())
-        # Triton tells apart multiples of 16, the number 1, and numbers of more than 31 bits, of which there are none: a
-        # heap has no such places, no tensor such sizes. Nearly always all are multiples of 16.
-        if functools.reduce(operator.or_, itertools.compress(raw, self.special), 0) & 15:
-            key += tuple(one & 15 and 2 - (one == 1) for one in itertools.compress(raw, self.special))
+        if functools.reduce(operator.or_, addresses) & 15:  # Triton tells multiples of 16 apart; nearly always all are
+            key += tuple(address & 15 == 0 for address in addresses)
         found = self.prepared.get(key)
         if found is None:
-            found = self.prepared[key] = self._prepare(programs, arguments, constants, options), constants
+            found = self.prepared[key] = self._prepare(programs, (*tensors, *numbers), constants, options), constants
         launch, _ = found
-        launch(*raw)
+        launch(*addresses, *numbers)
 
     def _prepare(
-        self, programs: int, arguments: Arguments, constants: dict[str, Any], options: dict[str, Any]
+        self, programs: int, arguments: tuple[Tensor | int, ...], constants: dict[str, Any], options: dict[str, Any]
     ) -> Launch:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
@@ -83,8 +100,23 @@ class Launcher:
 
 
 def _current_stream() -> int:
-    """The handle of the current device's."""
+    """The handle of the current device's; 0 where kernels are interpreted."""
+    if INTERPRETED:
+        return 0
     return torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())  # what Triton asks too
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of cuda.h. Given by address, it costs the host less than eleven numbers of cuLaunchKernel."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attributes_count", ctypes.c_uint),
+    )
 
 
 def _by_driver(compiled: Any, programs: int, stream: int, count: int, otherwise: Launch) -> Launch | None:
@@ -105,16 +137,11 @@ def _by_driver(compiled: Any, programs: int, stream: int, count: int, otherwise:
     memory = ctypes.create_string_buffer(packed.size)
     begin, ends = ctypes.addressof(memory), [struct.calcsize(formats[: i + 1]) for i in range(len(sizes))]
     places = (ctypes.c_void_p * len(sizes))(*[begin + end - size for end, size in zip(ends, sizes, strict=True)])
-    numbers = (programs, 1, 1, metadata.num_warps * metadata.warp_size, 1, 1, metadata.shared)
-    submit = functools.partial(
-        # Python's lock is kept: nobody packs other arguments meanwhile.
-        ctypes.PyDLL(LIBCUDA).cuLaunchKernel,
-        ctypes.c_void_p(compiled.function),
-        *map(ctypes.c_uint, numbers),
-        ctypes.c_void_p(stream),
-        places,
-        None,
-    )
+    threads = metadata.num_warps * metadata.warp_size
+    how = LaunchConfig(grid=(programs, 1, 1), block=(threads, 1, 1), shared_bytes=metadata.shared, stream=stream)
+    function, of_driver = ctypes.c_void_p(compiled.function), ctypes.PyDLL(LIBCUDA)
+    # Python's lock is kept: nobody packs other arguments meanwhile.
+    submit = functools.partial(of_driver.cuLaunchKernelEx, ctypes.byref(how), function, places, None)
 
     def launch(*raw: int) -> None:
         packed.pack_into(memory, 0, *raw, *more)

@@ -51,6 +51,7 @@ Tried and lost:
 Legend: M rows and N columns of the product, W ranks, k = K / W, m = M / W: this rank's.
 """
 
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ import triton.language as tl
 from common.engine import copy_engine
 from common.gemm import as_bf16, bf16_at, bias_row, multiply, product, spread_over_dies, swizzled
 from common.heap import Heap, open_heap
-from common.launch import INTERPRETED, Launcher
+from common.launch import INTERPRETED, Launcher, make_ahead, new_output
 from common.signals import count_up, finish_bulk_stores, flag_pointers, order_bulk_loads, signal, wait
 from common.tuning import Chip, chip_of, dividing, nearest
 from task import input_t, output_t
@@ -354,12 +355,12 @@ def beside_engine_kernel(
                 count_tile(counts_ptr, stored, BULK)
                 stored = tl.full((), -1, tl.int32)
         else:
-            if HAS_BIAS:
-                acc += WORLD * bias_row(bias_ptr, column, N, BLOCK_N)
             wait(flag_pointers(own_block + flags, peers * PIECES + piece), epoch, peers != rank)
             order_bulk_loads(BULK)
             for other in tl.range(1, WORLD, num_stages=3):  # not unrolled, which would take too many registers
                 acc += parts_desc.load([(rank + other) % WORLD * m + row, column]).to(tl.float32)
+            if HAS_BIAS:  # last: added first, it would take another 80 registers
+                acc += WORLD * bias_row(bias_ptr, column, N, BLOCK_N)
             out_desc.store([row, column], as_bf16(acc, INTERPRET))
     count_tile(counts_ptr, stored, BULK)  # where there are fewer tiles than programs
 
@@ -390,20 +391,25 @@ class Plan(NamedTuple):
 
 def custom_kernel(data: input_t) -> output_t:
     input_Mk, weight_Nk, bias_N = data
-    heap = open_heap(input_Mk.device)
-    if heap and heap.world_size == 1:  # nobody to exchange anything with
-        return torch.nn.functional.linear(input_Mk, weight_Nk, bias_N)
-    if heap and not heap.kernels:
-        return on_cpu(input_Mk, weight_Nk, bias_N, heap)
-    if heap and input_Mk.dtype == weight_Nk.dtype == torch.bfloat16:
-        (rows, depth), (columns, _) = input_Mk.shape, weight_Nk.shape  # len() of a tensor takes a microsecond
-        plan = plan_of(heap.device, heap.world_size, rows, columns, depth, bias_N is not None)
-        if plan:
-            return as_planned(input_Mk, weight_Nk, bias_N, heap, plan)
-    return through_collectives(input_Mk, weight_Nk, bias_N)
+    dtypes, shapes = (input_Mk.dtype, weight_Nk.dtype), (input_Mk.shape, weight_Nk.shape)
+    return way_of(input_Mk.device, dtypes, shapes, bias_N is not None)(input_Mk, weight_Nk, bias_N)
 
 
 @cache
+def way_of(device: torch.device, dtypes: tuple[Any, ...], shapes: tuple[Any, ...], bias: bool) -> Callable[..., Tensor]:
+    """The way that a call with such tensors goes. The first call is collective."""
+    heap, ((rows, depth), (columns, _)) = open_heap(device), shapes
+    if heap and heap.world_size == 1:  # nobody to exchange anything with
+        return torch.nn.functional.linear
+    if heap and not heap.kernels:
+        return partial(on_cpu, heap=heap)
+    if heap and set(dtypes) == {torch.bfloat16}:
+        plan = plan_of(device, heap.world_size, rows, columns, depth, bias)
+        if plan:
+            return partial(as_planned, heap=heap, plan=plan)
+    return through_collectives
+
+
 def plan_of(device: torch.device, world_size: int, rows: int, columns: int, depth: int, bias: bool) -> Plan | None:
     """The plan by the table."""
     chip = chip_of(device)
@@ -455,12 +461,12 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
 def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
     if plan.engine:
         return beside_engine(input_Mk, weight_Nk, bias_N, heap, plan)
-    output_mN = input_Mk.new_empty(*plan.output)
+    output_mN = new_output(plan.output, input_Mk)
     turn = heap.turn(plan.nbytes, plan.flags)
-    bias = output_mN if bias_N is None else bias_N
-    operands = (input_Mk, weight_Nk, bias, output_mN, heap.pointers)
-    arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
-    plan.launch(plan.programs, arguments, plan.constants, plan.options)
+    tensors = (input_Mk, weight_Nk, output_mN if bias_N is None else bias_N, output_mN, heap.pointers)
+    numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
+    make_ahead(output_mN)
     return output_mN
 
 
@@ -470,8 +476,8 @@ def beside_engine(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, he
     products_smN = input_Mk.new_empty(heap.world_size - 1, *plan.output)
     output_mN = input_Mk.new_empty(*plan.output)
     bias = output_mN if bias_N is None else bias_N
-    operands = (input_Mk, weight_Nk, bias, output_mN, heap.pointers, products_smN, engine.counts)
-    arguments = (*operands, *plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
+    tensors = (input_Mk, weight_Nk, bias, output_mN, heap.pointers, products_smN, engine.counts)
+    numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
 
     def send() -> None:
         tiles_n, block_m = -(-plan.output[1] // plan.constants["BLOCK_N"]), plan.constants["BLOCK_M"]
@@ -483,7 +489,7 @@ def beside_engine(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, he
                 engine.send(piece_pN, owner, turn, offset, heap.rank * len(pieces) + number)
                 offset += piece_pN.nbytes
 
-    engine.overlap(partial(plan.launch, plan.programs, arguments, plan.constants, plan.options), send)
+    engine.overlap(partial(plan.launch, plan.programs, tensors, numbers, plan.constants, plan.options), send)
     return output_mN
 
 
