@@ -94,11 +94,10 @@ def cases_of(problem: str, world_size: int) -> list[Case]:
     return cases
 
 
-def candidates(
-    problem: str, tuning: ModuleType, chip: str, shape: tuple[int, int, int], ranks: int, at_most: int
-) -> list[Any]:
-    """Rows for that shape: those of the table, then a random choice of others. Not a choice is what costs no
+def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most: int) -> list[Any]:
+    """Rows for that benchmark: those of the table, then a random choice of others. Not a choice is what costs no
     compilation: all numbers of senders and rounds, with a quarter as many blocks."""
+    shape, ranks = case.shape, case.sizes[0]
     rows = [row._replace(shape=shape) for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
     rows = list({row[2:-1]: row for row in rows}.values())
     small, blocks, chance = shape[0] <= 512, products(shape), random.Random(0)
@@ -108,12 +107,11 @@ def candidates(
         return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
     if problem == "gemm_rs":
         # Products are not split: strict does not allow that each part of a rank's product is rounded.
-        # What is summed up at the end counts only where a tile has rows of several ranks, which are sent by stores.
-        more = [(16, 64, True), (32, 64, True)] if shape[0] <= 64 else [(64, 128, True), (64, 128, False)]
+        more = itertools.product(((16, 64), (32, 64), (64, 128)), (True, False))
         rest = [
-            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], *how, False, "")
-            for block, group, how in itertools.product(blocks, GROUPS, more)
-            if how[1] <= block[1]
+            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], *sums, bulk, False, "")
+            for block, group, (sums, bulk) in itertools.product(blocks, GROUPS, list(more))
+            if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
         ]
         by_engine = [
             tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, True, "")
@@ -123,6 +121,11 @@ def candidates(
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
     prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
     leads, mine = (0, 1) if small else (0, 1, 2, 3, 4, 6), shape[0] // ranks
+    sent = {  # how many rows column by column, and how many have a flag
+        (max(min(send_rows, mine), flag_m), flag_m)
+        for send_rows, flag_m in itertools.product(SEND_ROWS, FLAG_MS)
+        if flag_m <= max(mine, FLAG_MS[0])
+    }
     chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     send_m = 16 if shape[0] <= 64 else 32
@@ -133,15 +136,12 @@ def candidates(
         for block in beside_engine[:1]  # of which nothing counts
     ]
     by_programs = [
-        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], *sends, send_m, *whole, FLAG_K, ahead, False, "")
-        for block in chosen
-        for sends, send_rows, flag_m, ahead in itertools.product(
-            itertools.product(senders, leads), SEND_ROWS, FLAG_MS, prefetches
-        )
-        for whole in [(max(min(send_rows, mine), flag_m), flag_m)]
-        if flag_m <= min(block[0], max(mine, FLAG_MS[0]))
+        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], *when, send_m, *rows_of, FLAG_K, ahead, False, "")
+        for block in dict.fromkeys(chosen)
+        for *when, rows_of, ahead in itertools.product(senders, leads, sorted(sent), prefetches)
+        if rows_of[1] <= block[0]
     ]
-    return rows + by_engine + list({row: row for row in by_programs})
+    return rows + by_engine + by_programs
 
 
 def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
@@ -368,13 +368,7 @@ def main() -> None:
         cases = cases_of(problem, options.ranks)
         chosen = [cases[index] for index in options.shapes] if options.shapes else cases
         jobs[problem] = [
-            (
-                case,
-                [
-                    tuple(row)
-                    for row in candidates(problem, tuning, chip.name, case.shape, options.ranks, options.at_most)
-                ],
-            )
+            (case, [tuple(row) for row in candidates(problem, tuning, chip.name, case, options.at_most)])
             for case in chosen
         ]
         if options.dry_run:
