@@ -46,6 +46,7 @@ FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 PREFETCHES = (1024, 2048, 4096)
 FLAG_MS, FLAG_K = (32, 64, 128), 256  # of more columns they lost by 20 % (4x H200, before rows had several)
+SPLITS = (1, 2, 4, 7)  # where tiles are few
 SEND_ROWS = (128, 512, 2048)  # as many as a round of tiles has of a rank, and less
 ENGINE_M = 4096  # rows from which on copy engines are tried; below they lost by far
 ENGINE_GROUPS = (8, 16)  # of the kernel beside them
@@ -105,12 +106,12 @@ def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most:
     if problem == "a2a":
         rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
         return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
+    splits = SPLITS if small else SPLITS[:1]
     if problem == "gemm_rs":
-        # Products are not split: strict does not allow that each part of a rank's product is rounded.
         more = itertools.product(((16, 64), (32, 64), (64, 128)), (True, False))
         rest = [
-            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], *sums, bulk, False, "")
-            for block, group, (sums, bulk) in itertools.product(blocks, GROUPS, list(more))
+            tuning.Row(chip, shape, *block[:3], split, group, *block[3:], *sums, bulk, False, "")
+            for block, split, group, (sums, bulk) in itertools.product(blocks, splits, GROUPS, list(more))
             if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
         ]
         by_engine = [
@@ -131,14 +132,16 @@ def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most:
     send_m = 16 if shape[0] <= 64 else 32
     by_engine = [
         tuning.Row(
-            chip, shape, *block[:3], GROUPS[-1], *block[3:], 0, 0, *[send_m] * 3, FLAG_K, PREFETCHES[-1], True, ""
+            chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, *[send_m] * 3, FLAG_K, PREFETCHES[-1], True, ""
         )
         for block in beside_engine[:1]  # of which nothing counts
     ]
     by_programs = [
-        tuning.Row(chip, shape, *block[:3], GROUPS[-1], *block[3:], *when, send_m, *rows_of, FLAG_K, ahead, False, "")
+        tuning.Row(
+            chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, send_m, *rows_of, FLAG_K, ahead, False, ""
+        )
         for block in dict.fromkeys(chosen)
-        for *when, rows_of, ahead in itertools.product(senders, leads, sorted(sent), prefetches)
+        for split, *when, rows_of, ahead in itertools.product(splits, senders, leads, sorted(sent), prefetches)
         if rows_of[1] <= block[0]
     ]
     return rows + by_engine + by_programs

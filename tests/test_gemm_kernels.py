@@ -131,6 +131,27 @@ def test_bulk_loads_come_after_a_fence_where_they_read_what_was_waited_for(submi
     assert seen
 
 
+@pytest.mark.parametrize("chip", RANKS)
+def test_programs_that_share_a_tiles_depth_see_each_others_sums(submission: ModuleType, chip: str) -> None:
+    """Each counts itself behind a barrier behind its stores, and the last reads what it then acquires."""
+    counted = {"sm_90": r"atom\.global\.gpu\.acq_rel\.add\.u32", "gfx942": r"global_atomic_add v\d+, .*\] sc0\n"}[chip]
+    row = next(row for row in submission.TABLE if row.chip == chip)
+    plan = submission.make_plan(row._replace(split=4), chip_of(submission, chip), RANKS[chip], *row.shape, True)
+    kernel = compiled(chip, plan.launch, plan.example_arguments(), plan.constants, plan.options)
+    assert kernel.spilled_bytes == 0
+    assert kernel.fit >= 1
+    text = kernel.assembly
+    (count,) = re.findall(counted, text)
+    if chip == "sm_90":
+        assert before_each(text, count, r"bar\.sync", r"\bst\.global") == [r"bar\.sync"]
+        assert first_after_each(text, count, r"bar\.sync", r"\bld\.global") == [r"bar\.sync"]
+    else:
+        ahead, _, behind = text.partition(count)
+        stored = max(ahead.rfind(f"{kind}_store") for kind in ("buffer", "global"))
+        assert 0 < stored < ahead.rindex("buffer_wbl2 sc0 sc1") < ahead.rindex("s_barrier")
+        assert behind.index("buffer_inv sc1") < behind.index("s_barrier")
+
+
 def test_an_amd_gpu_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
     for row, _, kernel in built(submission, "gfx942"):
         text = kernel.assembly
@@ -146,7 +167,7 @@ def test_an_amd_gpu_orders_memory_for_the_whole_system(submission: ModuleType) -
 
 def test_numbers_that_change_from_call_to_call_need_no_new_kernel(submission: ModuleType) -> None:
     """A launcher does not look at numbers. Sizes are the plan's; where a turn's share of the heap begins is aligned."""
-    tensors = {"a_ptr", "b_ptr", "bias_ptr", "out_ptr", "blocks_ptr", "products_ptr", "counts_ptr"}
+    tensors = {"a_ptr", "b_ptr", "bias_ptr", "out_ptr", "blocks_ptr", "products_ptr", "counts_ptr", "work_ptr"}
     numbers = {"gemm_rs": ["M", "N", "K", "slots"], "ag_gemm": ["m", "n", "K", "gathered"]}[problem_of(submission)]
     for launcher in (submission.launch, getattr(submission, "launch_beside_engine", submission.launch)):
         assert [name for name in specialized(launcher) if name not in tensors] == numbers
@@ -200,7 +221,8 @@ def test_between_ways_that_cost_hosts_differently_the_tuner_goes_by_the_hosts_cl
 
 
 @pytest.mark.parametrize(
-    "names", ["shapes back_to_back by_engine a_program_a_tile not_the_kernels", "on_cpu no_shared_memory unlike"]
+    "names",
+    ["shapes back_to_back by_split by_engine a_program_a_tile not_the_kernels", "on_cpu no_shared_memory unlike"],
 )
 def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
     """See the functions of these names below."""
@@ -224,14 +246,21 @@ def shapes(rank: int, world_size: int) -> None:
         ]
     if problem_of(gemm) == "gemm_rs":
         cases += [((32 * w, 40, 8, True), {"bulk_stores": False, "sum_m": 8, "sum_n": 16})]
-        if w == 8:  # strict does not allow each half of a rank's product to be rounded, which shows among fewer ranks
-            cases += [((16 * w, 40, 72, True), {"split": 2}), ((16 * w, 8, 72, False), {"split": 2, "block_m": 16})]
+        cases += [
+            ((16 * w, 40, 72, True), {"split": 2}),
+            ((16 * w, 8, 72, False), {"split": 3, "block_m": 16}),
+            ((8 * w, 72, 40, True), {"split": 2}),  # tiles of several owners
+        ]
     else:
         cases += [
             ((32 * w, 40, 72, True), {"flag_k": 16, "send_m": 8}),
             # A tile whose rows have several flags, sent column by column of several tiles; and of a part of the rows.
             ((96 * w, 40, 72, False), {"flag_k": 16, "send_m": 8, "flag_m": 8, "send_rows": 64}),
             ((8 * w, 40, 40, True), {"flag_k": 16, "send_m": 4, "flag_m": 4, "send_rows": 8}),
+            # Products split over K: in as many parts as there are steps, in one more, and of tiles of several ranks.
+            ((64 * w, 40, 72, True), {"flag_k": 16, "split": 3}),
+            ((32 * w, 72, 72, False), {"flag_k": 16, "block_k": 16, "split": 4}),
+            ((8 * w, 40, 136, True), {"flag_k": 32, "block_k": 16, "split": 4}),
         ]
     for seed, (shape, row) in enumerate(cases):
         rows = gemm.TABLE
@@ -272,6 +301,22 @@ def back_to_back(rank: int, world_size: int) -> None:
         outputs.append(gemm.custom_kernel(data))
     for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
         judged(output, data, f"call {call}")
+
+
+def by_split(rank: int, world_size: int) -> None:
+    """Products split over K, back to back: each call finds the counters as the one before found them. In ag_gemm by
+    several programs, one after the other; there none waits for a later one."""
+    kernel = gemm.launch.kernel
+
+    class Many:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return kernel[(5,)]
+
+    if problem_of(gemm) == "ag_gemm":
+        gemm.launch.kernel = Many()
+    gemm.TABLE = [row._replace(split=3) for row in gemm.TABLE if row.chip == "interpreter"][:1]
+    gemm.way_of.cache_clear()
+    back_to_back(rank, world_size)
 
 
 def by_engine(rank: int, world_size: int) -> None:

@@ -8,7 +8,8 @@ with this rank's own rows, for which nobody has to be waited for, and go on with
 in which they arrive: block of rows after block of rows, one rank after the other in each. Of a tile's rows they
 multiply the columns that have arrived while the rest is on its way, so that the last tiles end soon after the links do.
 Where a tile holds the rows of several ranks (few rows) there is nothing of one's own to begin with; its programs ask
-the L2 for their part of the weights while they wait.
+the L2 for their part of the weights while they wait. Where tiles are fewer than multiprocessors, several programs may
+share a tile's depth; the last of them adds up all sums in float32 (the table's `split`; no row has it yet).
 
 Where products are the largest, a copy engine sends the rows, to one rank after the other, and the library multiplies
 them: those of one rank after the other's, each product behind a wait of its stream for a flag. The tuning table says
@@ -53,7 +54,20 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 from common.engine import copy_engine
-from common.gemm import as_bf16, bf16_at, bias_row, multiply, prefetch_rows, product, spread_over_dies, swizzled
+from common.gemm import (
+    MOST_SPLIT,
+    as_bf16,
+    bf16_at,
+    bias_row,
+    joined,
+    multiply,
+    prefetch_rows,
+    product,
+    shared_floats,
+    spread_over_dies,
+    swizzled,
+    workspace,
+)
 from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher, make_ahead, new_output
 from common.signals import flag_pointers, order_bulk_loads, signal, wait_beyond
@@ -94,30 +108,39 @@ def send(
 @triton.jit
 def finish(
     acc,
+    tile,
+    work_ptr,
     out_desc,
     bias_ptr,
     row,
     column,
     n,
+    SPLIT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    AMD: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
-    """The tile's part of the output, and the bias."""
-    if HAS_BIAS:
-        acc += bias_row(bias_ptr, column, n, BLOCK_N)
-    out_desc.store([row, column], as_bf16(acc, INTERPRET))
+    """The tile's part of the output, and the bias; where its depth is shared, by the last who has a part."""
+    complete = True
+    if SPLIT > 1:
+        acc, complete = joined(acc, tile // SPLIT, tile % SPLIT, work_ptr, SPLIT, BLOCK_M, BLOCK_N, AMD)
+    if complete:
+        if HAS_BIAS:
+            acc += bias_row(bias_ptr, column, n, BLOCK_N)
+        out_desc.store([row, column], as_bf16(acc, INTERPRET))
 
 
 @triton.jit
-def following(tile, place, joined, programs, senders):
-    """The program's next tile: the first `joined` are shared out among those that do not send, the rest among all."""
-    if tile >= joined:
+def following(tile, place, shared_out, programs, senders):
+    """The program's next tile: the first `shared_out` are for those that do not send, the rest for all."""
+    if tile >= shared_out:
         after = tile + programs
     else:
         after = tile + programs - senders
-        if after >= joined:
-            after = joined + place
+        if after >= shared_out:
+            after = shared_out + place
     return after
 
 
@@ -128,6 +151,7 @@ def ag_gemm_kernel(
     bias_ptr,  # bf16 [n], or anything
     out_ptr,  # bf16 [M, n]
     blocks_ptr,  # int64 [W], the addresses of every rank's block of the heap
+    work_ptr,  # see common.gemm.joined
     m,
     n,
     K,
@@ -145,6 +169,7 @@ def ag_gemm_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    SPLIT: tl.constexpr,  # programs that share a tile's depth
     GROUP: tl.constexpr,
     FLAG_M: tl.constexpr,  # rows and columns of what one flag says the arrival of; at most a tile's, and one rank's
     FLAG_K: tl.constexpr,
@@ -189,11 +214,13 @@ def ag_gemm_kernel(
     tiles_n = tl.cdiv(n, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
     own_tiles_m = 0 if MIXED else m // BLOCK_M
-    own_tiles = own_tiles_m * tiles_n
+    split_steps = tl.cdiv(steps, SPLIT)
+    # From here on a tile is one program's share of it.
+    own_tiles = own_tiles_m * tiles_n * SPLIT
     # Senders come lead rounds later; from then on all programs take tiles in turn.
-    joined = lead * (programs - senders)
+    shared_out = lead * (programs - senders)
     place = spread_over_dies(program, programs, DIES)
-    tile = joined + place
+    tile = shared_out + place
     if program >= senders and lead > 0:
         tile = spread_over_dies(program - senders, programs - senders, DIES)
 
@@ -201,39 +228,76 @@ def ag_gemm_kernel(
     if not MIXED:
         a_desc = tl.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
         while tile < own_tiles:
-            tile_m, tile_n = swizzled(tile, own_tiles_m, tiles_n, GROUP)
+            tile_m, tile_n = swizzled(tile // SPLIT, own_tiles_m, tiles_n, GROUP)
             row = tile_m * BLOCK_M
+            column = tile_n * BLOCK_N
+            first = tile % SPLIT * split_steps
             acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            acc = product(a_desc, b_desc, row, tile_n * BLOCK_N, 0, steps, acc, BLOCK_K, INTERPRET)
-            finish(acc, out_desc, bias_ptr, rank * m + row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
-            tile = following(tile, place, joined, programs, senders)
+            acc = product(a_desc, b_desc, row, column, first, min(steps, first + split_steps), acc, BLOCK_K, INTERPRET)
+            finish(
+                acc,
+                tile,
+                work_ptr,
+                out_desc,
+                bias_ptr,
+                rank * m + row,
+                column,
+                n,
+                SPLIT,
+                HAS_BIAS,
+                BLOCK_M,
+                BLOCK_N,
+                AMD,
+                INTERPRET,
+            )
+            tile = following(tile, place, shared_out, programs, senders)
 
     # ... then those of the others as they arrive: block of rows after block of rows, one rank after the other in each.
     all_desc = tl.make_tensor_descriptor(bf16_at(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     tiles_m = tl.cdiv(M, BLOCK_M) - own_tiles_m
-    while tile - own_tiles < tiles_m * tiles_n:
-        arrival, tile_n = swizzled(tile - own_tiles, tiles_m, tiles_n, GROUP)
+    while tile - own_tiles < tiles_m * tiles_n * SPLIT:
+        arrival, tile_n = swizzled((tile - own_tiles) // SPLIT, tiles_m, tiles_n, GROUP)
+        column = tile_n * BLOCK_N
+        first = tile % SPLIT * split_steps
+        end = min(steps, first + split_steps)
         if MIXED:
-            prefetch_rows(b_ptr, tile_n * BLOCK_N, n, K, prefetch, BLOCK_N, BULK)
+            prefetch_rows(b_ptr, column, n, first * BLOCK_K, K, prefetch, BLOCK_N, BULK)
             row = arrival * BLOCK_M
         else:
             source = (rank + 1 + arrival % (WORLD - 1)) % WORLD
             row = source * m + arrival // (WORLD - 1) * BLOCK_M
         rows = row // FLAG_M + tl.arange(0, BLOCK_M // FLAG_M)[:, None]
         places = tl.broadcast_to(tl.arange(0, FLAGS_K2)[None, :], (BLOCK_M // FLAG_M, FLAGS_K2))
-        needed = (places < FLAGS_K) & (rows < M // FLAG_M)
+        last_flag = FLAGS_K
+        if SPLIT > 1:
+            last_flag = min(FLAGS_K, tl.cdiv(end * BLOCK_K, FLAG_K))
+        needed = (places < last_flag) & (rows < M // FLAG_M)
         index = rows * FLAGS_K + places
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        arrived = 0
-        first = 0
-        while arrived < FLAGS_K:  # what has arrived is multiplied while the rest is on its way
-            arrived = wait_beyond(flag_pointers(own_block + flags, index), epoch, needed, places, arrived, FLAGS_K)
+        arrived = first * BLOCK_K // FLAG_K
+        while arrived < last_flag:  # what has arrived is multiplied while the rest is on its way
+            arrived = wait_beyond(flag_pointers(own_block + flags, index), epoch, needed, places, arrived, last_flag)
             order_bulk_loads(BULK)
-            last = arrived * FLAG_K // BLOCK_K if arrived < FLAGS_K else steps
-            acc = product(all_desc, b_desc, row, tile_n * BLOCK_N, first, last, acc, BLOCK_K, INTERPRET)
+            last = arrived * FLAG_K // BLOCK_K if arrived < last_flag else end
+            acc = product(all_desc, b_desc, row, column, first, last, acc, BLOCK_K, INTERPRET)
             first = last
-        finish(acc, out_desc, bias_ptr, row, tile_n * BLOCK_N, n, HAS_BIAS, BLOCK_N, INTERPRET)
-        tile = following(tile, place, joined, programs, senders)
+        finish(
+            acc,
+            tile,
+            work_ptr,
+            out_desc,
+            bias_ptr,
+            row,
+            column,
+            n,
+            SPLIT,
+            HAS_BIAS,
+            BLOCK_M,
+            BLOCK_N,
+            AMD,
+            INTERPRET,
+        )
+        tile = following(tile, place, shared_out, programs, senders)
 
 
 launch = Launcher(ag_gemm_kernel)
@@ -248,6 +312,7 @@ class Plan(NamedTuple):
     programs: int
     nbytes: int  # of the heap
     flags: int
+    work: int  # float32 of the workspace
     sending: tuple[int, int, int, int]  # senders, send_group, lead and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
@@ -255,7 +320,17 @@ class Plan(NamedTuple):
     def example_arguments(self) -> tuple[torch.dtype | int, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
         rank, epoch, flags, gathered = 1, 2, 1 << 14, 1 << 20
-        return (*[torch.bfloat16] * 4, torch.int64, *self.sizes, rank, epoch, flags, gathered, *self.sending)
+        return (
+            *[torch.bfloat16] * 4,
+            torch.int64,
+            torch.float32,
+            *self.sizes,
+            rank,
+            epoch,
+            flags,
+            gathered,
+            *self.sending,
+        )
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -294,6 +369,8 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         return None
     flag_m, flags_k = min(row.flag_m, block_m, m), -(-depth // row.flag_k)
     programs = chip.multiprocessors * row.per_sm
+    tiles = -(-rows // block_m) * -(-columns // row.block_n)
+    split = row.split if tiles <= MOST_SPLIT.value else 1
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
@@ -301,6 +378,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "BLOCK_M": block_m,
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
+        "SPLIT": split,
         "GROUP": row.group,
         "FLAG_M": flag_m,
         "FLAG_K": row.flag_k,
@@ -317,8 +395,8 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     sizes, nbytes = (m, columns, depth), rows * depth * 2
     send_group = max(1, min(row.send_rows, m) // flag_m)
     sending = (min(row.senders, chip.multiprocessors), send_group, row.lead, row.prefetch)
-    launcher = None if row.engine else launch
-    return Plan(launcher, sizes, (rows, columns), programs, nbytes, flags, sending, constants, options)
+    launcher, work = None if row.engine else launch, shared_floats(tiles, split, block_m, row.block_n)
+    return Plan(launcher, sizes, (rows, columns), programs, nbytes, flags, work, sending, constants, options)
 
 
 def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
@@ -326,7 +404,14 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
     if plan.launch is None:
         return beside_engine(input_mK, weight_nK, bias_n, heap, turn)
     output_Mn = new_output(plan.output, input_mK)
-    tensors = (input_mK, weight_nK, output_Mn if bias_n is None else bias_n, output_Mn, heap.pointers)
+    tensors = (
+        input_mK,
+        weight_nK,
+        output_Mn if bias_n is None else bias_n,
+        output_Mn,
+        heap.pointers,
+        workspace(heap.device, plan.work),
+    )
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
     plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
     make_ahead(output_Mn)

@@ -9,13 +9,14 @@ class Row(NamedTuple):
     first; a flag tells the arrival of `flag_k` columns of `flag_m` rows.
     `engine`: a copy engine sends, and the chip's library multiplies; of the row nothing else counts then.
     `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
-    rows of several ranks. `per_sm`: programs a multiprocessor."""
+    rows of several ranks. `per_sm`: programs a multiprocessor. `split`: programs that share a tile's depth."""
 
     chip: str
     shape: tuple[int, int, int]
     block_m: int
     block_n: int
     block_k: int
+    split: int
     group: int
     warps: int
     stages: int
@@ -35,20 +36,20 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (64, 4608, 7168), 64, 64, 128, 8, 4, 6, 1, 48, 1, 16, 64, 64, 256, 1024, False, "36.2 us, best of 938, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (64, 9216, 7168), 64, 128, 128, 8, 4, 4, 1, 32, 1, 16, 64, 64, 256, 1024, False, "53.8 us, best of 110, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (512, 3072, 4096), 128, 128, 64, 8, 8, 4, 1, 32, 1, 32, 128, 128, 256, 4096, False, "44.1 us, best of 314, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (512, 6144, 4096), 128, 256, 64, 8, 8, 3, 1, 16, 1, 32, 256, 64, 256, 4096, False, "56.1 us, best of 218, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 720, 2880), 64, 128, 64, 8, 4, 4, 2, 24, 2, 32, 64, 64, 256, 4096, False, "51.5 us, best of 507, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 8, 4, 5, 1, 32, 2, 32, 1024, 128, 256, 4096, False, "45.8 us, best of 1408, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 8, 4, 4, 1, 24, 4, 32, 64, 64, 256, 4096, False, "109.0 us, best of 234, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 2048, 4096), 128, 128, 64, 8, 4, 5, 1, 32, 4, 32, 512, 64, 256, 4096, False, "127.3 us, best of 1517, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 8, 8, 3, 1, 24, 6, 32, 128, 128, 256, 4096, False, "371.0 us, best of 280, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 8, 8, 3, 1, 8, 6, 32, 128, 128, 256, 4096, False, "654.7 us, best of 652, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 8, 8, 3, 1, 0, 0, 32, 128, 128, 256, 4096, True, "1255.8 us, best of 213, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 14784, 8192), 128, 256, 64, 8, 8, 3, 1, 16, 4, 32, 128, 128, 256, 4096, False, "2644.6 us, best of 145, 2x NVIDIA H200, 2026-11-22"),
-    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 8, 4, 2, 1, 56, 1, 8, 64, 64, 256, 4096, False, UNMEASURED),
-    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 4, 8, 2, 1, 56, 4, 16, 128, 128, 256, 4096, False, UNMEASURED),
-    Row("interpreter", (64, 64, 64), 32, 32, 32, 2, 1, 1, 1, 1, 0, 16, 32, 32, 32, 0, False, "small, as the interpreter is slow"),
+    Row("sm_90", (64, 4608, 7168), 64, 64, 128, 1, 8, 4, 6, 1, 48, 1, 16, 64, 64, 256, 1024, False, "36.2 us, best of 938, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (64, 9216, 7168), 64, 128, 128, 1, 8, 4, 4, 1, 32, 1, 16, 64, 64, 256, 1024, False, "53.8 us, best of 110, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (512, 3072, 4096), 128, 128, 64, 1, 8, 8, 4, 1, 32, 1, 32, 128, 128, 256, 4096, False, "44.1 us, best of 314, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (512, 6144, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 16, 1, 32, 256, 64, 256, 4096, False, "56.1 us, best of 218, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 720, 2880), 64, 128, 64, 1, 8, 4, 4, 2, 24, 2, 32, 64, 64, 256, 4096, False, "51.5 us, best of 507, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 32, 2, 32, 1024, 128, 256, 4096, False, "45.8 us, best of 1408, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 1, 8, 4, 4, 1, 24, 4, 32, 64, 64, 256, 4096, False, "109.0 us, best of 234, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 2048, 4096), 128, 128, 64, 1, 8, 4, 5, 1, 32, 4, 32, 512, 64, 256, 4096, False, "127.3 us, best of 1517, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 24, 6, 32, 128, 128, 256, 4096, False, "371.0 us, best of 280, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 8, 6, 32, 128, 128, 256, 4096, False, "654.7 us, best of 652, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 1, 8, 8, 3, 1, 0, 0, 32, 128, 128, 256, 4096, True, "1255.8 us, best of 213, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 14784, 8192), 128, 256, 64, 1, 8, 8, 3, 1, 16, 4, 32, 128, 128, 256, 4096, False, "2644.6 us, best of 145, 2x NVIDIA H200, 2026-11-22"),
+    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 1, 8, 4, 2, 1, 56, 1, 8, 64, 64, 256, 4096, False, UNMEASURED),
+    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 1, 4, 8, 2, 1, 56, 4, 16, 128, 128, 256, 4096, False, UNMEASURED),
+    Row("interpreter", (64, 64, 64), 32, 32, 32, 1, 2, 1, 1, 1, 1, 0, 16, 32, 32, 32, 0, False, "small, as the interpreter is slow"),
 ]
 # fmt: on

@@ -8,7 +8,12 @@ copies on NVIDIA from Hopper on; plain loads elsewhere), so edges need no masks.
 import torch
 import triton
 import triton.language as tl
+from common.signals import arrive
 from torch import Tensor
+
+MOST_SPLIT = tl.constexpr(1024)  # tiles of a product whose depth programs share
+
+_workspaces: dict[torch.device, Tensor] = {}
 
 
 def multiply(input_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, output_MN: Tensor) -> None:
@@ -17,6 +22,45 @@ def multiply(input_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, output_
         torch.mm(input_MK, weight_NK.T, out=output_MN)
     else:
         torch.addmm(bias_N, input_MK, weight_NK.T, out=output_MN)
+
+
+def shared_floats(tiles: int, split: int, block_m: int, block_n: int) -> int:
+    """What `joined` needs of the workspace, float32."""
+    return MOST_SPLIT.value + tiles * split * block_m * block_n if split > 1 else 0
+
+
+def workspace(device: torch.device, count: int) -> Tensor:
+    """This device's float32 for programs that share a tile's depth, at least so many, zeros at first. What they leave
+    there the next launch on the same stream finds."""
+    if device not in _workspaces or len(_workspaces[device]) < count:
+        _workspaces[device] = torch.zeros(max(1, count), device=device)
+    return _workspaces[device]
+
+
+@triton.jit
+def joined(
+    acc,
+    tile,
+    part,
+    work_ptr,  # float32: as int32 [MOST_SPLIT], 0; behind them [tiles, SPLIT, BLOCK_M, BLOCK_N]
+    SPLIT: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    AMD: tl.constexpr,
+):
+    """The product of a tile of which SPLIT programs make a part of the depth each, and whether it is complete: to the
+    last of them it is, who adds all up in float32, in the same order whoever is last."""
+    inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    sums = work_ptr + MOST_SPLIT + tile * (SPLIT * BLOCK_M * BLOCK_N) + inside
+    tl.store(sums + part * (BLOCK_M * BLOCK_N), acc)
+    counter = tl.cast(work_ptr, tl.pointer_type(tl.int32)) + tile
+    complete = arrive(counter, AMD) == SPLIT - 1
+    if complete:
+        tl.store(counter, 0)  # for the next call
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for other in range(SPLIT):
+            acc += tl.load(sums + other * (BLOCK_M * BLOCK_N))
+    return acc, complete
 
 
 @triton.jit
@@ -57,16 +101,16 @@ def product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K: tl.constexpr
 
 
 @triton.jit
-def prefetch_rows(ptr, row, rows, K, depth, BLOCK: tl.constexpr, BULK: tl.constexpr):
-    """Asks the L2 for the first `depth` elements (a multiple of 8) of BLOCK rows of [rows, K] bf16, while there is
-    nothing better to do."""
+def prefetch_rows(ptr, row, rows, column, K, depth, BLOCK: tl.constexpr, BULK: tl.constexpr):
+    """Asks the L2 for `depth` elements (a multiple of 8, as `column` is) from there on of BLOCK rows of [rows, K] bf16,
+    while there is nothing better to do."""
     if BULK:
         places = tl.minimum(row + tl.arange(0, BLOCK), rows - 1)
-        addresses = (ptr + places.to(tl.int64) * K).to(tl.int64)
+        addresses = (ptr + places.to(tl.int64) * K + column).to(tl.int64)
         tl.inline_asm_elementwise(
             "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;",
             "=r,l,r",
-            [addresses, tl.minimum(K, depth) * 2],
+            [addresses, tl.minimum(K - column, depth) * 2],
             tl.int32,
             False,
             1,

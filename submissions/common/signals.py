@@ -4,11 +4,11 @@ A flag is the first 32-bit word of its line; it holds an epoch, which only grows
 made by a release at system scope on the writer's side and an acquire at system scope on the reader's. Some things
 have to be helped:
 - Up to Triton 3.8 an atomic with release is not preceded by a barrier of its block, so that only the stores of the
-  thread that does it would be released. Hence the barrier in `signal`.
+  thread that does it would be released. Hence the barrier in `finish_stores`.
 - A loop over plain loads is deleted by the compiler, and volatile loads hang on gfx942. Hence `wait` reads by adding 0.
 - On AMD's GPUs a block's barrier does not wait for its waves' stores to memory, and before llvm-project #178316 (2026;
   Triton 3.6 is older) a release does not wait for the cache to be written back. Hence each wave's own release in
-  `signal` where `AMD` is set.
+  `finish_stores` where `AMD` is set.
 """
 
 import triton
@@ -24,8 +24,8 @@ def flag_pointers(blocks, indices):
 
 
 @triton.jit
-def signal(flags, epoch, mask=None, AMD: tl.constexpr = False):
-    """Sets the flags to `epoch` once all that this program has stored can be seen by whoever sees them."""
+def finish_stores(AMD: tl.constexpr):
+    """All that this program has stored is before what it releases next."""
     if AMD:  # gfx942 and gfx950
         tl.inline_asm_elementwise(
             "s_waitcnt vmcnt(0)\nbuffer_wbl2 sc0 sc1\ns_waitcnt vmcnt(0)\nv_mov_b32 $0, 0",
@@ -36,6 +36,12 @@ def signal(flags, epoch, mask=None, AMD: tl.constexpr = False):
             1,
         )
     tl.debug_barrier()
+
+
+@triton.jit
+def signal(flags, epoch, mask=None, AMD: tl.constexpr = False):
+    """Sets the flags to `epoch` once all that this program has stored can be seen by whoever sees them."""
+    finish_stores(AMD)
     tl.atomic_xchg(flags, epoch, mask=mask, sem="release", scope="sys")
 
 
@@ -45,6 +51,16 @@ def count_up(counter):
     see `signal`.)"""
     tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="release", scope="sys")
+
+
+@triton.jit
+def arrive(counter, AMD: tl.constexpr):
+    """How many programs of this device have arrived at the counter before this one, which then sees what they had
+    stored. Counts it."""
+    finish_stores(AMD)
+    before = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+    tl.debug_barrier()  # what the program loads from now on, any of its threads may load
+    return before
 
 
 @triton.jit

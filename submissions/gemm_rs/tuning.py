@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """`shape` is M, N and a rank's K. `per_sm`: programs a multiprocessor; `sum_m`, `sum_n`: the block that a program
-    sums up; `bulk_stores`: send tiles by bulk copies instead of stores. `engine`: a copy engine sends, and `split` and
-    `sum_m` to `bulk_stores` mean nothing."""
+    """`shape` is M, N and a rank's K. `split`: programs that share a tile's depth. `per_sm`: programs a multiprocessor;
+    `sum_m`, `sum_n`: the block that a program sums up; `bulk_stores`: send tiles by bulk copies instead of stores.
+    `engine`: a copy engine sends, and `split` and `sum_m` to `bulk_stores` mean nothing."""
 
     chip: str
     shape: tuple[int, int, int]
