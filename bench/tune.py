@@ -50,6 +50,7 @@ SPLITS = (1, 2, 4, 7)  # where tiles are few
 SEND_ROWS = (128, 512, 2048)  # as many as a round of tiles has of a rank, and less
 ENGINE_M = 4096  # rows from which on copy engines are tried; below they lost by far
 ENGINE_GROUPS = (8, 16)  # of the kernel beside them
+LATE_SUMS = ((64, 128), (128, 128), (64, 256), (128, 256))  # of gemm_rs
 GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
 A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
@@ -110,15 +111,20 @@ def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most:
     if problem == "gemm_rs":
         more = itertools.product(((16, 64), (32, 64), (64, 128)), (True, False))
         rest = [
-            tuning.Row(chip, shape, *block[:3], split, group, *block[3:], *sums, bulk, False, "")
+            tuning.Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, bulk, False, "")
             for block, split, group, (sums, bulk) in itertools.product(blocks, splits, GROUPS, list(more))
             if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
         ]
         by_engine = [
-            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, True, "")
+            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, False, True, "")
             for block, group in itertools.product(beside_engine, ENGINE_GROUPS)
         ]
-        return rows + by_engine + chance.sample(rest, min(at_most, len(rest)))
+        late = [
+            row._replace(sum_m=sum_m, sum_n=sum_n, sum_late=True)
+            for row, (sum_m, sum_n) in itertools.product(rows, LATE_SUMS)
+            if sum_m <= row.block_m <= shape[0] // ranks and sum_n <= row.block_n and not row.engine
+        ]
+        return rows + late + by_engine + chance.sample(rest, min(at_most, len(rest)))
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
     prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
     leads, mine = (0, 1) if small else (0, 1, 2, 3, 4, 6), shape[0] // ranks

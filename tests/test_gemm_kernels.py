@@ -245,7 +245,10 @@ def shapes(rank: int, world_size: int) -> None:
             ((8 * w, 40, 40, False), {"block_n": 64, "block_m": 16}),
         ]
     if problem_of(gemm) == "gemm_rs":
-        cases += [((32 * w, 40, 8, True), {"bulk_stores": False, "sum_m": 8, "sum_n": 16})]
+        cases += [
+            ((32 * w, 40, 8, True), {"bulk_stores": False, "sum_m": 8, "sum_n": 16}),
+            ((96 * w, 40, 8, True), {"sum_late": True, "sum_m": 64, "block_m": 16}),
+        ]
         cases += [
             ((16 * w, 40, 72, True), {"split": 2}),
             ((16 * w, 8, 72, False), {"split": 3, "block_m": 16}),

@@ -184,6 +184,7 @@ def gemm_rs_kernel(
     GROUP: tl.constexpr,
     SUM_M: tl.constexpr,
     SUM_N: tl.constexpr,
+    SUM_LATE: tl.constexpr,  # sum up a tile behind the store of another, not before it
     DIES: tl.constexpr,
     BULK_STORES: tl.constexpr,  # send tiles by bulk copies
     BULK: tl.constexpr,
@@ -238,18 +239,16 @@ def gemm_rs_kernel(
         if OWNERS == 1:  # before this program waits for anything: others wait for it
             signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
             sent = tl.full((), -1, tl.int32)
-        if FUSED:
-            kept_for += 1
-            if kept >= 0 and (own or kept_for == 2):
-                sum_tile(kept, own_rows, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, SUM_M, SUM_N, INTERPRET)
-                kept = tl.full((), -1, tl.int32)
+        kept_for += 1
+        due = FUSED and kept >= 0 and (own or kept_for == 2)
+        if not SUM_LATE and due:
+            sum_tile(kept, own_rows, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, SUM_M, SUM_N, INTERPRET)
         if complete:
             if own:
                 within = (rows % m)[:, None] * N + columns[None, :]
                 mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
                 partials = bf16_at(own_block, slots)
                 tl.store(partials + (rank * m).to(tl.int64) * N + within, as_bf16(acc, INTERPRET), mask=mask)
-                kept, kept_for = tile_m * tiles_n + tile_n, 0
             elif OWNERS == 1:
                 sent_to, sent = tl.load(blocks_ptr + row // m), index
                 if BULK_STORES:
@@ -270,6 +269,12 @@ def gemm_rs_kernel(
                         tl.store(partials + within, as_bf16(acc, INTERPRET), mask=mask)
                 touched = (peers >= row // m) & (peers <= (row + BLOCK_M - 1) // m)
                 signal(flag_pointers(blocks + flags, index), epoch, touched, AMD)
+        if due:
+            if SUM_LATE:  # when no product is in registers
+                sum_tile(kept, own_rows, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, SUM_M, SUM_N, INTERPRET)
+            kept = tl.full((), -1, tl.int32)
+        if own:
+            kept, kept_for = tile_m * tiles_n + tile_n, 0
     signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
     if FUSED:
         if kept >= 0:
@@ -435,6 +440,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     two, vectors of 16 bytes, and a power of two of ranks."""
     m = rows // world_size
     block_m, sum_m = dividing(row.block_m, m), 1 << min(row.sum_m.bit_length(), (m & -m).bit_length()) - 1
+    sum_m = min(sum_m, block_m)
     if row.engine:
         block_m = min(block_m, m)
     if block_m < 16 or depth % 8 or columns % 8 or world_size & world_size - 1:
@@ -458,6 +464,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "GROUP": row.group,
         "SUM_M": sum_m,
         "SUM_N": min(row.sum_n, row.block_n),
+        "SUM_LATE": row.sum_late,
         "PIECES": pieces,
         "PIECE_TILES": piece_tiles,
         "DIES": chip.dies,
