@@ -34,7 +34,7 @@ rank) comes back. Where memory cannot be shared it is two collectives of fixed s
 Why it wins on CPUs: one gloo collective of 8 ranks costs 4 to 6 ms on 2 cores even if it carries next to nothing, and
 copies through TCP what it carries; a barrier costs little beyond the ranks' turns on the cores. What is left is the
 host's time for some 40 small torch operations a rank, 4 ranks a core.
-Measured on CPU ranks, speedup over the reference in the geometric mean: 5 to 7 (docs/measurements.md).
+Measured on CPU ranks, speedup over the reference in the geometric mean: 5 to 7.5 (docs/measurements.md).
 Tried and lost on CPU ranks:
 - the two collectives on gloo: 1.2, and slower than the reference at the larger shapes, where padding costs most
   (through NCCL, 4x H200, official benchmarks by the host's clock: 1.7 1.6 1.7 1.6 1.7, 2026-11-20);

@@ -55,7 +55,6 @@ import triton
 import triton.language as tl
 from common.engine import copy_engine
 from common.gemm import (
-    MOST_SPLIT,
     as_bf16,
     bf16_at,
     bias_row,
@@ -63,7 +62,8 @@ from common.gemm import (
     multiply,
     prefetch_rows,
     product,
-    shared_floats,
+    share_of,
+    shared,
     spread_over_dies,
     swizzled,
     workspace,
@@ -109,12 +109,9 @@ def send(
 def finish(
     acc,
     tile,
-    work_ptr,
-    out_desc,
-    bias_ptr,
+    ends,  # what the kernel knows of the output
     row,
     column,
-    n,
     SPLIT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -123,6 +120,7 @@ def finish(
     INTERPRET: tl.constexpr,
 ):
     """The tile's part of the output, and the bias; where its depth is shared, by the last who has a part."""
+    work_ptr, out_desc, bias_ptr, n = ends
     complete = True
     if SPLIT > 1:
         acc, complete = joined(acc, tile // SPLIT, tile % SPLIT, work_ptr, SPLIT, BLOCK_M, BLOCK_N, AMD)
@@ -211,10 +209,10 @@ def ag_gemm_kernel(
     M = m * WORLD
     b_desc = tl.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K])
     out_desc = tl.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [BLOCK_M, BLOCK_N])
+    ends = (work_ptr, out_desc, bias_ptr, n)
     tiles_n = tl.cdiv(n, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
     own_tiles_m = 0 if MIXED else m // BLOCK_M
-    split_steps = tl.cdiv(steps, SPLIT)
     # From here on a tile is one program's share of it.
     own_tiles = own_tiles_m * tiles_n * SPLIT
     # Senders come lead rounds later; from then on all programs take tiles in turn.
@@ -231,25 +229,10 @@ def ag_gemm_kernel(
             tile_m, tile_n = swizzled(tile // SPLIT, own_tiles_m, tiles_n, GROUP)
             row = tile_m * BLOCK_M
             column = tile_n * BLOCK_N
-            first = tile % SPLIT * split_steps
+            first, last = share_of(tile % SPLIT, steps, SPLIT)
             acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            acc = product(a_desc, b_desc, row, column, first, min(steps, first + split_steps), acc, BLOCK_K, INTERPRET)
-            finish(
-                acc,
-                tile,
-                work_ptr,
-                out_desc,
-                bias_ptr,
-                rank * m + row,
-                column,
-                n,
-                SPLIT,
-                HAS_BIAS,
-                BLOCK_M,
-                BLOCK_N,
-                AMD,
-                INTERPRET,
-            )
+            acc = product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K, INTERPRET)
+            finish(acc, tile, ends, rank * m + row, column, SPLIT, HAS_BIAS, BLOCK_M, BLOCK_N, AMD, INTERPRET)
             tile = following(tile, place, shared_out, programs, senders)
 
     # ... then those of the others as they arrive: block of rows after block of rows, one rank after the other in each.
@@ -258,8 +241,7 @@ def ag_gemm_kernel(
     while tile - own_tiles < tiles_m * tiles_n * SPLIT:
         arrival, tile_n = swizzled((tile - own_tiles) // SPLIT, tiles_m, tiles_n, GROUP)
         column = tile_n * BLOCK_N
-        first = tile % SPLIT * split_steps
-        end = min(steps, first + split_steps)
+        first, end = share_of(tile % SPLIT, steps, SPLIT)
         if MIXED:
             prefetch_rows(b_ptr, column, n, first * BLOCK_K, K, prefetch, BLOCK_N, BULK)
             row = arrival * BLOCK_M
@@ -281,22 +263,7 @@ def ag_gemm_kernel(
             last = arrived * FLAG_K // BLOCK_K if arrived < last_flag else end
             acc = product(all_desc, b_desc, row, column, first, last, acc, BLOCK_K, INTERPRET)
             first = last
-        finish(
-            acc,
-            tile,
-            work_ptr,
-            out_desc,
-            bias_ptr,
-            row,
-            column,
-            n,
-            SPLIT,
-            HAS_BIAS,
-            BLOCK_M,
-            BLOCK_N,
-            AMD,
-            INTERPRET,
-        )
+        finish(acc, tile, ends, row, column, SPLIT, HAS_BIAS, BLOCK_M, BLOCK_N, AMD, INTERPRET)
         tile = following(tile, place, shared_out, programs, senders)
 
 
@@ -370,7 +337,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     flag_m, flags_k = min(row.flag_m, block_m, m), -(-depth // row.flag_k)
     programs = chip.multiprocessors * row.per_sm
     tiles = -(-rows // block_m) * -(-columns // row.block_n)
-    split = row.split if tiles <= MOST_SPLIT.value else 1
+    split, work = shared(row.split, tiles, block_m, row.block_n)
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
@@ -395,7 +362,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     sizes, nbytes = (m, columns, depth), rows * depth * 2
     send_group = max(1, min(row.send_rows, m) // flag_m)
     sending = (min(row.senders, chip.multiprocessors), send_group, row.lead, row.prefetch)
-    launcher, work = None if row.engine else launch, shared_floats(tiles, split, block_m, row.block_n)
+    launcher = None if row.engine else launch
     return Plan(launcher, sizes, (rows, columns), programs, nbytes, flags, work, sending, constants, options)
 
 

@@ -24,17 +24,28 @@ def multiply(input_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, output_
         torch.addmm(bias_N, input_MK, weight_NK.T, out=output_MN)
 
 
-def shared_floats(tiles: int, split: int, block_m: int, block_n: int) -> int:
-    """What `joined` needs of the workspace, float32."""
-    return MOST_SPLIT.value + tiles * split * block_m * block_n if split > 1 else 0
+def shared(split: int, tiles: int, block_m: int, block_n: int) -> tuple[int, int]:
+    """Among how many programs the depth of each of these tiles may be shared, at most `split`; and the float32 of the
+    workspace that `joined` then needs."""
+    if split == 1 or tiles > MOST_SPLIT.value:
+        return 1, 0
+    return split, MOST_SPLIT.value + tiles * split * block_m * block_n
 
 
 def workspace(device: torch.device, count: int) -> Tensor:
     """This device's float32 for programs that share a tile's depth, at least so many, zeros at first. What they leave
     there the next launch on the same stream finds."""
-    if device not in _workspaces or len(_workspaces[device]) < count:
-        _workspaces[device] = torch.zeros(max(1, count), device=device)
-    return _workspaces[device]
+    made = _workspaces.get(device)
+    if made is None or made.numel() < count:  # at every call; len() of a tensor takes a microsecond
+        made = _workspaces[device] = torch.zeros(max(1, count), device=device)
+    return made
+
+
+@triton.jit
+def share_of(part, steps, SPLIT: tl.constexpr):
+    """The first step of a part of a tile's depth, and the one behind its last."""
+    first = part * tl.cdiv(steps, SPLIT)
+    return first, min(steps, first + tl.cdiv(steps, SPLIT))
 
 
 @triton.jit

@@ -34,8 +34,8 @@ def new_output(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def make_ahead(output: Tensor) -> None:
-    """To be called once a call is submitted: the next one's output, which most likely is of the same shape. An
-    allocation takes the host longer than a launch (3.4 us on an H200), and here the device works meanwhile."""
+    """To be called once a call is submitted: the next one's output, which most likely is of the same shape. Its
+    allocation takes the host of an H200 3.4 us, and here the device works meanwhile."""
     _ahead.clear()
     if not INTERPRETED:
         _ahead[tuple(output.shape), output.dtype, output.device, _current_stream()] = torch.empty_like(output)

@@ -62,14 +62,14 @@ import triton
 import triton.language as tl
 from common.engine import copy_engine
 from common.gemm import (
-    MOST_SPLIT,
     as_bf16,
     bf16_at,
     bias_row,
     joined,
     multiply,
     product,
-    shared_floats,
+    share_of,
+    shared,
     spread_over_dies,
     swizzled,
     workspace,
@@ -205,7 +205,6 @@ def gemm_rs_kernel(
     tiles_n = tl.cdiv(N, BLOCK_N)
     chunk_tiles = tiles_m * tiles_n * SPLIT
     steps = tl.cdiv(K, BLOCK_K)
-    split_steps = tl.cdiv(steps, SPLIT)
 
     programs = tl.num_programs(0)
     program = spread_over_dies(tl.program_id(0), programs, DIES)
@@ -224,8 +223,8 @@ def gemm_rs_kernel(
         row = chunk * chunk_m + tile_m * BLOCK_M
         column = tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        last = min(steps, (split + 1) * split_steps)
-        acc = product(a_desc, b_desc, row, column, split * split_steps, last, acc, BLOCK_K, INTERPRET)
+        first, last = share_of(split, steps, SPLIT)
+        acc = product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K, INTERPRET)
 
         complete = True
         if SPLIT > 1:
@@ -449,7 +448,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     options = {"num_warps": row.warps, "num_stages": row.stages}
     tiles_m, tiles_n = max(1, m // block_m), -(-columns // row.block_n)
     tiles = -(-rows // max(m, block_m)) * tiles_m * tiles_n
-    split = row.split if tiles <= MOST_SPLIT.value else 1
+    split, work = shared(row.split, tiles, block_m, row.block_n)
     piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
     pieces = -(-tiles_m // piece_tiles)
     constants = {  # of either kernel, in the order of its parameters
@@ -478,7 +477,6 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         kernel, launcher, flags = beside_engine_kernel, launch_beside_engine, world_size * pieces
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     sizes, nbytes = (rows, columns, depth), rows * columns * 2
-    work = shared_floats(tiles, split, block_m, row.block_n)
     return Plan(row.engine, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
 
 
