@@ -31,17 +31,17 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (64, 7168, 4608), 64, 64, 128, 1, 4, 4, 5, 1, 16, 64, False, True, False, "35.2 us, best of 21, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (64, 7168, 4608), 64, 64, 128, 1, 4, 4, 5, 1, 16, 64, False, True, False, "35.3 us, best of 26, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (64, 7168, 9216), 64, 64, 128, 1, 4, 4, 5, 1, 32, 64, False, True, False, "51.9 us, best of 17, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (512, 4096, 3072), 128, 128, 64, 1, 8, 8, 5, 1, 64, 128, False, False, False, "40.3 us, best of 21, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (512, 4096, 3072), 128, 128, 64, 1, 8, 8, 5, 1, 64, 128, True, False, False, "39.9 us, best of 27, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (512, 4096, 6144), 128, 128, 64, 1, 8, 8, 5, 1, 64, 128, False, False, False, "52.7 us, best of 25, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 2880, 720), 128, 128, 64, 1, 8, 8, 5, 1, 64, 128, False, False, False, "50.6 us, best of 22, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 2880, 720), 128, 128, 64, 1, 8, 8, 5, 1, 128, 128, True, False, False, "50.7 us, best of 29, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (2048, 2880, 1440), 128, 128, 64, 1, 8, 8, 5, 1, 64, 128, False, False, False, "56.8 us, best of 26, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 4096, 1024), 64, 128, 64, 1, 8, 4, 4, 2, 64, 128, False, False, False, "109.3 us, best of 35, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 4096, 1024), 64, 128, 64, 1, 8, 4, 4, 2, 64, 128, False, False, False, "109.2 us, best of 46, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (4096, 4096, 2048), 128, 256, 64, 1, 8, 8, 3, 1, 64, 128, False, False, False, "151.4 us, best of 26, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 4096, 3584), 128, 256, 64, 1, 8, 8, 3, 1, 64, 128, False, False, False, "387.3 us, best of 33, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 4096, 3584), 128, 256, 64, 1, 8, 8, 3, 1, 64, 128, False, False, True, "358.3 us, best of 42, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (8192, 4096, 7168), 128, 256, 64, 1, 16, 8, 3, 1, 64, 128, False, False, True, "633.4 us, best of 67, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 8192, 7392), 128, 256, 64, 1, 8, 8, 3, 1, 64, 128, False, False, True, "1356.0 us, best of 32, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 8192, 7392), 128, 256, 64, 1, 8, 8, 3, 1, 64, 128, False, False, True, "1405.8 us, best of 38, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (8192, 8192, 14784), 128, 256, 64, 1, 8, 8, 3, 1, 64, 128, False, False, True, "2599.2 us, best of 66, 2x NVIDIA H200, 2026-11-22"),
     Row("gfx942", (64, 7168, 2304), 64, 32, 64, 1, 8, 4, 2, 1, 16, 32, False, False, False, UNMEASURED),
     Row("gfx942", (8192, 8192, 3696), 128, 128, 32, 1, 4, 8, 2, 1, 64, 128, False, False, False, UNMEASURED),
