@@ -3,6 +3,7 @@
     python3 bench/tune.py gemm_rs ag_gemm a2a --ranks 4         official shapes, prints the best rows
     python3 bench/tune.py ag_gemm --ranks 4 --write             ... and writes them into submissions/ag_gemm/tuning.py
     python3 bench/tune.py gemm_rs --ranks 4 --shapes 0 3 --at-most 24
+    python3 bench/tune.py gemm_rs --ranks 4 --shape 64 1024 16384 --write       a shape of one's own
     python3 bench/tune.py gemm_rs --ranks 4 --dry-run           what would be measured on an H200; needs no GPU
 
 Every rank runs each candidate on cold caches after a barrier of all devices; its time is the median over calls of
@@ -46,11 +47,13 @@ FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 PREFETCHES = (1024, 2048, 4096)
 FLAG_MS, FLAG_K = (32, 64, 128), 256  # of 1024 columns: 53.7 us for 43.1, 141 for 116 (4x H200)
-SPLITS = (1, 2, 4, 7)  # where tiles are few
+SPLITS = (2, 4, 8, 16)  # where tiles are few
+MOST_SHARES = 264  # of all tiles: two programs a multiprocessor
 SEND_ROWS = (128, 512, 2048)  # as many as a round of tiles has of a rank, and less
 ENGINE_M = 4096  # rows from which on copy engines are tried; below they lost by far
 ENGINE_GROUPS = (8, 16)  # of the kernel beside them
-LATE_SUMS = ((64, 128), (128, 128), (64, 256), (128, 256))  # of gemm_rs
+SUMS = ((16, 64), (32, 64), (64, 128))  # of gemm_rs; the first where rows are few
+LATE_SUMS = ((64, 128), (128, 128), (64, 256), (128, 256))
 GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
 A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
@@ -83,17 +86,16 @@ def cases_of(problem: str, world_size: int) -> list[Case]:
     sys.path.insert(0, str(ROOT))
     from harness.problem import find
 
-    cases = []
-    for case in find(problem).suite("official").benchmarks:
-        params = dict(case.params)
-        if problem == "a2a":
-            experts, top_k, hidden, capacity = params.values()
-            cases.append(Case((hidden, capacity, world_size), (world_size, experts, top_k, hidden, capacity), params))
-            continue
-        m, n, k, bias = params.values()
-        shape = (m, n // world_size, k) if problem == "ag_gemm" else (m, n, k // world_size)
-        cases.append(Case(shape, (world_size, *shape, bias), params))
-    return cases
+    return [case_of(problem, dict(case.params), world_size) for case in find(problem).suite("official").benchmarks]
+
+
+def case_of(problem: str, params: dict[str, int], world_size: int) -> Case:
+    if problem == "a2a":
+        experts, top_k, hidden, capacity = params.values()
+        return Case((hidden, capacity, world_size), (world_size, experts, top_k, hidden, capacity), params)
+    m, n, k, bias = params.values()
+    shape = (m, n // world_size, k) if problem == "ag_gemm" else (m, n, k // world_size)
+    return Case(shape, (world_size, *shape, bias), params)
 
 
 def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most: int) -> list[Any]:
@@ -107,16 +109,16 @@ def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most:
     if problem == "a2a":
         rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
         return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
-    splits = SPLITS if small else SPLITS[:1]
     if problem == "gemm_rs":
-        more = itertools.product(((16, 64), (32, 64), (64, 128)), (True, False))
+        sums_of = SUMS[:1] if shape[0] <= 64 else SUMS[1:]
         rest = [
-            tuning.Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, bulk, False, "")
-            for block, split, group, (sums, bulk) in itertools.product(blocks, splits, GROUPS, list(more))
-            if sums[1] <= block[1] and (sums[0] <= 16 and bulk if shape[0] <= 64 else sums[0] > 16)
+            tuning.Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, False, "")
+            for block, group, sums in itertools.product(blocks, GROUPS, sums_of)
+            for split in splits_of(block, shape)
+            if sums[1] <= block[1]
         ]
         by_engine = [
-            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, False, True, "")
+            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, True, "")
             for block, group in itertools.product(beside_engine, ENGINE_GROUPS)
         ]
         late = [
@@ -148,7 +150,9 @@ def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most:
             chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, send_m, *rows_of, FLAG_K, ahead, False, ""
         )
         for block in dict.fromkeys(chosen)
-        for split, *when, rows_of, ahead in itertools.product(splits, senders, leads, sorted(sent), prefetches)
+        for split, *when, rows_of, ahead in itertools.product(
+            splits_of(block, shape), senders, leads, sorted(sent), prefetches
+        )
         if rows_of[1] <= block[0]
     ]
     return rows + by_engine + by_programs
@@ -175,6 +179,12 @@ def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
         for (bm, bn, warps), bk, stage, per_sm in itertools.product(sizes, depths, stages, (1, 2))
         if (bm + bn) * bk * 2 * stage * per_sm <= SHARED_BYTES and warps * per_sm <= 8
     ]
+
+
+def splits_of(block: tuple[int, ...], shape: tuple[int, int, int]) -> list[int]:
+    """Among how many programs the depth of a tile may well be shared."""
+    tiles = -(-shape[0] // block[0]) * -(-shape[1] // block[1])
+    return [1, *(split for split in SPLITS if tiles * split <= MOST_SHARES)]
 
 
 def parts(rows: list[Any], count: int) -> list[list[Any]]:
@@ -359,6 +369,9 @@ def main() -> None:
     parser.add_argument("problems", nargs="+", help=f"of {', '.join(PROBLEMS)}")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--shapes", type=int, nargs="*", help="which of the official benchmarks (default: all)")
+    parser.add_argument(
+        "--shape", type=int, nargs=3, metavar=("M", "N", "K"), help="another one, of all ranks, not a2a's"
+    )
     parser.add_argument("--at-most", type=int, default=48, help="kernels compiled for a shape (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="only count rows and kernels")
     parser.add_argument("--write", action="store_true", help="write the best rows into the tables")
@@ -367,6 +380,8 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.problems) - set(PROBLEMS):
         parser.error(f"no table to tune for {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}")
+    if options.shape and (options.shapes or "a2a" in options.problems):
+        parser.error("--shape stands for a product by itself: without --shapes, and not of a2a")
 
     if not options.dry_run:
         need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
@@ -377,6 +392,9 @@ def main() -> None:
         chip = submission.Chip("sm_90", 132, 1) if options.dry_run else submission.chip_of(torch.device("cuda", 0))
         cases = cases_of(problem, options.ranks)
         chosen = [cases[index] for index in options.shapes] if options.shapes else cases
+        if options.shape:
+            params = dict(zip(("m", "n", "k", "has_bias"), (*options.shape, False), strict=True))
+            chosen = [case_of(problem, params, options.ranks)]
         jobs[problem] = [
             (case, [tuple(row) for row in candidates(problem, tuning, chip.name, case, options.at_most)])
             for case in chosen

@@ -9,7 +9,7 @@ in which they arrive: block of rows after block of rows, one rank after the othe
 multiply the columns that have arrived while the rest is on its way, so that the last tiles end soon after the links do.
 Where a tile holds the rows of several ranks (few rows) there is nothing of one's own to begin with; its programs ask
 the L2 for their part of the weights while they wait. Where tiles are fewer than multiprocessors, several programs may
-share a tile's depth; the last of them adds up all sums in float32 (the table's `split`; no row has it yet).
+share a tile's depth; the last of them adds up all sums in float32 (the table's `split`).
 
 Where products are the largest, a copy engine sends the rows, to one rank after the other, and the library multiplies
 them: those of one rank after the other's, each product behind a wait of its stream for a flag. The tuning table says

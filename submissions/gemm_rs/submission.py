@@ -9,7 +9,7 @@ next tile is multiplied, and is flagged one tile later, when it has long arrived
 summed up two tiles later, when the others' partial products have come: added up in float32, with W times the bias, and
 rounded once. So hardly any program waits for a link. Where a tile is as wide as several ranks' rows (few rows), or
 programs share a tile's depth so that all multiprocessors have work, the sums are made at the end, by all programs. Who
-has the last part of a shared tile adds up all parts in float32 first (the table's `split`; no GPU's row has it yet).
+has the last part of a shared tile adds up all parts in float32 first (the table's `split`).
 
 Where products are the largest, beside a copy engine: a kernel leaves the products of one rank's rows after another's in
 its own memory and counts their tiles; the engine sends a piece once its count is full, while the next is multiplied.
@@ -151,10 +151,9 @@ def sum_tile(
 
 
 @triton.jit
-def signal_sent(flags, index, epoch, BULK: tl.constexpr, AMD: tl.constexpr):
+def signal_sent(flags, index, epoch, AMD: tl.constexpr):
     """Tells the rank with those flags that the tile has arrived; none has where `index` is below 0."""
     if index >= 0:
-        finish_bulk_stores(BULK)
         signal(flag_pointers(flags, index), epoch, AMD=AMD)
 
 
@@ -186,8 +185,6 @@ def gemm_rs_kernel(
     SUM_N: tl.constexpr,
     SUM_LATE: tl.constexpr,  # sum up a tile behind the store of another, not before it
     DIES: tl.constexpr,
-    BULK_STORES: tl.constexpr,  # send tiles by bulk copies
-    BULK: tl.constexpr,
     AMD: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
@@ -236,7 +233,7 @@ def gemm_rs_kernel(
         columns = column + tl.arange(0, BLOCK_N)
         own = FUSED and chunk == rank
         if OWNERS == 1:  # before this program waits for anything: others wait for it
-            signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
+            signal_sent(sent_to + flags, sent, epoch, AMD)
             sent = tl.full((), -1, tl.int32)
         kept_for += 1
         due = FUSED and kept >= 0 and (own or kept_for == 2)
@@ -250,14 +247,10 @@ def gemm_rs_kernel(
                 tl.store(partials + (rank * m).to(tl.int64) * N + within, as_bf16(acc, INTERPRET), mask=mask)
             elif OWNERS == 1:
                 sent_to, sent = tl.load(blocks_ptr + row // m), index
-                if BULK_STORES:
-                    to_desc = tl.make_tensor_descriptor(bf16_at(sent_to, slots), [M, N], [N, 1], [BLOCK_M, BLOCK_N])
-                    to_desc.store([rank * m + row % m, column], as_bf16(acc, INTERPRET))
-                else:
-                    within = (row % m + tl.arange(0, BLOCK_M))[:, None] * N + columns[None, :]
-                    mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
-                    partials = bf16_at(sent_to, slots) + (rank * m).to(tl.int64) * N
-                    tl.store(partials + within, as_bf16(acc, INTERPRET), mask=mask)
+                within = (row % m + tl.arange(0, BLOCK_M))[:, None] * N + columns[None, :]
+                mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
+                partials = bf16_at(sent_to, slots) + (rank * m).to(tl.int64) * N
+                tl.store(partials + within, as_bf16(acc, INTERPRET), mask=mask)
             else:
                 for next_owner in tl.static_range(OWNERS):
                     owner = row // m + next_owner
@@ -274,7 +267,7 @@ def gemm_rs_kernel(
             kept = tl.full((), -1, tl.int32)
         if own:
             kept, kept_for = tile_m * tiles_n + tile_n, 0
-    signal_sent(sent_to + flags, sent, epoch, BULK, AMD)
+    signal_sent(sent_to + flags, sent, epoch, AMD)
     if FUSED:
         if kept >= 0:
             sum_tile(kept, own_rows, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, SUM_M, SUM_N, INTERPRET)
@@ -467,7 +460,6 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "PIECES": pieces,
         "PIECE_TILES": piece_tiles,
         "DIES": chip.dies,
-        "BULK_STORES": row.bulk_stores,
         "BULK": chip.name.startswith("sm_"),
         "AMD": chip.name.startswith("gfx"),
         "INTERPRET": INTERPRETED,
