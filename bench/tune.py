@@ -128,32 +128,30 @@ def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most:
         ]
         # What a row has already is not measured twice.
         return list(dict.fromkeys(rows + late)) + by_engine + chance.sample(rest, min(at_most, len(rest)))
-    senders = (16, 32, 48, 64, 96, 132) if small else (8, 16, 24, 32, 48, 64)
+    senders = (16, 32, 48, 64, 96, 132) if small else (8, 12, 16, 24, 32, 48)
     prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
     leads, mine = (0, 1) if small else (0, 1, 2, 3, 4, 6), shape[0] // ranks
-    sent = {  # how many rows column by column, and how many have a flag
-        (max(min(send_rows, mine), flag_m), flag_m)
+    sent = {  # how many rows at once, how many column by column, and how many have a flag
+        (send_m, max(min(send_rows, mine), flag_m), flag_m)
         for send_rows, flag_m in itertools.product(SEND_ROWS, FLAG_MS)
+        for send_m in ((16,) if shape[0] <= 64 else (32, flag_m))
         if flag_m <= max(mine, FLAG_MS[0])
     }
     chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
-    send_m = 16 if shape[0] <= 64 else 32
     by_engine = [
         tuning.Row(
-            chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, *[send_m] * 3, FLAG_K, PREFETCHES[-1], True, ""
+            chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, 32, 32, 32, FLAG_K, PREFETCHES[-1], True, ""
         )
         for block in beside_engine[:1]  # of which nothing counts
     ]
     by_programs = [
-        tuning.Row(
-            chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, send_m, *rows_of, FLAG_K, ahead, False, ""
-        )
+        tuning.Row(chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, *rows_of, FLAG_K, ahead, False, "")
         for block in dict.fromkeys(chosen)
         for split, *when, rows_of, ahead in itertools.product(
             splits_of(block, shape), senders, leads, sorted(sent), prefetches
         )
-        if rows_of[1] <= block[0]
+        if rows_of[-1] <= block[0]
     ]
     return rows + by_engine + by_programs
 

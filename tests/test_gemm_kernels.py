@@ -97,8 +97,9 @@ def test_an_nvidia_gpu_writes_16_bytes_at_a_time_and_orders_memory_for_the_whole
         text = kernel.assembly
         # Beside a copy engine there are no stores but bulk copies, which are counted.
         stores, release = (set(), COUNT) if row.engine else ({"st.global.v4.b32"}, RELEASE)
-        assert set(re.findall(r"\bst\.global[.\w]*", text)) == stores, row
-        assert set(re.findall(r"\b(?:atom|red)\.[.\w]+", text)) == {release, ACQUIRE}, row
+        if row.split == 1:  # else programs store sums as well: see below
+            assert set(re.findall(r"\bst\.global[.\w]*", text)) == stores, row
+            assert set(re.findall(r"\b(?:atom|red)\.[.\w]+", text)) == {release, ACQUIRE}, row
         # What all threads have stored is released: a barrier comes right before.
         before = before_each(text, release, r"bar\.sync", r"\bst\.global", r"\.bulk_group")
         assert set(before) == {r"bar\.sync"}, row
