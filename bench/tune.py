@@ -46,7 +46,8 @@ LEAD_CYCLES = 1_500_000  # three quarters of a millisecond: hosts submit a dozen
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
 SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
 PREFETCHES = (1024, 2048, 4096)
-FLAG_MS, FLAG_K = (32, 64, 128), 256  # of 1024 columns: 53.7 us for 43.1, 141 for 116 (4x H200)
+FLAGS = ((32, 256), (64, 256), (128, 256), (128, 512), (128, 1024))  # rows and columns that one tells of
+SENT_AT_ONCE = 128 * 256  # elements, in a program's registers
 SPLITS = (2, 4, 8, 16)  # where tiles are few
 MOST_SHARES = 264  # of all tiles: two programs a multiprocessor
 SEND_ROWS = (128, 512, 2048)  # as many as a round of tiles has of a rank, and less
@@ -131,27 +132,27 @@ def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most:
     senders = (16, 32, 48, 64, 96, 132) if small else (8, 12, 16, 24, 32, 48)
     prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
     leads, mine = (0, 1) if small else (0, 1, 2, 3, 4, 6), shape[0] // ranks
-    sent = {  # how many rows at once, how many column by column, and how many have a flag
-        (send_m, max(min(send_rows, mine), flag_m), flag_m)
-        for send_rows, flag_m in itertools.product(SEND_ROWS, FLAG_MS)
-        for send_m in ((16,) if shape[0] <= 64 else (32, flag_m))
-        if flag_m <= max(mine, FLAG_MS[0])
+    sent = {  # how many rows at once, how many column by column, and a flag's rows and columns
+        (send_m, max(min(send_rows, mine), flag_m), flag_m, flag_k)
+        for send_rows, (flag_m, flag_k) in itertools.product(SEND_ROWS, FLAGS)
+        for send_m in ((16,) if shape[0] <= 64 else (32, min(flag_m, SENT_AT_ONCE // flag_k)))
+        if flag_m <= max(mine, FLAGS[0][0])
     }
     chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     by_engine = [
         tuning.Row(
-            chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, 32, 32, 32, FLAG_K, PREFETCHES[-1], True, ""
+            chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, 32, 32, *FLAGS[0], PREFETCHES[-1], True, ""
         )
         for block in beside_engine[:1]  # of which nothing counts
     ]
     by_programs = [
-        tuning.Row(chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, *rows_of, FLAG_K, ahead, False, "")
+        tuning.Row(chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, *rows_of, ahead, False, "")
         for block in dict.fromkeys(chosen)
         for split, *when, rows_of, ahead in itertools.product(
             splits_of(block, shape), senders, leads, sorted(sent), prefetches
         )
-        if rows_of[-1] <= block[0]
+        if rows_of[2] <= block[0]
     ]
     return rows + by_engine + by_programs
 

@@ -113,11 +113,10 @@ def product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K: tl.constexpr
 
 @triton.jit
 def prefetch_rows(ptr, row, rows, column, K, depth, BLOCK: tl.constexpr, BULK: tl.constexpr):
-    """Asks the L2 for `depth` elements (a multiple of 8, as K and `column` are) from there on of BLOCK rows of bf16
-    [rows, K], while there is nothing better to do."""
+    """Asks the L2 for `depth` elements (a multiple of 8, as `column` is) from there on of BLOCK rows of [rows, K] bf16,
+    while there is nothing better to do."""
     if BULK:
         places = tl.minimum(row + tl.arange(0, BLOCK), rows - 1)
-        column = min(column, K - 8)  # where a tile's depth is shared by more programs than it has steps
         addresses = (ptr + places.to(tl.int64) * K + column).to(tl.int64)
         tl.inline_asm_elementwise(
             "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;",
