@@ -104,9 +104,8 @@ def send(
     SEND_M: tl.constexpr,
     AMD: tl.constexpr,
 ):
-    """This program's part of the rank's rows to every other rank, SEND_M rows at a time. What one flag tells of is
-    flagged when the rows after it are on their way to this program: the flag's fence and their loads take as long as
-    either."""
+    """This program's part of the rank's rows to every other rank, SEND_M rows at a time. A flag is set when the rows
+    after those that it tells of have been asked for: one wait does for its fence and for them."""
     peers = tl.arange(0, WORLD)
     blocks = tl.load(blocks_ptr + peers)
     told = TO_ITSELF | (peers != rank)
