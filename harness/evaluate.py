@@ -7,7 +7,6 @@ verified. Nothing here imports torch or a submission.
 
 import contextlib
 import math
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Protocol, get_args
 
 from harness import checks, doctor, hardware, machine, peaks_cache, timing, trace, warm, wire
+from harness.files import remove
 from harness.group import ROLES, Group, Launch, RankFailure, Ranks, free_port
 from harness.plan import PHASES, Phase, Plan
 from harness.problem import Problem
@@ -571,7 +571,7 @@ def _staged(plan: Plan) -> Iterator[Launch]:
         yield launch
     finally:
         held.close()
-        shutil.rmtree(top, ignore_errors=True)  # the submission may have done anything to it
+        remove(top)
 
 
 def _files_of(problem: Problem, submission: Submission) -> dict[str, bytes]:

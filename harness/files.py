@@ -1,10 +1,14 @@
-"""Reading files that somebody else may have put there."""
+"""Reading and removing files that somebody else may have put there."""
 
 import errno
 import os
+import shutil
 import stat
+import time
 from pathlib import Path
 from typing import BinaryIO
+
+DYING_S = 1.0  # for what was killed to be gone
 
 
 def open_ordinary(path: Path, flags: int = 0) -> BinaryIO:
@@ -29,3 +33,13 @@ def read_bytes(path: Path) -> bytes:
 def read_text(path: Path) -> str:
     """All of it as UTF-8; UnicodeDecodeError where it is not."""
     return read_bytes(path).decode("utf-8")
+
+
+def remove(folder: Path) -> None:
+    """Removes a folder to which a submission may have done anything, as far as that can be done. Into it its processes,
+    killed, may still write while they die, so that it is tried again."""
+    end = time.monotonic() + DYING_S
+    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+        shutil.rmtree(folder, ignore_errors=True)

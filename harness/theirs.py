@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 from harness import machine, sandbox, warm
+from harness.files import remove
 from harness.gpus import gpu_names
 from harness.group import search_path, signal_name
 from harness.problem import Suite
@@ -139,7 +140,7 @@ class _Evaluation:
                     if any(isinstance(outcome, get_args(Failure)) for outcome in outcomes[phase]):
                         break
         finally:
-            shutil.rmtree(folder, ignore_errors=True)  # the submission may have done anything to it
+            remove(folder)
         return self._report(outcomes)
 
     def _compile(self, folder: Path, environ: Mapping[str, str]) -> None:

@@ -18,7 +18,6 @@ import gc
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.decode import decode, encode
+from harness.files import remove
 from harness.machine import descendants
 from harness.rank import run_rank  # imports torch, which is what this process is for
 from harness.sandbox import Sandbox, hide, prctl
@@ -211,7 +211,7 @@ def main() -> None:
     try:
         Zygote(control).run()
     finally:
-        shutil.rmtree(sys.argv[2], ignore_errors=True)  # the parent would, but nothing stops a kill of it
+        remove(Path(sys.argv[2]))  # the parent would, but nothing stops a kill of it
 
 
 if __name__ == "__main__":

@@ -1,0 +1,35 @@
+"""Files that somebody else may have put there: harness/files.py."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness import files
+
+
+def test_a_folder_is_removed_though_a_dying_process_still_writes_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, removals = tmp_path / "run", []
+
+    def late(path: Path, ignore_errors: bool) -> None:
+        shutil_rmtree(path, ignore_errors=ignore_errors)
+        removals.append(path)
+        if len(removals) == 1:
+            folder.mkdir()
+            (folder / "late").touch()
+
+    shutil_rmtree = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", late)
+    (folder / "rank0").mkdir(parents=True)
+    files.remove(folder)
+    assert not folder.exists()
+    assert len(removals) == 2
+
+
+def test_what_cannot_be_removed_holds_nobody_up_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
+    monkeypatch.setattr(files, "DYING_S", 0.1)
+    files.remove(tmp_path)
+    assert tmp_path.exists()
