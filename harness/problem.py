@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parent.parent  # the checkout
 FOLDER_FILES = ("reference.py", "task.py", "params.py")
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
-MAX_ALIASED = 20_000  # nodes of a YAML file with aliases, each of them counted as what it stands for
 DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
 
 Ranking = Literal["last", "mean", "geom"]
@@ -226,7 +225,7 @@ def _parsed(text: str) -> object:
 
 
 def _refuse_repeated_keys(root: yaml.Node) -> None:
-    stack, seen, has_aliases = [root], {id(root)}, False
+    stack, seen = [root], {id(root)}
     while stack:
         node = stack.pop()
         children = list(node.value) if isinstance(node, yaml.SequenceNode) else []
@@ -241,30 +240,9 @@ def _refuse_repeated_keys(root: yaml.Node) -> None:
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 keys.add(key.value)
         for child in children:
-            if id(child) in seen:  # an alias, possibly of a node that holds it
-                has_aliases = True
-            else:
+            if id(child) not in seen:  # an alias may be of a node that holds it
                 seen.add(id(child))
                 stack.append(child)
-    if has_aliases:
-        _refuse_long_aliases(root)
-
-
-def _refuse_long_aliases(root: yaml.Node) -> None:
-    """A few lines of aliases of lists of aliases stand for more than anybody can decode."""
-    lengths: dict[int, int] = {}
-
-    def length(node: yaml.Node) -> int:
-        if id(node) not in lengths:
-            lengths[id(node)] = MAX_ALIASED  # what holds itself has no end
-            children = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
-            flat = (one for child in children for one in (child if isinstance(child, tuple) else (child,)))
-            lengths[id(node)] = min(MAX_ALIASED, 1 + sum(map(length, flat)))
-        return lengths[id(node)]
-
-    if length(root) >= MAX_ALIASED:
-        problem = "its aliases (*name) stand for too much; write it out"
-        raise yaml.MarkedYAMLError(problem=problem, problem_mark=root.start_mark)
 
 
 @dataclass(frozen=True, kw_only=True)
