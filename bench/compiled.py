@@ -17,10 +17,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "bench")]
 
-import triton  # noqa: E402
-from compiled import chip_of, compiled  # noqa: E402
-from figures import Figures, add_data_argument  # noqa: E402
-from kernel_ranks import imported  # noqa: E402
+import triton
+from compiled import chip_of, compiled
+from figures import Figures, add_data_argument
+from kernel_ranks import imported
 
 DOCUMENT = ROOT / "docs" / "kernels.md"
 BEGIN, END = "<!-- compiled:begin -->\n", "<!-- compiled:end -->\n"

@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from harness.decode import DecodeError, encode  # noqa: E402
+from harness.core.decode import DecodeError, encode
 
 SCHEMA = 1  # of a data file; 1: first
 TABLE_ORDER = ("title", "text", "columns", "decimals", "rows", "after")

@@ -22,10 +22,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import fuzzing  # noqa: E402
-from figures import Figures, add_data_argument  # noqa: E402
+import fuzzing
+from figures import Figures, add_data_argument
 
-from harness.machine import environment  # noqa: E402
+from harness.machine.host import environment
 
 SLICE = 10_000  # inputs of one process, whose memory is then measured
 STUCK_S = 120.0  # without a next input: nothing that waits for its own deadline takes so long

@@ -27,13 +27,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from figures import Figures, add_data_argument, need_gpus  # noqa: E402
+from figures import Figures, add_data_argument, need_gpus
 
-from harness import gpus  # noqa: E402
-from harness.group import ROLES, Launch, Ranks  # noqa: E402
-from harness.problem import problem_names  # noqa: E402
-from harness.stats import geomean, median  # noqa: E402
-from harness.timing import LEAD_S, device_us, wall_us  # noqa: E402
+from harness.core.stats import geomean, median
+from harness.machine import gpus
+from harness.problems.shape_file import problem_names
+from harness.ranks.clocks import LEAD_S, device_us, wall_us
+from harness.ranks.group import ROLES, Launch, Ranks
 
 ENTRIES = ("submission.py", "torch_fused.py")  # beside the reference, which every evaluation times
 SLOWER = Path(__file__).resolve().parent / "slower.py"

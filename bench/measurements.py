@@ -19,12 +19,13 @@ from pathlib import Path
 
 from figures import ROOT, Section, Table, markdown
 
-from harness import reports
-from harness.decode import encode
-from harness.problem import read_yaml, shown
-from harness.records import REPORT_SCHEMA, BadFileError, HarnessError
-from harness.reports import Report
-from harness.stats import geomean, median
+from harness.board import reports
+from harness.board.reports import Report
+from harness.core.checkout import shown
+from harness.core.decode import encode
+from harness.core.records import REPORT_SCHEMA, BadFileError, HarnessError
+from harness.core.stats import geomean, median
+from harness.core.yaml_file import read_yaml
 
 FOLDER = ROOT / "docs" / "measurements"
 DOCUMENT = ROOT / "docs" / "measurements.md"

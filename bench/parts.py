@@ -38,10 +38,10 @@ from tune import Clock, cases_of
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "submissions"), str(ROOT)]
 
-from common.gemm import bf16_at  # noqa: E402
-from common.heap import Heap, open_heap  # noqa: E402
+from common.gemm import bf16_at
+from common.heap import Heap, open_heap
 
-from harness.stats import geomean  # noqa: E402
+from harness.core.stats import geomean
 
 COLUMNS = 4096
 PROGRAMS = (16, 32, 64, 132)

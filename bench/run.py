@@ -24,14 +24,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from figures import Figures, add_data_argument  # noqa: E402
+from figures import Figures, add_data_argument
 
-from harness import machine, stats  # noqa: E402
-from harness.gate import cores  # noqa: E402
-from harness.group import ROLES, Launch, Ranks  # noqa: E402
-from harness.machine import descendants  # noqa: E402
-from harness.problem import problem_names  # noqa: E402
-from harness.timing import wall_us  # noqa: E402
+from harness.core import stats
+from harness.machine import host
+from harness.machine.host import cores, descendants
+from harness.problems.shape_file import problem_names
+from harness.ranks.clocks import wall_us
+from harness.ranks.group import ROLES, Launch, Ranks
 
 RANKS = 8
 POLL_S = 0.1
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=10, help="evaluations a problem in aa (default: %(default)s)")
     add_data_argument(parser)
     options = parser.parse_args()
-    found = machine.environment("", RANKS)
+    found = host.environment("", RANKS)
     which = options.which or list(BENCHES)
     where = f"{found.machine_class}, {found.memory_bytes >> 30} GiB, Python {found.python}, torch {found.torch}"
     options.figures = Figures(", ".join(which).capitalize(), where)

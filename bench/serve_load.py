@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx
 from figures import ROOT, Figures, add_data_argument
 
-from harness.machine import environment
+from harness.machine.host import environment
 
 SOURCE = "def custom_kernel(data): ...\n"
 PAUSE_S = 0.25  # of a client, between two questions

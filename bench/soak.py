@@ -27,8 +27,9 @@ from figures import Figures, add_data_argument, need_gpus
 from tune import PROBLEMS, ROOT, load
 
 sys.path.insert(0, str(ROOT))
-from harness import correctness, machine
-from harness.problem import find
+from harness.judging import correctness
+from harness.machine import host
+from harness.problems.shape_file import find
 
 LATE_S = 0.002  # at most, by one rank in ten calls
 
@@ -109,7 +110,7 @@ def main() -> None:
     problem = find(options.problem)
     suite = problem.with_world_size(problem.suite(options.suite), options.ranks)
     cases = [dict(case.params) for case in suite.tests]
-    where = torch.cuda.get_device_name(0) if options.device != "cpu" else machine.environment("", 1).machine_class
+    where = torch.cuda.get_device_name(0) if options.device != "cpu" else host.environment("", 1).machine_class
     figures = Figures("Many inputs, many calls", f"{options.ranks} ranks on {where}")
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(rank_main, (options, cases, folder), nprocs=options.ranks)

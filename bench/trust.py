@@ -27,14 +27,18 @@ from unittest import mock
 
 from figures import ROOT, Figures, add_data_argument
 
-from harness import evaluate, machine, sandbox, timing, verdict
-from harness.gate import cores
-from harness.plan import make_plan
-from harness.problem import Problem, Suite
-from harness.records import EvalReport, Passed
-from harness.sandbox import Sandbox
-from harness.submission import read_submission
-from harness.taskfolder import find
+from harness.core.records import EvalReport, Passed
+from harness.judging import verdict
+from harness.kinds import op
+from harness.kinds.plan import make_plan
+from harness.kinds.registry import find
+from harness.machine import host
+from harness.machine.host import cores
+from harness.problems.problem import Problem, Suite
+from harness.problems.submission import read_submission
+from harness.process import sandbox
+from harness.process.sandbox import Sandbox
+from harness.ranks import clocks
 
 PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
 TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
@@ -60,11 +64,11 @@ class Silent:
 @contextmanager
 def trusting() -> Iterator[None]:
     """Evaluations as they would be if nobody had to be distrusted."""
-    evaluation = evaluate.Evaluation
+    evaluation = op.Evaluation
     with (
         mock.patch.object(evaluation, "_probe", return_value=Passed()),
         mock.patch.object(evaluation, "_kept", return_value=""),
-        mock.patch.object(timing, "unaccounted", return_value=""),
+        mock.patch.object(clocks, "unaccounted", return_value=""),
     ):
         yield
 
@@ -82,7 +86,7 @@ def evaluated(problem: Problem, suite: Suite) -> EvalReport:
     """A whole evaluation of the problem's shipped submission."""
     submission = read_submission(problem.default_submission(), ROOT)
     plan = make_plan(problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench")
-    return evaluate.evaluate(plan, Silent())
+    return op.evaluate(plan, Silent())
 
 
 def confining_s() -> float:
@@ -165,7 +169,7 @@ def busy(figures: Figures, times: int) -> None:
 def corpus(figures: Figures, only: str | None, workers: int) -> None:
     """The table of what the corpora, or one of them, show: of each family, how many files or faults ended as they
     must. On GPUs where there are any. Each test's result is told as it comes."""
-    device = machine.gpus().device
+    device = host.gpus().device
     which = f"{'not ' * (device == 'cpu')}gpu or xdist_group"  # faults, which run on whatever device there is
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.xml"
@@ -204,7 +208,7 @@ def main() -> None:
             "corpus": "What the corpora show",
             "busy": "Honest submissions on a busy machine",
         }[options.what],
-        f"{machine.environment(None, 8).machine_class}",
+        f"{host.environment(None, 8).machine_class}",
     )
     if options.what == "cost":
         cost(figures, options.pairs)

@@ -85,7 +85,7 @@ class Case(NamedTuple):
 def cases_of(problem: str, world_size: int) -> list[Case]:
     """The official benchmarks, for so many ranks."""
     sys.path.insert(0, str(ROOT))
-    from harness.problem import find
+    from harness.problems.shape_file import find
 
     return [case_of(problem, dict(case.params), world_size) for case in find(problem).suite("official").benchmarks]
 

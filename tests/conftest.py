@@ -16,12 +16,14 @@ from types import SimpleNamespace
 import prefork
 import pytest
 
-from harness import group, sandbox
-from harness.evaluate import evaluate
-from harness.machine import descendants, gpus
-from harness.plan import make_plan
-from harness.problem import ROOT, find
-from harness.records import EvalReport, Mode, Submission
+from harness.core.checkout import ROOT
+from harness.core.records import EvalReport, Mode, Submission
+from harness.kinds.op import evaluate
+from harness.kinds.plan import make_plan
+from harness.machine.host import descendants, gpus
+from harness.problems.shape_file import find
+from harness.process import child, sandbox
+from harness.ranks import group
 
 TIMEOUT_S = 30.0
 RANKS = 2  # two have all that is tried, and start in a quarter of the time of eight
@@ -67,7 +69,7 @@ def in_use(name: str) -> bool:
 @pytest.fixture(scope="session")
 def zygotes() -> Iterator[prefork.Server]:
     """Where evaluations in this process get their zygotes from."""
-    started = prefork.Server({**sandbox.environment(os.environ), **group.MALLOC, "PATH": group.search_path(),
+    started = prefork.Server({**sandbox.environment(os.environ), **group.MALLOC, "PATH": child.search_path(),
                               "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
     yield started
     started.close()

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from harness.board import Entry, Versions
-from harness.records import (
+from harness.board.entries import Entry, Versions
+from harness.core.records import (
     Case,
     CaseResult,
     Crashed,
@@ -73,7 +73,7 @@ HOSTILE = "\x1b[2J\x1b[31mverdict  pass\x07\r\nplace    1 of 1 [bold]not markup[
 STACK = """\
 Current thread 0x00007f{rank:02x}00 (most recent call first):
   File "submission.py", line {line} in custom_kernel
-  File "harness/rank.py", line 150 in call
+  File "harness/ranks/program.py", line 150 in call
 """
 
 WRONG_OUTCOME = Wrong(message=WRONG.strict.message)

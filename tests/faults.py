@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness import sandbox
-from harness.records import Passed
+from harness.core.records import Passed
+from harness.process import sandbox
 
 # before: nothing has begun. spawn: the process that ranks are forked from is there. start: the first rank was forked.
 # import, clock, test, benchmark: the phase's first commands are out. end: all is told to end. store, show: what was
 # measured is about to be recorded, to be printed.
 Moment = Literal["before", "spawn", "start", "import", "clock", "test", "benchmark", "end", "store", "show"]
-Does = Callable[[Any], None]  # gets the evaluation's harness.group.Ranks; None before and after it
+Does = Callable[[Any], None]  # gets the evaluation's harness.ranks.group.Ranks; None before and after it
 
 MINE = "submissions/a2a/mine.py"
 CHECK = ("check", "a2a", MINE, "--ranks", "2", "--suite", "tiny")
@@ -447,8 +447,11 @@ NOTHING_PLAYED = Fault("nothing, played", "before", nothing, 0, run=PLAYED)
 
 
 def main(name: str, arguments: Sequence[str]) -> None:
-    from harness import cli, evaluate, group, render
-    from harness.progress import ProgressLine
+    from harness.cli import eval as verb
+    from harness.cli import main as cli
+    from harness.kinds import op as evaluate
+    from harness.ranks import group
+    from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
     phase, fired = "before", False
@@ -461,7 +464,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
             fault.does(ranks)
 
     real_phase, real_poll, real_end = ProgressLine.phase, group.Ranks.poll, group.Ranks._end
-    real_run, real_show = evaluate.Evaluation.run, render.show
+    real_run, real_show = evaluate.Evaluation.run, verb.terminal.show
 
     def begin(self: Any, name: str) -> None:
         nonlocal phase
@@ -492,9 +495,9 @@ def main(name: str, arguments: Sequence[str]) -> None:
         real_show(*given, **named)
 
     ProgressLine.phase, group.Ranks.poll, group.Ranks._end = begin, poll, end  # type: ignore[method-assign]
-    evaluate.Evaluation.run, render.show = run, show  # type: ignore[method-assign]
+    evaluate.Evaluation.run, verb.terminal.show = run, show  # type: ignore[method-assign]
     # On a machine that does other work too, honest calls can look as if they had worked outside their clock.
-    evaluate.timing.unaccounted = lambda *turns: None  # type: ignore[assignment]
+    evaluate.credibility.unaccounted = lambda *turns: None  # type: ignore[assignment]
     reached("before")
     cli.main(arguments)
 

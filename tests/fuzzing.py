@@ -25,29 +25,21 @@ import factories
 import recorded
 import yaml
 
-from harness import (
-    board,
-    bundle,
-    competition,
-    hardware,
-    payload,
-    peaks_cache,
-    popcorn,
-    problem,
-    report_json,
-    reports,
-    submission,
-    taskfolder,
-    text,
-    theirs,
-    trace,
-    wire,
-)
-from harness.box import FileBox
-from harness.decode import DecodeError
-from harness.records import BadFileError, BadSubmissionError, UsageError
+from harness.board import leaderboard, report_json, reports
+from harness.cli import popcorn
+from harness.contest import rules
+from harness.core import checkout, words
+from harness.core.decode import DecodeError
+from harness.core.records import BadFileError, BadSubmissionError, UsageError
+from harness.gpumode import folder as folder_file
+from harness.gpumode import result_lines
+from harness.kinds import external
+from harness.machine import hardware, peaks_cache
+from harness.problems import bundle, problem, shape_file, submission
+from harness.ranks import payload, trace, wire
+from harness.ranks.shared_buffer import FileBox
 
-ROOT = problem.ROOT
+ROOT = checkout.ROOT
 DEADLINE_S = 2.0  # of this process's own time for one input; those that take longest need milliseconds
 MAX_BYTES = 1 << 17
 BOX_BYTES = 1 << 16
@@ -311,7 +303,7 @@ def outputs_of(data: bytes) -> None:
 
 def shapes(path: Path) -> None:
     """All that is asked of a shape file before anything runs."""
-    found = problem.find("a2a", folder())
+    found = shape_file.find("a2a", folder())
     for suite in found.suites.values():
         for case in (*suite.tests, *suite.benchmarks):
             found.cost(case)
@@ -323,14 +315,14 @@ def shapes(path: Path) -> None:
 
 def cases(data: bytes) -> None:
     """A cases file, as each of the evaluator's modes reads it."""
-    lines = popcorn.parse_cases(data.decode("utf-8", "replace"))
+    lines = result_lines.parse_cases(data.decode("utf-8", "replace"))
     found = popcorn.recognise(lines, (ROOT / GEMM_REFERENCE).read_text())
     popcorn.cases_of(found, lines, "test", None, words_are_true=True)
     popcorn.cases_of(found, lines, "leaderboard", 2**20, words_are_true=False)
 
 
 def staged_reference(data: bytes) -> None:
-    popcorn.recognise(popcorn.parse_cases(CASES), data.decode("utf-8", "replace"))
+    popcorn.recognise(result_lines.parse_cases(CASES), data.decode("utf-8", "replace"))
 
 
 def profiles(data: bytes) -> None:
@@ -354,14 +346,14 @@ def sources(path: Path) -> None:
 
 def compiles(text: str) -> bool:
     try:
-        compile(text, "bundle", "exec", dont_inherit=True)
+        compile(words, "bundle", "exec", dont_inherit=True)
     except SyntaxError:
         return False
     return True
 
 
 def task_folder(path: Path) -> None:
-    taskfolder.read(path.parent)
+    folder_file.read(path.parent)
 
 
 def directives(data: bytes) -> None:
@@ -369,15 +361,15 @@ def directives(data: bytes) -> None:
 
 
 def told_by_eval(data: bytes) -> None:
-    told = theirs.parse(data)
+    told = result_lines.parse(data)
     for phase in ("test", "benchmark", "profile"):
-        ran = theirs.Ran(code=0, told=told, stdout="", stderr="")
-        theirs.outcomes_of(phase, 2, ran, 1.0)  # type: ignore[arg-type]
+        ran = external.Ran(code=0, told=told, stdout="", stderr="")
+        external.outcomes_of(phase, 2, ran, 1.0)  # type: ignore[arg-type]
 
 
 def shown(data: bytes) -> None:
     """Whatever a rank says can be shown, and is no command to a terminal."""
-    shown = text.clean(data.decode("utf-8", "surrogateescape"))
+    shown = words.clean(data.decode("utf-8", "surrogateescape"))
     assert not any((ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0 for char in shown), shown
     shown.encode()
 
@@ -546,8 +538,8 @@ def replies() -> list[bytes]:
 def boards() -> list[bytes]:
     path = folder() / "made.yaml"
     for author in ("alice", "bob"):
-        board.record(path, factories.entry(author=author))
-    board.record(path, factories.entry(sha256="77" * 32, run_id="20260502T080000-def456"))
+        leaderboard.record(path, factories.entry(author=author))
+    leaderboard.record(path, factories.entry(sha256="77" * 32, run_id="20260502T080000-def456"))
     return [path.read_bytes(), (Path(__file__).parent / "fixtures" / "leaderboard-1.yaml").read_bytes()]
 
 
@@ -575,7 +567,7 @@ def traces() -> list[bytes]:
 
 
 def texts(*found: str) -> Callable[[], list[bytes]]:
-    return lambda: [text.encode() for text in found]
+    return lambda: [words.encode() for words in found]
 
 
 PEAKS = json.dumps({"flops_per_s": 1e12, "hbm_bytes_per_s": 1e11, "link_bytes_per_s": 1e10, "source": "measured"})
@@ -585,10 +577,10 @@ BAD, REFUSED = (BadFileError,), (BadSubmissionError,)
 TARGETS = [
     Target("replies", replies, "frames", outputs_of, (wire.ProtocolError,), 12),
     Target("shape files", texts(SHAPES), "yaml", of_file("shapes/a2a.yaml", shapes), BAD, 2),
-    Target("leaderboard.yaml", boards, "yaml", of_file("leaderboard.yaml", board.load), BAD, 2),
+    Target("leaderboard.yaml", boards, "yaml", of_file("leaderboard.yaml", leaderboard.load), BAD, 2),
     Target("hardware.yaml", texts(TABLE), "yaml", of_file("t.yaml", partial(hardware.match, "h200")), BAD, 4),
     Target("task.yml", texts(TASK), "yaml", of_file("task/task.yml", task_folder), (BadFileError, UsageError), 2),
-    Target("competitions", texts(COMPETITION), "yaml", of_file("c.yaml", competition.read), BAD, 4),
+    Target("competitions", texts(COMPETITION), "yaml", of_file("c.yaml", rules.read), BAD, 4),
     Target("report.json", made_reports, "json", of_file("report.json", reports.load), BAD, 3),
     Target("peaks cache", texts(PEAKS), "json", of_file("peaks.json", peaks_cache.load), (), 10),
     Target("traces", traces, "json", profiles, (trace.TraceError,), 10),

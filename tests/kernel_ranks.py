@@ -140,7 +140,7 @@ def _play(what: Play, rank: int, world_size: int, meeting: str) -> None:
 
 def judged(output: Any, data: Any, what: str) -> None:
     """Fails where the output is not what the reference's problem allows, strictly. Collective."""
-    from harness.correctness import strict
+    from harness.judging.correctness import strict
 
     verdict = strict(output, importlib.import_module("reference").exact_kernel(data))
     assert verdict.passed, f"{what}: {verdict.message}"

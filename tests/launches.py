@@ -9,13 +9,17 @@ import pytest
 from factories import ENVIRONMENT
 from recorded import entry_for, run, run_id
 
-from harness import archive, board, machine, rejudge, verify
-from harness import run as run_module
-from harness.board import Board, Entry
-from harness.records import EvalReport, Submission
-from harness.submission import digest
+from harness.board import leaderboard, runs
+from harness.board.entries import Board, Entry
+from harness.cli import rejudge as rejudge_verb
+from harness.cli import verify as verify_verb
+from harness.core.records import EvalReport, Submission
+from harness.evaluation import recorded as run_module
+from harness.evaluation import rejudge
+from harness.machine import host
+from harness.problems.submission import digest
 
-HERE = replace(ENVIRONMENT, machine_class=machine.environment("", 8).machine_class)
+HERE = replace(ENVIRONMENT, machine_class=host.environment("", 8).machine_class)
 NAME = "submissions/gemm_rs/mine.py"
 SOURCE = "def custom_kernel(data):\n    return data\n"
 MINE = Submission(path=NAME, name=NAME, source=SOURCE, sha256=digest(SOURCE, ()))
@@ -59,16 +63,16 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Launches:
 def prepared(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`root` as a checkout with one entry by alice, its source stored, and one by bob, who is a little slower."""
     monkeypatch.setattr(run_module, "LEADERBOARD", root / "leaderboard.yaml")
-    for module in (verify, rejudge):
+    for module in (verify_verb, rejudge_verb, rejudge):
         monkeypatch.setattr(module, "ROOT", root)
-    archive.store(launch(1), root)
-    board.record(root / "leaderboard.yaml", entry_for(launch(1)))
-    board.record(root / "leaderboard.yaml", entry_for(launch(2, 1.1, author="bob")))
+    runs.store(launch(1), root)
+    leaderboard.record(root / "leaderboard.yaml", entry_for(launch(1)))
+    leaderboard.record(root / "leaderboard.yaml", entry_for(launch(2, 1.1, author="bob")))
     return root
 
 
 def loaded(root: Path) -> Board:
-    return board.load(root / "leaderboard.yaml")
+    return leaderboard.load(root / "leaderboard.yaml")
 
 
 def alice(found: Board) -> Entry:

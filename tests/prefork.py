@@ -44,7 +44,7 @@ class Forked:
 
 
 class Server:
-    """The process that zygotes are forked from; `popen` stands in for subprocess.Popen in harness.group."""
+    """The process that zygotes are forked from; `popen` stands in for subprocess.Popen in harness.ranks.group."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -70,7 +70,7 @@ class Server:
 
 
 def serve(control: socket.socket) -> None:
-    from harness import zygote  # imports torch, which is what this process is for
+    from harness.ranks import zygote  # imports torch, which is what this process is for
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
     signal.signal(signal.SIGINT, signal.SIG_IGN)

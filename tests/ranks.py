@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed import multi_threaded_pg as threaded
 
-from harness import correctness
-from harness.records import Verdict
+from harness.core.records import Verdict
+from harness.judging import correctness
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = ("utils", "task", "params", "reference")  # what is staged beside a submission

@@ -7,10 +7,10 @@ from typing import Any
 
 from factories import GEMM_BENCHMARKS, TIMES, entry, report, results
 
-from harness import board, report_json
-from harness.board import Board, Earlier, Entry
-from harness.problem import ROOT
-from harness.records import ClockSamples, EvalReport, Passed, Timed
+from harness.board import judgements, report_json
+from harness.board.entries import Board, Earlier, Entry
+from harness.core.checkout import ROOT
+from harness.core.records import ClockSamples, EvalReport, Passed, Timed
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE_FILE = 'submissions/gemm_rs/"><img src=x onerror=alert(2)>.py'
@@ -51,7 +51,7 @@ def run(number: int, times: float = 1.0, ranks: int = 8, **changes: Any) -> Eval
 
 def entry_for(found: EvalReport, history: tuple[Earlier, ...] = ()) -> Entry:
     """The entry that the leaderboard would have."""
-    made = board.entry_of(found)
+    made = judgements.entry_of(found)
     assert made is not None
     return replace(made, history=history)
 

@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 import httpx
 from factories import TIMES, WRONG_OUTCOME, failed_test, report, results
 
-from harness import report_json, serve
-from harness.records import Passed
+from harness import serve
+from harness.board import report_json
+from harness.core.records import Passed
 from harness.serve import make_server, make_service
 from harness.serve.api import Service
 from harness.serve.store import Limits, Row

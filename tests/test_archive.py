@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from harness import archive
-from harness.archive import SourceError
-from harness.board import Board
-from harness.problem import ROOT
-from harness.records import HarnessError, Module, Submission
-from harness.submission import digest, read_submission
+from harness.board import runs
+from harness.board.entries import Board
+from harness.board.runs import SourceError
+from harness.core.checkout import ROOT
+from harness.core.records import HarnessError, Module, Submission
+from harness.problems.submission import digest, read_submission
 from tests import factories
 
 MODULES = (
@@ -39,7 +39,7 @@ def kept(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     """The source's folder, with one run of it."""
-    archive.store(replace(factories.report(), submission=submission()), tmp_path)
+    runs.store(replace(factories.report(), submission=submission()), tmp_path)
     return tmp_path / "runs" / "sources" / SHA256
 
 
@@ -53,7 +53,7 @@ def test_a_run_keeps_every_file_of_its_submission_byte_for_byte(tmp_path: Path, 
 
 
 def test_a_stored_source_is_the_submission_that_ran(tmp_path: Path, stored: Path) -> None:
-    found = archive.load_source(SHA256, NAME, tmp_path)
+    found = runs.load_source(SHA256, NAME, tmp_path)
     assert (found.source, found.sha256, found.name) == (SOURCE, SHA256, NAME)
     assert [(one.name, one.source) for one in found.modules] == [(one.name, one.source) for one in MODULES]
     assert found.path == str(stored / "submission.py")
@@ -62,8 +62,8 @@ def test_a_stored_source_is_the_submission_that_ran(tmp_path: Path, stored: Path
 @pytest.mark.parametrize("problem", ["a2a", "gemm_rs", "ag_gemm"])
 def test_the_shipped_submissions_come_back_out_of_the_store(problem: str, tmp_path: Path) -> None:
     found = read_submission(ROOT / "submissions" / problem / "submission.py", ROOT)
-    archive.store_source(found, tmp_path)
-    again = archive.load_source(found.sha256, found.name, tmp_path)
+    runs.store_source(found, tmp_path)
+    again = runs.load_source(found.sha256, found.name, tmp_path)
     assert (again.source, [(one.name, one.source) for one in again.modules]) == (
         found.source,
         [(one.name, one.source) for one in found.modules],
@@ -72,7 +72,7 @@ def test_the_shipped_submissions_come_back_out_of_the_store(problem: str, tmp_pa
 
 def test_runs_of_one_source_share_its_files(tmp_path: Path, stored: Path) -> None:
     for number in range(3):
-        run = archive.store(replace(factories.report(run_id=f"run-{number}"), submission=submission()), tmp_path)
+        run = runs.store(replace(factories.report(run_id=f"run-{number}"), submission=submission()), tmp_path)
         assert (run / "submission.py").stat().st_ino == (stored / "submission.py").stat().st_ino
     assert [path.name for path in stored.parent.iterdir()] == [SHA256]
     shutil.rmtree(stored)
@@ -83,8 +83,8 @@ def test_without_hard_links_there_are_copies(tmp_path: Path, monkeypatch: pytest
     def refuse(source: Any, target: Any) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(archive.os, "link", refuse)
-    run = archive.store(replace(factories.report(), submission=submission()), tmp_path)
+    monkeypatch.setattr(runs.os, "link", refuse)
+    run = runs.store(replace(factories.report(), submission=submission()), tmp_path)
     assert kept(run) == kept(tmp_path / "runs" / "sources" / SHA256)
 
 
@@ -114,11 +114,11 @@ def test_a_source_that_was_altered_is_not_believed_and_is_healed_by_the_next_run
 ) -> None:
     damage(stored)
     with pytest.raises(SourceError, match=says) as caught:
-        archive.load_source(SHA256, NAME, tmp_path)
+        runs.load_source(SHA256, NAME, tmp_path)
     assert f"runs/sources/{SHA256}" in str(caught.value)
-    assert not archive.has_source(SHA256, NAME, tmp_path)
-    archive.store_source(submission(), tmp_path)
-    assert archive.load_source(SHA256, NAME, tmp_path).source == SOURCE
+    assert not runs.has_source(SHA256, NAME, tmp_path)
+    runs.store_source(submission(), tmp_path)
+    assert runs.load_source(SHA256, NAME, tmp_path).source == SOURCE
     assert [path.name for path in stored.parent.iterdir()] == [SHA256]
 
 
@@ -127,12 +127,12 @@ def test_an_entry_without_a_stored_source_is_the_file_itself_as_long_as_that_is_
     file = tmp_path / "mine.py"
     file.write_text("def custom_kernel(data): ...\n")
     sha256 = read_submission(file, tmp_path).sha256
-    assert archive.load_source(sha256, "mine.py", tmp_path).source == file.read_text()
+    assert runs.load_source(sha256, "mine.py", tmp_path).source == file.read_text()
     file.write_text("def custom_kernel(data): return data\n")
     with pytest.raises(
         SourceError, match=r"the source of mine\.py with sha256 .* is not kept: runs/sources/.* missing"
     ):
-        archive.load_source(sha256, "mine.py", tmp_path)
+        runs.load_source(sha256, "mine.py", tmp_path)
 
 
 @pytest.mark.parametrize("problem", ["a2a", "gemm_rs"])
@@ -141,13 +141,13 @@ def test_a_source_that_only_an_older_harness_kept_comes_out_of_its_runs_folder(p
     (tmp_path / "reference").symlink_to(ROOT / "reference")
     found = read_submission(ROOT / "submissions" / problem / "submission.py", ROOT)
     assert len(found.modules) > 2
-    run = archive.store(factories.report(submission=found, logs={"candidate rank 3": "x"}), tmp_path)
+    run = runs.store(factories.report(submission=found, logs={"candidate rank 3": "x"}), tmp_path)
     shutil.rmtree(tmp_path / "runs" / "sources")
-    again = archive.load_source(found.sha256, found.name, tmp_path, run.name)
+    again = runs.load_source(found.sha256, found.name, tmp_path, run.name)
     assert (again.name, again.source) == (found.name, found.source)
     assert [(one.name, one.source) for one in again.modules] == [(one.name, one.source) for one in found.modules]
     rewrite(run / "tuning.py", b"# another\n")
-    assert not archive.has_source(found.sha256, found.name, tmp_path, run.name)
+    assert not runs.has_source(found.sha256, found.name, tmp_path, run.name)
 
 
 def test_a_full_disk_leaves_no_half_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,19 +158,19 @@ def test_a_full_disk_leaves_no_half_source(tmp_path: Path, monkeypatch: pytest.M
         if len(written) == 2:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archive.os, "fsync", full)
+    monkeypatch.setattr(runs.os, "fsync", full)
     with pytest.raises(HarnessError, match="No space left on device"):
-        archive.store(replace(factories.report(), submission=submission()), tmp_path)
+        runs.store(replace(factories.report(), submission=submission()), tmp_path)
     assert list((tmp_path / "runs").rglob("*")) == [tmp_path / "runs" / "sources"]
     monkeypatch.undo()
-    archive.store_source(submission(), tmp_path)
-    assert archive.load_source(SHA256, NAME, tmp_path).source == SOURCE
+    runs.store_source(submission(), tmp_path)
+    assert runs.load_source(SHA256, NAME, tmp_path).source == SOURCE
 
 
 def _store(root: Path, number: int) -> None:
     for again in range(5):
         report = factories.report(run_id=f"run-{number}-{again}")
-        archive.store(replace(report, submission=submission()), root)
+        runs.store(replace(report, submission=submission()), root)
 
 
 def test_evaluations_of_one_source_that_end_at_once_store_it_once(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_evaluations_of_one_source_that_end_at_once_store_it_once(tmp_path: Path
     assert [writer.exitcode for writer in writers] == [0] * 6
     assert os.listdir(tmp_path / "runs" / "sources") == [SHA256]
     assert len(list(tmp_path.glob("runs/run-*/report.json"))) == 30
-    assert archive.load_source(SHA256, NAME, tmp_path).source == SOURCE
+    assert runs.load_source(SHA256, NAME, tmp_path).source == SOURCE
 
 
 def test_what_a_checkout_knows_of_its_entries(tmp_path: Path, stored: Path) -> None:
@@ -191,14 +191,14 @@ def test_what_a_checkout_knows_of_its_entries(tmp_path: Path, stored: Path) -> N
     for part in ("reference", "shapes"):
         (tmp_path / part).symlink_to(ROOT / part)
     common = {"suite": "quick", "sha256": SHA256}
-    ran = archive._version(factories.entry(**common), tmp_path)
+    ran = runs._version(factories.entry(**common), tmp_path)
     entries = (
         factories.entry(run_id="now", problem_version=ran, **common),
         factories.entry(run_id="before", author="bob", problem_version="0" * 16, **common),
         factories.entry(run_id="unknown", author="carol", suite="quick"),
         factories.entry(run_id="retired", problem="retired", problem_version="0" * 16, sha256=SHA256),
     )
-    found = archive.standings(Board(entries=entries), tmp_path)
+    found = runs.standings(Board(entries=entries), tmp_path)
     assert {run_id: (one.reproducible, one.stale) for run_id, one in found.items()} == {
         "now": (True, False),
         "before": (True, True),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bars import ASCII, UNICODE, Axis, Times, axis, parts
+from harness.report.bars import ASCII, UNICODE, Axis, Times, axis, parts
 
 TIMES = st.floats(1e-3, 1e9)
 ROWS = st.lists(

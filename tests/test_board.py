@@ -33,11 +33,13 @@ from factories import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import board
-from harness.board import Board, HeldEntry, Place
-from harness.decode import encode
-from harness.problem import ROOT, find
-from harness.records import BadFileError, HarnessError, Held, Passed, UsageError
+from harness.board import judgements, leaderboard, places
+from harness.board.entries import EVIDENCE_CHARS, Board, HeldEntry
+from harness.board.places import Place
+from harness.core.checkout import ROOT
+from harness.core.decode import encode
+from harness.core.records import BadFileError, HarnessError, Held, Passed, UsageError
+from harness.problems.shape_file import find
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = HERE / "fixtures"
@@ -59,7 +61,7 @@ def start(code: str, *arguments: object) -> "subprocess.Popen[str]":
 
 
 def test_a_passed_evaluation_becomes_an_entry_with_all_that_the_report_knows() -> None:
-    found = board.entry_of(report())
+    found = judgements.entry_of(report())
     assert found is not None
     assert (found.problem, found.suite, found.world_size, found.author) == ("gemm_rs", "cpu", 8, "alice")
     assert found.file == "submissions/gemm_rs/submission.py"
@@ -70,30 +72,30 @@ def test_a_passed_evaluation_becomes_an_entry_with_all_that_the_report_knows() -
 
 @pytest.mark.parametrize("outcome", FAILURES, ids=lambda outcome: outcome.type)
 def test_a_failed_evaluation_is_never_an_entry(outcome: Any) -> None:
-    assert board.entry_of(failed_test(outcome)) is None
-    assert board.entry_of(failed_benchmark(outcome)) is None
+    assert judgements.entry_of(failed_test(outcome)) is None
+    assert judgements.entry_of(failed_benchmark(outcome)) is None
 
 
 def test_an_evaluation_that_timed_nothing_or_did_not_end_is_not_an_entry() -> None:
-    assert board.entry_of(report(results([Passed()] * 3, []), mode="test")) is None
-    assert board.entry_of(report(results([Passed()], [TIMES[0], Passed()]))) is None
-    assert board.entry_of(failed_test(CRASHED)) is None
+    assert judgements.entry_of(report(results([Passed()] * 3, []), mode="test")) is None
+    assert judgements.entry_of(report(results([Passed()], [TIMES[0], Passed()]))) is None
+    assert judgements.entry_of(failed_test(CRASHED)) is None
 
 
 def test_an_entry_without_an_interval_says_null(path: Path) -> None:
-    few = board.entry_of(report(results([], [timed(samples=4, block=4)])))
+    few = judgements.entry_of(report(results([], [timed(samples=4, block=4)])))
     assert few is not None
-    board.record(path, few)
+    leaderboard.record(path, few)
     assert "geomean_speedup_ci: null" in path.read_text()
-    assert board.load(path).entries[0].geomean_speedup_ci is None
+    assert leaderboard.load(path).entries[0].geomean_speedup_ci is None
 
 
 def test_names_with_control_characters_are_recorded_so_that_they_can_be_read_again(path: Path) -> None:
     """YAML folds some of them away, and a board that is written but cannot be read would be lost."""
-    found = board.entry_of(report(author="M\u00fcller \u738b\x85\n\u2028\udc80"))
+    found = judgements.entry_of(report(author="M\u00fcller \u738b\x85\n\u2028\udc80"))
     assert found is not None
-    assert board.record(path, found) == board.load(path)
-    assert board.load(path).entries[0].author == "M\u00fcller \u738b????"
+    assert leaderboard.record(path, found) == leaderboard.load(path)
+    assert leaderboard.load(path).entries[0].author == "M\u00fcller \u738b????"
     assert "M\u00fcller \u738b" in path.read_text()
     with pytest.raises(ValueError, match=r"author: expected printable characters, found 'x\\n'"):
         entry(author="x\n")
@@ -104,10 +106,10 @@ def test_names_with_control_characters_are_recorded_so_that_they_can_be_read_aga
 
 def test_the_file_reads_well(path: Path) -> None:
     """A comment on top, a key a line, short things on one line, figures to six digits."""
-    board.record(path, entry(score_s=0.00123456789))
+    leaderboard.record(path, entry(score_s=0.00123456789))
     again = {"sha256": "77" * 32, "run_id": "20260502T080000-def456", "problem_version": "0123456789abcdef"}
-    board.record(path, entry(score_s=0.001, roofline_fraction=None, **again))
-    assert path.read_text() == board.HEADER + (
+    leaderboard.record(path, entry(score_s=0.001, roofline_fraction=None, **again))
+    assert path.read_text() == leaderboard.HEADER + (
         """schema: 2
 entries:
 - problem: gemm_rs
@@ -140,12 +142,12 @@ held: []
 
 
 def test_a_missing_an_empty_and_a_commented_file_are_an_empty_board(path: Path) -> None:
-    assert board.load(path) == Board()
-    for text in ("", "\n", board.HEADER):
+    assert leaderboard.load(path) == Board()
+    for text in ("", "\n", leaderboard.HEADER):
         path.write_text(text)
-        assert board.load(path) == Board()
-    board.record(path, entry())
-    assert len(board.load(path).entries) == 1
+        assert leaderboard.load(path) == Board()
+    leaderboard.record(path, entry())
+    assert len(leaderboard.load(path).entries) == 1
 
 
 names = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1, max_size=12)
@@ -163,13 +165,13 @@ entries = st.builds(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(entries, max_size=6))
 def test_what_was_recorded_is_what_is_loaded(
-    tmp_path_factory: pytest.TempPathFactory, found: list[board.Entry]
+    tmp_path_factory: pytest.TempPathFactory, found: list[entries.Entry]
 ) -> None:
     path = tmp_path_factory.mktemp("board") / "leaderboard.yaml"
     written = Board()
     for one in found:
-        written = board.record(path, one)
-    assert board.load(path) == written
+        written = leaderboard.record(path, one)
+    assert leaderboard.load(path) == written
     assert {one.identity for one in written.entries} == {one.identity for one in found}
     assert list(written.entries) == sorted(
         written.entries, key=lambda one: (one.group, one.score_s, one.author, one.file)
@@ -231,11 +233,11 @@ def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
 def test_a_file_that_does_not_fit_is_named_with_place_and_way_out_and_left_alone(
     path: Path, damage: Callable[[str], str], says: str
 ) -> None:
-    board.record(path, entry(author="bob", score_s=0.0001))
-    board.record(path, entry())
+    leaderboard.record(path, entry(author="bob", score_s=0.0001))
+    leaderboard.record(path, entry())
     path.write_text(damage(path.read_text()))
     before = path.read_bytes()
-    for action in (lambda: board.load(path), lambda: board.record(path, entry(author="carol"))):
+    for action in (lambda: leaderboard.load(path), lambda: leaderboard.record(path, entry(author="carol"))):
         with pytest.raises(BadFileError) as caught:
             action()
         assert str(caught.value).startswith(f"{path}: ")
@@ -243,13 +245,13 @@ def test_a_file_that_does_not_fit_is_named_with_place_and_way_out_and_left_alone
         assert f"git checkout {path}" in str(caught.value)
         assert "--no-record" in str(caught.value)
     assert path.read_bytes() == before
-    assert sorted(item.name for item in path.parent.iterdir()) == [board.LOCK_NAME, path.name]
+    assert sorted(item.name for item in path.parent.iterdir()) == [leaderboard.LOCK_NAME, path.name]
 
 
 def test_a_file_that_is_not_utf8_is_a_bad_file(path: Path) -> None:
     path.write_bytes(b"schema: 1 # \xff\n")
     with pytest.raises(BadFileError, match=r"leaderboard\.yaml"):
-        board.load(path)
+        leaderboard.load(path)
 
 
 # ---- entries and places ----------------------------------------------------------------------------------------------
@@ -257,8 +259,8 @@ def test_a_file_that_is_not_utf8_is_a_bad_file(path: Path) -> None:
 
 def test_evaluating_the_same_file_again_updates_its_entry_and_keeps_the_history(path: Path) -> None:
     for number, (score_s, sha256) in enumerate([(0.3, "a" * 64), (0.2, "b" * 64), (0.25, "b" * 64)]):
-        board.record(path, entry(score_s=score_s, sha256=sha256, run_id=f"run-{number}"))
-    (found,) = board.load(path).entries
+        leaderboard.record(path, entry(score_s=score_s, sha256=sha256, run_id=f"run-{number}"))
+    (found,) = leaderboard.load(path).entries
     assert (found.score_s, found.run_id) == (0.25, "run-2")
     assert [(old.run_id, old.score_s, old.sha256[0]) for old in found.history] == [
         ("run-1", 0.2, "b"),
@@ -279,41 +281,41 @@ def test_evaluating_the_same_file_again_updates_its_entry_and_keeps_the_history(
     ids=lambda change: next(iter(change)),
 )
 def test_another_author_file_or_group_is_another_entry(path: Path, change: dict[str, Any]) -> None:
-    board.record(path, entry())
-    assert len(board.record(path, entry(**change)).entries) == 2
+    leaderboard.record(path, entry())
+    assert len(leaderboard.record(path, entry(**change)).entries) == 2
 
 
 def test_ties_share_a_place_and_the_next_place_counts_them() -> None:
     scores = {"a": 0.5, "b": 0.100002, "c": 0.1, "d": 0.2, "e": 0.10003}
     found = Board(entries=tuple(entry(author=author, score_s=score_s) for author, score_s in scores.items()))
-    ranked = board.ranked(found, entry().group)
+    ranked = places.ranked(found, entry().group)
     assert [(place, one.author) for place, one in ranked] == [(1, "c"), (1, "b"), (1, "e"), (4, "d"), (5, "a")]
-    assert board.place_of(found, entry(author="b")) == Place(place=1, of=5, shared=2)
-    assert board.place_of(found, entry(author="d")) == Place(place=4, of=5, shared=0)
+    assert places.place_of(found, entry(author="b")) == Place(place=1, of=5, shared=2)
+    assert places.place_of(found, entry(author="d")) == Place(place=4, of=5, shared=0)
 
 
 def test_places_count_within_problem_suite_machine_class_and_world_size_only() -> None:
     changes = [{}, {"suite": "quick"}, {"problem": "a2a"}, {"world_size": 4}, {"machine_class": "other"}]
     found = Board(entries=tuple(entry(score_s=1 / (index + 1), **change) for index, change in enumerate(changes)))
-    assert len(board.groups(found)) == 5
-    assert all(board.place_of(found, one) == Place(place=1, of=1, shared=0) for one in found.entries)
+    assert len(places.groups(found)) == 5
+    assert all(places.place_of(found, one) == Place(place=1, of=1, shared=0) for one in found.entries)
     with pytest.raises(KeyError):
-        board.place_of(found, entry(author="nobody"))
+        places.place_of(found, entry(author="nobody"))
 
 
 # ---- held ------------------------------------------------------------------------------------------------------------
 
 
 def held_entry(**changes: Any) -> HeldEntry:
-    return replace(board.held(entry(), "clock", "5 us more than it says", ("run-1",)), **changes)
+    return replace(judgements.held(entry(), "clock", "5 us more than it says", ("run-1",)), **changes)
 
 
 def test_a_held_evaluation_is_kept_with_its_evidence_and_without_a_place(path: Path) -> None:
-    one = board.judged(failed_benchmark(HELD), "0123456789abcdef")
+    one = judgements.judged(failed_benchmark(HELD), "0123456789abcdef")
     assert isinstance(one, HeldEntry)
-    found = board.record(path, one)
-    assert found == board.load(path)
-    assert (found.entries, board.groups(found), board.held_groups(found)) == ((), [], [one.group])
+    found = leaderboard.record(path, one)
+    assert found == leaderboard.load(path)
+    assert (found.entries, places.groups(found), places.held_groups(found)) == ((), [], [one.group])
     (kept,) = found.held
     assert (kept.status, kept.check, kept.evidence) == ("held", HELD.check, HELD.evidence)
     assert (kept.score_s, kept.run_ids, kept.problem_version) == (None, (kept.run_id,), "0123456789abcdef")
@@ -321,18 +323,18 @@ def test_a_held_evaluation_is_kept_with_its_evidence_and_without_a_place(path: P
 
 @pytest.mark.parametrize("outcome", [one for one in FAILURES if one is not HELD], ids=lambda outcome: outcome.type)
 def test_what_is_wrong_or_did_not_end_is_neither_ranked_nor_held(outcome: Any) -> None:
-    assert board.judged(failed_test(outcome)) is None
-    assert board.judged(failed_benchmark(outcome)) is None
+    assert judgements.judged(failed_test(outcome)) is None
+    assert judgements.judged(failed_benchmark(outcome)) is None
 
 
 def test_evidence_of_any_kind_can_be_read_again(path: Path) -> None:
     """It may quote what a submission wrote."""
     outcome = Held(check="clock", evidence=HOSTILE + "\u2028: [x]\ud800 - 'a' # b " + 1000 * "long ")
-    one = board.judged(failed_benchmark(outcome))
+    one = judgements.judged(failed_benchmark(outcome))
     assert one is not None
-    assert board.record(path, one) == board.load(path)
-    (kept,) = board.load(path).held
-    assert len(kept.evidence) == board.EVIDENCE_CHARS
+    assert leaderboard.record(path, one) == leaderboard.load(path)
+    (kept,) = leaderboard.load(path).held
+    assert len(kept.evidence) == EVIDENCE_CHARS
     assert kept.evidence.isprintable()
 
 
@@ -343,27 +345,27 @@ def test_whatever_was_said_of_a_held_evaluation_is_loaded_as_it_was_recorded(
 ) -> None:
     path = tmp_path_factory.mktemp("board") / "leaderboard.yaml"
     old = entry(author=author)
-    board.record(path, old)
-    held = board.held(old, check, evidence, ("run-1",))
-    written = board.change(path, lambda now: board.replaced(now, old, held, why))
-    assert board.load(path) == written
-    again = board.record(path, replace(old, sha256="c" * 64, run_id="later"))
-    assert board.load(path) == again
+    leaderboard.record(path, old)
+    held = judgements.held(old, check, evidence, ("run-1",))
+    written = leaderboard.change(path, lambda now: judgements.replaced(now, old, held, why))
+    assert leaderboard.load(path) == written
+    again = leaderboard.record(path, replace(old, sha256="c" * 64, run_id="later"))
+    assert leaderboard.load(path) == again
     assert [one.run_id for one in again.entries[0].holds] == [old.run_id]
 
 
 def test_a_held_evaluation_leaves_the_same_files_entry_ranked(path: Path) -> None:
-    board.record(path, entry(run_id="good"))
-    found = board.record(path, held_entry(run_id="bad", sha256="b" * 64))
-    assert board.place_of(found, entry()) == Place(place=1, of=1, shared=0)
+    leaderboard.record(path, entry(run_id="good"))
+    found = leaderboard.record(path, held_entry(run_id="bad", sha256="b" * 64))
+    assert places.place_of(found, entry()) == Place(place=1, of=1, shared=0)
     assert ([one.run_id for one in found.entries], [one.run_id for one in found.held]) == (["good"], ["bad"])
-    assert board.doubted(found, found.entries[0]) is None
+    assert judgements.doubted(found, found.entries[0]) is None
 
 
 def test_another_source_that_passes_sends_the_held_one_into_the_past(path: Path) -> None:
-    board.record(path, entry(run_id="good", sha256="a" * 64))
-    board.record(path, held_entry(run_id="bad", sha256="b" * 64))
-    found = board.record(path, entry(run_id="better", sha256="c" * 64))
+    leaderboard.record(path, entry(run_id="good", sha256="a" * 64))
+    leaderboard.record(path, held_entry(run_id="bad", sha256="b" * 64))
+    found = leaderboard.record(path, entry(run_id="better", sha256="c" * 64))
     assert found.held == ()
     (now,) = found.entries
     assert [one.run_id for one in now.history] == ["good"]
@@ -371,33 +373,35 @@ def test_another_source_that_passes_sends_the_held_one_into_the_past(path: Path)
 
 
 def test_the_very_source_that_was_held_is_ranked_when_it_passes_and_the_doubt_stays(path: Path) -> None:
-    board.record(path, held_entry(run_id="bad"))
-    found = board.record(path, entry(run_id="lucky"))
+    leaderboard.record(path, held_entry(run_id="bad"))
+    found = leaderboard.record(path, entry(run_id="lucky"))
     (now,) = found.entries
-    assert board.place_of(found, now).place == 1
-    doubt = board.doubted(found, now)
+    assert places.place_of(found, now).place == 1
+    doubt = judgements.doubted(found, now)
     assert doubt is not None
     assert doubt.run_id == "bad"
 
 
 def test_held_again_keeps_what_it_was_held_for_before(path: Path) -> None:
-    board.record(path, held_entry(run_id="first"))
-    (now,) = board.record(path, held_entry(run_id="second", check="roofline")).held
+    leaderboard.record(path, held_entry(run_id="first"))
+    (now,) = leaderboard.record(path, held_entry(run_id="second", check="roofline")).held
     assert (now.run_id, now.check) == ("second", "roofline")
     assert [(one.run_id, one.check, one.why) for one in now.holds] == [("first", "clock", "evaluated again")]
 
 
 def test_an_entry_that_is_held_later_loses_its_place_and_nothing_else(path: Path) -> None:
-    board.record(path, entry(author="bob", score_s=1.0))
-    board.record(path, entry(run_id="old", score_s=0.2))
-    old = next(one for one in board.record(path, entry(run_id="new", score_s=0.1)).entries if one.author == "alice")
-    held = board.held(old, "verify", "40 % less", ("l1", "l2"))
-    found = board.change(path, lambda now: board.replaced(now, old, held, "not reproduced"))
-    assert [(place, one.author) for place, one in board.ranked(found, old.group)] == [(1, "bob")]
+    leaderboard.record(path, entry(author="bob", score_s=1.0))
+    leaderboard.record(path, entry(run_id="old", score_s=0.2))
+    old = next(
+        one for one in leaderboard.record(path, entry(run_id="new", score_s=0.1)).entries if one.author == "alice"
+    )
+    held = judgements.held(old, "verify", "40 % less", ("l1", "l2"))
+    found = leaderboard.change(path, lambda now: judgements.replaced(now, old, held, "not reproduced"))
+    assert [(place, one.author) for place, one in places.ranked(found, old.group)] == [(1, "bob")]
     (kept,) = found.held
     assert (kept.score_s, kept.run_ids) == (0.1, ("l1", "l2"))
     assert [(one.run_id, one.why) for one in kept.history] == [("new", "not reproduced"), ("old", "evaluated again")]
-    again = board.record(path, entry(run_id="newest", score_s=0.3, sha256="c" * 64))
+    again = leaderboard.record(path, entry(run_id="newest", score_s=0.3, sha256="c" * 64))
     assert again.held == ()
     assert [one.run_id for one in again.entries[0].history] == ["new", "old"]
     assert [one.check for one in again.entries[0].holds] == ["verify"]
@@ -405,38 +409,38 @@ def test_an_entry_that_is_held_later_loses_its_place_and_nothing_else(path: Path
 
 def test_a_judgement_of_what_is_not_there_any_more_changes_nothing(path: Path) -> None:
     old = entry(run_id="old")
-    held = board.held(old, "verify", "less", ())
-    board.record(path, entry(author="bob"))
+    held = judgements.held(old, "verify", "less", ())
+    leaderboard.record(path, entry(author="bob"))
     for says in ("it was deleted", "now stands there: new "):
         before = path.read_bytes()
         with pytest.raises(HarnessError, match=f"old was changed in the leaderboard meanwhile .{says}"):
-            board.change(path, lambda now: board.replaced(now, old, held, "x"))
+            leaderboard.change(path, lambda now: judgements.replaced(now, old, held, "x"))
         assert path.read_bytes() == before
-        board.record(path, entry(run_id="new"))
+        leaderboard.record(path, entry(run_id="new"))
 
 
 def test_a_file_of_schema_1_is_read_as_it_is_and_written_as_schema_2(path: Path) -> None:
     """The file in git, as every harness before wrote it."""
     text = (FIXTURES / "leaderboard-1.yaml").read_text()
     path.write_text(text)
-    before = board.load(path)
+    before = leaderboard.load(path)
     assert len(before.entries) == 2
     assert all(one.status == "ranked" and one.problem_version is None for one in before.entries)
     assert [len(one.history) for one in before.entries] == [0, 1]
-    after = board.record(path, entry())
+    after = leaderboard.record(path, entry())
     assert after.entries[-1].history == ()
-    assert before.entries == after.entries[:-1] == board.load(path).entries[:-1]
+    assert before.entries == after.entries[:-1] == leaderboard.load(path).entries[:-1]
     assert "schema: 2\n" in path.read_text()
 
 
 def test_the_committed_leaderboard_loads() -> None:
-    assert board.load(ROOT / "leaderboard.yaml").entries
+    assert leaderboard.load(ROOT / "leaderboard.yaml").entries
 
 
 def test_a_change_that_changes_nothing_does_not_touch_the_file(path: Path) -> None:
-    board.record(path, entry())
+    leaderboard.record(path, entry())
     before = path.stat()
-    board.change(path, lambda now: now)
+    leaderboard.change(path, lambda now: now)
     assert path.stat() == before
 
 
@@ -449,9 +453,9 @@ def test_an_entry_is_found_by_run_id_its_beginning_or_its_file() -> None:
     held = held_entry(file="x.py", run_id="20260503T120000-abc123")
     found = Board(entries=(one, other), held=(held,))
     for text in (one.run_id, "20260501", one.file, "./" + one.file, "submission.py"):
-        assert board.find(found, text) is one
-    assert board.find(found, "ring.py") is other
-    assert board.find(found, "x.py", "gemm_rs") is held
+        assert leaderboard.find(found, text) is one
+    assert leaderboard.find(found, "ring.py") is other
+    assert leaderboard.find(found, "x.py", "gemm_rs") is held
     for text, problem, says in (
         ("2026", None, r"'2026' is 3 entries; give the run id of one:\n  20260501.*\n  20260502.*\n  20260503.*held"),
         ("ring.py", "gemm_rs", "no entry of gemm_rs 'ring.py'"),
@@ -459,16 +463,16 @@ def test_an_entry_is_found_by_run_id_its_beginning_or_its_file() -> None:
         ("", None, "which entry"),
     ):
         with pytest.raises(UsageError, match=says):
-            board.find(found, text, problem)
+            leaderboard.find(found, text, problem)
     with pytest.raises(UsageError, match="none is recorded"):
-        board.find(Board(), "x")
+        leaderboard.find(Board(), "x")
 
 
 def test_of_one_file_on_several_machines_the_one_here_is_meant() -> None:
     found = Board(entries=(entry(run_id="1", machine_class="there"), entry(run_id="2", machine_class="here")))
-    assert board.find(found, "submission.py", machine_class="here").run_id == "2"
+    assert leaderboard.find(found, "submission.py", machine_class="here").run_id == "2"
     with pytest.raises(UsageError, match="is 2 entries"):
-        board.find(found, "submission.py", machine_class="elsewhere")
+        leaderboard.find(found, "submission.py", machine_class="elsewhere")
 
 
 # ---- what a judgement depends on -------------------------------------------------------------------------------------
@@ -481,7 +485,7 @@ def test_a_problem_version_follows_what_is_judged_and_by_what(tmp_path: Path, mo
 
     def version(suite: str = "quick", ranks: int = 8) -> str:
         problem = find("gemm_rs", tmp_path)
-        return board.problem_version(problem, problem.with_world_size(problem.suite(suite), ranks))
+        return judgements.problem_version(problem, problem.with_world_size(problem.suite(suite), ranks))
 
     first = version()
     assert re.fullmatch("[0-9a-f]{16}", first)
@@ -495,7 +499,7 @@ def test_a_problem_version_follows_what_is_judged_and_by_what(tmp_path: Path, mo
     seen |= {version(), version("cpu")}
     shapes.write_text(shapes.read_text().replace("seed: 21", "seed: 22", 1))
     seen.add(version("cpu"))
-    monkeypatch.setattr(board, "JUDGES", board.JUDGES + 1)
+    monkeypatch.setattr(judgements, "JUDGES", judgements.JUDGES + 1)
     seen.add(version())
     assert len(seen) == 8
 
@@ -504,62 +508,62 @@ def test_a_problem_version_follows_what_is_judged_and_by_what(tmp_path: Path, mo
 
 
 def test_a_checkout_that_cannot_be_written_is_known_before_the_evaluation(path: Path, monkeypatch: Any) -> None:
-    board.check_writable(path)  # no file yet
-    board.record(path, entry())
-    board.check_writable(path)
+    leaderboard.check_writable(path)  # no file yet
+    leaderboard.record(path, entry())
+    leaderboard.check_writable(path)
     with pytest.raises(UsageError, match=r"no such folder; run with --no-record"):
-        board.check_writable(path.parent / "nowhere" / path.name)
+        leaderboard.check_writable(path.parent / "nowhere" / path.name)
     allowed = os.access  # root may write anywhere, so a read-only folder is played
-    monkeypatch.setattr(board.os, "access", lambda what, mode: what != path.parent and allowed(what, mode))
+    monkeypatch.setattr(leaderboard.os, "access", lambda what, mode: what != path.parent and allowed(what, mode))
     with pytest.raises(UsageError, match=r"nothing can be written in .*; run with --no-record"):
-        board.check_writable(path)
-    monkeypatch.setattr(board.os, "access", lambda what, mode: what != path and allowed(what, mode))
+        leaderboard.check_writable(path)
+    monkeypatch.setattr(leaderboard.os, "access", lambda what, mode: what != path and allowed(what, mode))
     with pytest.raises(UsageError, match=r"the file is read-only; run with --no-record"):
-        board.check_writable(path)
+        leaderboard.check_writable(path)
 
 
 def test_a_full_disk_is_an_error_and_leaves_the_old_file_and_nothing_else(path: Path, monkeypatch: Any) -> None:
-    board.record(path, entry())
+    leaderboard.record(path, entry())
     before = path.read_bytes()
 
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(board.os, "fsync", full)
+    monkeypatch.setattr(leaderboard.os, "fsync", full)
     with pytest.raises(HarnessError, match=r"was not written: No space left on device"):
-        board.record(path, entry(author="bob"))
+        leaderboard.record(path, entry(author="bob"))
     assert path.read_bytes() == before
-    assert sorted(item.name for item in path.parent.iterdir()) == [board.LOCK_NAME, path.name]
+    assert sorted(item.name for item in path.parent.iterdir()) == [leaderboard.LOCK_NAME, path.name]
 
 
 def test_the_files_mode_is_kept_and_a_link_stays_a_link(path: Path) -> None:
     real = path.parent / "elsewhere.yaml"
-    board.record(real, entry())
+    leaderboard.record(real, entry())
     real.chmod(0o640)
     path.symlink_to(real)
-    board.record(path, entry(author="bob"))
+    leaderboard.record(path, entry(author="bob"))
     assert path.is_symlink()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
-    assert len(board.load(real).entries) == 2
+    assert len(leaderboard.load(real).entries) == 2
 
 
 def test_what_a_killed_writer_left_behind_is_cleaned_up_by_the_next(path: Path) -> None:
     left = path.parent / f".{path.name}.tmp"
     left.write_text("half an ent")
-    board.record(path, entry())
+    leaderboard.record(path, entry())
     assert not left.exists()
-    assert len(board.load(path).entries) == 1
+    assert len(leaderboard.load(path).entries) == 1
 
 
 def test_waiting_for_the_lock_has_an_end_that_says_who_to_look_for(path: Path) -> None:
-    with (path.parent / board.LOCK_NAME).open("w") as holder:
+    with (path.parent / leaderboard.LOCK_NAME).open("w") as holder:
         fcntl.flock(holder, fcntl.LOCK_EX)
         began = time.monotonic()
         with pytest.raises(HarnessError, match=r"another process has held .*\.leaderboard\.lock for 0\.2 s.*fuser"):
-            board.record(path, entry(), wait_s=0.2)
+            leaderboard.record(path, entry(), wait_s=0.2)
         assert 0.2 <= time.monotonic() - began < 5
-    board.record(path, entry(), wait_s=0.2)
-    assert len(board.load(path).entries) == 1
+    leaderboard.record(path, entry(), wait_s=0.2)
+    assert len(leaderboard.load(path).entries) == 1
 
 
 RECORD_TWICE = """
@@ -578,7 +582,7 @@ def test_sixteen_processes_that_record_at_once_lose_nothing(path: Path) -> None:
     for writer in writers:
         assert writer.stdout is not None
         writer.stdout.close()
-    found = {one.author: one for one in board.load(path).entries}
+    found = {one.author: one for one in leaderboard.load(path).entries}
     assert sorted(found, key=int) == [str(number) for number in range(16)]
     assert all([old.run_id for old in one.history] == [f"{author}-0"] for author, one in found.items())
 
@@ -605,7 +609,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_file(path: Path) -> None
             time.sleep(moments.uniform(0, 0.03))
             writer.send_signal(signal.SIGKILL)
             said += [int(line) for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
-        (found,) = board.load(path).entries
+        (found,) = leaderboard.load(path).entries
         assert int(found.run_id) in (said[-1], said[-1] + 1)
         assert len(found.history) == int(found.run_id) - 1
         number = int(found.run_id)
@@ -613,7 +617,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_file(path: Path) -> None
 
 def test_a_kill_between_any_two_system_calls_leaves_the_old_or_the_new_file(path: Path) -> None:
     """The same with no luck in it: a forked writer is killed before its first call to the system, its second, ..."""
-    board.record(path, entry(run_id="old"))
+    leaderboard.record(path, entry(run_id="old"))
     old = path.read_bytes()
     seen = []
     for fatal in range(1, 100):
@@ -621,10 +625,10 @@ def test_a_kill_between_any_two_system_calls_leaves_the_old_or_the_new_file(path
         pid = os.fork()
         if pid == 0:
             _die_before(fatal)
-            board.record(path, entry(run_id="new"))
+            leaderboard.record(path, entry(run_id="new"))
             os._exit(0)
         _, status = os.waitpid(pid, 0)
-        (found,) = board.load(path).entries
+        (found,) = leaderboard.load(path).entries
         seen.append(found.run_id)
         assert path.read_bytes() == old or [one.run_id for one in found.history] == ["old"]
         if os.WIFEXITED(status):
@@ -633,8 +637,8 @@ def test_a_kill_between_any_two_system_calls_leaves_the_old_or_the_new_file(path
     assert len(seen) >= 8, "the writer was hardly interrupted"
     assert seen == sorted(seen, reverse=True)  # old, old, ..., new: there is one moment at which it changes
     assert set(seen) == {"old", "new"}
-    board.record(path, replace(entry(), author="bob"))
-    assert sorted(item.name for item in path.parent.iterdir()) == [board.LOCK_NAME, path.name]
+    leaderboard.record(path, replace(entry(), author="bob"))
+    assert sorted(item.name for item in path.parent.iterdir()) == [leaderboard.LOCK_NAME, path.name]
 
 
 def _die_before(fatal: int) -> None:

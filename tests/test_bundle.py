@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from harness import submission
-from harness.bundle import addressed, bundle
-from harness.evaluate import _staged
-from harness.plan import make_plan
-from harness.problem import ROOT, find, problem_names
-from harness.records import BadSubmissionError, Exit, Submission
-from harness.submission import read_submission
+from harness.core.checkout import ROOT
+from harness.core.records import BadSubmissionError, Exit, Submission
+from harness.kinds.op import _staged
+from harness.kinds.plan import make_plan
+from harness.problems import submission
+from harness.problems.bundle import addressed, bundle
+from harness.problems.shape_file import find, problem_names
+from harness.problems.submission import read_submission
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness import timing, verdict, wire
-from harness.evaluate import Evaluation
-from harness.group import RankGroup
-from harness.rank import Program
-from harness.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
-from harness.timing import Budget, due
+from harness.core.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
+from harness.judging import verdict
+from harness.kinds.op import Evaluation
+from harness.ranks import clocks, wire
+from harness.ranks.clocks import Budget, due
+from harness.ranks.group import RankGroup
+from harness.ranks.program import Program
 
 HOSTILE = Path(__file__).parent / "hostile"
 # A call in the middle of a burst: after checks, probes and the warm-up of the first benchmark.
@@ -55,7 +56,7 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
     """In a process group as new as the other's: its first calls are slower than later ones."""
     calls: Counter[str] = Counter()
     timed: list[dict[str, int]] = []
-    opened, call, late, enough = Evaluation._open, RankGroup.call, RankGroup.call_late, timing.enough
+    opened, call, late, enough = Evaluation._open, RankGroup.call, RankGroup.call_late, clocks.enough
 
     def opening(self: Evaluation, *groups: Any) -> None:
         calls.clear()
@@ -69,7 +70,7 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
         calls[self.role] += 1
         return late(self, *how)
 
-    def first_asked(budget: Budget, series: timing.Series, elapsed_s: float) -> bool:
+    def first_asked(budget: Budget, series: clocks.Series, elapsed_s: float) -> bool:
         if not series.count("wall"):
             timed.append(dict(calls))
         return enough(budget, series, elapsed_s)
@@ -77,7 +78,7 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
     monkeypatch.setattr(Evaluation, "_open", opening)
     monkeypatch.setattr(RankGroup, "call", calling)
     monkeypatch.setattr(RankGroup, "call_late", calling_late)
-    monkeypatch.setattr(timing, "enough", first_asked)
+    monkeypatch.setattr(clocks, "enough", first_asked)
     report = evaluated(
         "from reference import ref_kernel as custom_kernel\n", "gemm_rs", mode="leaderboard", burst=burst
     )

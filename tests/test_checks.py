@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from harness import checks
-from harness.records import CaseResult, Timed, Verdict, Verdicts
+from harness.core.records import CaseResult, Timed, Verdict, Verdicts
+from harness.judging import warnings
 from tests.factories import case, timed
 
 SHAPE = {"m": 64, "n": 64, "k": 64, "has_bias": False}
@@ -15,23 +15,23 @@ def result(outcome: Timed, gpumode: Verdict = RIGHT) -> CaseResult:
 
 
 def test_a_quiet_run_of_a_slow_shape_has_no_warning() -> None:
-    assert checks.warnings([result(timed(time_us=1000.0))], [50.0, 60.0, 70.0]) == ()
+    assert warnings.warnings([result(timed(time_us=1000.0))], [50.0, 60.0, 70.0]) == ()
 
 
 def test_a_call_that_is_hardly_longer_than_an_empty_one_is_doubtful() -> None:
-    (warning,) = checks.warnings([result(timed(time_us=500.0)), result(timed(time_us=9000.0))], [90.0, 100.0, 110.0])
+    (warning,) = warnings.warnings([result(timed(time_us=500.0)), result(timed(time_us=9000.0))], [90.0, 100.0, 110.0])
     assert "an empty call reads 100 us, 20% of the fastest shape" in warning
 
 
 def test_a_restless_machine_is_said() -> None:
     steady = timed(time_us=1000.0)
     restless = replace(steady, samples_us=tuple(us * (1 + index % 2) for index, us in enumerate(steady.samples_us)))
-    (warning,) = checks.warnings([result(restless), result(steady)], [1.0])
+    (warning,) = warnings.warnings([result(restless), result(steady)], [1.0])
     assert warning.startswith("in 1 of 2 shapes the ratio to the reference spreads by more than 50%")
 
 
 def test_right_here_and_refused_by_gpu_mode_is_said() -> None:
     refused = result(timed(), gpumode=Verdict(passed=False, message="rank 2: 3 elements"))
-    (warning,) = checks.warnings([refused], [1.0])
+    (warning,) = warnings.warnings([refused], [1.0])
     assert "1 cases pass the strict verdict" in warning
     assert "rank 2: 3 elements" in warning

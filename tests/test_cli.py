@@ -15,9 +15,10 @@ import pytest
 import yaml
 from conftest import heed_signals
 
-from harness import machine, sandbox
-from harness.machine import descendants
-from harness.records import Exit, UsageError
+from harness.core.records import Exit, UsageError
+from harness.machine import host
+from harness.machine.host import descendants
+from harness.process import sandbox
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -241,22 +242,22 @@ def test_a_read_only_checkout_is_said_before_it_begins(checkout: Path) -> None:
 
 
 def test_more_ranks_than_memory_allows_are_refused_with_the_number_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "available_bytes", lambda: 10 * machine.RANK_BYTES)
-    machine.check_memory(10)
+    monkeypatch.setattr(host, "available_bytes", lambda: 10 * host.RANK_BYTES)
+    host.check_memory(10)
     with pytest.raises(UsageError, match=r"ask for at most 10 "):
-        machine.check_memory(11)
+        host.check_memory(11)
 
 
 def test_a_temporary_folder_too_deep_for_sockets_is_refused_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the longest name that still is none too long."""
     most = "/tmp/" + "x" * 50
     monkeypatch.setattr("tempfile.tempdir", most)
-    machine.check_temporary("cuda")
-    assert len(f"{most}/kernel-eval-{'x' * 8}/candidate/tmp/symm_mem-{2**22}") == machine.SOCKET_NAME_BYTES
+    host.check_temporary("cuda")
+    assert len(f"{most}/kernel-eval-{'x' * 8}/candidate/tmp/symm_mem-{2**22}") == host.SOCKET_NAME_BYTES
     monkeypatch.setattr("tempfile.tempdir", most + "x")
-    machine.check_temporary("cpu")
+    host.check_temporary("cpu")
     with pytest.raises(UsageError, match="at most 55 bytes, TMPDIR=/tmp for one"):
-        machine.check_temporary("cuda")
+        host.check_temporary("cuda")
 
 
 def test_the_sandbox_can_be_left_out_and_the_report_says_so(harness: Harness, checkout: Path) -> None:

@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 from recorded import gpu, run, run_id, store
 from rich.console import Console
 
-from harness import compare, reports, verdict
-from harness.compare import Difference, mean, paired, ratio, unpaired, word
-from harness.problem import ROOT
-from harness.records import EvalReport, Exit, HarnessError, Passed, Timed, UsageError
-from harness.stats import Interval, NoInterval
+from harness.board import reports
+from harness.core.checkout import ROOT
+from harness.core.records import EvalReport, Exit, HarnessError, Passed, Timed, UsageError
+from harness.core.stats import Interval, NoInterval
+from harness.evaluation import compare
+from harness.evaluation.compare import Difference, mean, paired, ratio, unpaired, word
+from harness.judging import verdict
+from harness.report import comparison
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -119,7 +122,7 @@ def test_a_file_against_itself_is_faster_or_slower_in_less_than_one_of_twenty(
 
 def test_stopping_when_it_is_precise_enough_is_not_rewarded() -> None:
     """Samples are taken until their ratio is known well, which is also when chance makes them look alike."""
-    from harness.timing import Budget, relative_error
+    from harness.ranks.clocks import Budget, relative_error
 
     chance, budget, found = random.Random(3), Budget(seconds=1), []
     for _ in range(300):
@@ -265,7 +268,7 @@ def test_a_side_that_fails_ends_the_comparison_with_its_exit_code(outcome: objec
 
 def shown(found: compare.Comparison) -> str:
     console = Console(file=io.StringIO(), width=80, force_terminal=False, _environ={})
-    compare.show(found, console)
+    comparison.show(found, console)
     assert isinstance(console.file, io.StringIO)
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 

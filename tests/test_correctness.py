@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import correctness, problem
-from harness.correctness import Expected
+from harness.judging import correctness
+from harness.judging.correctness import Expected
+from harness.problems import shape_file
 from tests import corpus
 from tests.ranks import Court, Ranks, judge
 
@@ -25,7 +26,7 @@ on_every = {"argnames": "name", "argvalues": corpus.PROBLEMS}
 
 
 def cases(name, suites=SUITES):
-    suites = [(suite, problem.find(name).suites[suite]) for suite in suites]
+    suites = [(suite, shape_file.find(name).suites[suite]) for suite in suites]
     return [(suite, case) for suite, found in suites for case in (*found.tests, *found.benchmarks)]
 
 

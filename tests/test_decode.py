@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.decode import DecodeError, decode, did_you_mean, encode
-from harness.records import Case, CaseResult, EvalReport, Outcome, Passed, Peaks, Timed
+from harness.core.decode import DecodeError, decode, did_you_mean, encode
+from harness.core.records import Case, CaseResult, EvalReport, Outcome, Passed, Peaks, Timed
 
 RECORDS = [Case, Peaks, CaseResult, EvalReport]
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {

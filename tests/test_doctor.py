@@ -16,16 +16,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness import doctor as doctor_module
-from harness import readings, smoke
-from harness.doctor import Finding, doctor, read, short, show, summary, to_json
-from harness.gpus import read_gpus, read_nvidia, visible
-from harness.judges import CHECKS
-from harness.machine import descendants
-from harness.problem import ROOT
-from harness.readings import Collective, Gpus, Readings, SmokeFailed, Unread
-from harness.records import Exit, UsageError
-from harness.sampler import GpuSampler, NotSampled, Sampled, warnings
+from harness.cli import doctor as doctor_verb
+from harness.core.checkout import ROOT
+from harness.core.records import Exit, NotSampled, Sampled, UsageError
+from harness.machine import readings, smoke
+from harness.machine.doctor import DOCTOR_SCHEMA, Finding, doctor, read, short
+from harness.machine.findings import CHECKS
+from harness.machine.gpus import read_gpus, read_nvidia, visible
+from harness.machine.host import descendants
+from harness.machine.readings import Collective, Gpus, Readings, SmokeFailed, Unread
+from harness.machine.sampler import GpuSampler, warnings
+from harness.report.findings import show, summary, to_json
 
 GIB = 1 << 30
 
@@ -451,8 +452,8 @@ def test_the_json_has_the_same_keys_on_every_machine() -> None:
 
 def run(*arguments: str) -> Exit:
     parser = argparse.ArgumentParser()
-    doctor_module.add_arguments(parser)
-    return doctor_module.run(parser.parse_args(arguments))
+    doctor_verb.add_arguments(parser)
+    return doctor_verb.run(parser.parse_args(arguments))
 
 
 def test_the_verb_runs_on_this_machine_whatever_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -462,22 +463,23 @@ def test_the_verb_runs_on_this_machine_whatever_it_is(capsys: pytest.CaptureFixt
     findings = json.loads((tmp_path / "doctor.json").read_text())["findings"]
     assert code == (Exit.ERROR if any(one["status"] == "fail" for one in findings) else Exit.OK)
     run("--no-smoke", "--json")
-    assert json.loads(capsys.readouterr().out)["schema"] == doctor_module.DOCTOR_SCHEMA
+    assert json.loads(capsys.readouterr().out)["schema"] == DOCTOR_SCHEMA
     with pytest.raises(UsageError, match=r"--json /no/such/file: cannot be written"):
         run("--no-smoke", "--json", "/no/such/file")
 
 
 def test_a_failing_check_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning does not."""
-    monkeypatch.setattr(doctor_module, "read", lambda smoke: machine_of(FakeNvml().set("MigMode", [1, 1])))
+    monkeypatch.setattr(doctor_verb, "read", lambda smoke: machine_of(FakeNvml().set("MigMode", [1, 1])))
     assert run("--json") == Exit.ERROR
-    monkeypatch.setattr(doctor_module, "read", lambda smoke: machine_of(FakeNvml().set("PersistenceMode", 0)))
+    monkeypatch.setattr(doctor_verb, "read", lambda smoke: machine_of(FakeNvml().set("PersistenceMode", 0)))
     assert run("--json") == Exit.OK
 
 
 def test_the_parents_modules_do_not_import_torch() -> None:
     """Doctor, sampler and roofline run in the parent."""
-    code = "import sys, harness.doctor, harness.sampler, harness.roofline; sys.exit('torch' in sys.modules)"
+    modules = "harness.machine.doctor, harness.machine.sampler, harness.report.roofline"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
@@ -582,14 +584,14 @@ def test_multicast_stays_off_in_the_smoke_test() -> None:
 def test_read_runs_the_smoke_test_only_where_asked_or_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine without GPUs it is off unless asked for."""
     asked: list[tuple[str, int]] = []
-    monkeypatch.setattr(doctor_module, "smoke", lambda device, ranks, deadline_s: asked.append((device, ranks)))
+    monkeypatch.setattr(doctor_verb, "smoke", lambda device, ranks, deadline_s: asked.append((device, ranks)))
     for count, environ in ((0, {}), (1, {}), (8, {}), (8, {"CUDA_VISIBLE_DEVICES": "1,2"})):
         found = read_nvidia(FakeNvml(count), environ)
-        monkeypatch.setattr(doctor_module, "read_gpus", lambda found=found, count=count: found if count else None)
+        monkeypatch.setattr(doctor_verb, "read_gpus", lambda found=found, count=count: found if count else None)
         read()
     read(False)
     assert asked == [("cuda", 8), ("cuda", 2)]
-    monkeypatch.setattr(doctor_module, "read_gpus", lambda: None)
+    monkeypatch.setattr(doctor_verb, "read_gpus", lambda: None)
     read(True)
     assert asked[2:] == [("cpu", 2)]
 

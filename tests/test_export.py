@@ -18,10 +18,14 @@ import recorded
 from factories import GEMM_BENCHMARKS, TIMES, failed_benchmark, results
 from recorded import run, run_id
 
-from harness import export, popcorn, reports
-from harness.board import Board
-from harness.export import COLUMNS, FORMATS, Row
-from harness.records import Passed, Profile, RankProfile, UsageError, Wrong
+from harness.board import reports
+from harness.board.entries import Board
+from harness.cli.export import target
+from harness.core import files
+from harness.core.records import Passed, Profile, RankProfile, UsageError, Wrong
+from harness.gpumode import result_lines
+from harness.report import export
+from harness.report.export import COLUMNS, FORMATS, Row
 
 GPU_MODE = [  # the public dataset's columns, in its order
     "submission_id", "leaderboard_id", "user_id", "submission_time", "file_name", "code", "code_id", "run_id",
@@ -74,8 +78,8 @@ def test_the_results_of_a_runs_rows_are_the_evaluators_own(rows: list[Row]) -> N
         together |= row["run_result"]
     report = run(3)
     benchmarks = report.results[3:]
-    specs = [popcorn.spec_of({"world_size": 8, **result.case.params}) for result in benchmarks]
-    theirs = dict(popcorn.report_pairs("leaderboard", specs, run(3, results=benchmarks)))
+    specs = [result_lines.spec_of({"world_size": 8, **result.case.params}) for result in benchmarks]
+    theirs = dict(result_lines.report_pairs("leaderboard", specs, run(3, results=benchmarks)))
     assert theirs.items() <= together.items()
     assert together["test-count"] == "3"
     assert {together[f"test.{index}.status"] for index in range(3)} == {"pass"}
@@ -195,23 +199,23 @@ def test_without_pyarrow_parquet_says_what_to_install(rows: list[Row], monkeypat
 def test_the_format_is_what_is_asked_for_or_what_the_name_says(
     form: str | None, out: str | None, chosen: str, tmp_path: Path
 ) -> None:
-    assert export.target(form, tmp_path / out if out else None).form == chosen
+    assert target(form, tmp_path / out if out else None).form == chosen
 
 
 def test_what_cannot_be_written_is_said_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="binary"):
-        export.target("parquet", None)
+        target("parquet", None)
     with pytest.raises(UsageError, match="is no file"):
-        export.target(None, tmp_path)
+        target(None, tmp_path)
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, link = tmp_path / "rows.csv", tmp_path / "link.csv"
     link.symlink_to(path)
-    export.replace_file(link, b"old")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~export._umask()
+    files.replace_file(link, b"old")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~files._umask()
     path.chmod(0o640)
-    export.replace_file(path, b"new")
+    files.replace_file(path, b"new")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o640)
 
     def full(fd: int) -> None:
@@ -219,9 +223,9 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UsageError, match="No space left"):
-        export.replace_file(path, b"newer")
+        files.replace_file(path, b"newer")
     with pytest.raises(UsageError, match="No such file"):
-        export.replace_file(tmp_path / "nowhere" / "rows.csv", b"")
+        files.replace_file(tmp_path / "nowhere" / "rows.csv", b"")
     assert path.read_bytes() == b"new"
     assert sorted(item.name for item in tmp_path.iterdir()) == ["link.csv", "rows.csv"]
 

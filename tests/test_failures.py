@@ -10,9 +10,10 @@ from unittest.mock import Mock
 import pytest
 from conftest import RANKS
 
-from harness import verdict, wire
-from harness.group import Rank, RankFailure, RankGroup
-from harness.records import Crashed, EvalReport, Exit, Passed, Raised, TimedOut, Wrong
+from harness.core.records import Crashed, EvalReport, Exit, Passed, Raised, TimedOut, Wrong
+from harness.judging import verdict
+from harness.ranks import wire
+from harness.ranks.group import Rank, RankFailure, RankGroup
 
 RIGHT = """\
 import torch.distributed as dist

@@ -26,10 +26,12 @@ import pytest
 from conftest import copy_checkout, heed_signals
 from faults import FAULTS, MARK, MINE, NOTHING, NOTHING_PLAYED, Fault
 
-from harness import board, popcorn, reports, sandbox
-from harness.machine import descendants
-from harness.problem import ROOT
-from harness.records import BadFileError, Exit
+from harness.board import leaderboard, reports
+from harness.cli import popcorn
+from harness.core.checkout import ROOT
+from harness.core.records import BadFileError, Exit
+from harness.machine.host import descendants
+from harness.process import sandbox
 
 GROUPS = [pytest.mark.xdist_group(f"faults-{number}") for number in range(4)]
 PROGRAM = Path(__file__).parent / "faults.py"
@@ -141,7 +143,7 @@ def mend(checkout: Path, leaderboard: bytes | None) -> None:
 
 def recorded(checkout: Path) -> set[str]:
     """The ids of all runs that the leaderboard knows."""
-    entries = board.load(checkout / "leaderboard.yaml").entries
+    entries = leaderboard.load(checkout / "leaderboard.yaml").entries
     return {run.run_id for entry in entries for run in (entry, *entry.history)}
 
 

@@ -1,11 +1,11 @@
-"""Files that somebody else may have put there: harness/files.py."""
+"""Files that somebody else may have put there: harness/core/files.py."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from harness import files
+from harness.core import files
 
 
 def test_a_folder_is_removed_though_a_dying_process_still_writes_into_it(

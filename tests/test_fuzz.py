@@ -14,10 +14,12 @@ import fuzzing
 import pytest
 from fuzzing import TARGETS, Target
 
-from harness import peaks_cache, popcorn, taskfolder
-from harness.problem import ROOT
-from harness.records import BadFileError
-from harness.submission import read_submission
+from harness.cli import popcorn
+from harness.core.checkout import ROOT
+from harness.core.records import BadFileError
+from harness.gpumode import folder, result_lines
+from harness.machine import peaks_cache
+from harness.problems.submission import read_submission
 
 INPUTS = 5000  # in all
 
@@ -71,7 +73,7 @@ def test_the_program_says_what_it_tried() -> None:
 
 
 def test_a_staged_reference_that_is_nested_too_deeply_is_a_bad_file() -> None:
-    lines = popcorn.parse_cases(fuzzing.CASES)
+    lines = result_lines.parse_cases(fuzzing.CASES)
     for text in ("(" * 199 + ")" * 199, "x = " + "-" * 100_000 + "1", "x" + "[0" * 3000):
         with pytest.raises(BadFileError):
             popcorn.recognise(lines, text)
@@ -81,7 +83,7 @@ def test_a_task_whose_file_cannot_be_a_files_name_is_a_bad_file(tmp_path: Path) 
     for name in ("9" * 5000, "a\0b"):
         (tmp_path / "task.yml").write_text(fuzzing.TASK.replace("source: reference.py", f"source: {json.dumps(name)}"))
         with pytest.raises(BadFileError, match=r"\$\.files\[1\]\.source: there is no file"):
-            taskfolder.read(tmp_path)
+            folder.read(tmp_path)
 
 
 def test_an_import_of_what_cannot_be_a_files_name_is_no_local_module(tmp_path: Path) -> None:

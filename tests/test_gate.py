@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.gate import Gate, make_gate
+from harness.ranks.barrier import Gate, make_gate
 
 RANKS = 4
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness import verdict
-from harness.machine import descendants, gpus
-from harness.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
-from harness.stats import median
+from harness.core.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
+from harness.core.stats import median
+from harness.judging import verdict
+from harness.machine.host import descendants, gpus
 
 pytestmark = pytest.mark.gpu
 

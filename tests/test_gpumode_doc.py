@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.problem import ROOT
+from harness.core.checkout import ROOT
 
 FOLDERS = Path(__file__).parent / "folders"
 COMPETITION = """\

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.hardware import bound, match, peaks
-from harness.records import BadFileError, Cost, Peaks, UsageError
+from harness.core.records import BadFileError, Cost, Peaks, UsageError
+from harness.machine.hardware import bound, match, peaks
 
 UNIT = Peaks(flops_per_s=1e6, hbm_bytes_per_s=1e6, link_bytes_per_s=1e6, source="test")
 

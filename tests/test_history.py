@@ -13,9 +13,10 @@ from factories import ENVIRONMENT, WRONG_OUTCOME, failed_test
 from recorded import SCRIPT, checkout, earlier, entry_for, run, run_id, store
 from rich.console import Console
 
-from harness import history, reports
-from harness.board import Board
-from harness.records import BadFileError, UsageError
+from harness.board import reports
+from harness.board.entries import Board
+from harness.core.records import BadFileError, UsageError
+from harness.report import history
 
 
 def shown(found: tuple[history.Line, ...], width: int = 80) -> str:

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import sandbox, verdict
-from harness.machine import gpus
-from harness.records import EvalReport, HarnessError, Held, Mode
+from harness.core.records import EvalReport, HarnessError, Held, Mode
+from harness.judging import verdict
+from harness.machine.host import gpus
+from harness.process import sandbox
 
 FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it

@@ -14,8 +14,8 @@ import pytest
 from compiled import compiling_for
 from kernel_ranks import played_by, started
 
-from harness.device import HOLDING_THREADS, holding_options
-from harness.gate import DEVICE_HELD, Gate, make_gate
+from harness.ranks.barrier import DEVICE_HELD, Gate, make_gate
+from harness.ranks.device import HOLDING_THREADS, holding_options
 
 WARP_SIZES = {"sm_90": 32, "gfx942": 64}
 ADDRESS = 1 << 40
@@ -23,7 +23,7 @@ EPOCHS = 12
 
 
 def assembly(chip: str) -> str:
-    from harness.lineup import line_up
+    from harness.ranks.device_barrier import line_up
 
     options = holding_options(WARP_SIZES[chip], hip=chip != "sm_90")
     with compiling_for(chip):
@@ -44,7 +44,7 @@ def test_on_nvidia_each_word_is_read_and_written_by_one_thread() -> None:
 
 @pytest.mark.parametrize("chip", WARP_SIZES)
 def test_two_programs_fit_a_unit_without_spilling(chip: str) -> None:
-    """They hold the whole device; harness/device.py launches as many."""
+    """They hold the whole device; harness/ranks/device.py launches as many."""
     text = assembly(chip)
     if chip == "sm_90":
         assert ".maxnreg 32" in text
@@ -61,7 +61,7 @@ def test_nobody_leaves_before_all_have_come() -> None:
 
 def meet(rank: int, world_size: int) -> None:
     """Ranks come late, the gate opens late; whoever leaves finds that all had come."""
-    from harness.lineup import line_up
+    from harness.ranks.device_barrier import line_up
 
     gate = Gate(GATE, world_size, spin=False)
     page, _ = gate.memory()

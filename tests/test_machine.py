@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from harness import machine
+from harness.machine import host
 
 WORKS_S = 0.2
 WORKS = f"import time\nuntil = time.process_time() + {WORKS_S}\nwhile time.process_time() < until: pass\n"
@@ -30,18 +30,18 @@ sys.stdin.read()
 )
 def test_hidden_gpus_are_not_counted(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "listdir", lambda path: ["null", "nvidiactl", *(f"nvidia{number}" for number in range(4))])
-    monkeypatch.setattr(machine, "_version", lambda package: "2.13.0")
+    monkeypatch.setattr(host, "_version", lambda package: "2.13.0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
-    assert machine.gpus().count == count
+    assert host.gpus().count == count
 
 
 def test_cpu_time_counts_children_and_threads_that_have_ended_and_no_waiting() -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert machine.parent_of(process.pid) == os.getpid()
-        busy_us = machine.busy_us(process.pid)
+        assert host.parent_of(process.pid) == os.getpid()
+        busy_us = host.busy_us(process.pid)
         assert 3 * WORKS_S * 1e6 * 0.9 < busy_us < 3 * WORKS_S * 1e6 + 2e6, "and what it takes to start"
-        assert machine.busy_us(process.pid) - busy_us < 1e5
+        assert host.busy_us(process.pid) - busy_us < 1e5
         process.communicate()
-    assert machine.parent_of(process.pid) == 0
+    assert host.parent_of(process.pid) == 0

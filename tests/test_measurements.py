@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from recorded import run, store
 
-from harness import plot, report_json, reports
-from harness.problem import ROOT
-from harness.records import BadFileError
+from harness.board import report_json, reports
+from harness.core.checkout import ROOT
+from harness.core.records import BadFileError
+from harness.report import plot
 
 sys.path.append(str(ROOT / "bench"))
 

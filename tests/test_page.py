@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, run, run_id, store
 
-from harness import board, page, reports
-from harness.board import Board, Verified
-from harness.page import Page, PageEntry
+from harness.board import judgements, reports
+from harness.board.entries import Board, Verified
+from harness.report import page
+from harness.report.page import Page, PageEntry
 
 MADE_AT = "2026-05-20T12:00:00+00:00"
 
@@ -134,9 +135,9 @@ def test_links_lead_from_where_the_page_lies_to_report_and_source(tmp_path: Path
 
 
 def test_a_report_that_cannot_be_read_is_said_on_the_page(tmp_path: Path) -> None:
-    board = checkout(tmp_path)
+    leaderboard = checkout(tmp_path)
     (tmp_path / "runs" / run_id(3) / "report.json").write_text("{")
-    found = made(tmp_path, board)
+    found = made(tmp_path, leaderboard)
     assert entries(found)["gemm_rs alice"].run is None
     assert len(found.unreadable) == 1
     assert run_id(3) in found.unreadable[0]
@@ -145,7 +146,7 @@ def test_a_report_that_cannot_be_read_is_said_on_the_page(tmp_path: Path) -> Non
 def test_what_is_held_is_on_the_page_and_on_no_board(tmp_path: Path) -> None:
     found = checkout(tmp_path)
     bob = next(one for one in found.entries if one.author == "bob")
-    hold = board.held(bob, "clock", f"700 us more passed around it {SCRIPT}", (bob.run_id,))
+    hold = judgements.held(bob, "clock", f"700 us more passed around it {SCRIPT}", (bob.run_id,))
     twice = {"score_s": 0.1, "score_s_ci": (0.1, 0.1), "geomean_speedup": 2.0, "geomean_speedup_ci": (2.0, 2.0)}
     verified = Verified(date=MADE_AT, launches=5, run_ids=("a",), **twice)
     others = tuple(replace(one, verified=verified) for one in found.entries if one is not bob)

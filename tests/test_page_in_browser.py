@@ -12,8 +12,9 @@ import pytest
 from browser import MISSING, Browser
 from recorded import SCRIPT, checkout, entry_for, renamed, run, run_id, store
 
-from harness import page, reports
-from harness.board import Board
+from harness.board import reports
+from harness.board.entries import Board
+from harness.report import page
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 

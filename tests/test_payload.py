@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from harness import payload
-from harness.box import FileBox
+from harness.ranks import payload
+from harness.ranks.shared_buffer import FileBox
 
 
 @dataclass

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
-from harness.plan import PHASES, make_plan
-from harness.problem import find
-from harness.records import BadSubmissionError, Submission, UsageError
-from harness.submission import read_submission
+from harness.core.records import BadSubmissionError, Submission, UsageError
+from harness.kinds.plan import PHASES, make_plan
+from harness.machine import host
+from harness.problems.shape_file import find
+from harness.problems.submission import read_submission
 
 SUBMISSION = Submission(path="s.py", name="s.py", source="", sha256="0" * 64)
 
@@ -39,7 +39,7 @@ def test_all_ranks_together_flush_no_more_than_the_cap() -> None:
 
 def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, spin in ((2, False), (24, False), (25, True)):
-        monkeypatch.setattr("harness.plan.cores", lambda cores=cores: cores)
+        monkeypatch.setattr("harness.kinds.plan.cores", lambda cores=cores: cores)
         plan = plan_of()
         assert plan.spin is spin
         assert bool(plan.cores) is spin, "with fewer cores every rank runs where there is room"
@@ -48,8 +48,8 @@ def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) 
 def test_ranks_share_the_cores_evenly_and_keep_to_one_memory_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two nodes whose cores are numbered in turns, as on some boards with two sockets."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(3, 20)))
-    monkeypatch.setattr(machine, "_memory_node", lambda core: core % 2)
-    shares = machine.near_cores(4)
+    monkeypatch.setattr(host, "_memory_node", lambda core: core % 2)
+    shares = host.near_cores(4)
     assert [len(share) for share in shares] == [4, 4, 4, 4]
     assert len({core for share in shares for core in share}) == 16
     assert shares[0] == (4, 6, 8, 10)
@@ -87,14 +87,14 @@ def test_what_is_no_submission_says_why(tmp_path: Path) -> None:
 def test_gpus_are_those_that_torch_may_see(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build of torch without GPUs has none, whatever the machine has; *_VISIBLE_DEVICES hides some."""
     names = ["nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl", "nvidia-uvm", "tty"]
-    monkeypatch.setattr(machine.os, "listdir", lambda path: names)
+    monkeypatch.setattr(host.os, "listdir", lambda path: names)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(machine, "_version", lambda package: "2.11.0")
-    assert (machine.gpus().device, machine.gpus().count) == ("cuda", 4)
+    monkeypatch.setattr(host, "_version", lambda package: "2.11.0")
+    assert (host.gpus().device, host.gpus().count) == ("cuda", 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
-    assert machine.gpus().count == 2
+    assert host.gpus().count == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert machine.gpus().device == "cpu"
+    assert host.gpus().device == "cpu"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(machine, "_version", lambda package: "2.13.0+cpu")
-    assert machine.gpus().told == "no GPU that this torch can use"
+    monkeypatch.setattr(host, "_version", lambda package: "2.13.0+cpu")
+    assert host.gpus().told == "no GPU that this torch can use"

@@ -9,8 +9,9 @@ import pytest
 from factories import WRONG_OUTCOME, failed_test
 from recorded import SCRIPT, run, run_id, store
 
-from harness import plot, reports
-from harness.records import EvalReport, UsageError
+from harness.board import reports
+from harness.core.records import EvalReport, UsageError
+from harness.report import plot
 
 Harness = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -20,11 +20,11 @@ import pytest
 from conftest import heed_signals
 from factories import CRASHED, FAILURES, GEMM_TESTS, HOSTILE, RAISED, TIMED_OUT, report, results, timed
 
-from harness import popcorn
-from harness.decode import DecodeError
-from harness.machine import descendants
-from harness.problem import ROOT, find
-from harness.records import (
+from harness.cli import popcorn
+from harness.core import records
+from harness.core.checkout import ROOT
+from harness.core.decode import DecodeError
+from harness.core.records import (
     BadFileError,
     ClockSamples,
     Exit,
@@ -39,6 +39,9 @@ from harness.records import (
     Verdicts,
     Wrong,
 )
+from harness.gpumode import result_lines
+from harness.machine.host import descendants
+from harness.problems.shape_file import find
 
 REFERENCES = {  # as GPU MODE words its problems, with hard-wired devices, and never run here
     "gemm_rs": """\
@@ -430,13 +433,13 @@ def test_the_eval_py_of_the_docs_is_ours_under_their_name(runner: Runner) -> Non
 def test_more_text_than_the_pipe_holds_is_written_before_anyone_reads(pipe_bytes: int | None) -> None:
     """Their runner would wait for us, and we for it."""
     read_fd, write_fd = os.pipe()
-    room = popcorn.room_bytes(write_fd)
+    room = result_lines.room_bytes(write_fd)
     if pipe_bytes:  # a user who has many pipes gets small ones
         room = fcntl.fcntl(write_fd, fcntl.F_SETPIPE_SZ, pipe_bytes)
-    pairs = popcorn.unfinished_pairs("test", CASES.splitlines(), "a long story\n" * 20_000)
+    pairs = result_lines.unfinished_pairs("test", CASES.splitlines(), "a long story\n" * 20_000)
     assert sum(len(value) for _, value in pairs) > 4 * 65536
-    data = popcorn.encoded(pairs, room)
-    popcorn.send(write_fd, data, stall_s=1.0)
+    data = result_lines.encoded(pairs, room)
+    result_lines.send(write_fd, data, stall_s=1.0)
     os.close(write_fd)
     with os.fdopen(read_fd) as pipe:
         found = parsed(pipe.read())
@@ -459,34 +462,34 @@ def test_a_pipe_that_nobody_empties_is_an_error_and_not_a_deadlock() -> None:
     read_fd, write_fd = os.pipe()
     began = time.monotonic()
     with pytest.raises(HarnessError, match="nobody reads it"):
-        popcorn.send(write_fd, b"x" * (2 << 20), stall_s=0.1)
+        result_lines.send(write_fd, b"x" * (2 << 20), stall_s=0.1)
     assert time.monotonic() - began < 5
     os.close(read_fd)
     with pytest.raises(HarnessError, match="could not be written"):
-        popcorn.send(write_fd, b"x", stall_s=0.1)
+        result_lines.send(write_fd, b"x", stall_s=0.1)
     os.close(write_fd)
 
 
 def test_results_go_to_a_file_as_well(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
-        assert popcorn.room_bytes(file.fileno()) == popcorn.PIPE_BYTES
-        popcorn.send(file.fileno(), b"check: pass\n")
+        assert result_lines.room_bytes(file.fileno()) == result_lines.PIPE_BYTES
+        result_lines.send(file.fileno(), b"check: pass\n")
     assert (tmp_path / "out").read_text() == "check: pass\n"
 
 
 def test_a_small_result_is_not_shortened() -> None:
     pairs = [("test.0.error", "é" * 1000), ("check", "fail")]
-    assert popcorn.encoded(pairs, 4096).decode() == f"test.0.error: {'é' * 1000}\ncheck: fail\n"
+    assert result_lines.encoded(pairs, 4096).decode() == f"test.0.error: {'é' * 1000}\ncheck: fail\n"
 
 
 # ---- cases, seeds, problems --------------------------------------------------------------------------------------
 
 
 def test_a_secret_is_combined_with_each_seed_by_their_formula() -> None:
-    lines = popcorn.parse_cases(CASES)
+    lines = result_lines.parse_cases(CASES)
     cases = popcorn.cases_of(find("gemm_rs"), lines, "test", 1000, words_are_true=False)
     assert [case.seed for case in cases] == [5 + 1005 * 1006 // 2, 6 + 1006 * 1007 // 2]
-    assert [popcorn.combined_seed(*pair) for pair in ((0, 0), (1, 2), (1234, 0))] == [0, 7, 763229]
+    assert [result_lines.combined_seed(*pair) for pair in ((0, 0), (1, 2), (1234, 0))] == [0, 7, 763229]
     secret = 2**31 - 1
     (first, _) = popcorn.cases_of(find("gemm_rs"), lines, "test", secret, words_are_true=False)
     assert first.seed > 2**60, "large, and still a seed that torch takes"
@@ -495,7 +498,7 @@ def test_a_secret_is_combined_with_each_seed_by_their_formula() -> None:
 
 
 def test_numbers_are_switches_in_either_reading() -> None:
-    lines = popcorn.parse_cases(CASES.replace("False", "0").replace("True", "1"))
+    lines = result_lines.parse_cases(CASES.replace("False", "0").replace("True", "1"))
     for words_are_true in (False, True):
         cases = popcorn.cases_of(find("gemm_rs"), lines, "benchmark", None, words_are_true)
         assert [case.params["has_bias"] for case in cases] == [False, True]
@@ -509,9 +512,10 @@ def test_the_three_problems_are_recognised(name: str, staged: str) -> None:
     reference = REFERENCES[name] if staged == "theirs" else (problem.folder / "reference.py").read_text()
     for suite in problem.suites.values():
         text = "\n".join(
-            popcorn.spec_of({"world_size": case.world_size, **case.params, "seed": case.seed}) for case in suite.tests
+            result_lines.spec_of({"world_size": case.world_size, **case.params, "seed": case.seed})
+            for case in suite.tests
         )
-        lines = popcorn.parse_cases(text)
+        lines = result_lines.parse_cases(text)
         assert popcorn.recognise(lines, reference).name == name
         assert popcorn.cases_of(problem, lines, "test", None, words_are_true=False) == suite.tests
 
@@ -528,13 +532,13 @@ def test_the_three_problems_are_recognised(name: str, staged: str) -> None:
 )
 def test_a_reference_that_could_be_another_problem_is_refused(reference: str, why: str) -> None:
     with pytest.raises(BadFileError, match=why):
-        popcorn.recognise(popcorn.parse_cases(CASES), reference)
+        popcorn.recognise(result_lines.parse_cases(CASES), reference)
 
 
 def test_all2all_with_drawn_expert_weights_is_another_problem() -> None:
     """A revision under the same name: inputs have a tensor more, and the experts multiply by it."""
     case = find("a2a").suite("official").tests[0]
-    lines = popcorn.parse_cases(popcorn.spec_of({**case.params, "world_size": 8, "seed": 1}))
+    lines = result_lines.parse_cases(result_lines.spec_of({**case.params, "world_size": 8, "seed": 1}))
     later = REFERENCES["a2a"] + "\n\ndef ref_kernel(data):\n    return data[1].expert_local_weight\n"
     with pytest.raises(BadFileError, match=r"as those of a2a, but reference\.py is not that problem's"):
         popcorn.recognise(lines, later)
@@ -543,13 +547,15 @@ def test_all2all_with_drawn_expert_weights_is_another_problem() -> None:
 # ---- results ------------------------------------------------------------------------------------------------------
 
 
-def pairs_of(mode: popcorn.Mode, found: tuple[popcorn.CaseResult, ...]) -> dict[str, str]:
+def pairs_of(mode: records.Mode, found: tuple[records.CaseResult, ...]) -> dict[str, str]:
     specs = [f"m: {index}" for index in range(len(found))]
-    return parsed(popcorn.encoded(popcorn.report_pairs(mode, specs, report(found, mode=mode)), 1 << 20).decode())
+    return parsed(
+        result_lines.encoded(result_lines.report_pairs(mode, specs, report(found, mode=mode)), 1 << 20).decode()
+    )
 
 
 @pytest.mark.parametrize("outcome", FAILURES, ids=lambda outcome: outcome.type)
-def test_every_failure_is_one_line_of_text(outcome: popcorn.Raised) -> None:
+def test_every_failure_is_one_line_of_text(outcome: records.Raised) -> None:
     found = pairs_of("test", results([Passed(), outcome, NotRun()], []))
     assert [found[f"test.{index}.status"] for index in range(3)] == ["pass", "fail", "fail"]
     assert len(found["test.1.error"]) > 20
@@ -577,7 +583,7 @@ def test_a_benchmark_is_told_by_their_clock_where_it_was_read() -> None:
     }
     on_cpu = pairs_of("benchmark", results([], [wall]))
     assert float(on_cpu["benchmark.0.mean"]) == pytest.approx(1000 * sum(wall.samples_us) / 12)
-    assert popcorn.stats_ns([5.0]) == {"runs": 1, "mean": 5000, "std": 0, "err": 0, "best": 5000, "worst": 5000}
+    assert result_lines.stats_ns([5.0]) == {"runs": 1, "mean": 5000, "std": 0, "err": 0, "best": 5000, "worst": 5000}
 
 
 def test_what_only_one_of_the_two_verdicts_says_is_told() -> None:
@@ -586,8 +592,8 @@ def test_what_only_one_of_the_two_verdicts_says_is_told() -> None:
     found = pairs_of("test", (replace(right, verdicts=loose),))
     assert "outside GPU MODE's published tolerance: off by 2" in found["test.0.message"]
     (wrong,) = results([Wrong(message="a dropped slice of K")], [])
-    assert "on the published input GPU MODE's tolerance is met" in popcorn.error_text(wrong)
-    assert "a dropped slice of K" in popcorn.error_text(wrong)
+    assert "on the published input GPU MODE's tolerance is met" in result_lines.error_text(wrong)
+    assert "a dropped slice of K" in result_lines.error_text(wrong)
 
 
 def test_a_right_benchmark_that_was_not_timed_says_why() -> None:
@@ -608,7 +614,7 @@ def test_a_right_benchmark_that_was_not_timed_says_why() -> None:
         (Wrong(message="CUDA error"), 112),
     ],
 )
-def test_a_failing_device_has_an_exit_code_of_its_own(outcome: popcorn.Raised, code: int) -> None:
+def test_a_failing_device_has_an_exit_code_of_its_own(outcome: records.Raised, code: int) -> None:
     assert popcorn._exit_code(report(results([outcome], []), mode="test")) == code
     assert {int(Exit.INVALID), int(Exit.BAD_FILE), int(Exit.TIMED_OUT)} == {112, 113, 114}
 
@@ -634,6 +640,6 @@ def test_help_names_the_codes_and_the_environment(capsys: pytest.CaptureFixture[
 
 def test_the_examples_of_cases_are_those_that_kernelbot_writes() -> None:
     """From a dict of task.yml: Python's True and False, and no quotes."""
-    assert popcorn.spec_of({"world_size": 2, **GEMM_TESTS[1], "seed": 3}) == (
+    assert result_lines.spec_of({"world_size": 2, **GEMM_TESTS[1], "seed": 3}) == (
         "world_size: 2; m: 64; n: 3584; k: 14336; has_bias: False; seed: 3"
     )

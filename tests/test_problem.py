@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import problem
-from harness.hardware import bound, peaks
-from harness.problem import Problem, find, problem_names
-from harness.records import BadFileError, Case, UsageError
+from harness.core import checkout
+from harness.core.records import BadFileError, Case, UsageError
+from harness.machine.hardware import bound, peaks
+from harness.problems import problem
+from harness.problems.problem import Problem
+from harness.problems.shape_file import find, problem_names
 
 NAMES = ["a2a", "ag_gemm", "gemm_rs"]
 SUITES = ["official", "cpu", "quick"]
@@ -24,10 +26,10 @@ def root(tmp_path: Path) -> Path:
     for name in NAMES:
         folder = tmp_path / "reference" / name
         folder.mkdir(parents=True)
-        shutil.copy(problem.ROOT / "reference" / name / "params.py", folder)
+        shutil.copy(checkout.ROOT / "reference" / name / "params.py", folder)
         (folder / "reference.py").touch()
         (folder / "task.py").touch()
-    shutil.copytree(problem.ROOT / "shapes", tmp_path / "shapes")
+    shutil.copytree(checkout.ROOT / "shapes", tmp_path / "shapes")
     return tmp_path
 
 
@@ -65,8 +67,8 @@ def test_every_problem_of_the_checkout_can_be_read(name: str) -> None:
     """With its own reference.py and task.py beside it."""
     found = find(name)
     assert (found.folder, found.submissions_folder) == (
-        problem.ROOT / "reference" / name,
-        problem.ROOT / "submissions" / name,
+        checkout.ROOT / "reference" / name,
+        checkout.ROOT / "submissions" / name,
     )
     assert list(found.suites) == SUITES
     assert found.ranking_by == "geom"
@@ -124,7 +126,7 @@ def test_a_new_problem_needs_no_harness_code(root: Path) -> None:
     (folder / "params.py").write_text(
         "from __future__ import annotations\n"
         "from dataclasses import dataclass\n"
-        "from harness.records import Cost\n"
+        "from harness.core.records import Cost\n"
         "@dataclass(frozen=True, kw_only=True)\n"
         "class Params:\n"
         "    hops: int\n"
@@ -146,8 +148,9 @@ def test_a_new_problem_needs_no_harness_code(root: Path) -> None:
 
 def test_reading_problems_does_not_import_torch() -> None:
     """The parent process would pay seconds for it."""
-    code = "import sys, harness.problem as p; p.problem_names(); import harness.hardware; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=problem.ROOT, capture_output=True, text=True, check=True)
+    imports = "import sys, harness.machine.hardware; from harness.problems.shape_file import problem_names"
+    code = f"{imports}; problem_names(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=checkout.ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
@@ -369,7 +372,7 @@ def test_a_missing_file_of_a_problem_is_named(root: Path, missing: str) -> None:
         ("has_bias: bool", "has_bias: str", "Params.has_bias: expected keyword-only int or bool fields"),
         ("has_bias: bool", "seed: int", "Params.seed: expected keyword-only int or bool fields, without rank"),
         ("def check_world_size", "def check", "Params.check_world_size(world_size) is missing; raise DecodeError"),
-        ("def cost", "def costs", "cost(params, world_size) is missing; it returns a harness.records.Cost"),
+        ("def cost", "def costs", "cost(params, world_size) is missing; it returns a harness.core.records.Cost"),
     ],
 )
 def test_a_broken_params_file_is_named(root: Path, old: str, new: str, message: str) -> None:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import render, trace
-from harness.records import CaseResult, Crashed, EvalReport, Exit, OpTime, Passed, Profile, RankProfile, Wrong
+from harness.core.records import CaseResult, Crashed, EvalReport, Exit, OpTime, Passed, Profile, RankProfile, Wrong
+from harness.ranks import trace
+from harness.report import terminal
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 Evaluated = Callable[..., EvalReport]
@@ -268,7 +269,7 @@ def test_the_table_fits_80_columns_whatever_kernels_are_called() -> None:
     profile = Profile(ranks=ranks, trace_json="{}", trace="/runs/1/trace-0.json")
     found = CaseResult(case=case(GEMM_BENCHMARKS[0], "profile"), outcome=Passed(), profile=profile)
     out = io.StringIO()
-    render.show(report((found,), mode="profile", device="cuda"), None, None, Console(file=out, width=80))
+    terminal.show(report((found,), mode="profile", device="cuda"), None, None, Console(file=out, width=80))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert all(line.isascii() and line.isprintable() for line in lines)

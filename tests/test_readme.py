@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.problem import ROOT, find, problem_names
-from harness.records import Exit
+from harness.core.checkout import ROOT
+from harness.core.records import Exit
+from harness.problems.shape_file import find, problem_names
 
 README = (ROOT / "README.md").read_text()
 

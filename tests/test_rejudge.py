@@ -14,14 +14,19 @@ from factories import CRASHED, HELD, WRONG_OUTCOME, failed_benchmark, failed_tes
 from launches import ENTRY_RUN, HERE, MINE, Launches, alice, launch, loaded, played, prepared
 from recorded import entry_for, run_id
 
-from harness import archive, board, cli, export, history, machine, rejudge, reports
-from harness.board import Board, Entry
-from harness.problem import ROOT, find
-from harness.records import Exit, HarnessError, Held, UsageError
-from harness.stats import geomean, median
+from harness.board import judgements, leaderboard, places, reports, runs
+from harness.board.entries import Board, Entry
+from harness.cli import main
+from harness.core.checkout import ROOT
+from harness.core.records import Exit, HarnessError, Held, UsageError
+from harness.core.stats import geomean, median
+from harness.evaluation import rejudge
+from harness.machine import host
+from harness.problems.shape_file import find
+from harness.report import export, history
 
 GEMM = find("gemm_rs")
-NOW = board.problem_version(GEMM, GEMM.suite("cpu"))
+NOW = judgements.problem_version(GEMM, GEMM.suite("cpu"))
 BEFORE = "0123456789abcdef"
 
 
@@ -35,16 +40,16 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout in which alice's entry was judged under an earlier problem, and bob's under today's."""
     root = prepared(tmp_path, monkeypatch)
     versions = {"alice": BEFORE, "bob": NOW}
-    board.change(
+    leaderboard.change(
         root / "leaderboard.yaml",
         lambda now: Board(entries=tuple(replace(one, problem_version=versions[one.author]) for one in now.entries)),
     )
-    archive.store(launch(2, 1.1, author="bob"), root)
+    runs.store(launch(2, 1.1, author="bob"), root)
     return root
 
 
 def rejudged(*arguments: str) -> int:
-    asked = cli.parser().parse_args(["rejudge", *arguments])
+    asked = main.parser().parse_args(["rejudge", *arguments])
     return int(asked.verb(asked))
 
 
@@ -91,7 +96,7 @@ def test_applied_the_new_judgement_stands_and_the_old_one_is_history(root: Path,
     assert (earlier.run_id, earlier.score_s, earlier.problem_version) == (ENTRY_RUN, old.score_s, BEFORE)
     assert earlier.why == f"rejudged: problem version {BEFORE} became {NOW}"
     assert bob(found) == untouched
-    assert [one.author for _, one in board.ranked(found, now.group)] == ["bob", "alice"]
+    assert [one.author for _, one in places.ranked(found, now.group)] == ["bob", "alice"]
     assert (root / "runs" / run_id(11) / "report.json").is_file()
     launches.ran.clear()
     assert rejudged("--stale") == Exit.OK
@@ -133,9 +138,11 @@ def test_what_a_check_of_times_holds_is_run_once_more(root: Path, launches: Laun
 def test_a_held_evaluation_that_passes_today_is_ranked_and_keeps_why_it_was_held(
     root: Path, launches: Launches
 ) -> None:
-    held = board.held_of(replace(failed_benchmark(HELD), environment=HERE, author="carol", submission=MINE), BEFORE)
+    held = judgements.held_of(
+        replace(failed_benchmark(HELD), environment=HERE, author="carol", submission=MINE), BEFORE
+    )
     assert held is not None
-    board.record(root / "leaderboard.yaml", held)
+    leaderboard.record(root / "leaderboard.yaml", held)
     launches.script = [launch(11, 2.0, author="carol")]
     rejudged("--entry", held.run_id, "--apply")
     found = loaded(root)
@@ -148,9 +155,9 @@ def test_what_verify_held_is_released_by_verify_or_another_problem_only(
     root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = bob(loaded(root))
-    board.change(
+    leaderboard.change(
         root / "leaderboard.yaml",
-        lambda now: board.replaced(now, old, board.held(old, "verify", "less", ()), "not reproduced"),
+        lambda now: judgements.replaced(now, old, judgements.held(old, "verify", "less", ()), "not reproduced"),
     )
     assert rejudged("--entry", run_id(2)) == Exit.OK
     assert launches.ran == []
@@ -210,7 +217,9 @@ def test_a_run_that_stands_twice_is_told_once_as_the_entry_has_it(
     bounded(monkeypatch, 100.0)
     rejudged("--entry", run_id(2), "--apply")
     path = root / "leaderboard.yaml"
-    board.change(path, lambda now: Board(entries=tuple(replace(one, score_s=one.score_s * 2) for one in now.entries)))
+    leaderboard.change(
+        path, lambda now: Board(entries=tuple(replace(one, score_s=one.score_s * 2) for one in now.entries))
+    )
     found = loaded(root)
     line = next(one for one in history.lines(found, []) if one.author == "bob")
     assert [(one.run_id, one.score_s) for one in line.runs] == [(run_id(2), bob(found).score_s)]
@@ -280,7 +289,7 @@ def test_what_cannot_be_judged_here_is_left_as_it_is_and_does_not_stop_the_other
     changes: dict[str, Any], says: str, root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = replace(entry_for(launch(30)), author="dave", problem_version=BEFORE, **changes)
-    board.record(root / "leaderboard.yaml", one)
+    leaderboard.record(root / "leaderboard.yaml", one)
     launches.script = [launch(11)]
     assert rejudged("--stale", "--apply") == Exit.OK
     shown = capsys.readouterr().out
@@ -294,14 +303,14 @@ def test_what_cannot_be_judged_here_is_left_as_it_is_and_does_not_stop_the_other
 def test_an_entry_whose_version_was_not_recorded_counts_as_stale_and_not_as_known_to_be(
     root: Path, launches: Launches
 ) -> None:
-    board.change(
+    leaderboard.change(
         root / "leaderboard.yaml",
         lambda now: Board(entries=tuple(replace(one, problem_version=None) for one in now.entries)),
     )
     launches.script = [launch(11), launch(12, author="bob")]
     rejudged("--stale")
     assert len(launches.ran) == 2
-    assert not any(one.stale for one in archive.standings(loaded(root), ROOT).values())
+    assert not any(one.stale for one in runs.standings(loaded(root), ROOT).values())
 
 
 def test_an_evaluation_that_cannot_be_leaves_its_entry_and_not_the_rest(
@@ -322,7 +331,7 @@ def test_all_is_applied_or_nothing(root: Path, launches: Launches) -> None:
     """Bob's entry is deleted while alice's is run."""
     path = root / "leaderboard.yaml"
     launches.script = [launch(11, 2.0), launch(12, author="bob")]
-    launches.during = lambda: board.change(path, lambda now: Board(entries=(alice(now),)))
+    launches.during = lambda: leaderboard.change(path, lambda now: Board(entries=(alice(now),)))
     with pytest.raises(HarnessError, match=r"meanwhile \(it was deleted\)"):
         rejudged("--rerun", "--apply")
     assert [one.run_id for one in loaded(root).entries] == [ENTRY_RUN]
@@ -337,4 +346,4 @@ def test_an_interrupted_one_applies_nothing(root: Path, launches: Launches) -> N
 
 
 def test_here_is_where_these_tests_think_they_are() -> None:
-    assert machine.environment("", 8).machine_class == HERE.machine_class
+    assert host.environment("", 8).machine_class == HERE.machine_class

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from harness import remaining
-from harness.plan import PHASES, make_plan
-from harness.problem import find
-from harness.records import Mode, Submission
-from harness.remaining import Remaining, told
+from harness.core.records import Mode, Submission
+from harness.evaluation import eta
+from harness.evaluation.eta import Remaining, told
+from harness.kinds.plan import PHASES, make_plan
+from harness.problems.shape_file import find
 
 PLAN = Remaining(
     cases={"test": 4, "benchmark": 5},
@@ -49,7 +49,7 @@ def test_a_case_that_takes_far_longer_than_expected_ends_the_estimate() -> None:
 def test_a_plan_says_what_it_will_run(mode: Mode) -> None:
     problem = find("a2a")
     suite = dataclasses.replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=2.5)
-    found = remaining.of(make_plan(problem, suite, SUBMISSION, mode, "cpu", 1, "tester"))
+    found = eta.of(make_plan(problem, suite, SUBMISSION, mode, "cpu", 1, "tester"))
     assert tuple(found.cases) == PHASES[mode]
     counts = {"test": len(suite.tests), "benchmark": len(suite.benchmarks), "profile": len(suite.benchmarks)}
     assert found.cases == {phase: counts[phase] for phase in PHASES[mode]}

@@ -34,13 +34,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import board, board_view, render, report_json
-from harness.board import Board, Place, Standing, Verified, place_of
-from harness.plan import make_plan
-from harness.problem import find
-from harness.progress import ProgressLine
-from harness.records import EvalReport, Exit, NotRun, Passed, Raised, Submission, Wrong
-from harness.text import clean, clean_line
+from harness.board import judgements, leaderboard, report_json
+from harness.board.entries import Board, Standing, Verified
+from harness.board.places import Place, place_of
+from harness.core import records
+from harness.core.records import EvalReport, Exit, NotRun, Passed, Raised, Submission, Wrong
+from harness.core.words import clean, clean_line
+from harness.kinds.plan import make_plan
+from harness.problems.shape_file import find
+from harness.report import board_view, terminal
+from harness.report.progress import ProgressLine
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 BOARD = Board(
@@ -95,7 +98,7 @@ def printed(show: Callable[[Console], object], width: int = 80) -> str:
 
 
 def shown(found: EvalReport, place: Place | None = None, width: int = 80) -> str:
-    return printed(lambda console: render.show(found, BOARD, place, console), width)
+    return printed(lambda console: terminal.show(found, BOARD, place, console), width)
 
 
 def check(name: str, text: str) -> None:
@@ -159,7 +162,7 @@ def test_no_table_line_is_longer_than_eighty_columns() -> None:
 def test_colours_are_left_out_where_no_color_is_set() -> None:
     def ansi(environment: dict[str, str]) -> str:
         console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="256", _environ=environment)
-        render.show(failed_test(RAISED), None, None, console)
+        terminal.show(failed_test(RAISED), None, None, console)
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
@@ -211,7 +214,7 @@ def test_too_few_samples_for_an_interval_are_said() -> None:
 
 def test_peaks_are_said_to_be_measured_or_a_vendors() -> None:
     assert "Bound by a rank's peaks, measured on this machine, 2026-05-01:" in shown(report())
-    vendor = render.Peaks(
+    vendor = records.Peaks(
         flops_per_s=989e12, hbm_bytes_per_s=4.8e12, link_bytes_per_s=450e9, source="NVIDIA H200, 2024-11"
     )
     text = shown(report(peaks=vendor))
@@ -360,7 +363,7 @@ def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> 
 def test_bars_are_ascii_where_the_encoding_has_no_more() -> None:
     def bars(encoding: str) -> list[str]:
         console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=120, _environ={})
-        render.show(report(), None, None, console)
+        terminal.show(report(), None, None, console)
         console.file.flush()
         lines = console.file.buffer.getvalue().decode(encoding).splitlines()  # type: ignore[attr-defined]
         return [line.rstrip() for line in lines]
@@ -423,9 +426,11 @@ def held_board() -> Board:
     """Beside bob's entry what is held: of the same source, of another file, and of a group without entries."""
     bob = BOARD.entries[1]
     held = (
-        board.held(bob, "clock", "its ranks say that a call takes 25 us, but 700 us more passed around it", ("run-7",)),
-        board.held(entry(file="submissions/gemm_rs/liar.py"), "verify", HOSTILE, ("run-8", "run-9")),
-        board.held(entry(suite="quick"), "roofline", "1.20 us are less than the bound of 6.46 us", ("run-10",)),
+        judgements.held(
+            bob, "clock", "its ranks say that a call takes 25 us, but 700 us more passed around it", ("run-7",)
+        ),
+        judgements.held(entry(file="submissions/gemm_rs/liar.py"), "verify", HOSTILE, ("run-8", "run-9")),
+        judgements.held(entry(suite="quick"), "roofline", "1.20 us are less than the bound of 6.46 us", ("run-10",)),
     )
     return Board(entries=BOARD.entries, held=held)
 
@@ -476,19 +481,19 @@ def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_doe
 ) -> None:
     found = failed_benchmark(HELD)
     path = tmp_path / "leaderboard.yaml"
-    board.record(path, entry(run_id="before", sha256="0" * 64))
-    one = board.judged(found)
+    leaderboard.record(path, entry(run_id="before", sha256="0" * 64))
+    one = judgements.judged(found)
     assert one is not None
-    standing = board.record(path, one)
-    text = printed(lambda console: render.show(found, standing, None, console))
+    standing = leaderboard.record(path, one)
+    text = printed(lambda console: terminal.show(found, standing, None, console))
     last = text.splitlines()[-1]
     assert last.startswith("place    none: held (roofline), shown beside the board; `python -m harness verify 2026")
     assert last.endswith("; this file's entry of 2026-05-01 stays as it is")
     passed = report(run_id="lucky")
-    now = board.entry_of(passed)
+    now = judgements.entry_of(passed)
     assert now is not None
-    standing = board.record(path, now)
-    text = printed(lambda console: render.show(passed, standing, place_of(standing, now), console))
+    standing = leaderboard.record(path, now)
+    text = printed(lambda console: terminal.show(passed, standing, place_of(standing, now), console))
     assert "; the same source was held on 2026-05-01 (roofline): `python -m harness verify lucky` settles it" in text
 
 
@@ -543,4 +548,4 @@ def test_an_empty_leaderboard_says_how_to_begin() -> None:
 def test_problems_are_listed_with_their_suites() -> None:
     what = "Each rank sends its tokens to the ranks that hold their experts; the weighted sums come back."
     rows = [("a2a", "amd-all2all", what, ["official", "cpu", "quick"]), ("x", "[b]x[/b]", "short", ["official"])]
-    check("problems-80", printed(lambda console: console.print(render.problems_table(rows))))
+    check("problems-80", printed(lambda console: console.print(terminal.problems_table(rows))))

@@ -8,10 +8,12 @@ import json
 import pytest
 from rich.console import Console
 
-from harness import hardware, roofline
-from harness.problem import find
-from harness.records import Exit, UsageError
-from harness.roofline import Roofline, peaks_of
+from harness.cli import roofline as verb
+from harness.core.records import Exit, UsageError
+from harness.machine import hardware
+from harness.problems.shape_file import find
+from harness.report import roofline
+from harness.report.roofline import Roofline, peaks_of
 
 
 def of(problem: str, name: str = "mi300x", ranks: int | None = None, suite: str = "official") -> Roofline:
@@ -29,8 +31,8 @@ def printed(found: Roofline, width: int = 80) -> str:
 
 def run(*arguments: str) -> Exit:
     parser = argparse.ArgumentParser()
-    roofline.add_arguments(parser)
-    return roofline.run(parser.parse_args(arguments))
+    verb.add_arguments(parser)
+    return verb.run(parser.parse_args(arguments))
 
 
 def test_the_bounds_of_gemm_rs_are_the_published_ones() -> None:

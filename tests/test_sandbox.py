@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import sandbox
-from harness.problem import ROOT
+from harness.core.checkout import ROOT
+from harness.process import sandbox
 
 # Enters, then does `attempt`; what did not work is printed.
 CONFINED = """\

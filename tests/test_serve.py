@@ -20,11 +20,12 @@ from popcorn_client import PopcornClient, Refused
 from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, submit, wait_for
 
 from harness import serve
-from harness.problem import ROOT
-from harness.records import UsageError
+from harness.core.checkout import ROOT
+from harness.core.records import UsageError
+from harness.problems.submission import MAX_BYTES
+from harness.serve import guard
 from harness.serve.guard import MAX_BODY_BYTES, is_loopback
 from harness.serve.store import Limits
-from harness.submission import MAX_BYTES
 
 PATH = f"/submission/{GEMM}/{GPU}/test"
 NOT_UTF8 = b"def custom_kernel(data): ...  # \xff\n"
@@ -228,7 +229,7 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_read(running: Served) -
 @pytest.mark.parametrize(
     "name",
     [
-        "../../../harness/page.py",
+        "../../../harness/report/page.py",
         "/etc/passwd.py",
         "..\\..\\evil.py",
         ".py",
@@ -373,7 +374,7 @@ def test_which_addresses_are_this_machines_own(host: str, loopback: bool) -> Non
 
 
 def test_another_address_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(serve.TOKEN_VARIABLE, raising=False)
+    monkeypatch.delenv(guard.TOKEN_VARIABLE, raising=False)
     with pytest.raises(UsageError, match=r"--host 0\.0\.0\.0: .*--token FILE"):
         serve.run(options("--host", "0.0.0.0"))
     (tmp_path / "token").write_text("short\n")
@@ -383,7 +384,7 @@ def test_another_address_without_a_token_is_refused(monkeypatch: pytest.MonkeyPa
         serve.read_token(tmp_path / "nowhere", {})
     (tmp_path / "token").write_text("long-enough-to-be-one\n")
     assert serve.read_token(tmp_path / "token", {}) == "long-enough-to-be-one"
-    assert serve.read_token(None, {serve.TOKEN_VARIABLE: "another-long-enough-one"}) == "another-long-enough-one"
+    assert serve.read_token(None, {guard.TOKEN_VARIABLE: "another-long-enough-one"}) == "another-long-enough-one"
 
 
 def test_a_port_that_cannot_be_had_is_said(running: Served, tmp_path: Path) -> None:
@@ -406,7 +407,7 @@ def test_without_its_packages_the_command_says_what_to_install(monkeypatch: pyte
 def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout: Path) -> None:
     """From the command to the leaderboard, as a user would: quick suite, 2 ranks."""
     command = [sys.executable, "-m", "harness", "serve", "--port=0", "--suite=quick", "--ranks=2", "--seconds=0.1"]
-    environment = {name: value for name, value in os.environ.items() if name != serve.TOKEN_VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name != guard.TOKEN_VARIABLE}
     server = subprocess.Popen(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

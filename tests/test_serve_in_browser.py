@@ -14,7 +14,7 @@ from recorded import checkout, entry_for, run, store
 from serving import BOBS, MINE, SOURCE, Served, outcome, served, submit, wait_for
 from test_page_in_browser import CONTRAST, TOO_WIDE
 
-from harness import board
+from harness.board import leaderboard
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -30,7 +30,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("live")
     found = checkout(root)
     for entry in found.entries:
-        board.record(root / "leaderboard.yaml", entry)
+        leaderboard.record(root / "leaderboard.yaml", entry)
     with served(root / "runs" / "serve") as server:
         server.service.live._root = root
         yield server
@@ -78,7 +78,7 @@ def test_the_page_follows_the_queue_and_the_boards(
     root = running.service.live._root
     report = run(7, 0.5, author="zoe")
     store(root, report)
-    board.record(root / "leaderboard.yaml", entry_for(report))
+    leaderboard.record(root / "leaderboard.yaml", entry_for(report))
     wait_for(lambda: browser.js(LEADER).startswith("zoe"))
     assert browser.js("return [window.kept, location.hash]") == [True, "#sort=score"], "it was not loaded again"
     assert browser.complaints() == []

@@ -14,8 +14,8 @@ import pytest
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
 
 from harness import serve
-from harness.machine import descendants
-from harness.records import BadFileError, UsageError
+from harness.core.records import BadFileError, UsageError
+from harness.machine.host import descendants
 from harness.serve.store import ATTEMPTS, Asked, Ended, Limits, Store
 
 PROGRAM = Path(__file__).with_name("serving.py")

@@ -22,9 +22,9 @@ from factories import (
 )
 from rich.console import Console
 
-from harness import report_json
-from harness.progress import ProgressLine
-from harness.records import Exit, Mode, OpTime, Outcome, Passed, Profile, RankProfile
+from harness.board import report_json
+from harness.core.records import Exit, Mode, OpTime, Outcome, Passed, Profile, RankProfile
+from harness.report.progress import ProgressLine
 from harness.serve.results import TEXT_CHARS, ended
 from harness.serve.store import Ended, Row
 from harness.serve.worker import Progress

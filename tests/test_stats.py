@@ -13,18 +13,18 @@ from factories import timed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records import Timed
-from harness.stats import (
+from harness.core.records import Timed
+from harness.core.stats import (
     Interval,
     NoInterval,
     geomean,
     geomean_speedup,
     median,
     roofline_fraction,
-    score_s,
     speedup,
     spread,
 )
+from harness.judging.scoring import score_s
 
 times_us = st.floats(min_value=0.1, max_value=1e7)
 samples = st.lists(times_us, min_size=1, max_size=30)
@@ -114,7 +114,8 @@ def test_one_block_gives_no_interval_and_the_reason_names_the_case() -> None:
 
 def test_the_same_samples_give_the_same_interval_in_another_process() -> None:
     here = geomean_speedup([timed(samples=20)])
-    code = "from factories import timed; from harness.stats import *; print(repr(geomean_speedup([timed(samples=20)])))"
+    imports = "from factories import timed; from harness.core.stats import *"
+    code = f"{imports}; print(repr(geomean_speedup([timed(samples=20)])))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert there.stdout.strip() == repr(here)
@@ -164,6 +165,7 @@ def test_six_cases_of_a_hundred_samples_take_well_under_a_second() -> None:
 
 
 def test_nothing_is_paid_for_scipy_until_an_interval_is_made() -> None:
-    code = "import sys, harness.stats, harness.board; sys.exit('scipy' in sys.modules or 'numpy' in sys.modules)"
+    imports = "import sys, harness.core.stats, harness.board.leaderboard"
+    code = f"{imports}; sys.exit('scipy' in sys.modules or 'numpy' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0

@@ -14,13 +14,8 @@ import pytest
 import torch
 from conftest import Silent, submission_of
 
-from harness import folder_gate, payload, verdict, warm
-from harness.box import FileBox
-from harness.cli import main
-from harness.evaluate import evaluate
-from harness.options import CUDA_IS_CPU
-from harness.plan import make_plan
-from harness.records import (
+from harness.cli.main import main
+from harness.core.records import (
     BadFileError,
     BadSubmissionError,
     Case,
@@ -32,8 +27,16 @@ from harness.records import (
     UsageError,
     Wrong,
 )
-from harness.submission import directives
-from harness.taskfolder import cases_text, find, read
+from harness.gpumode.folder import cases_text, read
+from harness.judging import verdict
+from harness.kinds.op import evaluate
+from harness.kinds.plan import make_plan
+from harness.kinds.registry import find
+from harness.kinds.settings import CUDA_IS_CPU
+from harness.problems.submission import directives
+from harness.process import compile_cache
+from harness.ranks import folder_check, payload
+from harness.ranks.shared_buffer import FileBox
 
 FOLDERS = Path(__file__).parent / "folders"
 SCALE = FOLDERS / "single" / "scale"
@@ -315,7 +318,7 @@ TREE = {"a": ONES, "b": [torch.arange(3), None, (1, 2.5, "x", True)]}
 
 def judged(box: FileBox, result: object, expected: object) -> str:
     output = payload.write_output(box, 0, result, 1 << 20)
-    return folder_gate.declared(output, *payload.read_tree(box, output, 1 << 20), expected).message
+    return folder_check.declared(output, *payload.read_tree(box, output, 1 << 20), expected).message
 
 
 @pytest.mark.parametrize("expected", [ONES, TREE, (ONES, [ONES]), torch.linalg.eigh(torch.eye(3)), torch.empty(0, 4)])
@@ -407,12 +410,12 @@ def test_inputs_keep_their_layout_and_copies_are_copies(box: FileBox) -> None:
     ],
 )
 def test_a_check_says_it_with_a_pair_or_a_text(said: object, passed: bool, message: str) -> None:
-    found = folder_gate.checked(lambda: said)
+    found = folder_check.checked(lambda: said)
     assert (found.passed, found.message) == (passed, message)
 
 
 def test_a_check_that_raises_finds_it_wrong() -> None:
-    found = folder_gate.checked(lambda: torch.ones(2) + torch.ones(3))
+    found = folder_check.checked(lambda: torch.ones(2) + torch.ones(3))
     assert not found.passed
     assert found.message.startswith("check_implementation raised RuntimeError: ")
 
@@ -515,7 +518,7 @@ def test_what_an_import_compiles_is_compiled_once_and_kept(ran: Evaluate) -> Non
     """By rank 0, in a phase of its own, with its log; the other ranks and the next run find it. A lock that a killed
     run has left does not stop the next."""
     name = f"compiles-{os.getpid()}"
-    cache = warm.folder(read(SCALE).root, name)
+    cache = compile_cache.folder(read(SCALE).root, name)
     assert cache is not None
     submission = dataclasses.replace(submission_of(COMPILES), sha256=name)
     try:
@@ -535,7 +538,7 @@ def test_what_an_import_compiles_is_compiled_once_and_kept(ran: Evaluate) -> Non
 @needs_compiler
 def test_what_does_not_compile_is_shown_with_the_compilers_words(ran: Evaluate) -> None:
     name = f"broken-{os.getpid()}"
-    cache = warm.folder(read(SCALE).root, name)
+    cache = compile_cache.folder(read(SCALE).root, name)
     assert cache is not None
     broken = submission_of(COMPILES.replace("PyLong_FromLong(3)", "no_such_name(3)"))
     try:
@@ -550,18 +553,18 @@ def test_what_does_not_compile_is_shown_with_the_compilers_words(ran: Evaluate) 
 
 
 def test_only_what_seems_to_compile_has_that_phase() -> None:
-    assert warm.compiles(submission_of(COMPILES))
-    assert not warm.compiles(submission_of("import torch\n"))
+    assert compile_cache.compiles(submission_of(COMPILES))
+    assert not compile_cache.compiles(submission_of("import torch\n"))
 
 
 def test_a_lock_is_left_alone_while_another_run_is_there(tmp_path: Path) -> None:
     lock = tmp_path / "cache" / "extensions" / "tiny" / "lock"
     lock.parent.mkdir(parents=True)
-    with warm.held(tmp_path / "cache"):
+    with compile_cache.held(tmp_path / "cache"):
         lock.touch()
-        with warm.held(tmp_path / "cache"):
+        with compile_cache.held(tmp_path / "cache"):
             assert lock.exists()
-    with warm.held(tmp_path / "cache"):
+    with compile_cache.held(tmp_path / "cache"):
         assert not lock.exists()
 
 
@@ -571,7 +574,7 @@ def test_no_lock_is_removed_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "lock").touch()
     (tmp_path / "cache" / "extensions").mkdir(parents=True)
     (tmp_path / "cache" / "extensions" / "tiny").symlink_to(tmp_path / "elsewhere")
-    with warm.held(tmp_path / "cache"):
+    with compile_cache.held(tmp_path / "cache"):
         assert (tmp_path / "elsewhere" / "lock").exists()
 
 

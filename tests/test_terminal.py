@@ -14,9 +14,9 @@ import yaml
 from factories import report
 from recorded import entry_for, run, store
 
-from harness import board
-from harness.decode import encode
-from harness.problem import ROOT
+from harness.board import leaderboard
+from harness.core.checkout import ROOT
+from harness.core.decode import encode
 
 NAME = "submissions/gemm_rs/" + "提出" * 40 + ".py"
 HARNESS = [sys.executable, "-m", "harness"]
@@ -77,7 +77,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store(root, run(4, 1.5))
     values = {"schema": 1, "entries": [encode(entry_for(found))]}
     (root / "leaderboard.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
-    assert board.load(root / "leaderboard.yaml").entries
+    assert leaderboard.load(root / "leaderboard.yaml").entries
     return root
 
 

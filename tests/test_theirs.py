@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import board, board_view, export, machine, render, reports, run, theirs, verdict
-from harness.options import Setting
-from harness.records import (
+from harness.board import leaderboard, reports
+from harness.cli import eval
+from harness.core.records import (
     BadFileError,
     Crashed,
     EvalReport,
@@ -34,7 +34,15 @@ from harness.records import (
     UsageError,
     Wrong,
 )
-from harness.taskfolder import read
+from harness.core.words import SHOWN_CHARS
+from harness.evaluation import recorded
+from harness.gpumode import result_lines
+from harness.gpumode.folder import read
+from harness.judging import verdict
+from harness.kinds import external
+from harness.kinds.settings import Setting
+from harness.machine import host
+from harness.report import board_view, export, terminal
 
 FOLDERS = Path(__file__).parent / "folders"
 ROWSUM, SCALE = FOLDERS / "multi" / "rowsum", FOLDERS / "single" / "scale"
@@ -74,7 +82,7 @@ def told(nothing_left: None, tmp_path: Path) -> Evaluate:
         suite = dataclasses.replace(
             problem.suite("official"), test_timeout_s=seconds, benchmark_timeout_s=seconds, ranked_timeout_s=seconds
         )
-        order = theirs.Order(
+        order = external.Order(
             problem=problem,
             suite=suite,
             submission=submission_of(problem.default_submission().read_text()),
@@ -83,9 +91,9 @@ def told(nothing_left: None, tmp_path: Path) -> Evaluate:
             world_size=suite.benchmarks[0].world_size,
             author="tester",
         )
-        return theirs.evaluate(dataclasses.replace(order, **changes), Silent())
+        return external.evaluate(dataclasses.replace(order, **changes), Silent())
 
-    return run
+    return eval
 
 
 def outcomes(report: EvalReport) -> list[type]:
@@ -94,7 +102,7 @@ def outcomes(report: EvalReport) -> list[type]:
 
 def shown(report: EvalReport) -> str:
     console = Console(file=StringIO(), width=100)
-    render.show(report, None, None, console)
+    terminal.show(report, None, None, console)
     return console.file.getvalue()
 
 
@@ -109,7 +117,7 @@ def test_a_ranked_evaluation_is_three_runs(told: Evaluate) -> None:
     assert outcomes(report) == [Passed, Passed, Told]
     found = report.results[2].outcome
     assert found == Told(runs=3, mean_us=2.5, std_us=0.003, err_us=0.0017, best_us=2.4, worst_us=2.6)
-    gpus = machine.gpus().count or 2
+    gpus = host.gpus().count or 2
     for mode in report.phases_s:
         assert report.logs[f"{mode} stdout"] == f"{mode} POPCORN_SEED 7\n{mode} POPCORN_GPUS {gpus}\n"
     assert verdict.figures(report) is None  # no speedup
@@ -181,8 +189,8 @@ def test_any_amount_of_text_comes_through(told: Evaluate) -> None:
         mode="test",
     )
     assert outcomes(report) == [Passed, Passed]
-    assert report.logs["test stdout"].startswith("o" * theirs.SHOWN_CHARS + "\n[...]")
-    assert len(report.logs["test stderr"]) < theirs.SHOWN_CHARS + 100
+    assert report.logs["test stdout"].startswith("o" * SHOWN_CHARS + "\n[...]")
+    assert len(report.logs["test stderr"]) < SHOWN_CHARS + 100
 
 
 # ---- what does not -------------------------------------------------------------------------------------------------
@@ -284,7 +292,7 @@ def test_what_a_submission_has_no_business_to_know_is_not_in_its_environment(
 
 
 def test_the_last_line_of_a_key_counts_and_others_are_let_be() -> None:
-    found = theirs.parse(b"check: fail\nwhatever\n\ncheck: pass\nnew.key:  a: b \n\xff\xfe: x\n")
+    found = result_lines.parse(b"check: fail\nwhatever\n\ncheck: pass\nnew.key:  a: b \n\xff\xfe: x\n")
     assert (found["check"], found["new.key"], found["whatever"]) == ("pass", "a: b", "")
 
 
@@ -293,8 +301,8 @@ def test_no_text_breaks_it_and_none_passes_without_a_result_of_every_case(
     data: bytes, code: int | None, count: int
 ) -> None:
     """Forged or garbled lines cost their own run at most."""
-    ran = theirs.Ran(code=code, told=theirs.parse(data), stdout="", stderr="")
-    found = theirs.outcomes_of("test", count, ran, 1.0)
+    ran = external.Ran(code=code, told=result_lines.parse(data), stdout="", stderr="")
+    found = external.outcomes_of("test", count, ran, 1.0)
     assert len(found) == count
     assert all(isinstance(one, Passed) for one in found) or any(isinstance(one, Failure) for one in found)
 
@@ -304,20 +312,20 @@ def test_no_text_breaks_it_and_none_passes_without_a_result_of_every_case(
 
 def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a speedup, under the suite `theirs`; and the report can be read back."""
-    monkeypatch.setattr(run, "LEADERBOARD", tmp_path / "leaderboard.yaml")
-    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(recorded, "LEADERBOARD", tmp_path / "leaderboard.yaml")
+    monkeypatch.setattr(recorded, "ROOT", tmp_path)
     problem = read(ROWSUM)
     suite = problem.suite("official")
     setting = Setting(
         problem=problem, suite=suite, device="cpu", world_size=2, evaluator="theirs", notes=("a note",)
     )  # fmt: skip
     submission = submission_of(problem.default_submission().read_text())
-    ran = run.evaluated(setting, submission, "leaderboard", "ada", record=True, quiet=True)
-    again = run.evaluated(setting, submission, "leaderboard", "bob", record=True, quiet=True)
+    ran = recorded.evaluated(setting, submission, "leaderboard", "ada", record=True, quiet=True)
+    again = recorded.evaluated(setting, submission, "leaderboard", "bob", record=True, quiet=True)
     assert (ran.unrecorded, again.unrecorded) == (None, None)
     assert again.place is not None
     assert again.place.of == 2
-    entries = board.load(tmp_path / "leaderboard.yaml").entries
+    entries = leaderboard.load(tmp_path / "leaderboard.yaml").entries
     assert {(one.problem, one.suite, one.geomean_speedup, one.author) for one in entries} == {
         ("multi/rowsum", "theirs", None, author) for author in ("ada", "bob")
     }
@@ -325,8 +333,8 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     assert (told["gate"], told["clock"], told["geomean_speedup"]) == ("theirs", "theirs", None)
     assert told["score_s"] == pytest.approx(2.5e-6)
     assert told["cases"][2]["told"]["runs"] == 3
-    recorded = reports.find(ran.report.run_id, tmp_path)
-    (*_, row) = export.rows(board.Board(), [recorded], tmp_path)
+    back = reports.find(ran.report.run_id, tmp_path)
+    (*_, row) = export.rows(entries.Board(), [back], tmp_path)
     assert (row["case_time_us"], row["case_samples"], row["run_passed"]) == (2.5, 3, True)
     assert row["run_result"]["benchmark.0.mean"] == "2500.0"
     text = " ".join(shown(ran.report).split())
@@ -334,7 +342,7 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     assert "speedup none: eval.py times no reference" in text
     assert "a note" in text
     console = Console(file=StringIO(), width=100)
-    board_view.show_board(board.load(tmp_path / "leaderboard.yaml"), console)
+    board_view.show_board(leaderboard.load(tmp_path / "leaderboard.yaml"), console)
     assert "suite theirs" in console.file.getvalue()
 
 

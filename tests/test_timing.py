@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import timing
-from harness.timing import Budget, Series, device_us, enough, gpumode_us, relative_error, turns, wall_us
-from harness.wire import CallSample
+from harness.ranks import clocks, credibility
+from harness.ranks.clocks import Budget, Series, device_us, enough, gpumode_us, relative_error, turns, wall_us
+from harness.ranks.wire import CallSample
 
 
 def called(*ranks: tuple[int, int], device_us: float | None = None) -> list[CallSample]:
@@ -33,7 +33,7 @@ def test_in_every_block_both_sides_call_on_every_input_once(first: int, block: i
     """So that samples of one index saw the same input."""
     order = turns(Budget(seconds=1, block=block, burst=burst), "wall", first)
     calls = Counter((reference, index) for reference, indices in order for index in indices)
-    inputs = range(block + (timing.WARM_CALLS if burst else 0))
+    inputs = range(block + (clocks.WARM_CALLS if burst else 0))
     assert calls == Counter((side, index) for side in (True, False) for index in inputs)
 
 
@@ -53,9 +53,9 @@ def test_neither_side_goes_first_more_often() -> None:
 
 def test_clocks_that_do_not_rank_leave_their_time_to_the_one_that_does() -> None:
     """They still get blocks in which either side goes first."""
-    blocks = [number for number in range(30) if len(timing.due(("wall", "device"), number)) == 2]
+    blocks = [number for number in range(30) if len(clocks.due(("wall", "device"), number)) == 2]
     assert blocks == [0, 2, 8, 16, 24]
-    assert all(timing.due(("wall", "device"), number)[0] == "wall" for number in range(30))
+    assert all(clocks.due(("wall", "device"), number)[0] == "wall" for number in range(30))
 
 
 def test_the_device_clock_needs_no_bursts() -> None:
@@ -122,21 +122,21 @@ def test_a_series_keeps_what_each_device_says() -> None:
     assert device.samples_us == (42.0, 43.0, 49.0)
 
 
-def turn(unclaimed_us: float, claimed_us: float = 1000.0, began_ns: int = 0) -> timing.Turn:
+def turn(unclaimed_us: float, claimed_us: float = 1000.0, began_ns: int = 0) -> clocks.Turn:
     """One call of one rank."""
     start_ns = began_ns + 1000
     call = CallSample(start_ns=start_ns, end_ns=start_ns + int(1000 * claimed_us), device_us=None, output=None)
     ended_ns = began_ns + int(1000 * (claimed_us + unclaimed_us))
-    return timing.Turn(began_ns=began_ns, ended_ns=ended_ns, called=((call,),))
+    return clocks.Turn(began_ns=began_ns, ended_ns=ended_ns, called=((call,),))
 
 
-def noisy(base_us: float) -> list[timing.Turn]:
+def noisy(base_us: float) -> list[clocks.Turn]:
     return [turn(base_us + 37 * index % 16 * 40.0) for index in range(16)]
 
 
-def unaccounted(own: list[timing.Turn], ref: list[timing.Turn], own_us: float = nan, ref_us: float = nan) -> str:
+def unaccounted(own: list[clocks.Turn], ref: list[clocks.Turn], own_us: float = nan, ref_us: float = nan) -> str:
     """With so much CPU time, where it is known."""
-    return timing.unaccounted(timing.Side(turns=own, busy_us=own_us), timing.Side(turns=ref, busy_us=ref_us))
+    return credibility.unaccounted(clocks.Side(turns=own, busy_us=own_us), clocks.Side(turns=ref, busy_us=ref_us))
 
 
 def test_time_that_passes_outside_the_calls_has_to_be_as_with_the_reference() -> None:
@@ -179,25 +179,25 @@ def test_the_hosts_clock_reads_no_less_than_the_devices(
     wall_us: float, device_us: float, ref_wall_us: float, ref_device_us: float, believed: bool
 ) -> None:
     made = series([wall_us] * 5, [ref_wall_us] * 5)
-    assert timing.too_short(made) == "", "a CPU has no other clock"
+    assert credibility.too_short(made) == "", "a CPU has no other clock"
     made.own_us["device"], made.ref_us["device"] = [device_us] * 5, [ref_device_us] * 5
-    assert (timing.too_short(made) == "") == believed
+    assert (credibility.too_short(made) == "") == believed
 
 
 def test_a_call_lies_between_the_handing_out_of_its_input_and_its_reply() -> None:
-    early = timing.Turn(began_ns=5000, ended_ns=9_000_000, called=turn(2000.0).called)
-    assert "began before" in timing.impossible(early, "wall")
-    assert timing.impossible(turn(2000.0), "wall") == ""
+    early = clocks.Turn(began_ns=5000, ended_ns=9_000_000, called=turn(2000.0).called)
+    assert "began before" in credibility.impossible(early, "wall")
+    assert credibility.impossible(turn(2000.0), "wall") == ""
 
 
 @pytest.mark.parametrize("device_us", [None, 0.0, -1.0, float("nan"), float("inf"), 1100.0])
 def test_a_device_works_no_longer_than_its_call_takes(device_us: float | None) -> None:
-    def on_device(device_us: float | None) -> timing.Turn:
+    def on_device(device_us: float | None) -> clocks.Turn:
         (call,) = turn(2000.0, claimed_us=1000.0).called[0]
         return dataclasses.replace(turn(2000.0), called=((dataclasses.replace(call, device_us=device_us),),))
 
-    assert "its device took" in timing.impossible(on_device(device_us), "device")
-    assert timing.impossible(on_device(900.0), "device") == ""
+    assert "its device took" in credibility.impossible(on_device(device_us), "device")
+    assert credibility.impossible(on_device(900.0), "device") == ""
 
 
 def test_results_are_kept_where_a_second_call_takes_less_than_half_of_the_first() -> None:
@@ -205,7 +205,7 @@ def test_results_are_kept_where_a_second_call_takes_less_than_half_of_the_first(
 
     def pairs(fresh_us: list[int], again_us: list[int]) -> str:
         times_ns = [1000 * time for pair in zip(fresh_us, again_us, strict=True) for time in pair]
-        return timing.kept([called((0, time_ns)) for time_ns in times_ns], "wall")
+        return credibility.kept([called((0, time_ns)) for time_ns in times_ns], "wall")
 
     assert "100.0 us on a new input, but 49.0 us on the same again" in pairs([100, 120, 90], [49, 20, 300])
     assert pairs([100, 120, 100], [51, 20, 90]) == ""

@@ -15,9 +15,10 @@ from factories import (
     results,
 )
 
-from harness import verdict
-from harness.records import Crashed, Exit, Failure, NotRun, Outcome, Passed
-from harness.stats import geomean, speedup
+from harness.core import records
+from harness.core.records import Crashed, Exit, Failure, NotRun, Outcome, Passed
+from harness.core.stats import geomean, speedup
+from harness.judging import verdict
 
 
 def test_a_run_passes_when_every_test_passed_and_every_benchmark_is_timed() -> None:
@@ -76,7 +77,7 @@ def test_the_figures_are_those_of_all_timed_cases() -> None:
     assert figures.geomean_speedup.value == pytest.approx(geomean([speedup(one) for one in TIMES]))
     assert figures.roofline_fraction is not None
     assert 0 < figures.roofline_fraction < 1
-    unbounded = tuple(verdict.CaseResult(case=one.case, outcome=one.outcome) for one in report().results)
+    unbounded = tuple(records.CaseResult(case=one.case, outcome=one.outcome) for one in report().results)
     assert (without := verdict.figures(report(unbounded))) is not None
     assert without.roofline_fraction is None
     assert without.score_s == figures.score_s

@@ -21,11 +21,16 @@ from factories import FAILURES, HELD, TIMES, failed_benchmark, failed_test, repo
 from launches import ENTRY_RUN, HERE, MINE, NAME, SOURCE, Launches, alice, launch, loaded, played, prepared
 from recorded import entry_for, gpu, run_id, slower
 
-from harness import archive, board, cli, machine, verify
-from harness.board import Board
-from harness.problem import ROOT, find
-from harness.records import EvalReport, Exit, HarnessError, Held, UsageError
-from harness.verify import Claim
+from harness.board import judgements, leaderboard, places, runs
+from harness.board.entries import Board
+from harness.cli import main
+from harness.core import files
+from harness.core.checkout import ROOT
+from harness.core.records import EvalReport, Exit, HarnessError, Held, UsageError
+from harness.evaluation import verify
+from harness.evaluation.verify import Claim
+from harness.machine import host
+from harness.problems.shape_file import find
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def verified(*arguments: str) -> int:
-    asked = cli.parser().parse_args(["verify", *arguments])
+    asked = main.parser().parse_args(["verify", *arguments])
     return int(asked.verb(asked))
 
 
@@ -148,7 +153,7 @@ def test_an_entry_that_is_reproduced_is_verified_and_its_launches_are_kept(root:
     assert now.verified.score_s_ci[0] < now.verified.score_s < now.verified.score_s_ci[1]
     assert now.verified.geomean_speedup == pytest.approx(before.geomean_speedup, rel=1e-4)
     suite = find("gemm_rs").suite("cpu")
-    assert now.problem_version == board.problem_version(find("gemm_rs"), suite)
+    assert now.problem_version == judgements.problem_version(find("gemm_rs"), suite)
     assert replace(now, verified=None, problem_version=None) == before
     told = json.loads(out.read_text())
     assert (told["decision"]["word"], told["exit_code"], len(told["launches"])) == ("verified", 0, 3)
@@ -169,7 +174,7 @@ def test_an_entry_that_is_not_reproduced_is_held_with_the_evidence(
     root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launches.script = [launch(10 + number, 2 + number / 100) for number in range(5)]
-    assert board.place_of(loaded(root), alice(loaded(root))).place == 1
+    assert places.place_of(loaded(root), alice(loaded(root))).place == 1
     assert verified(ENTRY_RUN) == Exit.INVALID
     found = loaded(root)
     assert [one.author for one in found.entries] == ["bob"]
@@ -240,10 +245,10 @@ def test_launches_that_differ_too_much_decide_nothing(
 def test_a_held_evaluation_that_is_reproduced_becomes_an_entry_and_keeps_what_it_was_held_for(
     root: Path, launches: Launches
 ) -> None:
-    held = board.held_of(replace(failed_benchmark(HELD), environment=HERE, submission=MINE, run_id=run_id(7)))
+    held = judgements.held_of(replace(failed_benchmark(HELD), environment=HERE, submission=MINE, run_id=run_id(7)))
     assert held is not None
-    board.record(root / "leaderboard.yaml", held)
-    assert board.doubted(loaded(root), alice(loaded(root))) is not None
+    leaderboard.record(root / "leaderboard.yaml", held)
+    assert judgements.doubted(loaded(root), alice(loaded(root))) is not None
     launches.script = [launch(11, 1.3), launch(12, 1.2), launch(13, 1.1)]
     assert verified(run_id(7), "--launches", "3") == Exit.OK
     found = loaded(root)
@@ -255,9 +260,9 @@ def test_a_held_evaluation_that_is_reproduced_becomes_an_entry_and_keeps_what_it
 
 
 def test_verifying_an_entry_settles_the_doubt_about_its_source(root: Path, launches: Launches) -> None:
-    held = board.held_of(replace(failed_benchmark(HELD), environment=HERE, submission=MINE, run_id=run_id(7)))
+    held = judgements.held_of(replace(failed_benchmark(HELD), environment=HERE, submission=MINE, run_id=run_id(7)))
     assert held is not None
-    board.record(root / "leaderboard.yaml", held)
+    leaderboard.record(root / "leaderboard.yaml", held)
     launches.script = [launch(11), launch(12), launch(13)]
     assert verified(ENTRY_RUN, "--launches", "3") == Exit.OK
     found = loaded(root)
@@ -271,7 +276,7 @@ def test_verifying_an_entry_settles_the_doubt_about_its_source(root: Path, launc
 def test_evaluating_again_is_a_new_claim_that_nobody_has_verified(root: Path, launches: Launches) -> None:
     launches.script = [launch(11), launch(12), launch(13)]
     verified(ENTRY_RUN, "--launches", "3")
-    board.record(root / "leaderboard.yaml", entry_for(launch(20, 0.9)))
+    leaderboard.record(root / "leaderboard.yaml", entry_for(launch(20, 0.9)))
     now = alice(loaded(root))
     assert (now.status, [one.status for one in now.history]) == ("ranked", ["verified"])
 
@@ -283,7 +288,7 @@ def test_evaluating_again_is_a_new_claim_that_nobody_has_verified(root: Path, la
 def elsewhere(root: Path) -> Callable[..., None]:
     def record(**changes: Any) -> None:
         one = replace(entry_for(launch(30)), run_id="elsewhere", file="submissions/gemm_rs/there.py", **changes)
-        board.record(root / "leaderboard.yaml", one)
+        leaderboard.record(root / "leaderboard.yaml", one)
 
     return record
 
@@ -310,7 +315,7 @@ def elsewhere(root: Path) -> Callable[..., None]:
 def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
     changes: dict[str, Any], says: str, elsewhere: Callable[..., None], root: Path, launches: Launches
 ) -> None:
-    if machine.gpus().count and "device" in changes:
+    if host.gpus().count and "device" in changes:
         pytest.skip("this machine has such GPUs")
     elsewhere(**changes)
     before = (root / "leaderboard.yaml").read_bytes()
@@ -334,7 +339,7 @@ def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
 def test_what_cannot_be_asked_for_is_said_before_anything_runs(
     arguments: list[str], says: str, root: Path, launches: Launches
 ) -> None:
-    board.record(root / "leaderboard.yaml", replace(entry_for(launch(3)), author="bob"))
+    leaderboard.record(root / "leaderboard.yaml", replace(entry_for(launch(3)), author="bob"))
     with pytest.raises(UsageError, match=says):
         verified(*arguments)
     assert launches.ran == []
@@ -397,7 +402,7 @@ def test_a_kill_in_the_middle_leaves_the_board_as_it_was_and_the_next_works(root
 def test_an_entry_that_is_deleted_meanwhile_stays_deleted(root: Path, launches: Launches) -> None:
     others = tuple(one for one in loaded(root).entries if one.author == "bob")
     launches.script = [launch(11), launch(12), launch(13)]
-    launches.during = lambda: board.change(root / "leaderboard.yaml", lambda now: Board(entries=others))
+    launches.during = lambda: leaderboard.change(root / "leaderboard.yaml", lambda now: Board(entries=others))
     out = root / "out.json"
     with pytest.raises(HarnessError, match=r"was changed in the leaderboard meanwhile \(it was deleted\)"):
         verified(ENTRY_RUN, "--launches", "3", "--json", str(out))
@@ -407,7 +412,7 @@ def test_an_entry_that_is_deleted_meanwhile_stays_deleted(root: Path, launches: 
 
 def test_an_entry_that_is_evaluated_anew_meanwhile_keeps_the_new_claim(root: Path, launches: Launches) -> None:
     launches.script = [launch(11, 3.0), launch(12, 3.0), launch(13, 3.0)]
-    launches.during = lambda: board.record(root / "leaderboard.yaml", entry_for(launch(20)))
+    launches.during = lambda: leaderboard.record(root / "leaderboard.yaml", entry_for(launch(20)))
     with pytest.raises(HarnessError, match=f"now stands there: {run_id(20)}"):
         verified(ENTRY_RUN, "--launches", "3")
     assert (alice(loaded(root)).run_id, loaded(root).held) == (run_id(20), ())
@@ -415,7 +420,7 @@ def test_an_entry_that_is_evaluated_anew_meanwhile_keeps_the_new_claim(root: Pat
 
 def test_another_entry_that_is_recorded_meanwhile_is_not_lost(root: Path, launches: Launches) -> None:
     launches.script = [launch(11), launch(12), launch(13)]
-    launches.during = lambda: board.record(root / "leaderboard.yaml", entry_for(launch(20, author="carol")))
+    launches.during = lambda: leaderboard.record(root / "leaderboard.yaml", entry_for(launch(20, author="carol")))
     assert verified(ENTRY_RUN, "--launches", "3") == Exit.OK
     assert sorted(one.author for one in loaded(root).entries) == ["alice", "bob", "carol"]
     assert alice(loaded(root)).status == "verified"
@@ -437,7 +442,7 @@ def test_of_two_at_once_one_that_does_not_reproduce_it_is_enough(
         if len(launches.ran) == 3:
             old = next(one for one in loaded(root).entries if one.run_id == ENTRY_RUN)
             decision = verify.decision_of(old, inner, 3)
-            board.change(
+            leaderboard.change(
                 root / "leaderboard.yaml", lambda now: verify.applied(now, old, decision, inner, "0123456789abcdef")
             )
 
@@ -460,7 +465,7 @@ def test_a_full_disk_when_the_board_is_written_changes_nothing_and_shows_the_res
     def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(board, "_replace", full)
+    monkeypatch.setattr(files, "replace_held", full)
     with pytest.raises(HarnessError, match="was not written: No space left on device"):
         verified(ENTRY_RUN, "--launches", "3")
     assert (root / "leaderboard.yaml").read_bytes() == before
@@ -476,7 +481,7 @@ def test_a_full_disk_when_a_launch_is_kept_ends_it_before_the_next(
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archive.os, "fsync", full)
+    monkeypatch.setattr(runs.os, "fsync", full)
     with pytest.raises(HarnessError, match="No space left on device"):
         verified(ENTRY_RUN)
     assert len(launches.ran) == 1

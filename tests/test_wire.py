@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import wire
-from harness.wire import Called, CallSample, Channel, Failed, MakeInputs, Parser, ProtocolError, frame
+from harness.ranks import wire
+from harness.ranks.wire import Called, CallSample, Channel, Failed, MakeInputs, Parser, ProtocolError, frame
 
 REPLIES = [
     wire.Done(),

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import machine, options
-from harness.evaluate import COMPILE_S
-from harness.problem import ROOT, problem_names
-from harness.records import Exit, HarnessError, UsageError
+from harness.core.checkout import ROOT
+from harness.core.records import Exit, HarnessError, UsageError
+from harness.kinds import settings
+from harness.kinds.op import COMPILE_S
+from harness.machine import host
+from harness.problems.shape_file import problem_names
 from harness.serve.guard import LOOPBACK_NAMES, TOKEN_VARIABLE, Guard, is_loopback
 from harness.serve.store import Limits, Row, Store
 
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--suite", metavar="S", help="as for `eval`, for every submission, as the next three")
     parser.add_argument("--ranks", type=int, metavar="N")
-    parser.add_argument("--device", choices=options.DEVICES)
+    parser.add_argument("--device", choices=settings.DEVICES)
     parser.add_argument("--seconds", type=float)
     parser.add_argument(
         "--gpu",
@@ -144,7 +146,7 @@ def make_service(asked: argparse.Namespace, folder: Path, command: "Command") ->
         live=Live(store, worker, ROOT),
         leaderboards=leaderboards,
         find=_finder(leaderboards),
-        login=machine.login(),
+        login=host.login(),
         limits=Limits(),
     )
 
@@ -206,7 +208,7 @@ def _leaderboards(asked: argparse.Namespace) -> "tuple[Leaderboard, ...]":
     found, refused = [], []
     for number, name in enumerate(problem_names(), start=1):
         try:
-            setting = options.setting(argparse.Namespace(**vars(asked) | {"problem": name}))
+            setting = settings.setting(argparse.Namespace(**vars(asked) | {"problem": name}))
         except HarnessError as error:
             refused.append(error)
             continue
@@ -231,7 +233,7 @@ def _leaderboards(asked: argparse.Namespace) -> "tuple[Leaderboard, ...]":
     return tuple(found)
 
 
-def _task(setting: options.Setting) -> dict[str, Any]:
+def _task(setting: settings.Setting) -> dict[str, Any]:
     """The problem under the keys of task.yml, with the cases that will run."""
     suite = setting.suite
     files = {name: data.decode() for name, data in setting.problem.staged().items()}

@@ -22,13 +22,13 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from harness.records import BadSubmissionError, HarnessError, Mode
+from harness.core.records import BadSubmissionError, HarnessError, Mode
+from harness.core.words import clean_line
+from harness.problems.submission import MAX_BYTES, directives
 from harness.serve.guard import TOO_LARGE
 from harness.serve.live import Live
 from harness.serve.store import Asked, Limits, QueueFullError, Row, Store, UnknownUserError, User
 from harness.serve.worker import Worker
-from harness.submission import MAX_BYTES, directives
-from harness.text import clean_line
 
 STREAMS, STREAMS_OF_USER = 64, 8  # open at a time
 STATUS_S, LOOK_S = 15.0, 0.25  # a status at least so often; how often the queue is looked at for one
@@ -71,8 +71,6 @@ class Service:
 
 
 # ---- what is sent ------------------------------------------------------------------------------------------------
-
-
 class Detail(BaseModel):
     """Why a request was refused."""
 
@@ -211,7 +209,7 @@ class LiveQueue(BaseModel):
 
 
 class LiveBoards(BaseModel):
-    """The page's data (harness/page.py: Page)."""
+    """The page's data (harness/report/page.py: Page)."""
 
     version: str
     page: dict[str, Any]
@@ -261,8 +259,6 @@ Secret = Annotated[str, Depends(cli_id)]
 
 
 # ---- the routes --------------------------------------------------------------------------------------------------
-
-
 def make_app(service: Service) -> FastAPI:
     """The API over a service. The worker runs as long as the application does."""
 
@@ -431,8 +427,6 @@ def _completed(schema: dict[str, Any], leaderboards: Sequence[Leaderboard]) -> d
 
 
 # ---- a submission on its way in ----------------------------------------------------------------------------------
-
-
 async def _accepted(service: Service, name: str, gpu: str, mode: str, file: UploadFile, secret: str) -> Row:
     """The submission, checked in the order in which theirs is, and queued."""
     chosen = _mode(mode)
@@ -560,8 +554,6 @@ def _event(name: str, **data: Any) -> str:
 
 
 # ---- what there is -----------------------------------------------------------------------------------------------
-
-
 def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
     """The user's own submission."""
     row = service.store.get(submission_id)

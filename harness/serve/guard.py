@@ -14,7 +14,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from harness.submission import MAX_BYTES
+from harness.problems.submission import MAX_BYTES
 
 TOKEN_VARIABLE = "HARNESS_SERVE_TOKEN"
 MAX_BODY_BYTES = MAX_BYTES + (64 << 10)  # a form's lines around the file
@@ -28,7 +28,6 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )
-
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import board, page, reports
-from harness.archive import FOLDER
-from harness.decode import encode
-from harness.page import Page
+from harness.board import leaderboard, reports
+from harness.board.runs import FOLDER
+from harness.core.decode import encode
+from harness.core.words import clean_line
+from harness.report import page
+from harness.report.page import Page
 from harness.serve.store import Row, Store, now
 from harness.serve.worker import Worker
-from harness.text import clean_line
 
 WAITING = 20  # that are shown, of those that wait
 LATEST = 5
@@ -62,7 +63,7 @@ class Live:
     def version(self) -> str:
         """Of what the boards are made of: changes with it."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
-        for path in (self._root / board.FILE, self._root / FOLDER):
+        for path in (self._root / leaderboard.FILE, self._root / FOLDER):
             try:
                 found = path.stat()
                 parts += [found.st_mtime_ns, found.st_size, found.st_ino]
@@ -77,7 +78,7 @@ class Live:
             if self._made is None or self._made[0] != version:
                 recorded, unreadable = reports.load_all(self._root)
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
-                found = board.load(self._root / board.FILE)
+                found = leaderboard.load(self._root / leaderboard.FILE)
                 made = page.page_of(found, recorded, unreadable, self._root, self._root, made_at)
                 self._made = (version, _unlinked(made))
             return self._made

@@ -16,16 +16,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from harness import popcorn
-from harness.export import RUNTIMES
-from harness.records import Exit, Mode
+from harness.core.records import Exit, Mode
+from harness.core.words import clean
+from harness.gpumode import result_lines
+from harness.report.export import RUNTIMES
 from harness.serve.store import Ended, Row, State
-from harness.text import clean
 
 TEXT_CHARS = 16_384  # what KernelBot keeps of what is printed
 TRACE_BYTES = 8 << 20  # of a zipped profile that is sent
 RAN = (Exit.OK, Exit.INVALID)  # the exit codes that KernelBot counts as a run that came to a verdict
-
 Json = Mapping[str, Any]
 
 
@@ -98,15 +97,15 @@ def _pairs(cases: Sequence[Json]) -> dict[str, str]:
     pairs = {f"{kind}-count": str(len(cases))}
     for index, case in enumerate(cases):
         key = f"{kind}.{index}"
-        pairs[f"{key}.spec"] = popcorn.spec_of(
+        pairs[f"{key}.spec"] = result_lines.spec_of(
             {"world_size": case["world_size"], **case["params"], "seed": case["seed"]}
         )
         if case["status"] != "pass":
             pairs[f"{key}.status"] = "fail"
-            pairs[f"{key}.error"] = popcorn.one_line(case["error"] or case["outcome"].replace("_", " "))
+            pairs[f"{key}.error"] = result_lines.one_line(case["error"] or case["outcome"].replace("_", " "))
         elif case["clocks"]:
             samples_us = case["clocks"].get("gpumode", case["clocks"]["wall"])["samples_us"]
-            pairs |= {f"{key}.{name}": str(value) for name, value in popcorn.stats_ns(samples_us).items()}
+            pairs |= {f"{key}.{name}": str(value) for name, value in result_lines.stats_ns(samples_us).items()}
             pairs[f"{key}.status"] = "pass"
         else:
             pairs[f"{key}.status"] = "pass"
@@ -153,10 +152,10 @@ def _why(found: Json) -> str:
         cases = [case for case in found["cases"] if case["kind"] == kind]
         for index, case in enumerate(cases):
             if case["status"] == "fail":
-                return popcorn.one_line(
+                return result_lines.one_line(
                     f"{kind} {index + 1} of {len(cases)} failed: {case['error'] or case['outcome']}"
                 )
-    return popcorn.one_line(str(found.get("error") or "the evaluation ended early"))
+    return result_lines.one_line(str(found.get("error") or "the evaluation ended early"))
 
 
 def _failure(case: Json) -> str:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from harness.records import BadFileError, HarnessError, Mode
+from harness.core.records import BadFileError, HarnessError, Mode
 
 VERSION = 1  # of the tables, in the file's user_version; 1: first
 ATTEMPTS = 2  # the first, and one more after the server died in the middle of it
@@ -28,10 +28,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")  # of a user: a folder and
 ID_CHARS = 200  # of an X-Popcorn-Cli-Id
 MAX_USERS = 10_000
 INTERRUPTED = "the server was interrupted twice while it ran; submit it again"
-
 State = Literal["pending", "running", "succeeded", "failed", "timed_out"]
 DONE: tuple[State, ...] = ("succeeded", "failed", "timed_out")
-
 TABLES = """
 CREATE TABLE users (
   id INTEGER PRIMARY KEY,

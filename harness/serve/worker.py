@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.files import read_text
-from harness.machine import descendants
-from harness.problem import ROOT
+from harness.core.checkout import ROOT
+from harness.core.files import read_text
+from harness.core.words import clean, clean_line
+from harness.machine.host import descendants
 from harness.serve.guard import TOKEN_VARIABLE
 from harness.serve.results import ended
 from harness.serve.store import Ended, Row, Store
-from harness.text import clean, clean_line
 
 CHILD = Path(__file__).with_name("child.py")
 LOCK = "devices.lock"
@@ -38,7 +38,6 @@ TAIL_CHARS = 2000
 LINE = re.compile(r"\[ *[\d.]+ s\] +(?P<text>.*)")  # ProgressLine, where there is no terminal
 PLACE = re.compile(r"(?P<index>\d+)/(?P<count>\d+)\b")
 FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
-
 Command = Callable[[Row, Path, Path], Sequence[str]]  # the submission, its file, the file for its JSON
 
 

@@ -6,8 +6,8 @@ Legend: E num_experts, k experts_per_token, H hidden_dim, M max_num_tokens, W wo
 from dataclasses import dataclass
 from math import comb
 
-from harness.decode import DecodeError
-from harness.records import Cost
+from harness.core.decode import DecodeError
+from harness.core.records import Cost
 
 MOST = {"num_experts": 1 << 14, "max_num_tokens": 1 << 18}  # beyond, what `cost` sums up would take it minutes
 

@@ -16,7 +16,7 @@ from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
 from utils import rank_device, seeded, within_tolerance
 
-from harness.correctness import Expected, rounding_noise
+from harness.judging.correctness import Expected, rounding_noise
 
 RTOL, ATOL = 1e-2, 5e-3  # published
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from harness.decode import DecodeError
-from harness.records import Cost
+from harness.core.decode import DecodeError
+from harness.core.records import Cost
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from task import input_t, output_t
 from torch import Tensor
 from utils import half_zeroed, rank_device, reduce_scatter_single, seeded, uniform_bf16, within_tolerance
 
-from harness.correctness import Expected, accumulation_variance, rounding_noise
+from harness.judging.correctness import Expected, accumulation_variance, rounding_noise
 
 BOUND = 0.01  # inputs are uniform in +-BOUND
 RTOL = ATOL = 1e-2  # published

@@ -8,6 +8,7 @@ mode: benchmark
 import gc
 
 from harness.rank import Candidate
+
 from reference import ref_kernel
 
 

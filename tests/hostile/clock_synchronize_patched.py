@@ -8,10 +8,10 @@ mode: benchmark
 
 import gc
 
-import torch
-
 import harness.driver
+import torch
 from harness.rank import Candidate
+
 from reference import ref_kernel
 
 calls = 0

@@ -6,7 +6,6 @@ expect: crashed: sent something that is no reply
 import gc
 
 import torch
-
 from harness.rank import Candidate
 
 

@@ -6,7 +6,6 @@ expect: crashed: a frame of 4294967295 bytes
 import gc
 
 import torch
-
 from harness.rank import Candidate
 
 

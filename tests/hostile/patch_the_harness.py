@@ -3,9 +3,8 @@
 expect: wrong:
 """
 
-import torch
-
 import harness.correctness
+import torch
 from harness.records import Verdict
 
 harness.correctness.strict = lambda output, expected: Verdict(passed=True)

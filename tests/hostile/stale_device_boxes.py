@@ -7,6 +7,7 @@ devices: gpu
 import gc
 
 from harness.rank import Candidate
+
 from reference import ref_kernel
 
 

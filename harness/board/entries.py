@@ -1,0 +1,275 @@
+"""The records of leaderboard.yaml: entries, held entries, their history, and the rules that each record keeps.
+
+Knows neither the file nor how an evaluation becomes an entry.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.core.decode import DecodeError
+
+DIGITS = 6  # significant digits that are kept; timing repeats to two or three
+EVIDENCE_CHARS = 500  # of what a check saw, as the file keeps it; the run's report has all of it
+Group = tuple[str, str, str, int]  # problem, suite, machine class, world size: what is ranked together
+Identity = tuple[Group, str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Versions:
+    """What an entry was measured with."""
+
+    python: str
+    torch: str
+    triton: str | None
+    harness: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """What an earlier judgement of the same file said, and why it is history."""
+
+    date: str
+    run_id: str
+    sha256: str
+    score_s: float
+    geomean_speedup: float | None
+    status: Literal["ranked", "verified"] = "ranked"
+    problem_version: str | None = None
+    why: str = "evaluated again"
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "score_s", "geomean_speedup")
+        check_printable(self, "why")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """A held evaluation of the same file that does not stand any more, and why."""
+
+    date: str
+    run_id: str
+    sha256: str
+    check: str
+    evidence: str
+    problem_version: str | None
+    why: str
+
+    def __post_init__(self) -> None:
+        check_printable(self, "check", "evidence", "why")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """`launches` evaluations of the stored source, the runs `run_ids`, reproduced what the entry claims. Both figures
+    are Olympic means with their 95 % intervals over launches (harness.evaluation.verify)."""
+
+    date: str
+    launches: int
+    run_ids: tuple[str, ...]
+    score_s: float
+    score_s_ci: tuple[float, float]
+    geomean_speedup: float
+    geomean_speedup_ci: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "launches", "score_s", "geomean_speedup")
+        _check_interval(self, "score_s_ci", "geomean_speedup_ci")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfFile:
+    """Whose file it is, and what it is ranked within."""
+
+    problem: str
+    suite: str
+    machine_class: str
+    world_size: int
+    device: str
+    author: str
+    file: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "world_size")
+        check_printable(self, "problem", "suite", "machine_class", "author", "file")
+
+    @property
+    def group(self) -> Group:
+        """What it is ranked within."""
+        return (self.problem, self.suite, self.machine_class, self.world_size)
+
+    @property
+    def identity(self) -> Identity:
+        """What makes two evaluations the same entry."""
+        return (self.group, self.author, self.file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(_OfFile):
+    """One file's latest evaluation. `geomean_speedup_ci` is the 95 % interval, null where there were too few
+    samples for one; `roofline_fraction` is null where no peaks were known. What a problem folder's own eval.py tells
+    has the suite `theirs` and no speedup (null), since it times no reference. `problem_version` is what it was judged
+    under, null where an older harness recorded it. `holds`: held evaluations of this file in the past."""
+
+    score_s: float
+    geomean_speedup: float | None
+    geomean_speedup_ci: tuple[float, float] | None
+    roofline_fraction: float | None
+    date: str  # ISO 8601, UTC
+    run_id: str
+    versions: Versions
+    problem_version: str | None = None
+    verified: Verified | None = None
+    history: tuple[Earlier, ...] = ()
+    holds: tuple[Hold, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_positive(self, "score_s", "geomean_speedup")
+        if self.geomean_speedup_ci:
+            _check_interval(self, "geomean_speedup_ci")
+
+    @property
+    def status(self) -> Literal["ranked", "verified"]:
+        """One word for how far it is believed."""
+        return "verified" if self.verified else "ranked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldEntry(_OfFile):
+    """What is right but not believed: `check` is what stopped it and `evidence` what it saw, in the runs `run_ids`.
+    `run_id` is the evaluation that claimed; its figures are null where it ended before it had them."""
+
+    check: str
+    evidence: str
+    score_s: float | None
+    geomean_speedup: float | None
+    date: str  # ISO 8601, UTC: of the evaluation that claimed
+    run_id: str
+    run_ids: tuple[str, ...]
+    versions: Versions
+    problem_version: str | None = None
+    history: tuple[Earlier, ...] = ()
+    holds: tuple[Hold, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_printable(self, "check", "evidence")
+        for name in ("score_s", "geomean_speedup"):
+            if getattr(self, name) is not None:
+                _check_positive(self, name)
+
+    @property
+    def status(self) -> Literal["held"]:
+        """The word beside those of an Entry."""
+        return "held"
+
+
+Judged = Entry | HeldEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """All entries, in the file's order: by group, then by score; and what is held, by group, author and file."""
+
+    entries: tuple[Entry, ...] = ()
+    held: tuple[HeldEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts: tuple[tuple[str, tuple[Judged, ...]], ...] = (("entries", self.entries), ("held", self.held))
+        for name, records in parts:
+            first: dict[Identity, int] = {}
+            for index, one in enumerate(records):
+                if (same := first.setdefault(one.identity, index)) != index:
+                    raise DecodeError(
+                        f".{name}[{index}]",
+                        f"the same author, file and group as $.{name}[{same}]; delete one of them",
+                    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What only a checkout knows of an entry: whether its source can be had there, and whether it was judged under
+    another version of the problem than is there (False also where the version was not recorded)."""
+
+    reproducible: bool
+    stale: bool
+
+
+def described(one: Judged) -> str:
+    """The record in a line."""
+    name = f"{one.run_id}  {one.problem}, suite {one.suite}, {one.world_size} ranks, {one.machine_class}"
+    return f"{name}: {one.file} by {one.author}, {one.status}"
+
+
+def order(entry: Entry) -> tuple[Group, float, str, str]:
+    return (entry.group, entry.score_s, entry.author, entry.file)
+
+
+def printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def one_line(text: str) -> str:
+    """A text from anywhere as the file keeps it: printable, on one line, of at most EVIDENCE_CHARS."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= EVIDENCE_CHARS else line[: EVIDENCE_CHARS - 3] + "..."
+
+
+def rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def round_off(one: Judged) -> Judged:
+    """The record with the digits that leaderboard.yaml keeps: what is written is what is read."""
+    if isinstance(one, HeldEntry):
+        return replace(one, score_s=_short(one.score_s), geomean_speedup=_short(one.geomean_speedup))
+    found = one.verified
+    if found:
+        found = replace(
+            found,
+            score_s=rounded(found.score_s, DIGITS),
+            score_s_ci=_shorts(found.score_s_ci),
+            geomean_speedup=rounded(found.geomean_speedup, DIGITS),
+            geomean_speedup_ci=_shorts(found.geomean_speedup_ci),
+        )
+    return replace(
+        one,
+        score_s=rounded(one.score_s, DIGITS),
+        geomean_speedup=_short(one.geomean_speedup),
+        geomean_speedup_ci=_shorts(one.geomean_speedup_ci) if one.geomean_speedup_ci else None,
+        roofline_fraction=_short(one.roofline_fraction),
+        verified=found,
+    )
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else rounded(value, DIGITS)
+
+
+def _shorts(values: tuple[float, float]) -> tuple[float, float]:
+    return (rounded(values[0], DIGITS), rounded(values[1], DIGITS))
+
+
+def _check_positive(record: object, *names: str) -> None:
+    for name in names:
+        if (value := getattr(record, name)) is not None and value <= 0:
+            raise DecodeError(f".{name}", f"expected a number above 0, found {getattr(record, name)}")
+
+
+def check_printable(record: object, *names: str) -> None:
+    for name in names:
+        if not getattr(record, name).isprintable():  # such a text would not come back from YAML as it was
+            raise DecodeError(f".{name}", f"expected printable characters, found {getattr(record, name)!r}")
+
+
+def _check_interval(record: object, *names: str) -> None:
+    for name in names:
+        low, high = getattr(record, name)
+        if not 0 < low <= high:
+            raise DecodeError(f".{name}", "expected [low, high], both above 0")
+
+
+def short_file(entry: Judged) -> str:
+    """The file as it is shown beside its problem: without that problem's folder."""
+    return entry.file.removeprefix(f"submissions/{entry.problem}/")

@@ -1,0 +1,256 @@
+"""What an evaluation is worth on the board, and what becomes of the same file's earlier judgements. Pure functions."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+from harness.board.entries import (
+    Board,
+    Earlier,
+    Entry,
+    HeldEntry,
+    Hold,
+    Judged,
+    Verified,
+    Versions,
+    _OfFile,
+    described,
+    one_line,
+    order,
+    printable,
+    round_off,
+)
+from harness.core.records import BadFileError, EvalReport, HarnessError, Held
+from harness.core.stats import Interval
+from harness.judging.verdict import figures, first_failure, told_score_s
+from harness.problems.problem import Problem, Suite
+
+JUDGES = 1  # part of every problem version: raise it with a change of a check or verdict that lets other results pass
+
+
+def problem_version(problem: Problem, suite: Suite) -> str:
+    """What a judgement depends on, as 16 hexadecimal digits: the problem's files as ranks see them, the cases that run,
+    how they are ranked, and this harness's JUDGES. Raises BadFileError where a file cannot be read.
+
+    What a fixed bound or a peak in hardware.yaml says is not in it: that is judged from reports (`rejudge`).
+    """
+    cases = [
+        [case.kind, case.params, case.seed, case.world_size]
+        for cases in (suite.tests, suite.benchmarks)
+        for case in cases
+    ]
+    rules = {"judges": JUDGES, "gate": problem.gate, "ranking_by": problem.ranking_by, "cases": cases}
+    digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode())
+    try:
+        staged = sorted(problem.staged().items())
+    except OSError as error:
+        raise BadFileError(f"{error.filename}: cannot be read: {error.strerror}; check its rights") from None
+    for name, data in staged:
+        digest.update(f"\0{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:16]
+
+
+def judged(report: EvalReport, version: str | None = None) -> Judged | None:
+    """What the board keeps of this evaluation: an entry, or that it was held, and why; None for any other."""
+    return entry_of(report, version) or held_of(report, version)
+
+
+def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
+    """The held evaluation; None for one whose first failure is none of credibility, and for one that passed."""
+    failed = first_failure(report)
+    if failed is None or not isinstance(failed.outcome, Held) or report.environment is None:
+        return None
+    environment = report.environment
+    return HeldEntry(
+        problem=report.problem,
+        suite=report.suite,
+        machine_class=printable(environment.machine_class),
+        world_size=report.world_size,
+        device=report.device,
+        author=printable(report.author),
+        file=printable(report.submission.name),
+        sha256=report.submission.sha256,
+        check=one_line(failed.outcome.check),
+        evidence=one_line(failed.outcome.evidence),
+        score_s=None,
+        geomean_speedup=None,
+        date=report.started_at,
+        run_id=report.run_id,
+        run_ids=(report.run_id,),
+        versions=_versions(report),
+        problem_version=version,
+    )
+
+
+def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
+    """The entry that this evaluation is worth, judged under that problem version; None for one that did not pass or
+    timed nothing."""
+    found = figures(report)
+    score_s = found.score_s if found else told_score_s(report)
+    if score_s is None:
+        return None
+    assert report.environment is not None, "an evaluation that came to an end knows its machine"
+    environment, speedup = report.environment, found.geomean_speedup if found else None
+    interval = speedup.interval if speedup else None
+    return Entry(
+        problem=report.problem,
+        suite=report.suite,
+        machine_class=printable(environment.machine_class),
+        world_size=report.world_size,
+        device=report.device,
+        author=printable(report.author),
+        file=printable(report.submission.name),
+        sha256=report.submission.sha256,
+        score_s=score_s,
+        geomean_speedup=speedup.value if speedup else None,
+        geomean_speedup_ci=(interval.low, interval.high) if isinstance(interval, Interval) else None,
+        roofline_fraction=found.roofline_fraction if found else None,
+        date=report.started_at,
+        run_id=report.run_id,
+        versions=_versions(report),
+        problem_version=version,
+    )
+
+
+def replaced(board: Board, old: Judged, new: Judged, why: str) -> Board:
+    """The board with `new` in the place of `old`, whose judgement becomes history for that reason. What else stands
+    where `new` comes to stand becomes history too.
+
+    Raises HarnessError where `old` is not on the board any more: deleted, or judged otherwise, in the meantime.
+    """
+    current = standing_of(board, old)
+    others: tuple[Judged, ...] = board.entries if isinstance(new, Entry) else board.held
+    gone = [(current, why)]
+    gone += [(one, "evaluated again") for one in others if one.identity == new.identity and one is not current]
+    return _put(board, new, gone)
+
+
+def confirmed(board: Board, old: Entry, found: Verified, why: str, version: str) -> Board:
+    """The board on which that entry is verified under that problem version, and a held evaluation of its source
+    released for that reason.
+
+    Raises HarnessError where `old` is not on the board any more.
+    """
+    current = standing_of(board, old)
+    assert isinstance(current, Entry)
+    others = tuple(one for one in board.entries if one is not current)
+    same = [one for one in board.held if (one.identity, one.sha256) == (current.identity, current.sha256)]
+    return _put(
+        Board(entries=others, held=board.held),
+        replace(current, verified=found, problem_version=version),
+        [(one, why) for one in same],
+    )
+
+
+def held(old: Judged, check: str, evidence: str, run_ids: tuple[str, ...], version: str | None = None) -> HeldEntry:
+    """`old` as it is held by a later judgement, in those runs. What it claimed stays."""
+    return HeldEntry(
+        **{name: getattr(old, name) for name in _OfFile.__dataclass_fields__},
+        check=one_line(check),
+        evidence=one_line(evidence),
+        score_s=old.score_s,
+        geomean_speedup=old.geomean_speedup,
+        date=old.date,
+        run_id=old.run_id,
+        run_ids=run_ids,
+        versions=old.versions,
+        problem_version=version or old.problem_version,
+    )
+
+
+def doubted(board: Board, entry: Entry) -> HeldEntry | None:
+    """The held evaluation of the very source that this entry is ranked with, if there is one."""
+    same = (one for one in board.held if (one.identity, one.sha256) == (entry.identity, entry.sha256))
+    return next(same, None)
+
+
+def standing_of(board: Board, old: Judged) -> Judged:
+    """What the board has of that judgement now; a further verification does not make it another."""
+    records: tuple[Judged, ...] = board.entries if isinstance(old, Entry) else board.held
+    for one in records:
+        if (one.identity, one.run_id, one.sha256) == (old.identity, old.run_id, old.sha256):
+            return one
+    others: list[Judged] = [*board.entries, *board.held]
+    now = next((one for one in others if one.identity == old.identity), None)
+    became = f"now stands there: {described(now)}" if now else "it was deleted"
+    raise HarnessError(
+        f"{old.run_id} was changed in the leaderboard meanwhile ({became}); nothing was changed, the new runs are kept"
+    )
+
+
+def with_judged(board: Board, one: Judged) -> Board:
+    """The board with this evaluation in place of what it supersedes: a held one an earlier held one of the same
+    identity; an entry the earlier entry, and what is held there unless it is the very same source."""
+    again, another = "evaluated again", "another source was evaluated"
+    gone: list[tuple[Judged, str]]
+    if isinstance(one, HeldEntry):
+        gone = [(old, again) for old in board.held if old.identity == one.identity]
+    else:
+        gone = [(old, again) for old in board.entries if old.identity == one.identity]
+        gone += [(old, another) for old in board.held if old.identity == one.identity and old.sha256 != one.sha256]
+    return _put(board, one, gone)
+
+
+def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
+    """The board with `one`, which takes over the past of what is `gone`, each for a reason."""
+    history, holds = list(one.history), list(one.holds)
+    for old, why in gone:
+        if isinstance(old, Entry):
+            history.append(_earlier(old, why))
+        else:
+            holds.append(_hold(old, why))
+        history += old.history
+        holds += old.holds
+    one = round_off(one)
+    one = replace(
+        one,
+        history=tuple(sorted(history, key=lambda past: past.date, reverse=True)),
+        holds=tuple(sorted(holds, key=lambda past: past.date, reverse=True)),
+    )
+    left = [old for old, _ in gone]
+    entries = [entry for entry in board.entries if not any(entry is old for old in left)]
+    held = [other for other in board.held if not any(other is old for old in left)]
+    if isinstance(one, Entry):
+        entries.append(one)
+    else:
+        held.append(one)
+    return Board(
+        entries=tuple(sorted(entries, key=order)),
+        held=tuple(sorted(held, key=lambda other: other.identity)),
+    )
+
+
+def _earlier(old: Entry, why: str) -> Earlier:
+    return Earlier(
+        date=old.date,
+        run_id=old.run_id,
+        sha256=old.sha256,
+        score_s=old.score_s,
+        geomean_speedup=old.geomean_speedup,
+        status=old.status,
+        problem_version=old.problem_version,
+        why=one_line(why),
+    )
+
+
+def _hold(old: HeldEntry, why: str) -> Hold:
+    return Hold(
+        date=old.date,
+        run_id=old.run_id,
+        sha256=old.sha256,
+        check=old.check,
+        evidence=old.evidence,
+        problem_version=old.problem_version,
+        why=one_line(why),
+    )
+
+
+def _versions(report: EvalReport) -> Versions:
+    assert report.environment is not None, "an evaluation that came to an end knows its machine"
+    environment = report.environment
+    return Versions(
+        python=environment.python,
+        torch=environment.torch,
+        triton=environment.triton,
+        harness=environment.harness,
+    )

@@ -1,0 +1,176 @@
+"""The local leaderboard: leaderboard.yaml, its entries, and who is where.
+
+Knows the file: what is in it, how it is read strictly, and how it is written so that evaluations that end at the
+same time, or die while writing, lose nothing. Knows of an evaluation only what becomes an entry; shows nothing.
+
+An entry is (problem, suite, machine class, world size, author, file). Evaluating the same file again replaces the
+entry, also when the file's content has changed, and keeps the figures it had in the entry's history. It is `ranked`, or
+`verified` once its source has reproduced what it claims (harness.evaluation.verify).
+
+What is right but not believable is `held`, has no place, and stands beside the entries with its evidence: an
+evaluation that a check held, or an entry that `verify` or `rejudge` did not find again. A held evaluation leaves the
+same file's entry as it is. It goes into the entry's past when another source is evaluated or `verify` reproduces it;
+the same source that passes another time is ranked, and the held evaluation stays beside it. An evaluation that is
+wrong, raised, crashed or timed out is nothing.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import yaml
+
+from harness.board.entries import Board, Entry, HeldEntry, Judged, described
+from harness.board.judgements import with_judged
+from harness.core.checkout import shown
+from harness.core.decode import did_you_mean, encode
+from harness.core.files import locked, read_text, replace_held
+from harness.core.records import BadFileError, HarnessError, UsageError
+from harness.core.yaml_file import read_yaml
+
+# Of leaderboard.yaml. 1: first. 2: `held`; of an entry `problem_version`, `verified`, `holds`; of its history `status`,
+# `problem_version`, `why`. All can be left out, so a file of schema 1 is read as it is; the number rose because an
+# older harness refuses unknown keys, and of a newer schema it says that the checkout has to be updated.
+SCHEMA = 2
+FILE = "leaderboard.yaml"  # at the top of the checkout
+LOCK_NAME = ".leaderboard.lock"
+LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
+HEADER = """\
+# The local leaderboard. Written by `make eval` (python -m harness eval), to be read by people and kept in git;
+# `make board` shows it as a table. Not to be edited by hand, but whole entries may be deleted.
+# score_s is GPU MODE's score in seconds, lower is better. history: the same file's earlier figures, newest first.
+# held: right but not believable, so without a place. holds: what was held of the same file before, and why no more.
+# Does it not load any more (a merge, an edit)? `git checkout leaderboard.yaml`, or move it away: a new one is begun.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    schema: Literal[1, 2]
+    entries: tuple[Entry, ...] = ()
+    held: tuple[HeldEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        Board(entries=self.entries, held=self.held)
+
+
+def load(path: Path) -> Board:
+    """The board in the file; a file that is missing or empty is an empty board.
+
+    Raises BadFileError, which names the place in the file and what to do, for anything that does not fit. Nothing
+    ever writes over such a file.
+    """
+    if not path.exists():
+        return Board()
+    try:
+        _refuse_newer(path)
+        file = read_yaml(cast("type[_File | None]", _File | None), path)
+    except BadFileError as error:
+        raise BadFileError(
+            f"{error}\nThe file is left as it is. Next: `git checkout {shown(path)}` for the last good one, or move "
+            "it away to begin a new one,\nor evaluate with --no-record."
+        ) from None
+    return Board(entries=file.entries, held=file.held) if file else Board()
+
+
+def check_writable(path: Path) -> None:
+    """Raises UsageError where `record` could not write, to be known before an evaluation and not after it. Whether
+    the file loads is for `load` to say. Leaves the lock file behind, as `record` does."""
+    folder, reason = path.resolve().parent, ""
+    if not folder.is_dir():
+        reason = "there is no such folder"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        reason = f"nothing can be written in {folder}"
+    elif path.exists() and not os.access(path, os.W_OK):
+        reason = "the file is read-only"
+    else:
+        try:
+            os.close(os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666))
+        except OSError as error:
+            reason = f"{folder / LOCK_NAME}: {error.strerror}"
+    if reason:
+        raise UsageError(f"{shown(path)} cannot be written: {reason}; run with --no-record to evaluate all the same")
+
+
+def record(path: Path, one: Judged, wait_s: float = LOCK_WAIT_S) -> Board:
+    """Adds what an evaluation is worth to the file, or updates its own, and returns the new board; see `change`."""
+    return change(path, lambda board: with_judged(board, one), wait_s)
+
+
+def change(path: Path, how: Callable[[Board], Board], wait_s: float = LOCK_WAIT_S) -> Board:
+    """Puts `how` of the board that is in the file now in its place, and returns it.
+
+    Reads, changes and writes under a lock, and replaces the file in one step: at any moment, whoever dies, the file
+    is the old or the new one. Raises BadFileError for a file that does not load, HarnessError where it cannot be
+    locked within `wait_s` or written; whatever `how` raises leaves the file as it is.
+    """
+    path = path.resolve()  # replacing a link would leave what it points to as it is
+    try:
+        with locked(path.parent / LOCK_NAME, wait_s):
+            old = load(path)
+            board = how(old)
+            if board != old:
+                replace_held(path, _text(board))
+    except OSError as error:
+        raise HarnessError(
+            f"{shown(path)} was not written: {error.strerror}; make room or check rights there"
+        ) from None
+    return board
+
+
+# ---- judgements that follow an evaluation ----------------------------------------------------------------------------
+def find(board: Board, text: str, problem: str | None = None, machine_class: str | None = None) -> Judged:
+    """The entry, held or not, of that run id or beginning of one, or of that file; of `problem` where that is given.
+    Of several for one file the one on `machine_class` is meant. Raises UsageError where there is none, or more."""
+    everything: list[Judged] = [*board.entries, *board.held]
+    known = [one for one in everything if problem in (None, one.problem)]
+    if not text:
+        raise UsageError("which entry? name its run id, the beginning of one, or its file")
+    for matches in (_has_run_id, _begins_run_id, _is_file):
+        found = [one for one in known if matches(one, text)]
+        if len(found) > 1:
+            found = [one for one in found if one.machine_class == machine_class] or found
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listed = "".join(f"\n  {described(one)}" for one in found)
+            raise UsageError(f"'{text}' is {len(found)} entries; give the run id of one:{listed}")
+    of = f" of {problem}" if problem else ""
+    names = [name for one in known for name in (one.run_id, one.file, Path(one.file).name)]
+    hint = did_you_mean(text, names) or ("; `make board` shows them" if known else "; none is recorded")
+    raise UsageError(f"no entry{of} '{text}' on the leaderboard{hint}")
+
+
+def _has_run_id(one: Judged, text: str) -> bool:
+    return one.run_id == text
+
+
+def _begins_run_id(one: Judged, text: str) -> bool:
+    return one.run_id.startswith(text)
+
+
+def _is_file(one: Judged, text: str) -> bool:
+    text = text.removeprefix("./")
+    return text in (one.file, one.file.removeprefix(f"submissions/{one.problem}/"), Path(one.file).name)
+
+
+def _text(board: Board) -> str:
+    """The file: a key a line, and what holds only plain values (versions, an earlier evaluation) on one line."""
+    value = {"schema": SCHEMA, "entries": encode(board.entries), "held": encode(board.held)}
+    # 1e6 columns: a line that is folded changes at two places when one value changes
+    text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=1e6, allow_unicode=True)
+    return HEADER + text
+
+
+def _refuse_newer(path: Path) -> None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):  # read_yaml says it better
+        found = re.search(r"^schema: *(\d{1,9}) *$", read_text(path), re.MULTILINE)
+        if found and int(found[1]) > SCHEMA:
+            raise BadFileError(
+                f"{shown(path)}: $.schema: written by a newer harness (schema {found[1]}, this one reads up to "
+                f"{SCHEMA}); update the checkout"
+            )

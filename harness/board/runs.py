@@ -1,0 +1,242 @@
+"""runs/: a folder for each evaluation, with the full report, what the ranks printed, the sources that ran, and the
+traces of a run in profile mode; and runs/sources/, where each source lies once.
+
+A source is runs/sources/<sha256>/: submission.py, its local modules, and modules.json with their names in the order in
+which the sha256 goes over them. So what is there can always be checked against its own name, and is, whenever it is
+read. Files of a run's folder are hard links to it (copies where the file system has none), so that runs of one source
+take no room for it, and either folder may be deleted. They are read-only, since both names are one file.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from harness.board import report_json
+from harness.board.entries import Board, Group, Judged, Standing
+from harness.board.judgements import problem_version
+from harness.core.checkout import shown
+from harness.core.decode import DecodeError, decode
+from harness.core.files import read_text
+from harness.core.records import EvalReport, HarnessError, Module, Submission
+from harness.problems.shape_file import find
+from harness.problems.submission import digest, read_submission
+
+FOLDER = "runs"
+SOURCES = "sources"
+MAIN = "submission.py"
+ORDER = "modules.json"
+
+
+class SourceError(HarnessError):
+    """A stored source is missing, or is not what its sha256 says."""
+
+
+def store(report: EvalReport, root: Path) -> Path:
+    """Writes runs/<run id>/ and returns it. The source comes first and the report last, so a folder that has one is
+    whole. Raises HarnessError where nothing can be written."""
+    folder = root / FOLDER / report.run_id
+    try:
+        source = store_source(report.submission, root)
+        folder.mkdir(parents=True, exist_ok=True)  # traces may be there already
+        for name in _files(report.submission):
+            _link(source / name, folder / name)
+        for rank, text in report.logs.items():
+            (folder / f"{rank.replace(' ', '-')}.log").write_text(text, encoding="utf-8", errors="replace")
+        scratch = folder / "report.json.part"
+        _write(scratch, (json.dumps(report_json.to_json(report), indent=2) + "\n").encode())
+        scratch.rename(folder / "report.json")
+    except OSError as error:
+        raise HarnessError(
+            f"{folder} cannot be written: {error.strerror}; nothing was recorded: make room or "
+            "check rights there, then evaluate again"
+        ) from None
+    return folder
+
+
+def store_source(submission: Submission, root: Path) -> Path:
+    """Writes runs/sources/<sha256>/ unless it is there and right, and returns it. What is there and is not right is
+    replaced. Raises OSError where nothing can be written; there is then no half of it."""
+    folder = root / FOLDER / SOURCES / submission.sha256
+    with contextlib.suppress(SourceError):
+        _read(folder, submission.sha256, submission.name)
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{submission.sha256[:16]}.", dir=folder.parent))
+    aside = scratch.with_suffix(".altered")
+    try:
+        scratch.chmod(0o755)
+        for name, text in _files(submission).items():
+            path = scratch / name
+            path.parent.mkdir(exist_ok=True)
+            _write(path, text.encode())
+            path.chmod(0o444)
+        _write(scratch / ORDER, (json.dumps([module.name for module in submission.modules]) + "\n").encode())
+        if not _renamed(scratch, folder):
+            with contextlib.suppress(SourceError):
+                _read(folder, submission.sha256, submission.name)
+                return folder  # another evaluation of the same source was first
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(aside)
+            _renamed(scratch, folder)
+    finally:
+        for left in (scratch, aside):
+            shutil.rmtree(left, ignore_errors=True)
+    return folder
+
+
+def load_source(sha256: str, name: str, root: Path, run_id: str = "") -> Submission:
+    """The stored source of that sha256, as the submission `name`. Where runs/sources/ does not have it, the file `name`
+    will do if it still is that source, byte for byte, or else the folder of `run_id`, which an older harness left.
+
+    Raises SourceError where there is none of them, or where what is stored was altered; the message says which.
+    """
+    folder = root / FOLDER / SOURCES / sha256
+    if folder.exists():
+        return _read(folder, sha256, name)
+    with contextlib.suppress(HarnessError):
+        found = read_submission(root / name, root)
+        if found.sha256 == sha256:
+            return found
+    with contextlib.suppress(HarnessError, OSError):
+        found = _of_run(run_id, root)
+        if found.sha256 == sha256:
+            return replace(found, name=name)
+    raise SourceError(
+        f"the source of {name} with sha256 {sha256[:12]}... is not kept: {shown(folder, root)} is missing, and the "
+        "file itself is another one now; evaluate the file as it is, or put the folder back"
+    )
+
+
+def has_source(sha256: str, name: str, root: Path, run_id: str = "") -> bool:
+    """Whether that source can be had, whole."""
+    try:
+        load_source(sha256, name, root, run_id)
+    except SourceError:
+        return False
+    return True
+
+
+def standings(found: Board, root: Path) -> dict[str, Standing]:
+    """What this checkout knows of each entry, held or not, by run id."""
+    versions: dict[Group, str | None] = {}
+    everything: list[Judged] = [*found.entries, *found.held]
+    for one in everything:
+        if one.group not in versions:
+            versions[one.group] = _version(one, root)
+    return {
+        one.run_id: Standing(
+            reproducible=has_source(one.sha256, one.file, root, one.run_id),
+            stale=None not in (one.problem_version, versions[one.group]) and one.problem_version != versions[one.group],
+        )
+        for one in everything
+    }
+
+
+def _version(one: Judged, root: Path) -> str | None:
+    """The problem version of today; None where the problem, the suite or the split is not there any more."""
+    try:
+        problem = find(one.problem, root)
+        return problem_version(problem, problem.with_world_size(problem.suite(one.suite), one.world_size))
+    except HarnessError:
+        return None
+
+
+def _read(folder: Path, sha256: str, name: str) -> Submission:
+    where = f"{FOLDER}/{SOURCES}/{sha256}"
+    try:
+        order = decode(tuple[str, ...], json.loads(read_text(folder / ORDER)))
+        modules = tuple(
+            Module(name=module, file=f"{where}/{file}", source=read_text(folder / file))
+            for module, file in ((module, _file(module)) for module in order)
+        )
+        source = read_text(folder / MAIN)
+    except (OSError, ValueError, DecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise SourceError(
+            f"{where} is not whole: {reason}; restore it, or delete it and evaluate {name} again"
+        ) from None
+    if digest(source, modules) != sha256:
+        raise SourceError(
+            f"{where} was altered: its content has another sha256 than its name says; restore it, or delete it and "
+            f"evaluate {name} again"
+        )
+    return Submission(path=str(folder / MAIN), name=name, source=source, sha256=sha256, modules=modules)
+
+
+def _of_run(run_id: str, root: Path) -> Submission:
+    """What a run's folder has of its submission, laid out as it was below submissions/, so that its modules are found
+    in the order in which they were. Raises SourceError where there is no such run."""
+    folder = root / FOLDER / run_id
+    if Path(run_id).name != run_id or not (folder / "report.json").is_file():
+        raise SourceError(f"no run '{run_id}' in {FOLDER}/; `python -m harness history` lists what there is")
+    with tempfile.TemporaryDirectory() as scratch:
+        top = Path(scratch).resolve()
+        (top / "reference").symlink_to(root / "reference")  # names there are not the submission's
+        main = top / "submissions" / "run" / MAIN
+        shutil.copytree(folder, main.parent, ignore=shutil.ignore_patterns("*.json", "*.log"))
+        if (main.parent / "common").is_dir():
+            (main.parent / "common").rename(main.parent.parent / "common")
+        return read_submission(main, top)
+
+
+def _files(submission: Submission) -> dict[str, str]:
+    """The submission's files by their path below its folder."""
+    return {MAIN: submission.source} | {_file(module.name): module.source for module in submission.modules}
+
+
+def _file(module: str) -> str:
+    """Where the module of that dotted name lies. ValueError for what is no such name."""
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(f"'{module}' is no module's name")
+    return module.replace(".", "/") + ".py"
+
+
+def _renamed(scratch: Path, folder: Path) -> bool:
+    """Whether `scratch` is `folder` now; False where there is one already."""
+    try:
+        scratch.rename(folder)
+    except OSError:
+        if folder.is_dir():  # ENOTEMPTY or EEXIST, as the file system likes
+            return False
+        raise
+    return True
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())  # on the disk before the leaderboard speaks of it
+
+
+def _link(source: Path, target: Path) -> None:
+    """`target` becomes another name of the file `source`, or a copy where the file system knows no such thing."""
+    target.parent.mkdir(exist_ok=True)
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        target.write_bytes(source.read_bytes())
+
+
+def store_traces(report: EvalReport, folder: Path) -> EvalReport:
+    """Writes each profiled case's merged trace to `folder`/trace-<index>.json; the report that says where they are.
+    Raises HarnessError where nothing can be written."""
+    results = list(report.results)
+    for index, result in enumerate(results):
+        if result.profile is None:
+            continue
+        path = folder / f"trace-{index}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(result.profile.trace_json)
+        except OSError as error:
+            raise HarnessError(
+                f"{path} cannot be written: {error.strerror}; name another folder with --trace DIR"
+            ) from None
+        results[index] = replace(result, profile=replace(result.profile, trace=str(path.resolve())))
+    return replace(report, results=tuple(results))

@@ -1,0 +1,50 @@
+"""The verb `doctor`: what on this machine changes results."""
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.core.records import Exit, UsageError
+from harness.machine.doctor import doctor, read
+from harness.report.findings import show, to_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb `doctor`."""
+    parser.add_argument(
+        "--json",
+        dest="json_to",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="write the findings there as one JSON object; without FILE, print it instead of the table",
+    )
+    parser.add_argument(
+        "--smoke",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="run the smoke test of the collectives (default: where there are two GPUs or more)",
+    )
+
+
+def run(options: argparse.Namespace) -> Exit:
+    """`doctor`: reads, judges, prints; Exit.ERROR where a check fails."""
+    found = read(options.smoke)
+    findings = doctor(found)
+    text = json.dumps(to_json(found, findings), indent=2)
+    if options.json_to == "-":
+        print(text)
+    else:
+        if options.json_to:
+            _write(options.json_to, text)
+        show(findings, Console())
+    return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text + "\n")
+    except OSError as error:
+        raise UsageError(f"--json {file}: cannot be written: {error.strerror}; name another file") from None

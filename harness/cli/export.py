@@ -1,0 +1,63 @@
+"""The verb `export`: everything recorded, as rows for other programs."""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.board import leaderboard, reports
+from harness.core.checkout import ROOT
+from harness.core.files import replace_file
+from harness.core.records import Exit, UsageError
+from harness.core.words import clean_line
+from harness.kinds.registry import find_name
+from harness.report.export import COLUMNS, FORMATS, rows
+
+
+# ---- the verb ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where the rows go and how they look; `path` is None for standard output."""
+
+    form: str
+    path: Path | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb `export`."""
+    parser.add_argument("--format", choices=list(FORMATS), help="default: as FILE's name ends, else csv")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: standard output")
+    parser.add_argument("--problem", metavar="P", help="only this problem's runs")
+
+
+def target(form: str | None, out: Path | None) -> Target:
+    """What the options say. Raises UsageError for a binary format without a file, or a FILE that is no file."""
+    suffix = out.suffix.lower().removeprefix(".") if out else ""
+    chosen = form or (suffix if suffix in FORMATS else "csv")
+    if out is None and chosen == "parquet":
+        raise UsageError("--format parquet is binary: name a file with -o FILE")
+    if out is not None and out.exists() and not out.is_file():
+        raise UsageError(f"--out {out}: it is there, and is no file; name another")
+    return Target(form=chosen, path=out)
+
+
+def run(options: argparse.Namespace) -> Exit:
+    """`export`: writes the rows; what cannot be read is said on standard error."""
+    to = target(options.format, options.out)
+    recorded, unreadable = reports.load_all(ROOT)
+    found = rows(leaderboard.load(ROOT / leaderboard.FILE), recorded, ROOT)
+    if options.problem:
+        problem = find_name(options.problem, {row["problem"] for row in found})
+        found = [row for row in found if row["problem"] == problem]
+    data = FORMATS[to.form](found)
+    if to.path is None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        replace_file(to.path, data)
+        runs = len({row["run_id"] for row in found})
+        print(f"{to.path}: {len(found)} rows of {runs} runs, {len(COLUMNS)} columns")
+    for message in unreadable:
+        print(f"left out: {clean_line(message)}", file=sys.stderr)
+    return Exit.OK

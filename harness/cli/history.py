@@ -1,0 +1,41 @@
+"""The verb `history`: how each file's score moved over its runs."""
+
+import argparse
+import json
+import sys
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.board import leaderboard, reports
+from harness.core.checkout import ROOT
+from harness.core.decode import encode
+from harness.core.records import Exit
+from harness.core.words import clean_line
+from harness.kinds.registry import find_name
+from harness.report.history import chosen, lines, show
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb `history`."""
+    parser.add_argument("--problem", metavar="P", help="only this problem's runs")
+    parser.add_argument("--author", metavar="A", help="only this author's runs")
+    parser.add_argument("--format", default="table", choices=["table", "json"])
+
+
+def run(options: argparse.Namespace) -> Exit:
+    """`history`: prints every line of runs; what cannot be read is said behind them."""
+    recorded, unreadable = reports.load_all(ROOT)
+    found = lines(leaderboard.load(ROOT / leaderboard.FILE), recorded)
+    problem = find_name(options.problem, {line.group[0] for line in found}) if options.problem else None
+    picked = chosen(found, problem, options.author)
+    if options.format == "json":
+        print(json.dumps(encode(picked), indent=2))
+        for message in unreadable:
+            print(f"left out: {clean_line(message)}", file=sys.stderr)
+        return Exit.OK
+    console = Console()
+    show(picked, console)
+    for message in unreadable:
+        console.print(Text(f"\nleft out: {clean_line(message)}"), soft_wrap=True)
+    return Exit.OK

@@ -1,0 +1,131 @@
+"""The options that verbs which evaluate share, and what they ask for: which problem, shapes, device and rank count.
+
+Knows the machine only as far as it decides what can be asked for. Runs nothing.
+"""
+
+import argparse
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+from harness.core.records import UsageError
+from harness.kinds.settings import DEVICES, Evaluator
+
+STDOUT = "-"  # as a file's name
+JSON_HELP = "write the full result there as one JSON object; -: to standard output, with nothing else there"
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """The problem and one of its submissions."""
+    parser.add_argument(
+        "problem",
+        help="its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; left out where "
+        "the file's `#!POPCORN leaderboard` line names it",
+    )
+    parser.add_argument("file", nargs="?", type=Path, help="default: submissions/<problem>/submission.py; the folder's")
+
+
+def add_evaluator(parser: argparse.ArgumentParser) -> None:
+    """Whose evaluator runs a problem folder."""
+    parser.add_argument(
+        "--eval",
+        dest="evaluator",
+        default="ours",
+        choices=get_args(Evaluator),
+        help="of a problem folder: our ranks and clocks, or its own eval.py, whose word is taken (default: ours)",
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="with --eval theirs: POPCORN_SEED, the secret (default: task.yml's)"
+    )
+
+
+def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
+    """Shapes, ranks and device; `cpu_suite` is what runs on CPU cores where no suite is named."""
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="how many ranks (default: a rank a GPU; on CPU cores as the shapes say, 8)",
+    )
+    parser.add_argument(
+        "--suite", metavar="S", help=f"which shapes (default: official on GPUs, {cpu_suite} on CPU cores)"
+    )
+    parser.set_defaults(cpu_suite=cpu_suite)
+    parser.add_argument("--device", choices=DEVICES, help="what ranks run on (default: GPUs where there are any)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)")
+    parser.add_argument("--json", metavar="FILE", help=JSON_HELP)
+
+
+def add_unconfined(parser: argparse.ArgumentParser) -> None:
+    """For machines on whose drivers the sandbox does harm."""
+    parser.add_argument(
+        "--unconfined",
+        action="store_true",
+        help="leave the sandbox out (docs/trust.md): the submission may do what you may; the report warns of it",
+    )
+
+
+def add_seconds(parser: argparse.ArgumentParser) -> None:
+    """How long to measure."""
+    parser.add_argument(
+        "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
+    )
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """Whether and under whose name what passes is recorded."""
+    parser.add_argument(
+        "--no-record",
+        action="store_true",
+        help="leave leaderboard.yaml and runs/ as they are, but for a profile's traces",
+    )
+    parser.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
+
+
+def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:
+    """For scripts that read lines: `what` is printed, and nothing else but errors."""
+    parser.add_argument("-q", "--quiet", action="store_true", help=f"print only {what}; no progress")
+
+
+def check_json(options: argparse.Namespace) -> None:
+    """UsageError where --json cannot be written, to be known before an evaluation and not after it."""
+    if not options.json or options.json == STDOUT:
+        return
+    path = Path(options.json)
+    if path.is_dir():
+        raise UsageError(f"--json {path}: it is a folder; name a file in it")
+    if path.is_fifo():
+        try:
+            os.close(_opened(path))
+        except OSError as error:
+            raise _unwritable(path, error) from None
+    elif not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
+        what = "it" if path.exists() else "its folder is not there or"
+        raise UsageError(f"--json {path}: {what} cannot be written to; make it, or name another")
+
+
+def write_json(file: str, content: dict[str, Any]) -> None:
+    """One JSON object, to standard output where the file is `-`; UsageError where it cannot be written."""
+    text = json.dumps(content, indent=2) + "\n"
+    if file == STDOUT:
+        print(text, end="", flush=True)
+        return
+    try:
+        with open(file, "w", encoding="utf-8", opener=_opened) as out:
+            out.write(text)
+    except OSError as error:
+        raise _unwritable(file, error) from None
+
+
+def _opened(path: str | Path, flags: int = os.O_WRONLY) -> int:
+    """--json's file, open for writing; not waited for where it is a pipe that nobody reads."""
+    fd = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    os.set_blocking(fd, True)
+    return fd
+
+
+def _unwritable(file: str | Path, error: OSError) -> UsageError:
+    why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
+    return UsageError(f"--json {file}: {why}; name another file")

@@ -1,0 +1,30 @@
+"""The verb `plot`: one run as a figure."""
+
+import argparse
+from pathlib import Path
+
+from harness.board import reports
+from harness.core.checkout import ROOT
+from harness.core.records import Exit, UsageError
+from harness.report.plot import DPI, SUFFIXES, figure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb `plot`."""
+    parser.add_argument("recorded", metavar="RUN", help="a run id of runs/ (`history` lists them), or its beginning")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help=".svg or .png")
+
+
+def run(options: argparse.Namespace) -> Exit:
+    """`plot`: writes the figure."""
+    out: Path = options.out
+    if out.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--out {out}: its name ends in .svg or .png")
+    made = figure(reports.find(options.recorded, ROOT))
+    metadata = {"Date": None} if out.suffix.lower() == ".svg" else None
+    try:
+        made.savefig(out, dpi=DPI, metadata=metadata)
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
+    print(f"{out}: {len(made.axes[0].get_yticks())} shapes")
+    return Exit.OK

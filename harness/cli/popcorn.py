@@ -1,0 +1,340 @@
+"""Our evaluator where KernelBot expects its own: `python -m harness.popcorn <mode> <cases-file>` in a staged folder.
+
+Knows KernelBot's format and nothing of ranks or clocks: the cases file, the lines on POPCORN_FD, the exit codes (after
+gpu-mode/kernelbot src/libkernelbot/run_eval.py and gpu-mode/reference-kernels problems/amd_distributed/eval.py, read
+2026-11). Of the staged files only submission.py is run, and only by candidate ranks; reference.py is read as text, to
+recognise the problem, and inputs and verdicts then come from THIS checkout's reference of that problem.
+
+KernelBot's runner reads the lines only after this process has ended, line by line, split wherever Python's splitlines
+does. So what is written must fit into the pipe, and a value is always one line.
+"""
+
+import argparse
+import ast
+import contextlib
+import dataclasses
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, get_type_hints
+
+from rich.console import Console
+
+from harness.board import runs
+from harness.core.checkout import ROOT
+from harness.core.decode import DecodeError, decode
+from harness.core.records import BadFileError, Case, Crashed, EvalReport, Exit, HarnessError, Mode, Raised, UsageError
+from harness.core.words import clean
+from harness.gpumode.result_lines import (
+    Line,
+    Pairs,
+    _kind,
+    combined_seed,
+    encoded,
+    error_text,
+    parse_cases,
+    report_pairs,
+    result_fd,
+    room_bytes,
+    send,
+    unfinished_pairs,
+)
+from harness.judging import verdict
+from harness.kinds.op import evaluate
+from harness.kinds.plan import make_plan
+from harness.kinds.settings import check_seconds
+from harness.machine import host
+from harness.problems.problem import MAX_INT, OFFICIAL, Problem, Suite
+from harness.problems.shape_file import find, problem_names
+from harness.problems.submission import read_submission
+from harness.report.progress import ProgressLine
+
+DEVICE_FAILED, NO_RESULT_FD = 110, 111  # exit codes that only KernelBot's evaluators have; for the others see Exit
+MODES: dict[str, Mode] = {
+    "test": "test",
+    "benchmark": "benchmark",
+    "leaderboard": "leaderboard",
+    "profile": "profile",
+}
+TRACES = "profile_data"  # the folder that KernelBot's runner takes traces from
+MARGIN_S = 30.0  # our deadline comes before the runner's, which would leave no result
+PRINTED_CHARS = 16_000  # KernelBot keeps 16,384 of what is printed
+MAX_SEED = 2**63 - 1 - 4096  # a rank adds its number, and torch takes 64 bits
+DEVICE_ERROR = re.compile(r"\b(?:CUDA|HIP|NCCL|RCCL)(?: driver)? error\b")
+WORDS = {"true": True, "false": False}
+# What a staged reference names that makes it ours: a name that begins so is in it, and none that is another revision's.
+# (One revision of GPU MODE's all2all draws the experts' weights, where ours, and another, multiplies by 1 + rank.)
+MARKS: dict[str, tuple[str, str | None]] = {
+    "a2a": ("MoEConfig", "expert_local_weight"),
+    "gemm_rs": ("reduce_scatter", None),
+    "ag_gemm": ("all_gather", None),
+}
+EPILOG = f"""\
+environment:
+  POPCORN_FD     the file descriptor that results are written to; needed
+  POPCORN_SEED   a secret that every case's seed is combined with
+  POPCORN_GPUS   how many GPUs there are for the ranks (on CPU cores it does not matter)
+
+exit codes:
+  0 passed   112 the submission is wrong, raised or crashed   113 bad cases file, or no problem that is known here
+  114 timed out   110 a CUDA, HIP or NCCL call failed   111 no POPCORN_FD   2 bad arguments   130 interrupted
+  1 the harness or the machine failed
+
+Mode profile writes each case's table as benchmark.I.report, and its traces to {TRACES}/. Mode private is no mode of an
+evaluator: KernelBot's runner makes test, benchmark and leaderboard of it. Docs: docs/gpumode.md.
+"""
+
+
+def cases_of(
+    problem: Problem, lines: Sequence[Line], mode: Mode, secret: int | None, words_are_true: bool
+) -> tuple[Case, ...]:
+    """The cases, checked as a shape file's are. With `words_are_true` a switch is on whatever the word says, as in
+    GPU MODE's published evaluator, which keeps `False` a (true) text. Raises DecodeError with the line's number."""
+    hints = get_type_hints(problem.params_type)
+    cases: list[Case] = []
+    for line in lines:
+        where = f"line {line.number}"
+        values: dict[str, Any] = dict(line.values)
+        for key, value in line.values.items():
+            if hints.get(key) is bool:
+                values[key] = _switch(value, words_are_true)
+        numbers = {}
+        for key, most in (("world_size", MAX_INT), ("seed", MAX_SEED)):
+            numbers[key] = decode(int, values.pop(key), f"{where}.{key}")
+            if key == "seed" and secret is not None:
+                numbers[key] = combined_seed(numbers[key], secret)
+            if not 0 <= numbers[key] <= most:
+                raise DecodeError(f"{where}.{key}", f"expected 0 to {most}, found {numbers[key]}")
+        for key, value in values.items():
+            if isinstance(value, int) and value > MAX_INT:
+                raise DecodeError(f"{where}.{key}", f"too large; choose at most {MAX_INT}")
+        params = decode(problem.params_type, values, where)
+        if numbers["world_size"] < 1:
+            raise DecodeError(f"{where}.world_size", "expected 1 or more ranks, found 0")
+        if cases and numbers["world_size"] != cases[0].world_size:
+            raise DecodeError(
+                f"{where}.world_size",
+                f"{numbers['world_size']} after {cases[0].world_size}: the cases of one file run on the same ranks; "
+                "split the file",
+            )
+        try:
+            params.check_world_size(numbers["world_size"])
+        except DecodeError as error:
+            raise DecodeError(where + error.path, error.problem) from None
+        cases.append(Case(kind=_kind(mode), params=dataclasses.asdict(params), **numbers))
+    return tuple(cases)
+
+
+def recognise(lines: Sequence[Line], reference: str, root: Path = ROOT) -> Problem:
+    """The problem of this checkout that the staged one is: by the keys of its cases, by its generate_input's arguments
+    and by what its reference calls. Raises BadFileError where it is none."""
+    keys = set(lines[0].values)
+    for line in lines:
+        if line.values.keys() != keys:
+            raise BadFileError(f"line {line.number}: other keys than line 1 ({', '.join(sorted(keys))})")
+    try:
+        tree = ast.parse(reference)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+        raise BadFileError(f"reference.py: Python cannot read it: {error}") from None
+    names = {
+        getattr(node, field) for node in ast.walk(tree) for field in ("id", "attr", "name") if hasattr(node, field)
+    }
+    arguments = _arguments(tree, "generate_input")
+    fitting = [problem for name in problem_names(root) if _keys(problem := find(name, root)) == keys]
+    found = [
+        problem
+        for problem in fitting
+        if reference == (problem.folder / "reference.py").read_text(encoding="utf-8")
+        or (arguments == keys | {"rank"} and _marked(problem.name, names))
+    ]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(problem_names(root))
+    why = f"no problem here has cases of {', '.join(sorted(keys))}"
+    if fitting:
+        alike = " or ".join(problem.name for problem in fitting)
+        why = f"its cases are as those of {alike}, but reference.py is not that problem's as this checkout has it"
+    raise BadFileError(
+        f"the staged problem is none that is known here ({known}): {why}. A problem's own reference is not run; "
+        "`python -m harness problems` lists what there is"
+    )
+
+
+def _switch(value: int | str, words_are_true: bool) -> object:
+    """What a switch's value means; what is no switch is left for decode to refuse."""
+    if isinstance(value, int):
+        return bool(value) if value in (0, 1) else value
+    return True if words_are_true else WORDS.get(value.lower(), value)
+
+
+def _keys(problem: Problem) -> set[str]:
+    return {field.name for field in dataclasses.fields(problem.params_type)} | {"world_size", "seed"}
+
+
+def _marked(name: str, names: Iterable[object]) -> bool:
+    if name not in MARKS:
+        return False
+    has, lacks = MARKS[name]
+    texts = [text for text in names if isinstance(text, str)]
+    return any(text.startswith(has) for text in texts) and lacks not in texts
+
+
+def _arguments(tree: ast.Module, function: str) -> set[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return {argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    return set()
+
+
+# ---- the evaluation ----------------------------------------------------------------------------------------------
+def parser() -> argparse.ArgumentParser:
+    """KernelBot's two arguments, and ours before them."""
+    made = argparse.ArgumentParser(
+        prog="python -m harness.popcorn",
+        description="Evaluates the submission.py of a folder staged by KernelBot, as its eval.py would, by this "
+        "checkout's references, verdicts and clocks.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("mode", choices=list(MODES), help="what KernelBot asks for")
+    made.add_argument("cases", type=Path, metavar="cases-file", help="a case a line: `key: value; key: value`")
+    made.add_argument("--device", choices=["cpu", "cuda", "rocm"], help="default: GPUs where there are any")
+    made.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the problem's, less half a minute")
+    made.add_argument(
+        "--words-are-true",
+        action="store_true",
+        default=os.environ.get("HARNESS_POPCORN_STRINGS") == "1",
+        help="read `has_bias: False` as GPU MODE's published evaluator does, as true (also: HARNESS_POPCORN_STRINGS=1)",
+    )
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Evaluates and exits with KernelBot's codes."""
+    options = parser().parse_args(argv)
+    host.interrupt_on_signals()
+    fd = result_fd(os.environ)
+    if fd is None:
+        print("error: POPCORN_FD names no descriptor that results can be written to", file=sys.stderr)
+        sys.exit(NO_RESULT_FD)
+    pairs, code = run(options, os.environ)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # what is known is written, in at most STALL_S
+    try:
+        send(fd, encoded(pairs, room_bytes(fd)))
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = code or int(error.exit_code)
+    sys.exit(code)
+
+
+def run(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Pairs, int]:
+    """Carries out what was asked: the results, whatever happens, and the exit code."""
+    mode = MODES[options.mode]
+    specs: list[str] = []
+    try:
+        with _as_bad_file(options.cases):
+            lines = parse_cases(_text(options.cases))
+            specs = [line.spec for line in lines]
+            problem = recognise(lines, _text(Path("reference.py")))
+            cases = cases_of(problem, lines, mode, _number(environ, "POPCORN_SEED"), options.words_are_true)
+        report = _evaluated(options, problem, mode, cases, _number(environ, "POPCORN_GPUS"))
+        _tell(report, specs)
+        return report_pairs(mode, specs, report), _exit_code(report)
+    except HarnessError as error:
+        print(f"error: {clean(str(error))}", file=sys.stderr)
+        code = DEVICE_FAILED if DEVICE_ERROR.search(str(error)) else int(error.exit_code)
+        return unfinished_pairs(mode, specs, str(error)), code
+    except (OSError, MemoryError) as error:
+        print(f"error: {host.refusal(error)}", file=sys.stderr)
+        return unfinished_pairs(mode, specs, host.refusal(error)), int(Exit.ERROR)
+    except KeyboardInterrupt:
+        print("interrupted: every rank is ended", file=sys.stderr)
+        return unfinished_pairs(mode, specs, "interrupted"), int(Exit.INTERRUPTED)
+
+
+def _evaluated(
+    options: argparse.Namespace, problem: Problem, mode: Mode, cases: tuple[Case, ...], gpu_limit: int | None
+) -> EvalReport:
+    gpus, world_size = host.gpus(), cases[0].world_size
+    device = options.device or gpus.device
+    if device not in ("cpu", gpus.device):
+        raise UsageError(f"--device {device}: this machine has {gpus.told}; --device {gpus.device} runs here")
+    most = gpus.count if gpu_limit is None else min(gpus.count, gpu_limit)
+    if device != "cpu" and world_size > most:
+        raise BadFileError(f"{options.cases}: world_size {world_size}: there are {most} GPUs for as many ranks")
+    submission = read_submission(Path("submission.py"), ROOT)
+    where = f"{world_size} ranks on {device}"
+    print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
+    suite = _suite(problem, mode, cases, options.timeout)
+    plan = make_plan(problem, suite, submission, mode, device, world_size, host.login())
+    with ProgressLine(Console(stderr=True)) as progress:
+        report = evaluate(plan, progress)
+    return runs.store_traces(report, Path(TRACES)) if mode == "profile" else report
+
+
+def _suite(problem: Problem, mode: Mode, cases: tuple[Case, ...], timeout_s: float | None) -> Suite:
+    """The problem's official suite with these cases in place of its own."""
+    check_seconds("--timeout", timeout_s)
+    official = problem.suite(OFFICIAL)
+
+    def limit_s(published_s: float) -> float:
+        return timeout_s or max(published_s - MARGIN_S, published_s / 2)
+
+    return replace(
+        official,
+        tests=cases if mode == "test" else (),
+        benchmarks=() if mode == "test" else cases,
+        test_timeout_s=limit_s(official.test_timeout_s),
+        benchmark_timeout_s=limit_s(official.benchmark_timeout_s),
+        ranked_timeout_s=limit_s(official.ranked_timeout_s),
+    )
+
+
+def _exit_code(report: EvalReport) -> int:
+    failed = verdict.first_failure(report)
+    if failed is not None and isinstance(failed.outcome, Raised | Crashed) and DEVICE_ERROR.search(error_text(failed)):
+        return DEVICE_FAILED
+    return int(verdict.exit_code(report))
+
+
+def _tell(report: EvalReport, specs: Sequence[str]) -> None:
+    """What the submission printed goes to stdout, as if it had run here; what there is to say of it to stderr."""
+    logs = {name: text for name, text in report.logs.items() if name.startswith("candidate")}
+    printed = "\n".join(f"{name}:\n{clean(text).rstrip()}" for name, text in logs.items())
+    if printed:
+        print(printed[:PRINTED_CHARS])
+    for index, (spec, result) in enumerate(zip(specs, report.results, strict=True)):
+        if verdict.case_status(result) == "fail":
+            print(f"{result.case.kind} {index} ({spec}): {clean(error_text(result))}", file=sys.stderr)
+    for warning in report.warnings:
+        print(f"warning: {clean(warning)}", file=sys.stderr)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadFileError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise BadFileError(f"{path}: not UTF-8 at byte {error.start}") from None
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    """The variable's whole number; None where it is not set or empty."""
+    text = environ.get(name, "").strip()
+    if text and not re.fullmatch("[0-9]{1,40}", text):
+        raise UsageError(f"{name}={text}: expected a whole number")
+    return int(text) if text else None
+
+
+@contextlib.contextmanager
+def _as_bad_file(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DecodeError as error:
+        raise BadFileError(f"{path}: {error}") from None

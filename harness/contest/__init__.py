@@ -1,0 +1,1 @@
+"""Competitions: which problems, until when. Evaluates nothing."""

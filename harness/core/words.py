@@ -1,0 +1,132 @@
+"""Words and numbers as they are shown, and what makes text of a submission safe to show.
+
+What a submission wrote (messages, tracebacks, logs, its own path) passes through `clean` before it is printed, so that
+it can neither style a terminal nor pass for our words.
+"""
+
+import re
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from harness.core.records import CaseResult
+
+SHORT = {  # parameters whose full names would fill a line; `show` says what they stand for
+    "num_experts": "E",
+    "experts_per_token": "k",
+    "hidden_dim": "H",
+    "max_num_tokens": "T",
+    "has_bias": "bias",
+}
+SHOWN_CHARS = 16_384  # of what is printed, as KernelBot keeps
+EXCERPT_LINES = 24
+LINE_CHARS = 400
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+
+def clean(text: str) -> str:
+    """Text from anywhere, safe to print: without escape sequences, control characters and what changes the
+    direction of writing; line ends of all kinds become \\n."""
+    text = ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n").expandtabs(8)
+    return "".join(char for char in text if char == "\n" or char.isprintable())
+
+
+def clean_line(text: str) -> str:
+    """The same on one line."""
+    return clean(text).replace("\n", " ")
+
+
+def excerpt(text: str, head: int = 0) -> list[str]:
+    """The last EXCERPT_LINES of a text, or its first `head` and its last lines, none of them very long."""
+    lines = [line if len(line) <= LINE_CHARS else line[: LINE_CHARS - 3] + "..." for line in clean(text).splitlines()]
+    if len(lines) <= EXCERPT_LINES:
+        return lines
+    left_out = f"({len(lines) - EXCERPT_LINES} lines left out; --json FILE keeps them)"
+    return [*lines[:head], left_out, *lines[len(lines) - EXCERPT_LINES + head :]]
+
+
+def short_label(label: str) -> str:
+    """A case's label (records.Case) with the short names that the table has: `E 64  k 6`."""
+    words = clean_line(label).split("  ")
+    pairs = (word.partition(" ") for word in words)
+    return "  ".join(f"{SHORT.get(name, name)}{space}{value}" for name, space, value in pairs)
+
+
+def cut_line(text: str, chars: int) -> str:
+    """The text on one line of at most that many characters."""
+    line = clean_line(text)
+    return line if len(line) <= chars else line[: max(0, chars - 3)] + "..."
+
+
+def print_all(console: Console, *parts: RenderableType) -> None:
+    """Prints each on lines of its own, as it is: numbers and names are not coloured."""
+    for part in parts:
+        console.print(part, highlight=False)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines; a column whose name starts with > is set to the right and never broken."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for column in columns:
+        number = column.startswith(">")
+        table.add_column(
+            column.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
+    return table
+
+
+def us_text(value_us: float) -> str:
+    """Microseconds to about three digits: 9.87, 98.7, 987, 98,765."""
+    return f"{value_us:.2f}" if value_us < 9.995 else f"{value_us:.1f}" if value_us < 99.95 else f"{value_us:,.0f}"
+
+
+def seconds_text(value_s: float) -> str:
+    """Seconds to four digits, in us, ms or s: `3.775 ms`."""
+    for unit, scale in (("us", 1e-6), ("ms", 1e-3)):
+        if value_s < scale * 1e3:
+            return f"{value_s / scale:.4g} {unit}"
+    return f"{value_s:.4g} s"
+
+
+def percent_text(fraction: float) -> str:
+    """A fraction of 1 as `12.3%`, small ones to two digits."""
+    return f"{100 * fraction:.1f}%" if fraction >= 0.001 else f"{100 * fraction:.2g}%"
+
+
+def times_text(value: float) -> str:
+    """A ratio to about three digits: `1.60x`."""
+    return f"{us_text(value)}x"
+
+
+def rate_text(value: float) -> str:
+    """A rate to three digits with its prefix, for a unit to follow: `1.31 T`, `448 G`."""
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value:.3g} "
+
+
+def speedup_text(value: float | None) -> str:
+    """A ratio, or `-` where there is none."""
+    return "-" if value is None else times_text(value)
+
+
+def count_text(number: int, what: str) -> str:
+    """`1 rank`, `8 ranks`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def case_label(result: CaseResult) -> str:
+    """The shape in short: `m 512 n 512 k 1536 bias`; a switch that is off is left out."""
+    words = []
+    for name, value in result.case.params.items():
+        if value is not False:
+            words.append(SHORT.get(name, name) if value is True else f"{SHORT.get(name, name)} {value}")
+    return clean_line(" ".join(words)) or "the only shape"
+
+
+def cut(text: str) -> str:
+    """What is printed, as much of it as KernelBot keeps."""
+    return (
+        text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}\n[...] {len(text) - SHOWN_CHARS} more characters"
+    )

@@ -1,0 +1,72 @@
+"""Reading a YAML file strictly into a record, with the place of a mistake."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from harness.core.checkout import ROOT, shown
+from harness.core.decode import decode
+from harness.core.files import read_text
+from harness.core.records import BadFileError
+
+T = TypeVar("T")
+
+
+def read_yaml(
+    kind: type[T], path: Path, root: Path = ROOT, prepare: Callable[[object], object] = lambda value: value
+) -> T:
+    """The YAML file at `path`, decoded strictly; a key that appears twice in a mapping is an error. `prepare` sees what
+    the file holds before it is decoded.
+
+    Raises BadFileError: `shapes/a2a.yaml: $.tests[2].m: ...`, or with line and column where it is not YAML.
+    """
+    where = shown(path, root)
+    try:
+        return decode(kind, prepare(_parsed(read_text(path))))
+    except FileNotFoundError:
+        raise BadFileError(f"{where}: no such file; write it (the other files of that folder show how)") from None
+    except OSError as error:
+        raise BadFileError(f"{where}: cannot be read: {error.strerror}; check its rights") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
+        raise BadFileError(f"{where}: {at}: not YAML as expected here: {error.problem or error.context}") from None
+    except RecursionError:
+        raise BadFileError(f"{where}: nested too deeply; write it as the other files of that folder are") from None
+    except (yaml.YAMLError, ValueError) as error:  # DecodeError; not UTF-8; a date or number that cannot be
+        raise BadFileError(f"{where}: {error}") from None
+
+
+def _parsed(text: str) -> object:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_repeated_keys(node)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _refuse_repeated_keys(root: yaml.Node) -> None:
+    stack, seen = [root], {id(root)}
+    while stack:
+        node = stack.pop()
+        children = list(node.value) if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                children += [key, value]
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
+                if key.value in keys:
+                    problem = f"the key '{key.value}' appears twice in one mapping; remove one"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                keys.add(key.value)
+        for child in children:
+            if id(child) not in seen:  # an alias may be of a node that holds it
+                seen.add(id(child))
+                stack.append(child)

@@ -1,0 +1,1 @@
+"""Where an evaluation runs as a job of its own. Knows no kind of problem."""

@@ -1,0 +1,374 @@
+"""The verb `compare`: is B as fast as A? Two files timed in turn in one run, or two recorded runs.
+
+The rule. What is compared is log(A's time / B's time), on the wall clock. Its 95 % interval is Student's t over the
+medians of blocks, since neighbours in time resemble each other and a median does not follow an outlier:
+
+- files: samples come in pairs on the same input, in turn, so a block's value is the median of its log ratios;
+- runs: samples of two runs have nothing in common, so blocks of either run are medians of log times, and the interval
+  is Welch's. It shows how much samples differ within a run, not how much the machine differs between two runs.
+
+Against a margin (2 %) exactly one word applies to an interval: B is FASTER when all of it is above 1.02, SLOWER when
+all of it is below 1 / 1.02, SAME when it lies within both, edges included; it crosses an edge otherwise, AMBIGUOUS.
+Swapping A and B swaps FASTER and SLOWER. When A and B differ by no more than the margin, A/A above all, a word is
+FASTER or SLOWER in less than 5 % of comparisons: the interval must miss the truth for that. What favours one group of
+ranks for a whole run (where its memory lies, which cores it got) is in no interval; the margin is there for it too.
+
+Over several shapes the summary is the geometric mean of their ratios; its interval takes every shape's into account
+(variances add up, degrees of freedom by Welch and Satterthwaite) and its word follows by the same rule. A shape's word
+stands for itself and is not corrected for how many shapes there are.
+
+Knows nothing of processes beyond `evaluate`. What a submission said is shown as plain text.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from harness.board.reports import Report
+from harness.core import words
+from harness.core.records import (
+    BadSubmissionError,
+    Crashed,
+    EvalReport,
+    Exit,
+    Failure,
+    HarnessError,
+    Held,
+    Param,
+    Params,
+    Raised,
+    TimedOut,
+    UsageError,
+)
+from harness.core.stats import CONFIDENCE, Interval, NoInterval
+from harness.core.words import clean, clean_line
+from harness.judging import verdict
+from harness.kinds.op import evaluate
+from harness.kinds.plan import Plan
+from harness.problems.kind import OpponentFailed, Progress
+
+SCHEMA = 1  # of compare's --json; 1: first
+MARGIN = 0.02  # room for what favours one group of ranks for a whole run; --margin moves it
+SHOWN_LINES = 24
+Word = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
+WORDS: tuple[Word, ...] = get_args(Word)
+
+
+# ---- the rule --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """An estimate of log(A's time / B's time), its variance, and how many degrees of freedom that is known with; 0
+    where nothing shows how far the estimate may be off."""
+
+    log: float
+    variance: float
+    freedom: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """A's time / B's time, above 1 where B is faster, and the word for B."""
+
+    value: float
+    interval: Interval | NoInterval
+    word: Word
+
+
+def paired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Difference:
+    """The difference by samples that were taken in turn on the same inputs, in blocks of `size`; a last block that is
+    shorter is left out, unless there is no other."""
+    logs = [math.log(a) - math.log(b) for a, b in zip(a_us, b_us, strict=True)]
+    return _of_blocks(_blocks(logs, size))
+
+
+def unpaired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Difference:
+    """The difference by samples of two runs, in blocks of `size`."""
+    a, b = (_of_blocks(_blocks([math.log(time) for time in times_us], size)) for times_us in (a_us, b_us))
+    return _sum([a, replace(b, log=-b.log)])
+
+
+def mean(differences: Sequence[Difference]) -> Difference:
+    """The mean of independent differences: the logarithm of the geometric mean of their ratios."""
+    total, count = _sum(differences), len(differences)
+    return replace(total, log=total.log / count, variance=total.variance / count**2)
+
+
+def ratio(difference: Difference, margin: float) -> Ratio:
+    """The ratio with its interval and its word; without an interval the word is AMBIGUOUS."""
+    from scipy.special import stdtrit  # a third of a second, which other verbs need not wait for
+
+    value = math.exp(difference.log)
+    if difference.freedom <= 0:
+        return Ratio(value=value, interval=NoInterval(reason="fewer than two blocks of samples"), word="AMBIGUOUS")
+    half = float(stdtrit(difference.freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(difference.variance)
+    low, high = difference.log - half, difference.log + half
+    return Ratio(
+        value=value,
+        interval=Interval(low=math.exp(max(low, -700.0)), high=math.exp(min(high, 700.0))),  # beyond it overflows
+        word=word(low, high, margin),
+    )
+
+
+def word(low: float, high: float, margin: float) -> Word:
+    """The word for an interval of log(A's time / B's time), `low` <= `high`; exactly one applies."""
+    edge = math.log1p(margin)
+    if low > edge:
+        return "FASTER"
+    if high < -edge:
+        return "SLOWER"
+    return "SAME" if -edge <= low and high <= edge else "AMBIGUOUS"
+
+
+def rule(margin: float) -> str:
+    """The rule in two sentences."""
+    edge = f"{1 + margin:.4g}"
+    return (
+        f"B is FASTER when the whole 95 % interval of A / B lies above {edge}, SLOWER when it lies below 1 / {edge}, "
+        "SAME when it lies between them, AMBIGUOUS when it crosses an edge. Where A and B differ by no more than "
+        f"{100 * margin:.4g} %, FASTER or SLOWER is said in less than 5 % of comparisons."
+    )
+
+
+def _blocks(values: Sequence[float], size: int) -> list[float]:
+    """The median of each block."""
+    size = min(size, len(values))
+    return [statistics.median(values[at : at + size]) for at in range(0, len(values) - size + 1, size)]
+
+
+def _of_blocks(values: Sequence[float]) -> Difference:
+    count = len(values)
+    variance = statistics.variance(values) / count if count > 1 else 0.0
+    return Difference(log=statistics.fmean(values), variance=variance, freedom=count - 1.0)
+
+
+def _sum(parts: Sequence[Difference]) -> Difference:
+    """The sum of independent differences; degrees of freedom by Welch and Satterthwaite."""
+    log, variance = math.fsum(part.log for part in parts), math.fsum(part.variance for part in parts)
+    freedoms = [part.freedom for part in parts]
+    if min(freedoms) <= 0 or variance == 0:
+        return Difference(log=log, variance=variance, freedom=min(freedoms))
+    shares = math.fsum((part.variance / variance) ** 2 / part.freedom for part in parts)
+    return Difference(log=log, variance=variance, freedom=1 / shares)
+
+
+# ---- what is compared ------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A or B: a file, and the run where it is one that was recorded."""
+
+    name: str
+    sha256: str
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One shape: samples of both sides (wall clock, us) and the difference that they show."""
+
+    label: str
+    params: Params
+    a_us: tuple[float, ...]
+    b_us: tuple[float, ...]
+    difference: Difference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """B against A. `how` their samples were taken: in turn in one run (paired), or in a run each (unpaired)."""
+
+    how: Literal["paired", "unpaired"]
+    problem: str
+    suite: str
+    device: str
+    world_size: int
+    margin: float
+    a: Side
+    b: Side
+    rows: tuple[Row, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def ratios(self) -> tuple[Ratio, ...]:
+        """Each row's."""
+        return tuple(ratio(row.difference, self.margin) for row in self.rows)
+
+    @property
+    def summary(self) -> Ratio:
+        """The geometric mean of the rows' ratios."""
+        return ratio(mean([row.difference for row in self.rows]), self.margin)
+
+
+class SideTimedOut(HarnessError):
+    """A or B had not finished at its deadline."""
+
+    exit_code = Exit.TIMED_OUT
+
+
+def check(plan: Plan, progress: Progress) -> None:
+    """Evaluates the tests of A, whose outputs are not judged while it is timed. Raises what `_failed` makes where it
+    does not pass."""
+    _passed("A", evaluate(plan, progress))
+
+
+def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
+    """Checks the plan's submission, B, and times it against its opponent, A. Raises what `_failed` makes where B does
+    not pass or A fails while it is timed."""
+    a, b = plan.opponent, plan.submission
+    assert a is not None, "B is timed against A"
+    try:
+        report = evaluate(plan, progress)
+    except OpponentFailed as failure:
+        raise _failed("A", a.name, f"timed in turn with B, {failure.case}", failure.outcome) from None
+    _passed("B", report)
+    warnings = [_renamed(text) for text in report.warnings]
+    if a.sha256 == b.sha256:
+        warnings.append("A and B have the same text: whatever differs here is the harness and the machine")
+    rows = [
+        Row(
+            label=words.case_label(result),
+            params=result.case.params,
+            a_us=timed.ref_samples_us,
+            b_us=timed.samples_us,
+            difference=paired(timed.ref_samples_us, timed.samples_us, timed.block),
+        )
+        for result, timed in verdict.timed_cases(report)
+    ]
+    return Comparison(
+        how="paired",
+        problem=report.problem,
+        suite=report.suite,
+        device=report.device,
+        world_size=report.world_size,
+        margin=margin,
+        a=Side(name=a.name, sha256=a.sha256),
+        b=Side(name=b.name, sha256=b.sha256),
+        rows=tuple(rows),
+        warnings=tuple(warnings),
+    )
+
+
+def recorded(a: Report, b: Report, margin: float) -> Comparison:
+    """Two recorded runs, shape by shape. Raises UsageError for what cannot be compared: one run with itself, runs of
+    two problems, runs that did not pass or timed nothing, runs without a common shape."""
+    if a.run_id == b.run_id:
+        raise UsageError(f"A and B are the same run, {a.run_id}; name two")
+    if a.problem != b.problem:
+        raise UsageError(f"{a.run_id} is of {a.problem} and {b.run_id} of {b.problem}; compare runs of one problem")
+    for run in (a, b):
+        if run.status != "pass":
+            raise UsageError(
+                f"{run.run_id} did not pass ({run.status}), so its times say nothing; compare one that did"
+            )
+        if not run.timed:
+            raise UsageError(f"{run.run_id} timed nothing (mode {run.mode}); compare one of mode leaderboard")
+    theirs = {_key(case.params): case.clocks["wall"] for case in b.timed}
+    pairs = [
+        (case, case.clocks["wall"], theirs[_key(case.params)], a.block_of(case))
+        for case in a.timed
+        if _key(case.params) in theirs
+    ]
+    if not pairs:
+        raise UsageError(
+            f"{a.run_id} and {b.run_id} have no shape in common (suites {a.suite} and {b.suite}); "
+            "evaluate both files on one suite, or compare them as files (--problem)"
+        )
+    warnings = [f"{what} differs: {one} (A), {other} (B)" for what, one, other in _conditions(a, b) if one != other]
+    if not len(pairs) == len(a.timed) == len(b.timed):
+        warnings.append(f"{len(pairs)} shapes are in both runs, of {len(a.timed)} (A) and {len(b.timed)} (B)")
+    references = [unpaired(one.ref_samples_us, other.ref_samples_us, size) for _, one, other, size in pairs]
+    if (moved := ratio(mean(references), margin)).word in ("FASTER", "SLOWER"):
+        warnings.append(
+            f"the reference, which both runs timed, took {ratio_text(moved)} as long in A's run as in B's: the machine "
+            "differed by as much; to be sure, compare the files"
+        )
+    rows = [
+        Row(
+            label=case.label,
+            params=case.params,
+            a_us=one.samples_us,
+            b_us=other.samples_us,
+            difference=unpaired(one.samples_us, other.samples_us, size),
+        )
+        for case, one, other, size in pairs
+    ]
+    return Comparison(
+        how="unpaired",
+        problem=a.problem,
+        suite=a.suite,
+        device=a.device,
+        world_size=a.world_size,
+        margin=margin,
+        a=Side(name=a.submission.path, sha256=a.submission.sha256, run_id=a.run_id),
+        b=Side(name=b.submission.path, sha256=b.submission.sha256, run_id=b.run_id),
+        rows=tuple(rows),
+        warnings=tuple(warnings),
+    )
+
+
+def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
+    """Exit.FAIL_IF where a summary's word is among `fail_if` (in lower case), else 0."""
+    return Exit.FAIL_IF if any(one.summary.word.lower() in fail_if for one in comparisons) else Exit.OK
+
+
+def _key(params: Params) -> tuple[tuple[str, Param], ...]:
+    return tuple(sorted(params.items(), key=lambda item: item[0]))
+
+
+def _conditions(a: Report, b: Report) -> list[tuple[str, str, str]]:
+    """(what, of A, of B) of all that changes times beside the submission."""
+
+    def told(run: Report) -> list[str]:
+        env = run.environment
+        host = [env.machine_class, env.python, env.torch, env.triton or "none"] if env else ["unknown"] * 4
+        return [*host, run.device, run.suite, f"{run.world_size} ranks"]
+
+    names = ("machine", "Python", "torch", "triton", "device", "suite", "world size")
+    return list(zip(names, told(a), told(b), strict=True))
+
+
+def _passed(label: str, report: EvalReport) -> None:
+    if verdict.status(report) == "pass":
+        return
+    failure = verdict.first_failure(report)
+    if failure is None or not isinstance(failure.outcome, get_args(Failure)):
+        raise HarnessError(
+            f"the run of {label} ended before every shape was run; `python -m harness eval` of it says why"
+        )
+    where = f"{failure.case.kind} {words.case_label(failure)}"
+    raise _failed(label, report.submission.name, where, failure.outcome)
+
+
+def _failed(label: str, name: str, where: str, outcome: Failure) -> HarnessError:
+    """The error that says which side failed, where and how, with the exit code of that failure."""
+    message = f"{outcome.check}: {_renamed(outcome.evidence)}" if isinstance(outcome, Held) else outcome.message
+    evidence = ""
+    if isinstance(outcome, Raised):
+        evidence = outcome.traceback
+    elif isinstance(outcome, Crashed):
+        evidence = outcome.log_tail
+    elif isinstance(outcome, TimedOut):
+        evidence = outcome.stacks[0] if outcome.stacks else ""
+    lines = clean(evidence).splitlines()[-SHOWN_LINES:]
+    text = f"{label} ({clean_line(name)}) fails, so nothing is compared: {clean_line(where)}: "
+    text += f"{outcome.type.replace('_', ' ')}: {clean_line(message)}"
+    text += "".join(f"\n  | {line}" for line in lines)
+    text += f"\nNext: `python -m harness check` or `eval` of {label} alone says more."
+    errors: dict[Exit, Callable[[str], HarnessError]] = {Exit.TIMED_OUT: SideTimedOut, Exit.INVALID: BadSubmissionError}
+    return errors[verdict.EXITS[type(outcome)]](text)
+
+
+def _renamed(text: str) -> str:
+    """The harness's own words of a run whose baseline ranks ran A."""
+    return text.replace("the reference", "A")
+
+
+def ratio_text(one: Ratio) -> str:
+    """`1.234x`."""
+    return f"{digits_text(one.value)}x"
+
+
+def digits_text(value: float) -> str:
+    """To four of them, those that are 0 too."""
+    return f"{value:#.4g}".removesuffix(".")

@@ -1,0 +1,280 @@
+"""The verb `verify`: does an entry's stored source reproduce what the entry claims?
+
+Runs it in N independent launches, each a whole evaluation with ranks, inputs and secret of its own, under today's
+checks. Of their scores and speedups the Olympic mean is taken, without the fastest and the slowest: N is at least 3.
+
+The rule. The speedup decides, since reference and submission were timed in turn in it, so that a machine that is
+slower today is in both. A claim reproduces unless it exceeds the Olympic mean of log speedups by more than the
+allowance: Student's t (97.5 %, N - 1 degrees of freedom) times sqrt(s^2 + s^2 / (N - 2)), a prediction interval for
+one more launch, which is what the entry was. Here s is the standard deviation over launches, or what the entry's own
+interval says where that is more: the interval alone would not do, since it is of calls within one launch, and launches
+differ by more. The allowance is 5 % at least, as launches of an hour differ less than those of a week, and 25 % at
+most, as noise must not excuse everything: where more would be needed nothing is decided. One-sided, because an entry
+that claims less than it can do takes nobody's place. The score, which ranks, has to follow: where it is slower than
+recorded though the speedup is there, the reference was slower by as much, which is the machine's doing; the decision
+says by how much.
+
+How often it errs (200,000 simulated entries, N = 5): of honest ones whose launches spread by 2, 5, 10 % it holds 0.6,
+2.1, 2.2 %; of entries that claim 30 % too much 100, 92, 41 %; twice too much 100, 100, 99 %.
+
+A launch that does not pass, or is held by a check itself, holds the entry at once. One exception: checks that compare
+times (BY_CHANCE) hold an honest launch now and then on a busy machine. The first such launch is noted and another runs
+in its place; the second holds the entry. A claim that needs a cheat needs it in most launches, so it is seen twice.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from harness.board import judgements
+from harness.board.entries import Board, Entry, Judged, Verified
+from harness.core import words
+from harness.core.records import CaseResult, EvalReport, Exit, HarnessError, Held, Submission, UsageError
+from harness.evaluation import recorded
+from harness.judging import verdict
+from harness.kinds.registry import find
+from harness.kinds.settings import Setting
+from harness.machine import host
+
+LAUNCHES = 5
+LEAST_LAUNCHES = 3  # of which one is left when the fastest and the slowest are dropped
+CONFIDENCE = 0.975  # one-sided; two-sided it is the 95 % of every interval here
+LEAST_ALLOWANCE = math.log(1.05)
+MOST_ALLOWANCE = math.log(1.25)
+Z95 = 1.96  # half of a 95 % interval in standard errors
+BY_CHANCE = ("clock", "cache")  # checks that compare times
+JSON_SCHEMA = 1  # of --json; 1: first
+Word = Literal["verified", "held", "undecided"]
+EXITS: dict[Word, Exit] = {"verified": Exit.OK, "held": Exit.INVALID, "undecided": Exit.ERROR}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What an entry says of itself; `ci` is its own 95 % interval of the speedup."""
+
+    score_s: float
+    geomean_speedup: float
+    ci: tuple[float, float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """The Olympic mean over launches with its 95 % interval."""
+
+    value: float
+    ci: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What the launches say of the claim, in a word and in a sentence. `check` names who holds it; the figures are
+    None where a launch did not pass. `allowance` is the part of the claim that noise may take."""
+
+    word: Word
+    why: str
+    check: str = "verify"
+    score_s: Mean | None = None
+    geomean_speedup: Mean | None = None
+    allowance: float | None = None
+
+
+# ---- the rule --------------------------------------------------------------------------------------------------------
+def olympic_mean(values: Sequence[float]) -> float:
+    """The mean without the smallest and the largest of at least 3 values."""
+    assert len(values) >= LEAST_LAUNCHES, "nothing would be left"
+    return statistics.fmean(sorted(values)[1:-1])
+
+
+def decide(claim: Claim | None, scores_s: Sequence[float], speedups: Sequence[float]) -> Decision:
+    """The rule, over launches that all passed; without a claim (a held evaluation had no figures) they suffice."""
+    from scipy.special import stdtrit  # as in stats: not before it is needed
+
+    count = len(speedups)
+    logs = [math.log(value) for value in speedups]
+    spread, kept = statistics.stdev(logs), count - 2
+    t = float(stdtrit(count - 1, CONFIDENCE))
+    speedup = _mean(math.exp(olympic_mean(logs)), t * spread / math.sqrt(kept))
+    score_spread = statistics.stdev([math.log(value) for value in scores_s])
+    score = _mean(olympic_mean(scores_s), t * score_spread / math.sqrt(kept))
+    if claim is None:
+        why = f"{count} launches passed every check"
+        return Decision(word="verified", why=why, score_s=score, geomean_speedup=speedup)
+    own = math.log(claim.ci[1] / claim.ci[0]) / 2 / Z95 if claim.ci else 0.0
+    noise = t * math.sqrt(max(spread, own) ** 2 + spread**2 / kept)
+    allowed = min(max(noise, LEAST_ALLOWANCE), MOST_ALLOWANCE)
+    excess = math.log(claim.geomean_speedup / speedup.value)
+    word: Word = "verified"
+    if excess > allowed:
+        word = "undecided" if noise > MOST_ALLOWANCE and excess <= noise else "held"
+    figures = (
+        f"{count} launches reach {speedup.value:.4g}x the reference (95 % interval {speedup.ci[0]:.4g} to "
+        f"{speedup.ci[1]:.4g}), {_less(excess)} than the entry's claim of {claim.geomean_speedup:.4g}x"
+    )
+    allowance = -math.expm1(-allowed)
+    ending = {
+        "verified": f"; up to {allowance:.0%} less would be noise",
+        "held": f"; noise explains {allowance:.0%}",
+        "undecided": f"; noise alone would explain {-math.expm1(-noise):.0%} here: let the machine rest, or take more "
+        "--launches or --seconds",
+    }[word]
+    why = figures + ending + _drift(claim, score, excess)
+    return Decision(word=word, why=why, score_s=score, geomean_speedup=speedup, allowance=allowance)
+
+
+def not_passed(result: CaseResult, number: int, count: int) -> Decision:
+    """What a launch that did not pass says: the check that held it, or that it failed."""
+    where = f"launch {number} of {count}"
+    if isinstance(result.outcome, Held):
+        return Decision(word="held", why=f"{where}: {result.outcome.evidence}", check=result.outcome.check)
+    said = getattr(result.outcome, "message", "")
+    kind = f"{result.outcome.type.replace('_', ' ')} in {result.case.kind} {words.case_label(result)}"
+    return Decision(word="held", why=f"{where} does not pass: {kind}: {said}")
+
+
+def _mean(value: float, half: float) -> Mean:
+    return Mean(value=value, ci=(value * math.exp(-half), value * math.exp(half)))
+
+
+def _less(excess: float) -> str:
+    return f"{-math.expm1(-excess):.0%} less" if excess > 0 else f"{math.expm1(-excess):.0%} more"
+
+
+def _drift(claim: Claim, score: Mean, excess: float) -> str:
+    """What the score says beside: by how much the machine itself, as the reference shows it, was another."""
+    drift = math.log(score.value / claim.score_s) - excess
+    if abs(drift) < LEAST_ALLOWANCE:
+        return ""
+    slower = f"{math.expm1(abs(drift)):.0%} {'slower' if drift > 0 else 'faster'}"
+    return f"; the machine, reference included, was about {slower} than then"
+
+
+# ---- launches --------------------------------------------------------------------------------------------------------
+def check_machine(one: Judged) -> None:
+    """Raises UsageError where this machine cannot run what the entry was measured on. Which model a GPU is, is known
+    only in a launch: `launch` looks."""
+    gpus = host.gpus()
+    there = f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {one.world_size} ranks)"
+    if one.device != "cpu" and (one.device != gpus.device or gpus.count < one.world_size):
+        raise UsageError(f"{there}; this machine has {gpus.told}: run it there")
+    here = host.environment("", one.world_size).machine_class
+    if one.device == "cpu" and here != one.machine_class:
+        raise UsageError(f"{there}; this one is {here}, and times of two machines do not compare: run it there")
+
+
+def setting_for(one: Judged, problem: str | None, seconds: float | None) -> Setting:
+    """Where and on which shapes the entry was evaluated, as they are today. `problem` is where its problem lies, where
+    its name does not say that. Raises UsageError where there is no such problem, suite or split any more."""
+    if isinstance(one, Entry) and one.geomean_speedup is None:
+        raise UsageError(
+            f"{one.run_id} is what a problem folder's own eval.py told, without a reference beside it: there is no "
+            "speedup to reproduce; evaluate it with our clocks (--eval ours)"
+        )
+    try:
+        found = find(problem or one.problem)
+    except UsageError as error:
+        hint = "" if problem else "; one in a folder of its own is named with --problem FOLDER"
+        raise UsageError(f"{error}{hint}") from None
+    suite = found.with_world_size(found.suite(one.suite), one.world_size)
+    if seconds is not None:
+        suite = replace(suite, benchmark_s=seconds)
+    return Setting(
+        problem=found, suite=suite, device=one.device, world_size=one.world_size, is_cpu_asked=one.device == "cpu"
+    )
+
+
+def launch(one: Judged, setting: Setting, submission: Submission, quiet: bool = False) -> EvalReport:
+    """One whole evaluation of the entry's source, under the entry's author. Raises UsageError where it turns out to
+    have run on another machine, HarnessError where nothing can be said of the submission."""
+    report = recorded.evaluated(setting, submission, "leaderboard", one.author, record=False, quiet=quiet).report
+    here = report.environment.machine_class if report.environment else one.machine_class
+    if here != one.machine_class:
+        raise UsageError(f"{one.run_id} was measured on {one.machine_class}, this is {here}: run it there")
+    if verdict.status(report) == "error":
+        raise HarnessError(
+            "a launch ended before every shape was run, so nothing was changed; `python -m harness doctor` says what "
+            "is wrong with the machine"
+        )
+    return report
+
+
+def claim_of(one: Judged) -> Claim | None:
+    """What the entry claims; None for a held evaluation that ended before it had figures."""
+    if one.score_s is None or one.geomean_speedup is None:
+        return None
+    ci = one.geomean_speedup_ci if isinstance(one, Entry) else None
+    return Claim(score_s=one.score_s, geomean_speedup=one.geomean_speedup, ci=ci)
+
+
+def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decision:
+    """What the launches say: one that did not pass decides, if chance does not explain it, else the rule over those
+    that did."""
+    if (number := deciding(reports)) is not None:
+        return not_passed(_failed(reports[number - 1]), number, count)
+    figures = [found for report in reports if (found := verdict.figures(report)) is not None]
+    decision = decide(
+        claim_of(one), [each.score_s for each in figures], [each.geomean_speedup.value for each in figures]
+    )
+    if len(figures) == len(reports):
+        return decision
+    check = next(held_by_chance(report) for report in reports if held_by_chance(report))
+    return replace(decision, why=f"{decision.why}; one launch more was held ({check}), which a busy machine can cause")
+
+
+def deciding(reports: Sequence[EvalReport]) -> int | None:
+    """The number, from 1, of the launch that holds the entry by itself: the first that did not pass, or the second that
+    chance might have held. None where there is none yet."""
+    by_chance = 0
+    for number, report in enumerate(reports, start=1):
+        if verdict.figures(report) is None:
+            by_chance += 1
+            if not held_by_chance(report) or by_chance > 1:
+                return number
+    return None
+
+
+def held_by_chance(report: EvalReport) -> str:
+    """The check that compares times and held the launch, or ""."""
+    failed = verdict.first_failure(report)
+    outcome = failed.outcome if failed else None
+    return outcome.check if isinstance(outcome, Held) and outcome.check in BY_CHANCE else ""
+
+
+def _failed(report: EvalReport) -> CaseResult:
+    failed = verdict.first_failure(report)
+    assert failed is not None, "a leaderboard run without figures has failed"
+    return failed
+
+
+def applied(found: Board, one: Judged, decision: Decision, reports: Sequence[EvalReport], version: str) -> Board:
+    """The board after that decision. A held evaluation that is verified becomes an entry with the figures of the launch
+    in the middle. Raises HarnessError where the entry was changed meanwhile."""
+    run_ids = tuple(report.run_id for report in reports)
+    if decision.word == "undecided":
+        return found
+    if decision.word == "held":
+        return judgements.replaced(
+            found,
+            one,
+            judgements.held(one, decision.check, decision.why, run_ids, version),
+            "verify did not reproduce it",
+        )
+    assert decision.score_s is not None
+    assert decision.geomean_speedup is not None
+    verified = Verified(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        launches=sum(verdict.figures(report) is not None for report in reports),
+        run_ids=run_ids,
+        score_s=decision.score_s.value,
+        score_s_ci=decision.score_s.ci,
+        geomean_speedup=decision.geomean_speedup.value,
+        geomean_speedup_ci=decision.geomean_speedup.ci,
+    )
+    why = f"verified: {decision.why}"
+    if isinstance(one, Entry):
+        return judgements.confirmed(found, one, verified, why, version)
+    entries = [entry for report in reports if (entry := judgements.entry_of(report, version)) is not None]
+    middle = sorted(entries, key=lambda entry: entry.score_s)[len(entries) // 2]
+    return judgements.replaced(found, one, replace(middle, verified=verified), why)

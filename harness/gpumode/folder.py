@@ -1,0 +1,288 @@
+"""A problem folder of GPU MODE's KernelBot: task.yml and the files that it names, as a Problem of ours.
+
+Knows the format (after gpu-mode/kernelbot src/libkernelbot/task.py and the folders of gpu-mode/reference-kernels, read
+2026-11) and refuses what does not fit, with its place. The folder's Python is read as text only, to see what it
+defines; ranks run it. What KernelBot lets pass in task.yml passes here, and so a folder is used as it is.
+
+Such a problem has one suite, the official one, no cost and so no roofline, and no hardened inputs. Its outputs are
+judged by its own check_implementation (gate `folder`), unless its reference.py also has what the strict gate needs.
+"""
+
+import ast
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from harness.core.checkout import ROOT, shown
+from harness.core.decode import DecodeError
+from harness.core.files import read_bytes, read_text
+from harness.core.records import BadFileError, Case, Kind, Param, Params, UsageError
+from harness.core.yaml_file import read_yaml
+from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Ranking, Suite
+
+FILE = "task.yml"
+SUBMISSION = "@SUBMISSION@"  # the source of the user's own file
+TIMEOUT_S = 180.0  # KernelBot's, where task.yml does not say
+NEEDED = ("generate_input", "check_implementation", "ref_kernel")  # of reference.py, to be timed by our clocks
+STRICT = ("exact_kernel", "harden")  # what the strict gate needs beside them
+THEIRS = "--eval theirs (EVAL=theirs) runs the folder's own eval.py"
+TEMPLATES = ("Python", "Triton")  # the first of them that there is
+# What torch says where it has no CUDA, or the machine has none.
+NO_CUDA = re.compile(
+    r"not compiled with CUDA|without CUDA support|without ATen_cuda|requires CUDA support|_cuda_setDevice"
+    r"|No CUDA GPUs are available|no NVIDIA driver|CUDA driver version is insufficient|dummy base class (Event|Stream)"
+    r"|Cannot access accelerator device"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedFile:
+    """One of `files`: what it is called beside the others, and where it comes from, relative to task.yml."""
+
+    name: str
+    source: str
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.name)
+        if not path.parts or path.is_absolute() or ".." in path.parts:
+            raise DecodeError(".name", f"expected a name inside the staged folder, found {self.name!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is run: `main` is one of the staged files."""
+
+    main: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """task.yml. Cases are as they stand there, world_size and seed among their keys."""
+
+    files: tuple[StagedFile, ...]
+    lang: Literal["py"]
+    config: Config
+    description: str = ""
+    libraries: tuple[str, ...] = ()
+    templates: dict[str, str] = field(default_factory=dict)
+    tests: tuple[Params, ...] = ()
+    benchmarks: tuple[Params, ...] = ()
+    test_timeout: float = TIMEOUT_S
+    benchmark_timeout: float = TIMEOUT_S
+    ranked_timeout: float = TIMEOUT_S
+    ranking_by: Ranking = "last"
+    seed: int | None = None
+    multi_gpu: bool = False
+    gpus: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [file.name for file in self.files]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise DecodeError(f".files[{index}].name", f"'{name}' is staged twice; remove one")
+        if SUBMISSION not in (file.source for file in self.files):
+            raise DecodeError(".files", f"no file has the source {SUBMISSION}, so no submission would run")
+        if self.config.main not in names:
+            raise DecodeError(".config.main", f"'{self.config.main}' is not among the files")
+        for name in ("test_timeout", "benchmark_timeout", "ranked_timeout"):
+            if getattr(self, name) <= 0:
+                raise DecodeError(f".{name}", f"expected seconds above 0, found {getattr(self, name)}")
+        for name in ("tests", "benchmarks"):
+            if not getattr(self, name):
+                raise DecodeError(f".{name}", "the list is empty; write at least one case")
+            for index, case in enumerate(getattr(self, name)):
+                _check_case(case, self.multi_gpu, f".{name}[{index}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskProblem(Problem):
+    """A problem folder. `sources` are its staged files but the submission, `entries` the names that this gets;
+    `missing` is what its reference.py lacks to be run by ranks of ours."""
+
+    task: Task
+    sources: dict[str, Path]
+    entries: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def staged(self) -> dict[str, bytes]:
+        """The files as task.yml says. Raises BadFileError for one that is gone."""
+        try:
+            return {name: read_bytes(path) for name, path in self.sources.items()}
+        except OSError as error:
+            raise BadFileError(f"{error.filename}: cannot be read: {error.strerror}") from None
+
+    def staged_submission(self, source: str) -> dict[str, bytes]:
+        return {name: source.encode() for name in ("submission.py", *self.entries)}
+
+    def default_submission(self) -> Path:
+        """The folder's submission.py, or else a template of task.yml's. Raises UsageError where there is neither."""
+        own = self.folder / "submission.py"
+        templates = [self.folder / self.task.templates[name] for name in TEMPLATES if name in self.task.templates]
+        found = next((path for path in (own, *templates) if path.is_file()), None)
+        if found is None:
+            raise UsageError(
+                f"{shown(self.folder)} has neither a submission.py nor a Python template; name a file (SUBMISSION=path)"
+            )
+        return found
+
+    @property
+    def cache_name(self) -> str:
+        """By what is staged, since another folder may have the same name."""
+        digest = hashlib.sha256()
+        for name, data in self.staged().items():
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+        return digest.hexdigest()
+
+    def check_runnable(self) -> None:
+        if self.missing:
+            raise UsageError(
+                f"{shown(self.folder)}: its reference.py defines no {' and no '.join(self.missing)}, without which our "
+                f"ranks can neither judge nor time; {THEIRS}"
+            )
+
+    def check_failure(self, message: str, device: str, cuda_is_cpu: bool, who: str = "") -> None:
+        if device != "cpu" or not NO_CUDA.search(message):
+            return
+        if not cuda_is_cpu:
+            advice = "DEVICE=cpu (--device cpu) puts the CPU in its place"
+            raise UsageError(f"{who or shown(self.folder)} hard-wires CUDA, which this machine does not have: {advice}")
+        if not who:
+            raise UsageError(f"{shown(self.folder)} needs what only a GPU has: {message.splitlines()[-1][:200]}")
+
+    def mentions(self, word: str, submission: str) -> bool:
+        """Whether any of what is staged, or the submission's text, has this word."""
+        return word in submission or any(word.encode() in data for data in self.staged().values())
+
+
+class OneGpu:
+    """The parameters of a case without a world_size, as Problem takes them."""
+
+    def __init__(self, **params: Param) -> None: ...
+
+    def check_world_size(self, world_size: int) -> None:
+        """Raises DecodeError for more ranks than one."""
+        if world_size != 1:
+            raise DecodeError("", f"a case of one GPU runs on 1 rank, not on {world_size}")
+
+
+class AnyGpus(OneGpu):
+    """Those of a case with one; whether it can be split over other numbers of ranks, generate_input says."""
+
+    def check_world_size(self, world_size: int) -> None: ...
+
+
+def read(folder: Path) -> TaskProblem:
+    """The problem folder. Raises BadFileError, with file and place, for one that does not fit; UsageError for one in
+    another language than Python."""
+    folder = folder.resolve()
+    path = folder / FILE
+    where = shown(path)
+    task = read_yaml(Task, path, prepare=lambda value: _prepared(value, where))
+    sources: dict[str, Path] = {}
+    for index, file in enumerate(task.files):
+        source = folder / file.source
+        if file.source != SUBMISSION:
+            if not os.path.isfile(source):  # False for what cannot be a name, too
+                raise BadFileError(f"{where}: $.files[{index}].source: there is no file {file.source} from there")
+            sources[file.name] = source.resolve()
+    names = _defined(sources["reference.py"]) if "reference.py" in sources else set()
+    return TaskProblem(
+        name="".join(char if char.isprintable() else "?" for char in f"{folder.parent.name}/{folder.name}"),
+        leaderboard=folder.name,
+        description=" ".join(task.description.split()),
+        root=ROOT,
+        folder=folder,
+        shapes_path=path,
+        submissions_folder=folder,
+        ranking_by=task.ranking_by,
+        suites={OFFICIAL: _suite(task)},
+        params_type=AnyGpus if all("world_size" in case for case in (*task.tests, *task.benchmarks)) else OneGpu,
+        cost_of=None,
+        gate="strict" if names is not None and names.issuperset(STRICT) else "folder",
+        task=task,
+        sources=sources,
+        entries=tuple(file.name for file in task.files if file.source == SUBMISSION),
+        missing=() if names is None else tuple(name for name in NEEDED if name not in names),
+    )
+
+
+def cases_text(cases: tuple[Params, ...]) -> str:
+    """The cases as a cases file of KernelBot's: a line each, `key: value; key: value`."""
+    return "".join("; ".join(f"{key}: {_written(value)}" for key, value in case.items()) + "\n" for case in cases)
+
+
+def _written(value: Param) -> str:
+    return str(list(value) if isinstance(value, tuple) else value)
+
+
+def _suite(task: Task) -> Suite:
+    return Suite(
+        name=OFFICIAL,
+        description="The cases of the folder's task.yml.",
+        tests=tuple(_case("test", case) for case in task.tests),
+        benchmarks=tuple(_case("benchmark", case) for case in task.benchmarks),
+        test_timeout_s=task.test_timeout,
+        benchmark_timeout_s=task.benchmark_timeout,
+        ranked_timeout_s=task.ranked_timeout,
+        benchmark_s=DEFAULT_BENCHMARK_S,
+    )
+
+
+def _case(kind: Kind, values: Params) -> Case:
+    params = {key: value for key, value in values.items() if key not in ("seed", "world_size")}
+    seed, world_size = values.get("seed", 0), values.get("world_size", 1)
+    assert isinstance(seed, int)
+    assert isinstance(world_size, int)
+    return Case(kind=kind, params=params, seed=seed, world_size=world_size)
+
+
+def _check_case(case: Params, multi_gpu: bool, path: str) -> None:
+    for key, least in (("seed", 0), ("world_size", 1)):
+        if key not in case:
+            continue
+        value = case[key]
+        if type(value) is not int or not least <= value <= MAX_INT:
+            raise DecodeError(f"{path}.{key}", f"expected a whole number from {least} on, found {value!r}")
+    if multi_gpu and "world_size" not in case:
+        raise DecodeError(path, "the key 'world_size' is missing, which every case needs where multi_gpu is true")
+
+
+def _prepared(value: object, where: str) -> object:
+    """What KernelBot passes over taken out: keys of a file beside name and source, and `validation`."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("lang") == "cu":
+        raise UsageError(f"{where}: $.lang: 'cu' problems are compiled by nvcc and are not run here; only 'py' is")
+    found: dict[Any, Any] = {key: item for key, item in value.items() if key != "validation"}
+    if isinstance(found.get("files"), list):
+        found["files"] = [
+            {key: item for key, item in file.items() if key in ("name", "source")}
+            if isinstance(file, Mapping)
+            else file
+            for file in found["files"]
+        ]
+    return {key: item for key, item in found.items() if item is not None or key not in ("templates", "gpus")}
+
+
+def _defined(path: Path) -> set[str] | None:
+    """What a file binds at its top level; None where only running it would tell (`from x import *`)."""
+    try:
+        tree = ast.parse(read_text(path))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
+    names: set[str] = set()
+    statements: list[ast.AST] = list(tree.body)
+    for node in statements:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+            continue  # what is in it is not at the top level
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        statements += ast.iter_child_nodes(node)
+    return None if "*" in names else names

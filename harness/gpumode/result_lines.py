@@ -1,0 +1,277 @@
+"""KernelBot's text formats: the cases file, and the result lines `key: value` of POPCORN_FD, written and read."""
+
+import base64
+import contextlib
+import fcntl
+import math
+import os
+import re
+import select
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.core.decode import DecodeError
+from harness.core.records import (
+    CaseResult,
+    Crashed,
+    EvalReport,
+    HarnessError,
+    Held,
+    Kind,
+    Mode,
+    NotRun,
+    Passed,
+    Profile,
+    Raised,
+    Timed,
+    TimedOut,
+    Wrong,
+)
+from harness.core.words import clean, cut
+from harness.judging import verdict
+
+PIPE_BYTES = 1 << 20  # what Linux lets an ordinary user ask for (fs.pipe-max-size)
+PAGE_BYTES = 4096  # a pipe is filled by pages; one is left free
+TEXTS = ("error", "message")  # the keys whose values may be shortened to fit
+SHORTEST_CHARS = 64
+STALL_S = 10.0  # with nobody reading
+Pairs = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One case as it stands in the file: `spec` is the line, `number` its own from 1."""
+
+    number: int
+    spec: str
+    values: dict[str, int | str]
+
+
+# ---- what comes in -----------------------------------------------------------------------------------------------
+def parse_cases(text: str) -> list[Line]:
+    """The lines `key: value; key: value` of a cases file; values are whole numbers or words.
+
+    Raises DecodeError (`line 3: ...`) for a line that is not like that. A file without cases is one too: nothing that
+    was tested must not pass.
+    """
+    lines = []
+    for number, spec in enumerate(text.splitlines(), start=1):
+        values: dict[str, int | str] = {}
+        for part in spec.split(";"):
+            key, colon, value = (piece.strip() for piece in part.partition(":"))
+            if (
+                not colon
+                or not re.fullmatch("[a-zA-Z_]+", key)
+                or not re.fullmatch("[a-zA-Z]+|[+-]?[0-9]{1,40}", value)
+            ):
+                raise DecodeError(f"line {number}", f"expected `key: value; key: value`, found {part.strip()!r}")
+            if key in values:
+                raise DecodeError(f"line {number}", f"the key '{key}' appears twice; remove one")
+            values[key] = value if value.isalpha() else int(value)
+        lines.append(Line(number=number, spec=spec, values=values))
+    if not lines:
+        raise DecodeError("line 1", "the file has no case")
+    return lines
+
+
+def combined_seed(seed: int, secret: int) -> int:
+    """A case's published seed and the runner's secret as one: a + (a + s)(a + s + 1) / 2, Cantor's pairing.
+
+    Anchors: (0, 0) 0, (1, 2) 7, (1234, 0) 763229.
+    """
+    return seed + (seed + secret) * (seed + secret + 1) // 2
+
+
+# ---- what goes out -----------------------------------------------------------------------------------------------
+def report_pairs(mode: Mode, specs: Sequence[str], report: EvalReport) -> Pairs:
+    """The results of an evaluation under KernelBot's keys, last of them `check`. Every case has its line, also where
+    a failure ended the evaluation before it."""
+    pairs = [(f"{_kind(mode)}-count", str(len(specs)))]
+    for index, (spec, result) in enumerate(zip(specs, report.results, strict=True)):
+        key = f"{_kind(mode)}.{index}"
+        pairs.append((f"{key}.spec", spec))
+        pairs += [(f"{key}.{name}", value) for name, value in _case_pairs(mode, result)]
+    return [*pairs, ("check", "pass" if verdict.status(report) == "pass" else "fail")]
+
+
+def unfinished_pairs(mode: Mode, specs: Sequence[str], message: str) -> Pairs:
+    """The results of an evaluation that came to no report: every case failed, and the first says why."""
+    pairs = [(f"{_kind(mode)}-count", str(len(specs)))] if specs else []
+    for index, spec in enumerate(specs):
+        key = f"{_kind(mode)}.{index}"
+        why = "not run, as case 0 says" if index else message
+        pairs += [(f"{key}.spec", spec), (f"{key}.status", "fail"), (f"{key}.error", why)]
+    return [*pairs, ("error", message), ("check", "fail")]
+
+
+def stats_ns(samples_us: Sequence[float]) -> dict[str, float]:
+    """KernelBot's statistics of a benchmark, in nanoseconds: err is the mean's standard error."""
+    samples_ns = [1000 * sample for sample in samples_us]
+    std = statistics.stdev(samples_ns) if len(samples_ns) > 1 else 0.0
+    return {
+        "runs": len(samples_ns),
+        "mean": statistics.fmean(samples_ns),
+        "std": std,
+        "err": std / math.sqrt(len(samples_ns)),
+        "best": min(samples_ns),
+        "worst": max(samples_ns),
+    }
+
+
+def spec_of(params: Mapping[str, object]) -> str:
+    """A case as a line of a cases file."""
+    return "; ".join(f"{key}: {value}" for key, value in params.items())
+
+
+def encoded(pairs: Pairs, limit_bytes: int) -> bytes:
+    """The lines `key: value`. Where they are more than `limit_bytes` the texts are shortened, the longest most."""
+    chars = limit_bytes
+    while True:
+        lines = [f"{key}: {_shortened(key, one_line(value), chars)}\n" for key, value in pairs]
+        data = "".join(lines).encode()
+        if len(data) <= limit_bytes or chars <= SHORTEST_CHARS:
+            return data
+        chars //= 2
+
+
+def one_line(text: str) -> str:
+    """The text without control characters, its line ends as the two characters that KernelBot's report turns back."""
+    return clean(text).strip().replace("\n", "\\n")
+
+
+def _shortened(key: str, value: str, chars: int) -> str:
+    if key.rpartition(".")[2] not in TEXTS or len(value) <= chars:
+        return value
+    return f"{value[:chars]} [...] {len(value) - chars} characters left out"
+
+
+def _kind(mode: Mode) -> Kind:
+    return "test" if mode == "test" else "benchmark"
+
+
+def _case_pairs(mode: Mode, result: CaseResult) -> Pairs:
+    outcome = result.outcome
+    if isinstance(outcome, Timed):
+        return [(name, str(value)) for name, value in stats_ns(_samples_us(outcome)).items()]
+    if isinstance(outcome, Passed) and mode == "test":
+        verdicts = result.verdicts
+        loose = "" if verdicts is None or verdicts.gpumode.passed else verdicts.gpumode.message
+        told = [("message", f"right, but outside GPU MODE's published tolerance: {loose}")] if loose else []
+        return [("status", "pass"), *told]
+    if isinstance(outcome, Passed) and result.profile is not None:
+        report = base64.b64encode(profile_table(result.profile).encode(), b"+*").decode()
+        return [("report", report)]
+    return [("status", "fail"), ("error", error_text(result))]
+
+
+def _samples_us(timed: Timed) -> Sequence[float]:
+    """GPU MODE's clock where it was read (GPUs), so that figures compare with theirs; else the wall clock."""
+    return next((other.samples_us for other in timed.others if other.clock == "gpumode"), timed.samples_us)
+
+
+def error_text(result: CaseResult) -> str:
+    """Why a case has no result, with what the rank had to say, on several lines."""
+    outcome = result.outcome
+    if isinstance(outcome, Wrong):
+        met = result.verdicts is not None and result.verdicts.gpumode.passed
+        return outcome.message + (" (on the published input GPU MODE's tolerance is met)" if met else "")
+    if isinstance(outcome, Raised):
+        return f"rank {outcome.rank}: {outcome.message}\n{outcome.traceback}"
+    if isinstance(outcome, Crashed):
+        return f"rank {outcome.rank}: {outcome.message}\n{outcome.log_tail}"
+    if isinstance(outcome, TimedOut):
+        return "\n".join([f"timed out: {outcome.message}", *outcome.stacks])
+    if isinstance(outcome, Held):
+        return f"not believed ({outcome.check}): {outcome.evidence}"
+    if isinstance(outcome, NotRun):
+        return "not run: a failure ended the evaluation before this case"
+    return "right, but not timed: another case failed, so nothing is ranked"
+
+
+def profile_table(profile: Profile) -> str:
+    """Each rank's call in a line, and what took most of the slowest one's."""
+    slowest = max(profile.ranks, key=lambda rank: rank.call_us)
+    lines = [f"rank {rank.rank}: {rank.call_us:.1f} us under the profiler" for rank in profile.ranks]
+    lines += [
+        "",
+        f"rank {slowest.rank}, by time on its {slowest.of}:",
+        f"{'self us':>12}  {'share':>6}  {'calls':>6}  name",
+    ]
+    lines += [f"{op.self_us:12.1f}  {op.share:6.1%}  {op.calls:6}  {op.name[:120]}" for op in slowest.top]
+    return clean("\n".join(lines))
+
+
+# ---- the pipe ----------------------------------------------------------------------------------------------------
+def result_fd(environ: Mapping[str, str]) -> int | None:
+    """The descriptor that POPCORN_FD names, from now on not inherited; None where it is none that can be written."""
+    text = environ.get("POPCORN_FD", "")
+    if not text.isdecimal():
+        return None
+    try:
+        writable = fcntl.fcntl(int(text), fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+        os.set_inheritable(int(text), False)
+    except (OSError, OverflowError):
+        return None
+    return int(text) if writable else None
+
+
+def room_bytes(fd: int) -> int:
+    """How many bytes can be written before anyone reads; a pipe is made as large as an ordinary user may."""
+    size = PIPE_BYTES
+    while size > PAGE_BYTES:
+        with contextlib.suppress(OSError):
+            if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < size:
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
+            break
+        size //= 2
+    try:
+        return max(PAGE_BYTES, fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) - PAGE_BYTES)
+    except OSError:
+        return PIPE_BYTES  # no pipe
+
+
+def send(fd: int, data: bytes, stall_s: float = STALL_S) -> None:
+    """Writes all of it. Raises HarnessError where for `stall_s` nobody makes room, or nobody is there any more."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    os.set_blocking(fd, False)
+    try:
+        while data:
+            if not poll.poll(1000 * stall_s):
+                raise HarnessError(
+                    f"{len(data)} bytes of results were not written: the pipe is full and nobody reads it"
+                )
+            with contextlib.suppress(BlockingIOError):
+                data = data[os.write(fd, data) :]
+    except OSError as error:
+        raise HarnessError(f"the results could not be written to POPCORN_FD: {error.strerror}") from None
+    finally:
+        os.set_blocking(fd, True)
+
+
+# ---- what comes back ---------------------------------------------------------------------------------------------
+def parse(data: bytes) -> dict[str, str]:
+    """The result lines `key: value`: the last of a key counts, unknown keys stay, what is no such line is no error."""
+    told = {}
+    for line in data.decode(errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() or value.strip():
+            told[key.strip()] = value.strip()
+    return told
+
+
+def profile_text(report: str) -> str:
+    """A profile's table out of the line that it travels in."""
+    try:
+        return cut(base64.b64decode(report, b"+*", validate=True).decode(errors="replace"))
+    except ValueError:
+        return cut(report)
+
+
+def number(text: str | None) -> float | None:
+    """A finite number from 0 on, or None."""
+    with contextlib.suppress(ValueError, TypeError):
+        value = float(text or "")
+        return value if math.isfinite(value) and value >= 0 else None
+    return None

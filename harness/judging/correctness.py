@@ -1,0 +1,212 @@
+"""The strict verdict: is the error of an output what honest rounding explains, everywhere?
+
+A problem's `exact_kernel` says what the result is (in float32 or better) and, per element, how far a kernel may be
+off that rounds where the published algorithm rounds: the standard deviation of that error. One rule then judges any
+group of N elements:
+
+    rms(error / noise) <= 1.25 + 6 / sqrt(N)
+
+It is applied to the whole output, to each row, each column, each 64 columns of a row, and each element, so that a
+wrong part cannot hide behind a right rest. docs/correctness.md derives it and shows how far honest kernels and wrong
+ones are from the limit.
+
+Knows tensors; knows nothing of processes, problems or clocks.
+
+Legend: R rows (all dimensions but the last), C columns (the last dimension), G ceil(C / 64) segments of a row.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.core.records import Verdict
+
+BASE = 1.25  # the honest reach 0.9 of the noise over large groups: docs/correctness.md
+SPREAD = 6.0  # standard deviations, roughly, that a group of N may be off by chance
+SEGMENT = 64  # columns judged together: a tile of a kernel is seldom narrower
+FLOOR = 1e-3  # noise is taken to be at least this part of its rms over the output, so that zeros have some
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What a call must return: `value` and `noise` (one standard deviation of honest rounding, per element) in
+    float32 or better, both of the output's shape; `dtype` is the output's."""
+
+    value: Tensor
+    noise: Tensor
+    dtype: torch.dtype
+
+
+def rounding_noise(squares: Tensor, dtype: torch.dtype, accumulation: float | Tensor = 0.0) -> Tensor:
+    """The noise of rounding to `dtype` values whose squares sum to `squares`, per element (alters `squares`).
+
+    u = eps / 2 is half a unit in the last place at 1: 2^-8 for bf16, 2^-11 for fp16. Rounding x to nearest has a
+    mean square error of u^2 x^2 / 3 just above a power of 2 and a quarter of that just below one, 0.18 u^2 x^2 for x
+    spread evenly in its logarithm; u^2 x^2 / 4 is taken. `accumulation` is a variance that is added.
+    """
+    u = torch.finfo(dtype).eps / 2
+    return squares.mul_(u * u / 4).add_(accumulation).sqrt_()
+
+
+def accumulation_variance(length: int, mean_square: Tensor) -> Tensor:
+    """The variance of summing `length` products in float32, given the mean square of such sums over the output.
+
+    Two parts: a rounding of 2^-24 a product that is as often up as down, and a truncation of 2^-24 every 16
+    products towards zero, as matrix units do it, whose errors add up. Both matter only where a sum is nearly 0.
+    """
+    return mean_square * (length * 2.0**-48 + length**2 * 2.0**-56)
+
+
+def limit(count: int) -> float:
+    """How large rms(error / noise) may be over `count` elements."""
+    return BASE + SPREAD / math.sqrt(count)
+
+
+def strict_declared(kind: str, device: str, wanted_device: str, note: str) -> Verdict:
+    """The verdict on what an output says of itself: `kind` is its exact type, `device` a device type.
+
+    `note` says why its bytes could not be handed over, if they could not.
+    """
+    if kind != "torch.Tensor":
+        return Verdict(passed=False, message=f"custom_kernel returned {kind}; it must return a plain torch.Tensor")
+    if device != wanted_device:
+        return Verdict(
+            passed=False, message=f"the result is on {device or 'no device'}; expected it on {wanted_device}"
+        )
+    if note:
+        return Verdict(passed=False, message=f"the result cannot be judged: {note}")
+    return Verdict(passed=True)
+
+
+def strict(output: Tensor, expected: Expected) -> Verdict:
+    """Judges dtype, shape, finiteness and error of a plain tensor on the device of `expected`.
+
+    Takes seven passes over the output or a float32 tensor of its size, and waits for the device once.
+    """
+    if output.dtype != expected.dtype:
+        return _failed(f"the dtype is {_name(output.dtype)}; expected {_name(expected.dtype)}")
+    if output.shape != expected.value.shape:
+        return _failed(f"the shape is {_sizes(output)}; expected {_sizes(expected.value)}")
+    if output.numel() == 0:
+        return Verdict(passed=True)
+    squares_RC = _squares(output, expected)
+    groups = _groups(squares_RC)
+    if all(ratio <= 1.0 for ratio in torch.stack([group.worst for group in groups]).tolist()):  # NaN is not
+        return Verdict(passed=True)
+    return _failed(_not_finite(output, expected) or _too_far(output, expected, groups))
+
+
+def margin(output: Tensor, expected: Expected) -> float:
+    """The largest rms(error / noise) over its limit, of all groups: `strict` passes an output up to 1.0."""
+    squares_RC = _squares(output, expected)
+    return max(float(group.worst) for group in _groups(squares_RC))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Groups:
+    """One way to group the elements: `worst` is the largest rms over its limit, 0-dimensional; `place` says where
+    that group is and which of its elements to show, given its flat index."""
+
+    ratios: Tensor
+    worst: Tensor
+    place: Callable[[int], tuple[str, slice, slice]]
+
+
+def _squares(output: Tensor, expected: Expected) -> Tensor:
+    """(error / noise)^2, [R, C]."""
+    columns = output.shape[-1] if output.dim() else 1
+    noise = expected.noise
+    floor = torch.linalg.vector_norm(noise) * (FLOOR / math.sqrt(noise.numel()))
+    scale = noise.clamp_min(floor.clamp_min(torch.finfo(noise.dtype).tiny))
+    # In the noise's own precision: the difference of two nearly equal numbers must not be rounded to bf16.
+    return output.to(noise.dtype, copy=True).sub_(expected.value).div_(scale).square_().reshape(-1, columns)
+
+
+def _groups(squares_RC: Tensor) -> list[_Groups]:
+    rows, columns = squares_RC.shape
+    whole = columns - columns % SEGMENT
+    parts = [squares_RC[:, :whole].reshape(rows, -1, SEGMENT).sum(-1)] if whole else []
+    if columns > whole:
+        parts.append(squares_RC[:, whole:].sum(-1, keepdim=True))
+    sums_RG = torch.cat(parts, dim=1)
+    widths = [SEGMENT] * (whole // SEGMENT) + ([columns - whole] if columns > whole else [])
+    scale_G = torch.tensor([1 / (math.sqrt(width) * limit(width)) for width in widths]).to(sums_RG)
+    sums_R = sums_RG.sum(1)
+
+    def made(ratios: Tensor, place: Callable[[int], tuple[str, slice, slice]]) -> _Groups:
+        return _Groups(ratios=ratios, worst=ratios.max(), place=place)
+
+    def evenly(sums: Tensor, count: int) -> Tensor:
+        return sums.sqrt().div_(math.sqrt(count) * limit(count))
+
+    def segment(index: int) -> tuple[str, slice, slice]:
+        row, start = index // len(widths), index % len(widths) * SEGMENT
+        stop = min(start + SEGMENT, columns)
+        return f"row {row}, {_span('column', start, stop)}", slice(row, row + 1), slice(start, stop)
+
+    def element(_: int) -> tuple[str, slice, slice]:
+        row, column = divmod(int(squares_RC.argmax()), columns)
+        return f"row {row}, column {column}", slice(row, row + 1), slice(column, column + 1)
+
+    everything = slice(None)
+    return [
+        made(sums_RG.sqrt().mul_(scale_G), segment),
+        made(evenly(sums_R, columns), lambda row: (f"row {row}", slice(row, row + 1), everything)),
+        made(evenly(squares_RC.sum(0), rows), lambda col: (f"column {col}", everything, slice(col, col + 1))),
+        made(evenly(squares_RC.max(), 1), element),
+        made(evenly(sums_R.sum(), rows * columns), lambda _: ("the whole output", everything, everything)),
+    ]
+
+
+def _not_finite(output: Tensor, expected: Expected) -> str:
+    bad_RC = ~torch.isfinite(output.reshape(-1, output.shape[-1] if output.dim() else 1))
+    count = int(bad_RC.sum())
+    if not count:
+        return "" if bool(torch.isfinite(expected.value).all()) else "the reference itself is not finite"
+    row, column = bad_RC.nonzero()[0].tolist()
+    value = float(output.reshape(bad_RC.shape)[row, column])
+    return f"{count} of {output.numel()} elements are not finite; the first is {value} at row {row}, column {column}"
+
+
+def _too_far(output: Tensor, expected: Expected, groups: list[_Groups]) -> str:
+    """What is wrong with a finite output: the worst group, the largest error in it, and how far the fault reaches."""
+    worst = max(groups, key=lambda group: float(group.worst))
+    where, rows, columns = worst.place(int(worst.ratios.argmax()))
+    shape_RC = (-1, output.shape[-1] if output.dim() else 1)
+    got, value = output.reshape(shape_RC)[rows, columns], expected.value.reshape(shape_RC)[rows, columns]
+    at = int((got - value).abs().argmax())
+    allowed = limit(got.numel())
+    message = (
+        f"{where}: the error is {float(worst.worst) * allowed:.3g} times what rounding explains (allowed "
+        f"{allowed:.3g}); largest there: {float(got.flatten()[at]):.6g} where {float(value.flatten()[at]):.6g} is right"
+    )
+    bad_RG = groups[0].ratios > 1
+    bad = int(bad_RG.sum())
+    if bad > 1:
+        hit_rows, hit_segments = bad_RG.any(1).nonzero().flatten(), bad_RG.any(0).nonzero().flatten()
+        first, last = int(hit_segments[0]) * SEGMENT, (int(hit_segments[-1]) + 1) * SEGMENT
+        message += (
+            f"; {bad} of {bad_RG.numel()} segments of {SEGMENT} columns are wrong, in "
+            f"{_span('row', int(hit_rows[0]), int(hit_rows[-1]) + 1)}, "
+            f"{_span('column', first, min(last, shape_RC[1]))}"
+        )
+    return message
+
+
+def _span(what: str, start: int, stop: int) -> str:
+    return f"{what} {start}" if stop - start == 1 else f"{what}s {start} to {stop - 1}"
+
+
+def _failed(message: str) -> Verdict:
+    return Verdict(passed=False, message=message)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _sizes(tensor: Tensor) -> str:
+    return str(list(tensor.shape))

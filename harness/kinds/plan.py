@@ -1,0 +1,114 @@
+"""What an evaluation will do, decided before anything runs: cases by phase, seeds, budgets, shares of the machine."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.core.records import Clock, Mode, Submission
+from harness.machine import host
+from harness.machine.host import cores
+from harness.problems.problem import Problem, Suite
+from harness.ranks.barrier import KEY_BITS
+from harness.ranks.clocks import Budget, block
+
+Phase = Literal["test", "benchmark", "profile"]
+CLOCKS: dict[str, tuple[Clock, ...]] = {
+    "cpu": ("wall",),
+    "cuda": ("wall", "device", "gpumode"),
+    "rocm": ("wall", "device", "gpumode"),
+}
+PHASES: dict[Mode, tuple[Phase, ...]] = {
+    "test": ("test",),
+    "benchmark": ("benchmark",),
+    "leaderboard": ("test", "benchmark"),
+    "profile": ("profile",),
+}
+FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is the private ones that are flushed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """`suite` already has the world size that will run. `secret` is what the run's fresh seeds come from. With an
+    `opponent` the baseline ranks run it in place of the reference: it is what the submission is timed against.
+    `cuda_is_cpu`: "cuda" means the CPU to all ranks. `confined`: whether ranks that nobody trusts are. `notes` are
+    warnings that the report shall have."""
+
+    problem: Problem
+    suite: Suite
+    submission: Submission
+    mode: Mode
+    device: str
+    world_size: int
+    author: str
+    budget: Budget
+    secret: int
+    threads: int
+    cores: tuple[tuple[int, ...], ...]
+    spin: bool
+    flush_bytes: int
+    clocks: tuple[Clock, ...]
+    opponent: Submission | None = None
+    cuda_is_cpu: bool = False
+    confined: bool = True
+    notes: tuple[str, ...] = ()
+
+    def seed(self, *place: int | str) -> int:
+        """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""
+        return self._number(place) % 2**31
+
+    def key(self, *place: int | str) -> int:
+        """The key that masks one input: above 0, of KEY_BITS bits."""
+        return self._number(("key", *place)) % ((1 << KEY_BITS) - 1) + 1
+
+    def _number(self, place: tuple[int | str, ...]) -> int:
+        text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+    def phase_s(self, phase: Phase) -> float:
+        """Seconds that a phase may take."""
+        if phase == "test":
+            return self.suite.test_timeout_s
+        return self.suite.ranked_timeout_s if self.mode == "leaderboard" else self.suite.benchmark_timeout_s
+
+
+def make_plan(
+    problem: Problem,
+    suite: Suite,
+    submission: Submission,
+    mode: Mode,
+    device: str,
+    world_size: int,
+    author: str,
+    opponent: Submission | None = None,
+    cuda_is_cpu: bool = False,
+    confined: bool = True,
+    notes: tuple[str, ...] = (),
+) -> Plan:
+    """The plan of one evaluation on this machine; UsageError where the ranks cannot fit."""
+    problem.check_runnable()
+    host.check_memory(world_size)
+    host.check_files(world_size)
+    host.check_temporary(device)
+    spin = cores() > 3 * world_size  # all groups, and one core for the parent
+    return Plan(
+        problem=problem,
+        suite=suite,
+        submission=submission,
+        mode=mode,
+        device=device,
+        world_size=world_size,
+        author=author,
+        budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=block(device)),
+        secret=secrets.randbits(63),
+        threads=max(1, cores() // world_size),
+        # The same for the rank of either side: a process keeps for life what its cores are worth to its device.
+        cores=host.near_cores(world_size) if spin else (),
+        spin=spin,
+        clocks=CLOCKS[device],
+        flush_bytes=min(2 * host.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
+        opponent=opponent,
+        cuda_is_cpu=cuda_is_cpu,
+        confined=confined,
+        notes=notes,
+    )

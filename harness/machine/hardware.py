@@ -1,0 +1,81 @@
+"""Peaks of known GPUs (hardware.yaml) and the roofline over them.
+
+Knows vendor figures and the arithmetic; does not know the machine at hand, torch or measurements: who asks brings
+the device's name, and measures the peaks where `match` has none.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.core.decode import DecodeError, did_you_mean
+from harness.core.records import Cost, Peaks, UsageError
+from harness.core.yaml_file import read_yaml
+
+TABLE = Path(__file__).resolve().parent / "hardware.yaml"
+Term = Literal["flops", "hbm", "link"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One GPU of the table; rates are per GPU, the link's per direction to all peers in the node together."""
+
+    device_names: tuple[str, ...]
+    flops_per_s: float
+    hbm_bytes_per_s: float
+    link_bytes_per_s: float
+    source: str
+    date: str
+
+    def __post_init__(self) -> None:
+        for name in ("flops_per_s", "hbm_bytes_per_s", "link_bytes_per_s"):
+            if getattr(self, name) <= 0:
+                raise DecodeError(f".{name}", f"expected a rate above 0, found {getattr(self, name)}")
+        for name in ("source", "date"):
+            if not getattr(self, name):
+                raise DecodeError(f".{name}", "is empty; a figure without its source and date is not to be had")
+
+    def peaks(self) -> Peaks:
+        return Peaks(
+            flops_per_s=self.flops_per_s,
+            hbm_bytes_per_s=self.hbm_bytes_per_s,
+            link_bytes_per_s=self.link_bytes_per_s,
+            source=f"{self.source}, {self.date}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    gpus: dict[str, _Row]
+
+
+def peaks(name: str, table: Path = TABLE) -> Peaks:
+    """The peaks of the GPU that the table calls `name` (case does not matter); UsageError for an unknown one."""
+    gpus = read_yaml(_Table, table).gpus
+    for known, row in gpus.items():
+        if known.lower() == name.lower():
+            return row.peaks()
+    hint = did_you_mean(name.upper(), gpus)
+    raise UsageError(f"no GPU '{name}' in hardware.yaml{hint} (known: {', '.join(gpus)})")
+
+
+def match(device_name: str, table: Path = TABLE) -> Peaks | None:
+    """The peaks of the device that torch calls `device_name`, or None where the table does not know it."""
+    for row in read_yaml(_Table, table).gpus.values():
+        if device_name.lower() in (name.lower() for name in row.device_names):
+            return row.peaks()
+    return None
+
+
+def bound(cost: Cost, peaks: Peaks) -> tuple[float, Term]:
+    """The roofline in us, and the term that sets it: max(flops / rate, bytes / rate, bytes / rate).
+
+    No call can be faster: each of the three has to happen, and at best all at the same time.
+    Anchor: official gemm_rs case 6 (8192, 8192, 29568) at W = 8 on MI300X: 379.43 us, by flops.
+    """
+    terms: list[tuple[float, Term]] = [
+        (cost.flops / peaks.flops_per_s * 1e6, "flops"),
+        (cost.hbm_bytes / peaks.hbm_bytes_per_s * 1e6, "hbm"),
+        (cost.link_bytes / peaks.link_bytes_per_s * 1e6, "link"),
+    ]
+    return max(terms, key=lambda term: term[0])

@@ -1,0 +1,265 @@
+"""The machine at hand, as far as results depend on it: model, cores, memory, versions. Reads, never changes.
+
+Knows /proc and installed packages; does not import torch.
+"""
+
+import contextlib
+import errno
+import getpass
+import importlib.metadata
+import itertools
+import os
+import platform
+import resource
+import signal
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import harness
+from harness.core.records import Environment, UsageError
+
+RANK_BYTES = 130 << 20  # what one rank of all groups takes beside its tensors; docs/measurements.md, start-up
+RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank of each group; and what all share
+# Of a Unix socket's name (linux/un.h), and what a rank's is below the temporary folder: torch's symmetric memory meets
+# at one a process.
+SOCKET_NAME_BYTES, RANKS_SOCKET = 107, "/kernel-eval-12345678/candidate/tmp/symm_mem-4194304"
+LLC_GUESS_BYTES = 32 << 20  # where the kernel does not tell
+_ROOM, _FILES, _TASKS = "make room there", "raise the limit of open files (`ulimit -n`)", "end other processes"
+ADVICE = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`)",
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.EAGAIN: _TASKS,
+    errno.ENOMEM: _TASKS,
+}
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel has it."""
+    for line in _read("/proc/cpuinfo").splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def last_level_cache_bytes() -> int:
+    """Size of the largest cache of core 0."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    sizes = [LLC_GUESS_BYTES]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = _read(str(path)).strip()
+        if text[:-1].isdigit() and text[-1:] in units:
+            sizes.append(int(text[:-1]) * units[text[-1]])
+    return max(sizes)
+
+
+def near_cores(world_size: int) -> tuple[tuple[int, ...], ...]:
+    """This process's cores in equal shares by rank, each of neighbours on one memory node where that goes up.
+
+    Boards number their GPUs along their memory nodes, so a rank's share is on its GPU's side.
+    """
+    ordered = sorted(os.sched_getaffinity(0), key=lambda core: (_memory_node(core), core))
+    share = len(ordered) // world_size
+    return tuple(tuple(ordered[share * rank : share * (rank + 1)]) for rank in range(world_size))
+
+
+def _memory_node(core: int) -> int:
+    found = Path(f"/sys/devices/system/cpu/cpu{core}").glob("node[0-9]*")
+    return min((int(path.name[4:]) for path in found), default=0)
+
+
+def available_bytes() -> int:
+    """Memory that can still be taken: the kernel's estimate, or what a cgroup's limit leaves where that is less."""
+    free = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemAvail")]
+    limit, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
+    if limit.isdigit() and used.isdigit():
+        free.append(max(0, int(limit) - int(used)))
+    return min(free, default=1 << 62)
+
+
+def check_memory(world_size: int) -> None:
+    """UsageError where this many ranks cannot fit into memory."""
+    free = available_bytes()
+    if world_size * RANK_BYTES > free:
+        raise UsageError(
+            f"{world_size} ranks need about {world_size * RANK_BYTES / 2**30:.1f} GiB of memory before any input, "
+            f"{free / 2**30:.1f} GiB are free; ask for at most {free // RANK_BYTES} (--ranks, RANKS=)"
+        )
+
+
+def check_files(world_size: int) -> None:
+    """UsageError where this process may not have as many files open as the pipes and sockets of so many ranks are."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = len(os.listdir("/proc/self/fd")) + world_size * RANK_FILES + MORE_FILES
+    if needed > limit != resource.RLIM_INFINITY:
+        raise UsageError(
+            f"{world_size} ranks need about {needed} open files, {limit} are allowed; raise that "
+            f"(`ulimit -n {needed}`), or ask for fewer ranks (--ranks, RANKS=)"
+        )
+
+
+def check_temporary(device: str) -> None:
+    """UsageError where ranks on GPUs could not name a socket in their folder, by which they share memory."""
+    folder, most = tempfile.gettempdir(), SOCKET_NAME_BYTES - len(RANKS_SOCKET)
+    if device != "cpu" and len(os.fsencode(folder)) > most:
+        raise UsageError(
+            f"the temporary folder {folder} has too long a name for sockets in it; set TMPDIR to one of at most {most} "
+            "bytes, TMPDIR=/tmp for one"
+        )
+
+
+def environment(device_model: str, world_size: int) -> Environment:
+    """What every report says of machine and software; `device_model` is the GPUs', empty where the CPU is used."""
+    total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
+    model = cpu_model()
+    return Environment(
+        machine_class=f"{world_size}x {device_model}" if device_model else f"{cores()} cores of {model}",
+        cpu=model,
+        cores=cores(),
+        memory_bytes=total[0] if total else 0,
+        python=platform.python_version(),
+        torch=_version("torch") or "none",
+        triton=_version("triton"),
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        harness=harness.__version__,
+    )
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below `root`, by /proc."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(IndexError, ValueError):
+                stat = _read(f"/proc/{entry}/stat")
+                parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def busy_us(root: int) -> float:
+    """The CPU time so far of this process and all below it, and of those below it that have ended and were reaped."""
+    return sum(map(_process_busy_us, [root, *descendants(root)]))
+
+
+def _process_busy_us(pid: int) -> float:
+    """By the kernel's two accounts: in nanoseconds of threads that live, in ticks of ended ones and children too."""
+    live_ns = 0
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        live_ns += int((_read(str(task)).split() or ["0"])[0])
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    ticks = [int(field) for field in fields[11:15]]  # its own time and its children's, each as user and in the kernel
+    own_us, children_us = (1e6 * sum(two) / os.sysconf("SC_CLK_TCK") for two in (ticks[:2], ticks[2:]))
+    return max(live_ns / 1000, own_us) + children_us
+
+
+def parent_of(pid: int) -> int:
+    """0 where the process is gone."""
+    return int((_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["", "0"])[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpus:
+    """The GPUs that torch can use here: `device` is their --device name, cpu where there are none."""
+
+    device: str
+    count: int
+
+    def has(self, name: str) -> bool:
+        """Whether GPU MODE's name of a kind of GPU (MI300, MI300x8, B200, L4) may be of these: which make it is, is all
+        that is known without a driver."""
+        return self.device == ("rocm" if name.upper().startswith("MI") else "cuda")
+
+    @property
+    def told(self) -> str:
+        return f"{self.count} {self.device} GPUs" if self.count else "no GPU that this torch can use"
+
+
+VISIBLE_DEVICES = {  # the variables that hide GPUs; the first that is set counts
+    "cuda": ("CUDA_VISIBLE_DEVICES",),
+    "rocm": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+}
+
+
+def gpus() -> Gpus:
+    """By the driver's own lists, since torch would take a second to ask, and respecting VISIBLE_DEVICES."""
+    torch = _version("torch") or ""
+    nvidia = [Path("/dev", name) for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+    nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
+    for device, count in (
+        ("cuda", len(nvidia)),
+        ("rocm", sum(_read(str(node)).strip() not in ("", "0") for node in nodes)),
+    ):
+        text = next((os.environ[name] for name in VISIBLE_DEVICES[device] if name in os.environ), None)
+        if text is not None:
+            count = _visible(count, text)
+        if count and not torch.endswith("+cpu"):
+            return Gpus(device=device, count=count)
+    return Gpus(device="cpu", count=0)
+
+
+def _visible(count: int, text: str) -> int:
+    """How many of `count` GPUs that variable leaves: as CUDA reads it, the first entry that names none ends the list
+    (-1 hides all). A name that is no number is believed."""
+    words = [word.strip() for word in text.split(",")]
+    named = itertools.takewhile(
+        lambda word: word and (int(word) < count if word.isdigit() else word[0].isalpha()), words
+    )
+    return min(count, len(list(named)))
+
+
+def interrupt_on_signals() -> None:
+    """From now on SIGTERM and a hang-up are what Ctrl-C is, KeyboardInterrupt; but not where whoever started this
+    process has them ignored, as nohup does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def refusal(error: OSError | MemoryError) -> str:
+    """What the machine did not give, and what to do about it, as one line."""
+    if isinstance(error, MemoryError):
+        return "no memory left for the harness itself; end other work, or ask for fewer ranks (--ranks, RANKS=)"
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the working folder is gone; `cd` to one that is there"
+    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    return f"{what}; {ADVICE.get(error.errno or 0, 'check its rights, and what else runs here')}"
+
+
+def login() -> str:
+    """The name entries are recorded under when nobody says another."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return "anonymous"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,91 @@
+"""Do the collectives work here, and how fast: W ranks all-reduce and all-gather a buffer and check what arrives.
+
+The parent's side: it starts smoke_ranks as a program of its own, reads its lines, and ends all of it at the
+deadline. NVLink multicast stays off: it tests the collectives that do without it. Does not import torch.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+from harness.core.checkout import ROOT
+from harness.core.decode import DecodeError, decode
+from harness.machine.readings import Collective, SmokeFailed, printable
+
+GPU_BYTES, CPU_BYTES = 64 << 20, 4 << 20  # of the reduced buffer, and of what is gathered in all
+DEADLINE_S = 60.0
+CPU_RANKS = 2
+WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """A rank's line: seconds of one all-reduce and one all-gather, or what went wrong."""
+
+    rank: int
+    error: str
+    all_reduce_s: float
+    all_gather_s: float
+
+
+def smoke(device: str, world_size: int, deadline_s: float = DEADLINE_S) -> Collective | SmokeFailed:
+    """Runs the test on `world_size` ranks, on GPUs with NCCL or RCCL (`device` cuda or rocm), else with gloo."""
+    nbytes = CPU_BYTES if device == "cpu" else GPU_BYTES
+    nbytes -= nbytes % (4 * world_size)  # whole float32 shards
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="smoke-") as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "harness.machine.smoke_ranks",
+            device,
+            str(world_size),
+            str(nbytes),
+            str(deadline_s),
+        ]
+        with subprocess.Popen(
+            [*command, f"{folder}/meet"],
+            cwd=ROOT,
+            env={**os.environ, **WITHOUT_MULTICAST, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:
+            try:
+                out, errors = process.communicate(timeout=deadline_s)
+            except subprocess.TimeoutExpired:
+                return SmokeFailed(why=f"not done after {deadline_s:g} s; its ranks were ended")
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # every rank is in the group, whatever happened
+                    os.killpg(process.pid, signal.SIGKILL)
+    return judged(out.decode(errors="replace"), errors.decode(errors="replace"), device, world_size, nbytes, began)
+
+
+def judged(out: str, errors: str, device: str, world_size: int, nbytes: int, began: float) -> Collective | SmokeFailed:
+    """The ranks' lines in one record; the slowest rank's time is the collective's."""
+    moved: dict[int, Moved] = {}
+    for line in out.splitlines():
+        with contextlib.suppress(DecodeError, json.JSONDecodeError):  # a library that prints
+            found = decode(Moved, json.loads(line))
+            if found.error:
+                return SmokeFailed(why=f"rank {found.rank}: {printable(found.error)}")
+            moved[found.rank] = found
+    if sorted(moved) != list(range(world_size)):
+        said = [line for line in errors.splitlines() if line.strip()][-1:] or ["it said nothing"]
+        return SmokeFailed(why=f"{len(moved)} of {world_size} ranks came to the end: {printable(said[0])}")
+    share = (world_size - 1) / world_size * nbytes
+    return Collective(
+        backend="gloo" if device == "cpu" else "RCCL" if device == "rocm" else "NCCL",
+        world_size=world_size,
+        nbytes=nbytes,
+        all_reduce_bytes_per_s=2 * share / max(found.all_reduce_s for found in moved.values()),
+        all_gather_bytes_per_s=share / max(found.all_gather_s for found in moved.values()),
+        took_s=time.monotonic() - began,
+    )

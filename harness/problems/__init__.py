@@ -1,0 +1,1 @@
+"""What a problem and a submission are, and the files that they are read from. Runs neither."""

@@ -1,0 +1,284 @@
+"""A submission and its local modules as one self-contained file, which is what GPU MODE takes.
+
+The files are put one after another as text, each behind those that it imports, so that comments stay and Triton finds
+the source of its kernels. They share one namespace then: whatever would mean something else there than in files apart
+is refused. Two differences are left. The imports at the top of all files come first, above the code of any of them,
+and a `from __future__` holds for all.
+"""
+
+import ast
+import inspect
+import itertools
+import re
+import symtable
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.core.decode import did_you_mean
+from harness.core.records import BadSubmissionError, Submission
+from harness.problems.submission import directives, leading
+
+MAX_COLUMNS = 120
+DIRECTIVE = "#!POPCORN"  # GPU MODE's service reads these lines in the comment that a file begins with
+Import = ast.Import | ast.ImportFrom
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What binds a name at the top level of a file: an import of `meaning` (dotted), or else its own code (None)."""
+
+    name: str
+    file: str
+    line: int
+    meaning: str | None = None
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def clashes_with(self, other: "Binding") -> bool:
+        if self.meaning and other.meaning:
+            return self.meaning != other.meaning
+        return self.file != other.file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One of the files. `imports` are those above all other code, `local` those of them that are of local modules.
+    `uses` are the names that it reads from its top level or from Python, `reset` those that its functions bind with
+    `global`; both with the line of the first statement that does."""
+
+    file: str
+    lines: Sequence[str]
+    docstring: ast.Expr | None
+    imports: Sequence[Import]
+    local: Sequence[ast.ImportFrom]
+    bindings: Sequence[Binding]
+    uses: Mapping[str, int]
+    reset: Mapping[str, int]
+
+    @property
+    def names(self) -> set[str]:
+        """All that can be imported from it."""
+        imported = (alias.name for node in self.local for alias in node.names)
+        return {*imported, *(binding.name for binding in self.bindings)}
+
+
+def bundle(submission: Submission) -> str:
+    """The one file; the submission itself where it has no modules. The same submission gives the same text.
+
+    Raises BadSubmissionError, with the places, where its files would mean something else in one namespace.
+    """
+    if not submission.modules:
+        return submission.source
+    local = {module.name for module in submission.modules}
+    modules = {module.name: _part(module.file, module.source, local) for module in submission.modules}
+    entry = _part(submission.name, submission.source, local)
+    parts = [*modules.values(), entry]
+    for part in parts:
+        _check_imported(part, modules)
+        _check_uses(part, parts)
+    _check_meanings(parts)
+
+    # Its header and docstring begin the file.
+    above = _lines_of(entry.docstring)[-1] if entry.docstring else entry.imports[0].lineno - 1
+    top = ["\n".join(entry.lines[:above]).strip("\n"), *_merged(_foreign_imports(entry, modules, set()))]
+    sections = [*map(_section, modules.values()), _section(entry, above)]
+    return "\n\n".join(filter(None, top)) + "".join(f"\n\n\n{section}" for section in sections) + "\n"
+
+
+def addressed(source: str, leaderboard: str, name: str) -> str:
+    """`source`, the file `name`, with the header that names the leaderboard, added where there is none.
+
+    Raises BadSubmissionError where it names another.
+    """
+    named = directives(source, name).leaderboard
+    if named is None:
+        return f"{DIRECTIVE} leaderboard {leaderboard}\n{source}"
+    if named != leaderboard:
+        raise BadSubmissionError(
+            f"{name}: its header names the leaderboard {named}, but the problem's is {leaderboard}; "
+            f"write `{DIRECTIVE} leaderboard {leaderboard}` once, or choose the problem that the file is for"
+        )
+    return source
+
+
+# ---- taking a file apart ---------------------------------------------------------------------------------------------
+def _part(file: str, source: str, local: Collection[str]) -> Part:
+    tree = ast.parse(source)
+    above = leading(tree)
+    first = tree.body[0] if tree.body else None
+    docstring = first if isinstance(first, ast.Expr) and ast.get_docstring(tree, clean=False) is not None else None
+    for one, other in itertools.pairwise(tree.body):
+        if other.lineno in _lines_of(one) and (one is docstring or one in above or other in above):
+            raise BadSubmissionError(f"{file}:{other.lineno}: put `{ast.unparse(other)}` on a line of its own")
+    of_modules = [node for node in above if isinstance(node, ast.ImportFrom) and node.module in local]
+    bindings: list[Binding] = []
+    uses: dict[str, int] = {}
+    reset: dict[str, int] = {}
+    for statement in tree.body:
+        line = statement.lineno
+        if isinstance(statement, Import):
+            if statement not in of_modules:
+                bindings += [
+                    Binding(name=name, file=file, line=line, meaning=meaning)
+                    for name, meaning in _meanings(statement, f"{file}:{line}")
+                ]
+            continue
+        for symbol, inside in _symbols(_table(statement, f"{file}:{line}")):
+            name = symbol.get_name()
+            if symbol.is_assigned() or symbol.is_imported():
+                bindings.append(Binding(name=name, file=file, line=line))
+                if inside:
+                    reset.setdefault(name, line)
+            if symbol.is_referenced():
+                uses.setdefault(name, line)
+    return Part(
+        file=file,
+        lines=re.split(r"\r\n?|\n", source),  # as Python counts them
+        docstring=docstring,
+        imports=above,
+        local=of_modules,
+        bindings=bindings,
+        uses=uses,
+        reset=reset,
+    )
+
+
+def _lines_of(statement: ast.stmt) -> range:
+    """The numbers of its lines, from 1."""
+    return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+
+
+def _meanings(statement: Import, where: str) -> Iterator[tuple[str, str]]:
+    """The names that an import binds, and the dotted name of what each is then."""
+    for alias in statement.names:
+        if alias.name == "*":
+            what = ast.unparse(statement)
+            raise BadSubmissionError(f"{where}: {what}: nobody can tell which names this brings; import them by name")
+        if isinstance(statement, ast.ImportFrom):
+            yield alias.asname or alias.name, f"{'.' * statement.level}{statement.module or ''}.{alias.name}"
+        elif alias.asname:
+            yield alias.asname, alias.name
+        else:
+            yield (alias.name.partition(".")[0],) * 2  # `import a.b` binds a
+
+
+def _table(statement: ast.stmt, where: str) -> symtable.SymbolTable:
+    try:
+        return symtable.symtable(ast.unparse(statement), where, "exec")
+    except (SyntaxError, RecursionError) as error:  # not all that parses compiles
+        raise BadSubmissionError(f"{where}: Python cannot compile it: {getattr(error, 'msg', error)}") from None
+
+
+def _symbols(table: symtable.SymbolTable, inside: bool = False) -> Iterator[tuple[symtable.Symbol, bool]]:
+    """The symbols of the file's top level, or of Python's own names, and whether it is a function that has them."""
+    for symbol in table.get_symbols():
+        if symbol.is_global():
+            yield symbol, inside
+    for child in table.get_children():
+        yield from _symbols(child, inside=True)
+
+
+# ---- what one namespace would change ---------------------------------------------------------------------------------
+def _check_imported(part: Part, modules: Mapping[str, Part]) -> None:
+    """Names imported from a local module are there, and stay what they were when they were imported."""
+    for node in part.local:
+        module = modules[node.module or ""]
+        for name in (alias.name for alias in node.names):
+            if name not in module.names:
+                hint = did_you_mean(name, module.names)
+                raise BadSubmissionError(f"{part.file}:{node.lineno}: {module.file} has no `{name}` at its top{hint}")
+            if name in module.reset:
+                raise BadSubmissionError(
+                    f"{part.file}:{node.lineno}: `{name}` is bound anew by a function ({module.file}:"
+                    f"{module.reset[name]}, `global`), which only a bundle would see here; import a function "
+                    "that returns it"
+                )
+
+
+def _check_uses(part: Part, parts: Sequence[Part]) -> None:
+    """No file's name is taken for another's, nor for Python's own where another file has one like it."""
+    foreign = {binding.name: binding for other in parts for binding in other.bindings}
+    for name, line in part.uses.items():
+        if name in foreign and name not in part.names:
+            raise BadSubmissionError(
+                f"{part.file}:{line}: uses `{name}`, which the file neither binds nor imports; in a bundle it would be "
+                f"that of {foreign[name].where}; import it, or rename one"
+            )
+
+
+def _check_meanings(parts: Sequence[Part]) -> None:
+    """A name means one thing in all files that bind it."""
+    bindings = defaultdict(list)
+    for part in parts:
+        for binding in part.bindings:
+            bindings[binding.name].append(binding)
+    for name, those in bindings.items():
+        for one, other in itertools.combinations(those, 2):
+            if one.clashes_with(other):
+                raise BadSubmissionError(
+                    f"{one.where} and {other.where} both bind `{name}`, and a bundle has one namespace; rename one, "
+                    "or let one file import it from the other"
+                )
+
+
+# ---- putting them together -------------------------------------------------------------------------------------------
+def _foreign_imports(part: Part, modules: Mapping[str, Part], seen: set[str]) -> Iterator[Import]:
+    """The imports of other than local modules, in the order in which Python comes to them in files apart."""
+    for node in part.imports:
+        if node not in part.local:
+            yield node
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module not in seen:
+            seen.add(node.module)
+            yield from _foreign_imports(modules[node.module], modules, seen)
+
+
+def _merged(imports: Iterable[Import]) -> list[str]:
+    """Every import once: `from __future__`, Python's modules, then others in their order, since what the import of one
+    does may matter to the next."""
+    merged: dict[str, set[str]] = {}  # by "import a" or "from a import", which is followed by these
+    for node in imports:
+        for imported in map(ast.unparse, node.names):
+            if isinstance(node, ast.Import):
+                merged[f"import {imported}"] = set()
+            else:
+                merged.setdefault(f"from {node.module} import", set()).add(imported)
+    groups: dict[str, list[str]] = {"future": [], "python": [], "others": []}
+    for start, names in merged.items():
+        module = start.split()[1].partition(".")[0]
+        group = "future" if module == "__future__" else "python" if module in sys.stdlib_module_names else "others"
+        groups[group].append(_import_line(start, sorted(names)))
+    groups["python"].sort(key=lambda line: (line.startswith("from"), line))
+    return ["\n".join(lines) for lines in groups.values()]
+
+
+def _import_line(start: str, names: Sequence[str]) -> str:
+    line = " ".join([start, ", ".join(names)]).rstrip()
+    if not names or len(line) <= MAX_COLUMNS:  # `import x as y` has no form of several lines
+        return line
+    return f"{start} (\n" + "".join(f"    {name},\n" for name in names) + ")"
+
+
+def _section(part: Part, above: int = 0) -> str:
+    """The code of a file below its first `above` lines, under a line that names the file. A docstring becomes comments,
+    and comments among the imports stay."""
+    taken = [*part.imports, *([part.docstring] if part.docstring else [])]
+    moved = {number for statement in taken for number in _lines_of(statement)}
+    begin = max(moved | {above})
+    comments = [] if part.docstring is None or part.docstring.lineno <= above else _as_comments(part.docstring)
+    comments += [
+        line
+        for number, line in enumerate(part.lines[above:begin], above + 1)
+        if number not in moved and line.strip() and not line.startswith(DIRECTIVE)
+    ]
+    head = "\n".join([f"# ---- {part.file} ----", *comments])
+    body = "\n".join(part.lines[begin:]).strip("\n")
+    return f"{head}\n\n\n{body}" if body else head
+
+
+def _as_comments(docstring: ast.Expr) -> list[str]:
+    assert isinstance(docstring.value, ast.Constant)
+    return [f"# {line}".rstrip() for line in inspect.cleandoc(str(docstring.value.value)).splitlines()]

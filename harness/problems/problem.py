@@ -1,0 +1,158 @@
+"""What a problem is: its folder reference/<name>/, its shapes/<name>.yaml, its suites of cases and their cost.
+
+Knows how these files look and refuses whatever does not fit, naming file, place and fix. Does not know torch,
+ranks, submissions or any particular problem: reference/<name>/ with reference.py, task.py and params.py, beside
+shapes/<name>.yaml, is a problem. Of these only params.py is imported here (`Params`, `cost`,
+`depends_on`, without tensors).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.core.checkout import shown
+from harness.core.decode import DecodeError, did_you_mean
+from harness.core.records import Case, Cost, GateName, UsageError
+
+OFFICIAL = "official"  # the suite that stands at the top of a shape file
+MAX_INT = 2**31 - 1  # of a seed, and of any size
+DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
+Ranking = Literal["last", "mean", "geom"]
+DependsOf = Callable[[Any, int, int], frozenset[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Cases that are evaluated together. A timeout is for one whole phase (test, benchmark, ranked); `benchmark_s` is
+    about how long one benchmark is measured."""
+
+    name: str
+    description: str
+    tests: tuple[Case, ...]
+    benchmarks: tuple[Case, ...]
+    test_timeout_s: float
+    benchmark_timeout_s: float
+    ranked_timeout_s: float
+    benchmark_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A problem, read and checked. `leaderboard` is GPU MODE's name for it."""
+
+    name: str
+    leaderboard: str
+    description: str
+    root: Path
+    folder: Path
+    shapes_path: Path
+    submissions_folder: Path
+    ranking_by: Ranking
+    suites: dict[str, Suite]
+    params_type: type[Any]
+    cost_of: Callable[[Any, int], Cost] | None
+    depends_of: DependsOf | None = None
+    gate: GateName = "strict"  # by which rule outputs are judged
+
+    def is_named(self, name: str) -> bool:
+        """By its own name or GPU MODE's; case and '-' for '_' do not matter."""
+        return folded(name) in (folded(self.name), folded(self.leaderboard))
+
+    def suite(self, name: str) -> Suite:
+        """Raises UsageError for a name that the shape file does not have."""
+        if name not in self.suites:
+            known = ", ".join(self.suites)
+            raise UsageError(f"{self.name} has no suite '{name}'{did_you_mean(name, self.suites)} (known: {known})")
+        return self.suites[name]
+
+    def staged(self) -> dict[str, bytes]:
+        """The files that are staged side by side for every group of ranks, as GPU MODE stages a problem's, by name."""
+        folders = (self.folder, self.root / "reference" / "common")
+        return {path.name: path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py"))}
+
+    def staged_submission(self, source: str) -> dict[str, bytes]:
+        """The same of a submission's text. Ranks import `submission`."""
+        return {"submission.py": source.encode()}
+
+    def default_submission(self) -> Path:
+        """What is evaluated where no file is named."""
+        return self.submissions_folder / "submission.py"
+
+    @property
+    def cache_name(self) -> str:
+        """What the caches of the reference's compilers are kept under."""
+        return self.name
+
+    def check_runnable(self) -> None:
+        """Raises UsageError where ranks of ours cannot run it."""
+
+    def check_failure(self, message: str, device: str, cuda_is_cpu: bool, who: str = "") -> None:
+        """Raises HarnessError where the reference, or else `who`, failed for a reason that is known: `message` is what
+        it said."""
+
+    def cost(self, case: Case) -> Cost:
+        """What one rank must do at least in one call of `case`. Raises UsageError where the problem does not say."""
+        if self.cost_of is None:
+            raise UsageError(
+                f"{self.name} does not say what a call costs (no cost() in a params.py): it has no roofline"
+            )
+        return self.cost_of(self.params_type(**case.params), case.world_size)
+
+    def depends_on(self, case: Case, rank: int) -> frozenset[int]:
+        """The other ranks without whose data this rank's result cannot be had, on a hardened input of `case`. Empty
+        where the problem does not say."""
+        params = self.params_type(**case.params)
+        return self.depends_of(params, rank, case.world_size) if self.depends_of else frozenset()
+
+    def with_world_size(self, suite: Suite, world_size: int) -> Suite:
+        """The same suite on `world_size` ranks; published limits stay only where that is the case's own world size.
+
+        Raises UsageError, naming the case's place in the shape file, where a case cannot be split that way.
+        """
+        if world_size < 1:
+            raise UsageError(f"{world_size} ranks cannot run anything; choose 1 or more")
+        try:
+            return self._retargeted(suite, world_size)
+        except DecodeError as error:
+            fitting = ", ".join(str(ranks) for ranks in range(1, 65) if self._fits(suite, ranks))
+            where = shown(self.shapes_path, self.root)
+            advice = f"world sizes that fit suite '{suite.name}': {fitting or 'none up to 64'}"
+            raise UsageError(f"{where}: {error} ({advice})") from None
+
+    def _retargeted(self, suite: Suite, world_size: int) -> Suite:
+        def moved(case: Case, index: int) -> Case:
+            path = f"{suite_path(suite.name)}.{case.kind}s[{index}]"
+            check_ranks(self.params_type(**case.params), world_size, path)
+            published_us = case.published_us if world_size == case.world_size else None
+            return replace(case, world_size=world_size, published_us=published_us)
+
+        return replace(
+            suite,
+            tests=tuple(moved(case, index) for index, case in enumerate(suite.tests)),
+            benchmarks=tuple(moved(case, index) for index, case in enumerate(suite.benchmarks)),
+        )
+
+    def _fits(self, suite: Suite, world_size: int) -> bool:
+        try:
+            self._retargeted(suite, world_size)
+        except DecodeError:
+            return False
+        return True
+
+
+def check_ranks(params: Any, world_size: int, path: str) -> None:
+    if world_size < 1:
+        raise DecodeError(f"{path}.world_size", f"expected 1 or more ranks, found {world_size}")
+    try:
+        params.check_world_size(world_size)
+    except DecodeError as error:
+        raise DecodeError(path + error.path, error.problem) from None
+
+
+def suite_path(name: str) -> str:
+    return "$" if name == OFFICIAL else f"$.suites.{name}"
+
+
+def folded(name: str) -> str:
+    return name.lower().replace("-", "_")

@@ -1,0 +1,220 @@
+"""A submission as the parent sees it: text. It is never imported here; that is for candidate ranks alone.
+
+Below the checkout's submissions/ it may consist of several files: the submission, modules beside it and modules in
+submissions/common/. All are found by reading. They refer to each other in one form only, FORM, above all other code,
+since harness.problems.bundle puts them one after another into one file, where other forms would not mean the same.
+"""
+
+import ast
+import hashlib
+import os
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.decode import did_you_mean
+from harness.core.files import open_ordinary
+from harness.core.records import BadSubmissionError, Module, Submission, UsageError
+
+MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
+FOLDER = "submissions"
+COMMON = "common"
+FORM = "`from common.<file> import <name>, ...`, or `from <file> import <name>, ...` for a file beside the submission"
+# What these names mean to a rank, whatever lies beside the submission: it is staged as submission.py itself.
+TAKEN = sys.stdlib_module_names | {"submission", "harness", "numpy", "torch", "triton"}
+
+
+def read_submission(path: Path, root: Path) -> Submission:
+    """The file at `path` with the local modules that it needs. UsageError where there is no such file;
+    BadSubmissionError where one is no Python, or refers to another in a way that is not FORM."""
+    shown = shown_path(path, root)
+    if not os.path.exists(path):  # False, not an error, for a name that is too long
+        raise UsageError(f"no submission file {shown}; write one, or name another (SUBMISSION=path, or the argument)")
+    if not path.is_file():
+        raise UsageError(f"{shown} is not a file; a submission is one Python file with custom_kernel(data)")
+    source, tree = _read(path, shown)
+    local = LocalModules(path.resolve(), root)
+    if local.folder.is_relative_to(root / FOLDER):
+        local.collect(tree, shown, (local.name(path.resolve()),))
+    modules = tuple(local.found.values())
+    nbytes = sum(len(text.encode()) for text in (source, *(module.source for module in modules)))
+    if nbytes > MAX_BYTES:
+        raise BadSubmissionError(
+            f"{shown}: {nbytes} bytes with its modules; a submission has at most {MAX_BYTES}: compute "
+            "its data instead of writing them out"
+        )
+    return Submission(path=str(path), name=shown, source=source, sha256=digest(source, modules), modules=modules)
+
+
+def digest(source: str, modules: Iterable[Module]) -> str:
+    """The sha256 of a submission and its local modules, in this order, as hexadecimal digits."""
+    sha256 = hashlib.sha256(source.encode())
+    for module in modules:
+        sha256.update(f"\0{module.name}\0{module.source}".encode())  # Python has no \0, so no two splits look alike
+    return sha256.hexdigest()
+
+
+def shown_path(path: Path, root: Path) -> str:
+    """The path from the checkout on where it lies inside, else whole."""
+    full = path.resolve()
+    return str(full.relative_to(root)) if full.is_relative_to(root) else str(full)
+
+
+def leading(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
+    """The imports that stand above all other code; a docstring is not counted as code."""
+    imports = []
+    for statement in tree.body[ast.get_docstring(tree, clean=False) is not None :]:
+        if not isinstance(statement, ast.Import | ast.ImportFrom):
+            break
+        imports.append(statement)
+    return imports
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directives:
+    """What a submission's `#!POPCORN` lines say: the leaderboard it is for, and the GPUs it is to run on."""
+
+    leaderboard: str | None = None
+    gpus: tuple[str, ...] = ()
+
+
+def directives(source: str, name: str = "the submission") -> Directives:
+    """The `#!POPCORN` lines in the comment that a file begins with. As at GPU MODE, a line that is none of `leaderboard
+    NAME` and `gpus A B` (or `gpu A`), or that comes twice, raises BadSubmissionError; `name` is the file's."""
+    found: dict[str, list[str]] = {}
+    for number, line in enumerate(source.splitlines(), start=1):
+        if not line.startswith(("#", "//")):
+            break
+        word, *rest = line.split()
+        if word not in ("#!POPCORN", "//!POPCORN"):
+            continue
+        key = rest[0].lower() if rest else ""
+        key = "gpus" if key == "gpu" else key
+        if key not in ("leaderboard", "gpus") or len(rest) < 2:
+            raise BadSubmissionError(f"{name}:{number}: expected `#!POPCORN leaderboard NAME` or `#!POPCORN gpus A B`")
+        if key in found:
+            raise BadSubmissionError(f"{name}:{number}: a second line `#!POPCORN {key}`; remove one")
+        found[key] = rest[1:]
+    return Directives(leaderboard=found.get("leaderboard", [None])[0], gpus=tuple(found.get("gpus", ())))
+
+
+class LocalModules:
+    """The local modules of one submission, `found` in an order in which each stands behind those that it imports."""
+
+    def __init__(self, entry: Path, root: Path) -> None:
+        self.root, self.folder, self.common = root, entry.parent, root / FOLDER / COMMON
+        # What problems stage is the problem's: submissions/<problem>/reference.py is not what `reference` means.
+        self.staged = {file.stem for file in (root / "reference").glob("*/*.py")}
+        self.found: dict[str, Module] = {}
+
+    def name(self, path: Path) -> str:
+        """What the file at `path` is imported by."""
+        return f"{COMMON}.{path.stem}" if path.parent == self.common else path.stem
+
+    def collect(self, tree: ast.Module, shown: str, chain: tuple[str, ...]) -> None:
+        """Adds what the file `shown` needs; `chain` is how it came to be needed, from the submission to itself."""
+        for node, path in self.imports(tree, shown, shared=chain[-1].startswith(f"{COMMON}.")):
+            name = self.name(path)
+            if name in chain:
+                circle = " imports ".join([*chain[chain.index(name) :], name])
+                raise BadSubmissionError(
+                    f"{shown}:{node.lineno}: {circle}; move what both need to a file that imports neither"
+                )
+            if name not in self.found:
+                file = shown_path(path, self.root)
+                source, imported = _read(path, file)
+                self.collect(imported, file, (*chain, name))
+                self.found[name] = Module(name=name, file=file, source=source)
+
+    def imports(self, tree: ast.Module, shown: str, shared: bool) -> Iterator[tuple[ast.ImportFrom, Path]]:
+        """The imports of local modules, with their files; those at the top level come first, in order."""
+        above = leading(tree)
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr)):
+            for target in _targets(node):
+                if not self.is_local(target, shared):
+                    continue
+                try:
+                    path, checked = self.path(target, shared), _checked(node, above)
+                except ValueError as error:
+                    raise BadSubmissionError(f"{shown}:{node.lineno}: {ast.unparse(node)}: {error}") from None
+                yield checked, path
+
+    def is_local(self, target: str, shared: bool) -> bool:
+        """Whether the module `target`, dotted, would have to be a local one. `shared`: for a file in common/."""
+        top = target.partition(".")[0]
+        if top in ("", FOLDER, COMMON):  # "": relative
+            return True
+        if top in self.staged or (shared and top in TAKEN):
+            return False
+        # os.path's answer is no where `top` is longer than a file's name can be
+        return self.folder != self.common and os.path.isfile(self.folder / f"{top}.py")
+
+    def path(self, target: str, shared: bool) -> Path:
+        """Where the local module `target` lies; ValueError where there is none that can be imported."""
+        top, _, rest = target.partition(".")
+        if top == COMMON and rest:
+            known = sorted(path.stem for path in self.common.glob("*.py"))
+            if rest not in known:
+                hint = did_you_mean(rest, known) or f" (known: {', '.join(known) or 'none'})"
+                raise ValueError(f"there is no {FOLDER}/{COMMON}/{rest}.py{hint}")
+            return self.common / f"{rest}.py"
+        if top in ("", FOLDER, COMMON) or rest:
+            raise ValueError(f"a local module is a file, and ranks have no packages around it; write {FORM}")
+        if shared:
+            raise ValueError(f"files in {COMMON}/ import only each other; move {top}.py to {FOLDER}/{COMMON}/")
+        if top in TAKEN:
+            raise ValueError(f"to a rank `{top}` is not the {top}.py here; rename it, or move what is needed elsewhere")
+        return self.folder / f"{top}.py"
+
+
+def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
+    try:
+        with open_ordinary(path) as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{shown} cannot be read: {error.strerror}; check its rights") from None
+    if len(data) > MAX_BYTES:
+        raise BadSubmissionError(
+            f"{shown}: {path.stat().st_size} bytes; a submission has at most {MAX_BYTES}: compute its data instead of "
+            "writing them out"
+        )
+    try:
+        source = data.decode()
+        return source, ast.parse(source)
+    except SyntaxError as error:
+        line = (error.text or "").rstrip()
+        raise BadSubmissionError(f"{shown}:{error.lineno}: {error.msg}\n    {line.strip()}") from None
+    except UnicodeDecodeError as error:
+        raise BadSubmissionError(f"{shown}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BadSubmissionError(
+            f"{shown}: Python cannot read it: {error}; `python -m py_compile` says where"
+        ) from None
+
+
+def _targets(node: ast.AST) -> list[str]:
+    """The modules that a node imports, if it does; a relative one begins with a dot."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return ["." * node.level + (node.module or "")]
+    if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+        names = [item.value for item in node.args[:1] if isinstance(item, ast.Constant)]
+        return [name for name in names if isinstance(name, str) and not name.startswith(".")]
+    return []
+
+
+def _called(node: ast.Call) -> str:
+    """`f` in f(...) and in a.b.f(...)."""
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _checked(node: ast.AST, above: Collection[ast.AST]) -> ast.ImportFrom:
+    """The node, where it is a right import of a local module; else ValueError."""
+    if not isinstance(node, ast.ImportFrom) or any(alias.asname or alias.name == "*" for alias in node.names):
+        raise ValueError(f"a local module is imported only as {FORM}, without `as` or `*`")
+    if node not in above:
+        raise ValueError("a local module is imported above all other code; move it to the top of the file")
+    return node

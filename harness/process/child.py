@@ -1,0 +1,121 @@
+"""A child process that is not trusted: run with a deadline, read while it runs, ended with all its children."""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.records import HarnessError
+from harness.core.words import SHOWN_CHARS, cut
+from harness.machine import host
+
+
+def search_path() -> str:
+    """PATH with this interpreter's programs first: ninja, which torch's extensions need, may be there only."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM and the like; real-time signals have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+DRAIN_S = 1.0  # for what is still in the pipes when the child has ended
+POLL_S = 0.05
+RESULT_BYTES = 16 << 20  # of result lines; far more than any evaluation has
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """One run of the child. `code` is None where its time was up; `result` is what it wrote to POPCORN_FD."""
+
+    code: int | None
+    result: bytes
+    stdout: str
+    stderr: str
+
+
+# ---- the child ---------------------------------------------------------------------------------------------------
+def run_child(command: Sequence[str], folder: Path, environ: Mapping[str, str], limit_s: float) -> Ended:
+    """Runs a command in the folder with a pipe as POPCORN_FD, reading all it writes as it comes; at the limit, and
+    when it has ended, whatever is left of its processes is killed. Raises HarnessError where it cannot be started."""
+    told_fd, write_fd = os.pipe()
+    try:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**environ, "POPCORN_FD": str(write_fd)},
+            pass_fds=[write_fd],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(told_fd)
+        raise HarnessError(f"{command[0]} cannot be started: {error.strerror}") from None
+    finally:
+        os.close(write_fd)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    with os.fdopen(told_fd, "rb") as told, child.stdout as stdout, child.stderr as stderr:
+        keeps = {told: _Kept(RESULT_BYTES), stdout: _Kept(8 * SHOWN_CHARS), stderr: _Kept(8 * SHOWN_CHARS)}
+        with selectors.DefaultSelector() as selector:
+            for pipe, kept in keeps.items():
+                os.set_blocking(pipe.fileno(), False)
+                selector.register(pipe.fileno(), selectors.EVENT_READ, kept)
+            try:
+                in_time = _read_until(selector, time.monotonic() + limit_s, child.pid)
+            finally:
+                _kill(child.pid)
+                code = child.wait()
+            _read_until(selector, time.monotonic() + DRAIN_S, None)
+    texts = [cut(kept.data.decode(errors="replace")) for kept in list(keeps.values())[1:]]
+    result = next(iter(keeps.values()))
+    return Ended(code=code if in_time else None, result=bytes(result.data), stdout=texts[0], stderr=texts[1])
+
+
+class _Kept:
+    """The beginning of what comes out of a pipe; the rest is read and dropped."""
+
+    def __init__(self, most: int) -> None:
+        self.data, self.most = bytearray(), most
+
+    def add(self, data: bytes) -> None:
+        self.data += data[: max(0, self.most - len(self.data))]
+
+
+def _read_until(selector: selectors.BaseSelector, deadline: float, pid: int | None) -> bool:
+    """Reads until the process has ended, or without one until the pipes have; False where the deadline came first."""
+    while pid is not None or selector.get_map():
+        if pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return True
+        if (left_s := deadline - time.monotonic()) <= 0:
+            return False
+        if not selector.get_map():
+            time.sleep(min(POLL_S, left_s))
+        for key, _ in selector.select(min(POLL_S, left_s)):
+            data = os.read(key.fd, 1 << 16)
+            key.data.add(data)
+            if not data:
+                selector.unregister(key.fd)
+    return True
+
+
+def _kill(pid: int) -> None:
+    """The process, its group and what else is below it. It has not been waited for, so its number is its own."""
+    below = host.descendants(pid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    for other in below:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(other, signal.SIGKILL)

@@ -1,0 +1,245 @@
+"""What an ordinary user of Linux can take away from a process before code that nobody trusts runs in it.
+
+Everything is inherited: one process enters, all that it forks is confined alike and shares one Landlock domain, one
+network and one /dev/shm. System calls through ctypes; knows nothing of ranks. docs/trust.md says what each layer is
+for, and what none of them covers.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import resource
+import socket
+import struct
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# What a kernel, a compiler or a driver is known to look at. A list of what may stay and not of what must go: nobody
+# knows all the names that secrets have. DENIED then takes NVIDIA_API_KEY and its like back out.
+ALLOWED = (
+    *("CC", "CXX", "HOME", "LANG", "LC_", "LD_", "LIBRARY_PATH", "LOGNAME", "MAX_JOBS", "PATH", "PWD", "SHELL", "TERM"),
+    *("TMPDIR", "TZ", "USER", "VIRTUAL_ENV"),
+    *("AMD", "CUBLAS", "CUDA", "CUDNN", "FI_", "GLIBC_", "GLOO", "GPU_", "HIP", "HSA", "KMP_", "MALLOC_", "MIOPEN"),
+    *("MKL", "NCCL", "NUMBA", "NVIDIA", "NVPL", "NVSHMEM", "OMP", "OPENBLAS", "PYTHON", "PYTORCH", "RCCL", "ROCBLAS"),
+    *("ROCM", "ROCR", "TORCH", "TRITON", "UCX"),
+)  # names begin with one of these
+DENIED = ("AUTH", "COOKIE", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN")
+CACHES = {  # of compilers, by the variable that moves them
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+    "CUDA_CACHE_PATH": "cuda",
+    "XDG_CACHE_HOME": "xdg",
+}
+LEFT_OUT = "sandbox: left out, {}, so a submission may do whatever its user may"
+DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia*/*", "dri/*", "kfd", "infiniband/*")
+MAX_FILE_BYTES = 16 << 30
+MAX_OPEN_FILES = 8192
+MORE_PROCESSES = 4096  # than the user has; threads count, and eight ranks of torch on a large host have hundreds
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38  # linux/prctl.h
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000  # linux/sched.h
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20  # linux/mount.h
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
+CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
+SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 444, 445, 446  # the same on every machine
+LANDLOCK_VERSION, LANDLOCK_PATH_BENEATH = 1, 1
+# linux/landlock.h. Only what changes something is handled, so everything can still be read and run.
+WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
+CHANGES = sum(1 << bit for bit in range(4, 13)) | WRITE_FILE  # remove, make; of a folder's files
+REFER = 1 << 13
+SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS = 1 << 0, 1 << 1
+REFER_ABI, TRUNCATE_ABI, SCOPE_ABI = 2, 3, 6
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """`folder` is theirs to write to, and `cache`, where compilers keep what they made. `device` is what they run on,
+    by the name that --device has."""
+
+    folder: Path
+    cache: Path
+    device: str
+
+    @property
+    def has_devices(self) -> bool:
+        return self.device != "cpu"
+
+    def enter(self, confined: bool = True) -> tuple[str, ...]:
+        """Confines this process, which must have one thread, for good, or only gives it its folders. Returns what this
+        kernel does not give."""
+        for folder in (self.folder / "tmp", *(self.cache / name for name in CACHES.values())):
+            folder.mkdir(parents=True, exist_ok=True)
+        os.environ |= {name: str(self.cache / folder) for name, folder in CACHES.items()}
+        os.environ["TMPDIR"] = tempfile.tempdir = str(self.folder / "tmp")
+        if not confined:
+            return (LEFT_OUT.format("as was asked for (--unconfined)"),)
+        if self.device == "rocm":
+            # Drivers open many files and find each other in many ways; what of that these layers break is not known
+            # there, and a broken driver is worse than a warning.
+            return (LEFT_OUT.format("since it has not been tried yet with AMD's GPUs"),)
+        lacking = []
+        for layer in LAYERS:
+            try:
+                lacking.append(layer(self))
+            except OSError as error:
+                lacking.append(f"{layer.__name__.strip('_')}: {error.strerror or error}")
+        return tuple(text for text in lacking if text)
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those of the variables that confined processes may know."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(tuple(ALLOWED)) and not any(word in name.upper() for word in DENIED)
+    }
+
+
+def prctl(option: int, value: int) -> None:
+    """One that takes one number. Raises OSError."""
+    _checked("prctl", _libc.prctl(option, value, 0, 0, 0))
+
+
+def hide(hidden: bool) -> None:
+    """Whether this process's memory, descriptors and environment are out of reach of the user's other processes (of
+    those that are not root's with its capabilities). Children inherit it."""
+    prctl(PR_SET_DUMPABLE, int(not hidden))
+
+
+def landlock_abi() -> int:
+    """The version of Landlock that this kernel has, 0 for none."""
+    return max(0, int(_libc.syscall(SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), LANDLOCK_VERSION)))
+
+
+def has_namespaces(has_devices: bool = False) -> bool:
+    """Whether this process may make its own. Tried in a child, since half of it (a network without its loopback, say)
+    would be worse than nothing of it."""
+    if (child := os.fork()) == 0:
+        try:
+            _enter_namespaces(has_devices)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+# ---- the layers: each does its part and returns what is missing of it, or "" -----------------------------------
+def _namespaces(sandbox: Sandbox) -> str:
+    """A network with nothing in it but its own loopback, and a /dev/shm and System V memory of their own."""
+    if not has_namespaces(sandbox.has_devices):
+        return "namespaces: not permitted here, so a submission has the host's network and its /dev/shm"
+    _enter_namespaces(sandbox.has_devices)
+    return ""
+
+
+def _enter_namespaces(has_devices: bool) -> None:
+    wanted = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET
+    uid, gid = os.getuid(), os.getgid()
+    if _libc.unshare(wanted) != 0:
+        _checked("unshare", _libc.unshare(wanted | CLONE_NEWUSER))
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    with socket.socket() as sock:
+        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP))
+    _checked("mount", _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None))
+    _checked("mount", _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777"))
+    if has_devices and uid == 0:
+        _freeze_proc()
+
+
+def _freeze_proc() -> None:
+    """What /proc has but processes can be read only: the kernel's settings, which are root's even without its
+    capabilities. Landlock must let drivers write below /proc (see `_landlock`)."""
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit() and not path.is_symlink():
+            target = os.fsencode(path)
+            _checked("mount", _libc.mount(target, target, None, MS_BIND | MS_REC, None))
+            read_only = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
+            _checked("mount", _libc.mount(None, target, None, read_only, None))
+
+
+def _limits(sandbox: Sandbox) -> str:
+    """So that a mistake, or malice, takes a part of the machine and not all of it."""
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
+    _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
+    _limit(resource.RLIMIT_NPROC, _tasks() + MORE_PROCESSES)  # the kernel does not count root's
+    if not sandbox.has_devices:  # drivers reserve more addresses than any machine has memory
+        _limit(resource.RLIMIT_AS, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return ""
+
+
+def _landlock(sandbox: Sandbox) -> str:
+    """No change to any file but theirs; no tracing, memory, descriptors or environment of processes outside, no
+    signals to them."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    abi = landlock_abi()
+    if abi == 0:
+        return "landlock: this kernel has none, so a submission may write whatever its user may, and signal the user's"
+    changes = CHANGES | (REFER if abi >= REFER_ABI else 0) | (TRUNCATE if abi >= TRUNCATE_ABI else 0)
+    scoped = SCOPE_SIGNALS | SCOPE_ABSTRACT_SOCKETS
+    words = struct.pack("QQQ", changes, 0, scoped) if abi >= SCOPE_ABI else struct.pack("Q", changes)
+    ruleset = _checked("landlock", _libc.syscall(SYS_LANDLOCK_CREATE, words, ctypes.c_size_t(len(words)), 0))
+    for folder in (sandbox.folder, sandbox.cache, Path("/dev/shm")):
+        _permit(ruleset, folder, changes)
+    if sandbox.has_devices:  # CUDA does not start (error 304) where it cannot name its threads, /proc/self/task/*/comm
+        _permit(ruleset, Path("/proc"), changes & (WRITE_FILE | TRUNCATE))
+    for pattern in DEVICES:
+        for device in Path("/dev").glob(pattern):
+            if not device.is_dir():
+                _permit(ruleset, device, changes & (WRITE_FILE | TRUNCATE))
+    _checked("landlock", _libc.syscall(SYS_LANDLOCK_RESTRICT, ruleset, 0))
+    os.close(ruleset)
+    return "" if abi >= SCOPE_ABI else f"landlock: version {abi}, so a submission may signal the user's processes"
+
+
+def _permit(ruleset: int, path: Path, access: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            rule = struct.pack("=Qi", access, fd)
+            _checked("landlock", _libc.syscall(SYS_LANDLOCK_ADD, ruleset, LANDLOCK_PATH_BENEATH, rule, 0))
+        finally:
+            os.close(fd)
+
+
+def _capabilities(sandbox: Sandbox) -> str:
+    """Where root evaluates, as in containers: none of what root may beyond an ordinary user."""
+    number = 0
+    while _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) == 0:  # fails behind the last, and for who has none to drop
+        number += 1
+    header, none = struct.pack("Ii", CAPABILITY_VERSION_3, 0), bytes(24)
+    _checked("capset", _libc.capset(header, none))
+    return ""
+
+
+LAYERS: tuple[Callable[[Sandbox], str], ...] = (_namespaces, _limits, _landlock, _capabilities)
+
+
+def _limit(what: int, most: int) -> None:
+    _, hard = resource.getrlimit(what)
+    value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (value, value))
+
+
+def _tasks() -> int:
+    """How many threads the user has, which is what RLIMIT_NPROC counts."""
+    count, uid = 0, os.getuid()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.stat().st_uid == uid:
+                count += len(os.listdir(process / "task"))
+    return count
+
+
+def _checked(what: str, result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what} failed: {os.strerror(number)}")
+    return result

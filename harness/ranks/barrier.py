@@ -1,0 +1,139 @@
+"""The host gate: all ranks wait at it, leave together, and wait for each other again before anything else is done.
+
+So a timed call starts everywhere at once, and nobody who is done early takes a core from those who still work.
+Ranks and parent share one page. Epochs in it only grow, so nothing is ever reset. Where every rank has a core to
+itself the ranks spin on the page (they leave within a microsecond of each other); on fewer cores spinning would
+take time from whoever still works, so they sleep in a futex that one system call wakes.
+"""
+
+import ctypes
+import mmap
+import os
+import platform
+import time
+
+FUTEX_WAIT, FUTEX_WAKE = 0, 1  # linux/futex.h
+SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())  # asm/unistd.h
+POLL_S = 50e-6  # where the futex call's number is not known
+RECHECK_NS = 2_000_000
+RELEASED, KEY, FINISHED = 0, 4, 8  # words of 8 bytes: what ranks are told in one cache line, what they tell in others
+FIRST_MARK, MARKS_STRIDE = 16, 8  # then a cache line of marks a rank: "has come", "has finished", its device's two
+DEVICE_MARK, DEVICE_HELD = 2, 3
+EPOCH_BITS, KEY_BITS = 20, 42  # of the word that holds a key and whose it is
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def make_gate(world_size: int) -> int:
+    """A new gate as a file descriptor, to be handed to every rank of a group."""
+    fd = os.memfd_create("gate")
+    # Written, so that its memory is taken now. Else the first rank to touch it would decide, for each group by chance,
+    # which of the host's memory nodes it lies on, and so which devices hear of each other a little later.
+    os.pwrite(fd, bytes(_nbytes(world_size)), 0)
+    return fd
+
+
+class Gate:
+    """One side of a gate: the parent calls `release`, ranks `wait`, `open` and `finish`, all with the call's epoch.
+
+    `spin`: every rank has its own core. Waiting has no deadline: the parent's ends the process.
+    """
+
+    def __init__(self, fd: int, world_size: int, spin: bool) -> None:
+        self.page = mmap.mmap(fd, _nbytes(world_size))
+        self.words = memoryview(self.page).cast("q")
+        self.marks = range(FIRST_MARK, FIRST_MARK + MARKS_STRIDE * world_size, MARKS_STRIDE)
+        self.spin = spin
+
+    def memory(self) -> tuple[int, int]:
+        """Address and size of the page, for a device that is to watch its first word, the released epoch. Devices read
+        and write the low 32 bits of words."""
+        return ctypes.addressof(ctypes.c_int32.from_buffer(self.page)), len(self.page)
+
+    def device_marks(self) -> tuple[int, int]:
+        """Where in that memory rank 0's device has its mark, and from one rank's to the next, bytes. 32 bits each; the
+        hosts leave them to the devices."""
+        return 8 * (FIRST_MARK + DEVICE_MARK), 8 * MARKS_STRIDE
+
+    def device_held(self, rank: int) -> int:
+        """Where that rank's device says that it waits for the gate."""
+        return 8 * (self.marks[rank] + DEVICE_HELD)
+
+    def wait_device(self, rank: int, epoch: int) -> None:
+        """Returns once that rank's device waits for `epoch`."""
+        while self.words[self.marks[rank] + DEVICE_HELD] < epoch:
+            pass
+
+    def release(self, epoch: int) -> None:
+        """Let all ranks that wait for `epoch` go."""
+        self._set(RELEASED, epoch)
+
+    def tell(self, epoch: int, key: int) -> None:
+        """Let all ranks have the key of `epoch`, of KEY_BITS bits. Not before all have the one before it."""
+        self._set(KEY, key << EPOCH_BITS | epoch % (1 << EPOCH_BITS))
+
+    def key(self, epoch: int) -> int:
+        """The key of `epoch`, once it was told."""
+        while (seen := self.words[KEY]) % (1 << EPOCH_BITS) != epoch % (1 << EPOCH_BITS):
+            self._sleep(KEY, seen)
+        return seen >> EPOCH_BITS
+
+    def all_finished(self, epoch: int) -> bool:
+        """Whether all ranks have finished `epoch`; where they have not, a little later."""
+        if (seen := self.words[FINISHED]) < epoch:
+            self._sleep(FINISHED, seen)
+        return self.words[FINISHED] >= epoch
+
+    def finished(self, epoch: int) -> list[int]:
+        """The ranks that have finished `epoch`."""
+        return [rank for rank, place in enumerate(self.marks) if self.words[place + 1] >= epoch]
+
+    def wait(self, epoch: int) -> None:
+        """Returns once `epoch` was released."""
+        while (seen := self.words[RELEASED]) < epoch:
+            self._sleep(RELEASED, seen)
+
+    def open(self, rank: int, epoch: int) -> None:
+        """Returns once every rank has come here with `epoch`, which is then released."""
+        self._meet(rank, epoch, mark=0, word=RELEASED)
+
+    def finish(self, rank: int, epoch: int) -> None:
+        """Returns once every rank has come here with `epoch`."""
+        self._meet(rank, epoch, mark=1, word=FINISHED)
+
+    def _meet(self, rank: int, epoch: int, mark: int, word: int) -> None:
+        words = self.words
+        words[self.marks[rank] + mark] = epoch
+        # Whoever sees all marks wakes the rest. Two that come at once may each miss the other's mark (a store can
+        # be seen late), hence the look again every RECHECK_NS.
+        while (seen := words[word]) < epoch:
+            if all(words[place + mark] >= epoch for place in self.marks):
+                self._set(word, epoch)
+            else:
+                self._sleep(word, seen)
+
+    def _set(self, word: int, value: int) -> None:
+        self.words[word] = value
+        if not self.spin and SYS_FUTEX is not None:
+            _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAKE, 2**31 - 1, None, None, 0)
+
+    def _sleep(self, word: int, seen: int) -> None:
+        """Until the word is no longer what was seen, or not long."""
+        if self.spin:
+            return
+        if SYS_FUTEX is None:
+            time.sleep(POLL_S)
+            return
+        # A futex is 32 bits: the low half of the word (both machines in SYS_FUTEX are little-endian).
+        low, timeout = ctypes.c_int32(seen & 0xFFFFFFFF), Timespec(0, RECHECK_NS)
+        _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAIT, low, ctypes.byref(timeout), None, 0)
+
+    def _address(self, word: int) -> object:
+        return ctypes.byref(ctypes.c_int32.from_buffer(self.page, 8 * word))
+
+
+def _nbytes(world_size: int) -> int:
+    return 8 * (FIRST_MARK + MARKS_STRIDE * world_size)

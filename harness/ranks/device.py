@@ -1,0 +1,161 @@
+"""The devices that ranks run on, behind one small seam: what has to be done differently is said here, once.
+
+Knows torch and the device; knows nothing of problems, commands or verdicts.
+
+cpu   gloo, one or more ranks a core
+cuda  NVIDIA GPUs, NCCL, one rank a GPU
+rocm  AMD GPUs through the same torch API ("cuda" is what torch calls them, "nccl" is RCCL); told apart by
+      torch.version.hip. What differs: the driver calls (harness/ranks/driver.py) and the cache to flush. Not yet run on
+      an AMD machine.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from harness.ranks import driver, shared_buffer
+from harness.ranks.barrier import Gate
+
+T = TypeVar("T")
+HOLDING_THREADS = 1024  # of a program of line_up: two fill a multiprocessor
+INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
+
+
+class Device(Protocol):
+    """One rank's device. `kind` is torch's name for its type, `backend` torch.distributed's for what connects them."""
+
+    kind: str
+    backend: str
+    id: torch.device | None  # for init_process_group's device_id
+
+    def prepare(self) -> None:
+        """Make this the process's device; once, before anything is allocated on it."""
+
+    def name(self) -> str:
+        """The model, as rooflines are looked up by; empty where it is the host itself."""
+
+    def synchronize(self) -> None:
+        """Returns once all work that was submitted to the device is done."""
+
+    def flush_caches(self) -> None:
+        """Evict what earlier calls left in the caches."""
+
+    def spare_bytes(self) -> int:
+        """How much of its memory nobody has taken."""
+
+    def box(self, fd: int, nbytes: int, handle: str) -> shared_buffer.Box:
+        """Where tensors pass between processes: `nbytes` of new memory, or what `handle` names; or the file `fd`."""
+
+    def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
+        """Calls once the gate's epoch is released, told by the device's own clock: what `keep` makes of the result,
+        behind the call in its stream, and the call's microseconds."""
+
+
+class Cpu:
+    """CPU cores, connected by gloo; `flush_bytes` is this rank's share of the flush."""
+
+    kind, backend = "cpu", "gloo"
+
+    def __init__(self, threads: int, flush_bytes: int) -> None:
+        self.id: torch.device | None = None
+        self.threads = threads
+        self.scratch = torch.zeros(flush_bytes // 8, dtype=torch.int64)
+
+    def prepare(self) -> None:
+        torch.set_num_threads(self.threads)
+
+    def name(self) -> str:
+        return ""
+
+    def synchronize(self) -> None:
+        pass  # torch's CPU kernels are done when they return
+
+    def flush_caches(self) -> None:
+        self.scratch.add_(1)
+
+    def spare_bytes(self) -> int:
+        return sys.maxsize  # the host's is checked before ranks start, and boxes take none before they are written to
+
+    def box(self, fd: int, nbytes: int, handle: str) -> shared_buffer.Box:
+        return shared_buffer.FileBox(fd)
+
+    def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
+        raise NotImplementedError("a CPU has no clock but the host's")
+
+
+def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
+    """What line_up is compiled with, for two of its programs to fit a multiprocessor."""
+    return {"num_warps": HOLDING_THREADS // warp_size} | ({} if hip else {"maxnreg": 32})
+
+
+class Gpu:
+    """One GPU, CUDA or ROCm."""
+
+    kind, backend = "cuda", "nccl"
+
+    def __init__(self, rank: int, world_size: int, gate: Gate) -> None:
+        self.id: torch.device | None = torch.device("cuda", rank)
+        self.rank, self.world_size = rank, world_size
+        self.gate = gate
+        self.gate_pointer = 0
+        self.scratch = torch.empty(0)
+
+    def prepare(self) -> None:
+        torch.cuda.set_device(self.id)
+        properties = torch.cuda.get_device_properties(self.id)
+        cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
+        self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
+        self.gate_pointer = driver.register_host(*self.gate.memory())
+        # As many programs of as many threads as the device has room for at once.
+        self.programs = properties.multi_processor_count * (
+            properties.max_threads_per_multi_processor // HOLDING_THREADS
+        )
+        self.options = holding_options(properties.warp_size, driver.HIP)
+        self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
+        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+
+    def name(self) -> str:
+        return torch.cuda.get_device_name(self.id)
+
+    def synchronize(self) -> None:
+        driver.synchronize()
+
+    def flush_caches(self) -> None:
+        driver.reset_persisting_l2()
+        self.scratch.zero_()
+
+    def spare_bytes(self) -> int:
+        return torch.cuda.mem_get_info(self.id)[0]
+
+    def box(self, fd: int, nbytes: int, handle: str) -> shared_buffer.Box:
+        assert self.id is not None
+        return shared_buffer.DeviceBox(driver.SharedMemory(nbytes, self.id, handle), self.id)
+
+    def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
+        """The result is kept before anybody waits for the device: what another stream still had to do when the clock
+        stopped is not in it."""
+        self.line_up(epoch)
+        self.start.record(torch.cuda.current_stream(self.id))
+        result = call()
+        self.end.record(torch.cuda.current_stream(self.id))
+        kept = keep(result)
+        self.synchronize()
+        return kept, self.start.elapsed_time(self.end) * 1000
+
+    def line_up(self, epoch: int) -> None:
+        """Submits the kernel that holds the device until the gate opens, and returns once it does."""
+        from harness.ranks.device_barrier import line_up  # here, since a machine without GPUs may be without Triton
+
+        offset, stride = self.gate.device_marks()
+        marks = self.gate_pointer + offset
+        held = self.gate_pointer + self.gate.device_held(self.rank)
+        numbers = (self.gate_pointer, held, marks, self.ended.data_ptr(), self.rank, epoch)
+        line_up[(self.programs,)](*numbers, self.world_size, HOLDING_THREADS, stride, driver.HIP, **self.options)
+        self.gate.wait_device(self.rank, epoch)
+
+
+def make_device(name: str, rank: int, world_size: int, threads: int, flush_bytes: int, gate: Gate) -> Device:
+    """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
+    return Cpu(threads, flush_bytes) if name == "cpu" else Gpu(rank, world_size, gate)

@@ -1,0 +1,253 @@
+"""How inputs and outputs pass between processes: tensors as bytes in a box (harness/ranks/shared_buffer.py).
+
+Inputs go from trusted ranks to candidate ranks: any picklable tree, its tensors kept out of the pickle, which is
+small and travels as text in messages. A tensor keeps the order in which its dimensions lie in memory, and stays with
+the host where it is the host's. Where several inputs are handed out together, they can be masked: their bytes are XORed
+with what torch's generator makes of a key, which is told when the input's turn has come.
+
+Outputs come back as declared dtype and shape plus bytes, alone or in tuples, lists and dicts; nothing that a candidate
+rank wrote is ever unpickled.
+"""
+
+import base64
+import io
+import math
+import pickle
+from typing import Any
+
+import torch
+
+from harness.ranks.shared_buffer import Box
+from harness.ranks.wire import Input, Output
+
+ALIGN_BYTES = 256
+MAX_REACH = 1 << 60  # elements
+MAX_PARTS, MAX_DEPTH = 256, 8  # of an output that is no tensor
+PLAIN = {"bool": bool, "int": int, "float": float, "str": str}
+DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+
+
+def aligned(offset: int) -> int:
+    """The next offset that any dtype may start at."""
+    return offset + -offset % ALIGN_BYTES
+
+
+class _Layout(pickle.Pickler):
+    """Pickles a tree, giving each of its tensors a place from `offset` on instead of pickling it."""
+
+    def __init__(self, file: io.BytesIO, offset: int) -> None:
+        super().__init__(file)
+        self.end = aligned(offset)
+        self.places: dict[int, tuple[torch.Tensor, int]] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, torch.Tensor):
+            return None
+        order = memory_order(obj)
+        if id(obj) not in self.places:
+            self.places[id(obj)] = (obj.detach().permute(order), self.end)
+            self.end = aligned(self.end + obj.nbytes)
+        shape = tuple(obj.shape[axis] for axis in order)
+        return str(obj.dtype), shape, self.places[id(obj)][1], order, obj.device.type
+
+
+def memory_order(tensor: torch.Tensor) -> list[int]:
+    """Its dimensions as they lie in memory, the widest stride first, where it fills its memory without a gap or an
+    overlap; else as they are. It is what torch's clone keeps."""
+    axes, strides = list(range(tensor.dim())), tuple(tensor.stride())
+    order = sorted(axes, key=lambda axis: (-strides[axis], -tensor.shape[axis]))
+    return order if tensor.permute(order).is_contiguous() else axes
+
+
+def _laid_out(value: Any, offset: int) -> tuple[_Layout, bytes]:
+    file = io.BytesIO()
+    layout = _Layout(file, offset)
+    layout.dump(value)
+    return layout, file.getvalue()
+
+
+def end_of(value: Any, offset: int) -> int:
+    """Where the tensors of the tree `value` end when they are written at `offset`."""
+    return _laid_out(value, offset)[0].end
+
+
+def nbytes_of(value: Any) -> int:
+    """The room that the tensors in tuples, lists and dicts take in a box; what else a value holds takes none."""
+    if isinstance(value, torch.Tensor):
+        return aligned(value.numel() * value.element_size())
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return sum(map(nbytes_of, items))
+
+
+def write_input(box: Box, offset: int, value: Any, key: int = 0) -> Input:
+    """Writes the tensors of the tree `value` into the box at `offset`; where there is a key those of the rank's own
+    device masked, since no two kinds of device make the same of a key."""
+    layout, tree = _laid_out(value, offset)
+    for tensor, place in layout.places.values():
+        if key and tensor.device.type == box.kind:
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+            mask(tensor, key, place)
+        box.write(place, tensor)
+    return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end - offset, masked=key != 0)
+
+
+def mask(tensor: torch.Tensor, key: int, place: int) -> None:
+    """Masks the contiguous tensor, or unmasks it: the bytes at `place` of the box with that key's."""
+    flat = tensor.reshape(-1).view(torch.uint8)
+    words = flat.numel() // 8
+    generator = torch.Generator(tensor.device).manual_seed(key + place)
+    noise = torch.empty(words + 1, dtype=torch.int64, device=tensor.device).random_(-(2**63), None, generator=generator)
+    flat[: 8 * words].view(torch.int64).bitwise_xor_(noise[:words])
+    flat[8 * words :].bitwise_xor_(noise[words:].view(torch.uint8)[: flat.numel() % 8])
+
+
+def read_input(box: Box, made: Input, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
+    """The tree, its tensors fresh on the rank's device. For trees that a trusted rank wrote. Where the input is masked,
+    what is to be unmasked is added to `masked`, with its places."""
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, pid: Any) -> torch.Tensor:
+            dtype, shape, offset, order, device = pid
+            tensor = box.read(offset, shape, DTYPES[dtype])
+            if tensor is None:
+                raise EOFError(f"no input at {offset}")
+            if made.masked and masked is not None and device == box.kind:
+                masked.append((tensor, offset))
+            tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
+            return tensor.cpu() if device == "cpu" else tensor
+
+    return Unpickler(io.BytesIO(base64.b64decode(made.tree))).load()
+
+
+def copied(value: Any) -> Any:
+    """A copy of the tree, its tensors copied wherever they are in it. For trees of a trusted rank."""
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, pid: Any) -> torch.Tensor:
+            tensor = by_place[pid[:3]]
+            return tensor.clone().permute([pid[3].index(axis) for axis in range(tensor.dim())])
+
+    layout, tree = _laid_out(value, 0)
+    # By more than its place, since empty tensors share one.
+    by_place = {(str(one.dtype), tuple(one.shape), place): one for one, place in layout.places.values()}
+    return Unpickler(io.BytesIO(tree)).load()
+
+
+def write_output(box: Box, offset: int, value: Any, max_nbytes: int) -> Output:
+    """Describes what a call returned and writes its tensors' bytes from `offset` on: those of a tensor, or of tuples,
+    lists and dicts by name of tensors and plain values. Anything else is described by its type alone."""
+    return _Writer(box, offset, max_nbytes).output(value, 0)
+
+
+class _Writer:
+    def __init__(self, box: Box, offset: int, max_nbytes: int) -> None:
+        self.box, self.offset, self.left = box, offset, max_nbytes
+        self.parts = 0
+
+    def output(self, value: Any, depth: int) -> Output:
+        self.parts += 1
+        if isinstance(value, torch.Tensor):
+            written = _write_tensor(self.box, self.offset, value, self.left)
+            self.offset = aligned(self.offset + written.nbytes)
+            self.left -= written.nbytes
+            return written
+        # What torch.linalg.qr returns is a tuple too.
+        kind = next((base for base in (tuple, list, dict) if isinstance(value, base)), type(value))
+        described: dict[str, Any] = {"kind": _type_name(kind), "dtype": "", "shape": (), "device": ""}
+        described |= {"offset": self.offset, "nbytes": 0, "note": "not a tensor"}
+        if kind in (bool, int, float, str) and len(repr(value)) < 1000:
+            finite = kind is not float or math.isfinite(value)
+            return Output(**described, plain=value if finite else repr(value))
+        is_dict = kind is dict and all(type(key) is str for key in value)
+        if (is_dict or kind in (tuple, list)) and depth < MAX_DEPTH and self.parts + len(value) <= MAX_PARTS:
+            start = self.offset
+            items = tuple(self.output(item, depth + 1) for item in (value.values() if is_dict else value))
+            described |= {"offset": start, "nbytes": self.offset - start}
+            return Output(**described, items=items, keys=tuple(value) if is_dict else ())
+        return Output(**described)
+
+
+def _write_tensor(box: Box, offset: int, value: torch.Tensor, max_nbytes: int) -> Output:
+    name = _type_name(type(value))
+    shape, device = tuple(value.shape), value.device.type
+    described: dict[str, Any] = {"kind": name, "dtype": str(value.dtype), "shape": shape, "device": device}
+    if value.layout is not torch.strided:
+        return Output(**described, offset=offset, nbytes=0, note=f"its layout is {value.layout}")
+    nbytes = value.numel() * value.element_size()
+    if nbytes > max_nbytes:
+        return Output(**described, offset=offset, nbytes=0, note=f"{nbytes} bytes are more than any right result has")
+    box.write(offset, value.detach().as_subclass(torch.Tensor))
+    return Output(**described, offset=offset, nbytes=nbytes)
+
+
+def read_output(box: Box, output: Output) -> torch.Tensor | None:
+    """The declared tensor; None where there is none or its bytes are not what it declares."""
+    dtype = DTYPES.get(output.dtype)
+    if output.note or dtype is None:
+        return None
+    count = reach = 1
+    for size in output.shape:
+        count, reach = count * size, reach * max(1, size)
+        if size < 0 or reach >= MAX_REACH:  # of an empty tensor too: torch has no strides that long
+            return None
+    if count * dtype.itemsize != output.nbytes:
+        return None
+    return box.read(output.offset, output.shape, dtype)
+
+
+def read_tree(box: Box, output: Output, max_nbytes: int) -> tuple[Any, str]:
+    """What is declared, with its tensors: plain tuples, lists and dicts; (None, why) where it cannot be had. No more
+    is read than `max_nbytes`, whatever is declared."""
+    try:
+        return _Reader(box, max_nbytes).value(output, 0), ""
+    except _NoValue as error:
+        return None, str(error)
+
+
+class _NoValue(Exception):
+    pass
+
+
+class _Reader:
+    def __init__(self, box: Box, max_nbytes: int) -> None:
+        self.box, self.left, self.parts = box, max_nbytes, 0
+
+    def value(self, output: Output, depth: int) -> Any:
+        self.parts += 1
+        if self.parts > MAX_PARTS or depth > MAX_DEPTH:
+            raise _NoValue("it has more parts than any right result")
+        if output.kind == "None":
+            return None
+        if output.kind in PLAIN:
+            return self.plain(output)
+        if output.kind in ("tuple", "list", "dict"):
+            items = [self.value(item, depth + 1) for item in output.items]
+            if output.kind == "dict":
+                if len(output.keys) != len(items):
+                    raise _NoValue("its keys do not fit its values")
+                return dict(zip(output.keys, items, strict=True))
+            return tuple(items) if output.kind == "tuple" else items
+        if output.kind != "torch.Tensor":
+            raise _NoValue(f"{output.kind} cannot be handed over; tensors can, also in tuples, lists and dicts")
+        self.left -= output.nbytes
+        if output.nbytes < 0 or self.left < 0:
+            raise _NoValue("it is larger than any right result")
+        if (tensor := read_output(self.box, output)) is None:
+            raise _NoValue(output.note or "its bytes do not fit its dtype and shape")
+        return tensor.cpu() if output.device == "cpu" else tensor
+
+    def plain(self, output: Output) -> bool | int | float | str:
+        value = output.plain
+        if output.kind == "float" and value in ("inf", "-inf", "nan"):
+            return float(value)
+        if value is None or type(value) is not PLAIN[output.kind]:
+            raise _NoValue(f"it declares a {output.kind} and holds none")
+        return value
+
+
+def _type_name(kind: type) -> str:
+    if kind is torch.Tensor:
+        return "torch.Tensor"
+    if kind is type(None):
+        return "None"
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

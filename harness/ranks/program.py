@@ -1,0 +1,278 @@
+"""A rank: one process that holds one kernel and obeys the parent's commands, one at a time.
+
+The same loop, clock and input path serve all groups, so that reference and submission are measured alike; only the
+program differs. A trusted rank makes inputs and judges outputs. A baseline rank runs the reference, a candidate rank
+the submission, and nothing else.
+"""
+
+import contextlib
+import functools
+import gc
+import importlib
+import inspect
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.core.records import Clock
+from harness.ranks import payload, wire
+from harness.ranks.barrier import Gate
+from harness.ranks.device import make_device
+from harness.ranks.shared_buffer import Box
+
+HOST = "127.0.0.1"
+MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times what it is judged by
+OUTPUT_FACTOR = 4
+NO_BOX = wire.BoxHandle(nbytes=-1, handle="")
+Kernel = Callable[[Any], Any]
+Keep = Callable[[Any], wire.Output | None]  # what a call returned
+Sample = tuple[int, int, float | None, wire.Output | None]  # start and end on the host (ns), the device's time (us)
+
+
+class Program:
+    """What all kinds of rank do. A method per command; what it returns is the reply."""
+
+    judged = True  # whether its outputs go where trusted ranks look for them
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        self.order, self.fds = order, fds
+        self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
+        self.gate = Gate(fds["gate"], order.world_size, order.spin)
+        self.device = make_device(
+            order.device, order.rank, order.world_size, order.threads, order.flush_bytes, self.gate
+        )
+        self.kernel: Kernel = lambda data: None
+        self.boxes: wire.Boxes | None = None  # those that are open
+        self.input_box: Box
+        self.output_box: Box
+        self.loaded: list[Any] = []
+        self.masked: list[list[tuple[torch.Tensor, int]]] = []  # of each of these, what is still to be unmasked
+        self.output_limit = 0
+        self.output_offset = 0
+        self.busy_us = 0.0  # in the last call on the wall clock
+        self.settled = order.cores  # where calls run now
+        self.commands: dict[type, Callable[[Any], wire.Reply]] = {
+            wire.ImportKernel: self.import_kernel,
+            wire.CompileKernel: self.compile_kernel,
+            wire.OpenGroup: self.open_group,
+            wire.CloseGroup: self.close_group,
+            wire.LoadInputs: self.load_inputs,
+            wire.Call: self.call,
+        }
+        self.clocks: dict[Clock, Callable[[Kernel, Any, int, Keep], Sample]] = {
+            "wall": self.wall,
+            "device": self.device_clock,
+            "gpumode": self.gpumode,
+        }
+
+    def serve(self) -> None:
+        self.device.prepare()
+        self.channel.send(wire.Done())
+        while True:
+            try:
+                command = self.channel.receive(wire.Command)
+            except EOFError:
+                return
+            try:
+                reply = self.commands[type(command)](command)
+            except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
+                reply = failed(error)
+            self.channel.send(reply)
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        raise NotImplementedError
+
+    def compile_kernel(self, command: wire.CompileKernel) -> wire.Reply:
+        """Rank 0's import, with what compilers print; the other ranks' find what it compiled."""
+        if self.order.rank == 0:
+            with verbose_extensions():
+                self.import_kernel(wire.ImportKernel())
+        return wire.Imported(device="")
+
+    def open_group(self, command: wire.OpenGroup) -> wire.Reply:
+        order = self.order
+        os.environ.update(
+            # For a submission that opens a group of its own with env://; ours meets in a file, so that no port is
+            # raced for and no name server is asked (TCPStore looks every client's address up).
+            MASTER_ADDR=HOST,
+            MASTER_PORT=str(command.free_port),
+            RANK=str(order.rank),
+            LOCAL_RANK=str(order.rank),
+            WORLD_SIZE=str(order.world_size),
+            GLOO_SOCKET_IFNAME="lo",
+        )
+        dist.init_process_group(
+            backend=self.device.backend,
+            init_method=f"file://{Path(order.workdir).parent}/meet-{command.number}",
+            rank=order.rank,
+            world_size=order.world_size,
+            device_id=self.device.id,
+        )
+        return wire.Done()
+
+    def close_group(self, command: wire.CloseGroup) -> wire.Reply:
+        self.loaded = self.masked = []
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        return wire.Done()
+
+    def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
+        if self.boxes != command.boxes:
+            self.open_boxes(command.boxes)
+        self.loaded = self.masked = []  # first, so that two sets never need memory at once
+        self.masked = [[] for _ in command.inputs]
+        self.loaded = list(map(functools.partial(payload.read_input, self.input_box), command.inputs, self.masked))
+        self.output_limit = command.output_limit
+        self.output_offset = 0
+        return wire.Done()
+
+    def open_boxes(self, boxes: wire.Boxes) -> None:
+        """Those of the trusted rank; what has not changed stays open."""
+        before, self.boxes = self.boxes, boxes
+        if before is None or before.inputs != boxes.inputs:
+            if before is not None:
+                self.input_box.close()
+            self.input_box = self.device.box(self.fds["inputs"], boxes.inputs.nbytes, boxes.inputs.handle)
+        if before is None or before.outputs != boxes.outputs:
+            if before is not None:
+                self.output_box.close()
+            handle = boxes.outputs.handle if self.judged else ""
+            self.output_box = self.device.box(self.fds["outputs"], boxes.outputs.nbytes, handle)
+
+    def call(self, command: wire.Call) -> wire.Reply:
+        samples = []
+        self.settle(command)
+        gc.disable()  # a collection is the harness's garbage, not the kernel's time
+        for epoch, index in enumerate(command.indices, start=command.epoch):
+            empty = index < 0
+            kernel = (lambda data: None) if empty else self.kernel
+            data = None if empty else self.loaded[index]
+            if not empty and self.masked[index]:
+                self.unmask(index, self.gate.key(epoch))
+            self.device.flush_caches()
+            self.device.synchronize()
+            if epoch == command.epoch:
+                self.channel.send(wire.AtGate(epoch=epoch))  # the parent opens
+            else:
+                self.gate.open(self.order.rank, epoch)  # the last to come opens
+            # Kept at once: what is handed over is what was there when the clock stopped.
+            keep: Keep = (lambda result: None) if empty else self.hand_over
+            start_ns, end_ns, device_us, output = self.clocks[command.clock](kernel, data, epoch, keep)
+            self.gate.finish(self.order.rank, epoch)
+            sample = wire.CallSample(
+                start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output, busy_us=self.busy_us
+            )
+            samples.append(sample)
+        gc.enable()
+        return wire.Called(samples=tuple(samples))
+
+    def settle(self, command: wire.Call) -> None:
+        """Runs a burst on one core of this rank's, the same for all groups, and anything else on any of them.
+
+        On a host that is shared with others some cores are twice as fast as others while their siblings rest, so that
+        bursts differ by where they happen to run (docs/measurements.md). Only bursts: a process's first calls start
+        threads, which keep for life what cores they were born on.
+        """
+        cores = self.order.cores
+        wanted = cores[-1:] if len(command.indices) > 1 and self.device.kind != "cpu" else cores
+        if wanted != self.settled:
+            self.settled = wanted
+            os.sched_setaffinity(0, wanted)
+
+    def unmask(self, index: int, key: int) -> None:
+        while self.masked[index]:
+            tensor, place = self.masked[index].pop()
+            payload.mask(tensor, key, place)
+
+    def wall(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
+        self.gate.wait(epoch)
+        busy_ns = time.process_time_ns()
+        start_ns = time.monotonic_ns()
+        result = kernel(data)
+        self.device.synchronize()
+        end_ns = time.monotonic_ns()
+        self.busy_us = (time.process_time_ns() - busy_ns) / 1000
+        return start_ns, end_ns, None, keep(result)
+
+    def device_clock(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
+        start_ns = time.monotonic_ns()
+        output, device_us = self.device.device_us(lambda: kernel(data), keep, epoch)
+        return start_ns, time.monotonic_ns(), device_us, output
+
+    def gpumode(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
+        """The published region to the letter: the clone and the barrier are inside."""
+        self.gate.wait(epoch)
+        dist.barrier()  # waits for: all ranks ready
+        start_ns = time.monotonic_ns()
+        result = kernel(cloned(data))
+        self.device.synchronize()
+        dist.barrier()  # waits for: all ranks done
+        end_ns = time.monotonic_ns()
+        return start_ns, end_ns, None, keep(result)
+
+    def hand_over(self, result: Any) -> wire.Output:
+        output = payload.write_output(self.output_box, self.output_offset, result, self.output_limit)
+        self.output_offset = payload.aligned(self.output_offset + output.nbytes)
+        return output
+
+
+@contextlib.contextmanager
+def verbose_extensions() -> Iterator[None]:
+    """What is compiled in it by torch.utils.cpp_extension tells how."""
+    from torch.utils import cpp_extension  # half a second, which submissions that do not compile are spared
+
+    def told(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            bound = inspect.signature(function).bind(*arguments, **named)
+            bound.arguments["verbose"] = True
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    before = {name: getattr(cpp_extension, name) for name in ("load", "load_inline")}
+    try:
+        for name, function in before.items():
+            setattr(cpp_extension, name, told(function))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(cpp_extension, name, function)
+
+
+def output_limit(input_nbytes: int, expected_nbytes: int) -> int:
+    """How many bytes an output may have: by the largest input, and by what was expected so far, where anything was."""
+    return max(MIN_OUTPUT_BYTES, OUTPUT_FACTOR * min(input_nbytes, expected_nbytes or input_nbytes))
+
+
+def cloned(data: Any) -> Any:
+    """A copy as GPU MODE's evaluator makes it: tensors in tuples, lists and dicts, but not those in other objects."""
+    if isinstance(data, torch.Tensor):
+        return data.clone()
+    if isinstance(data, tuple):
+        return tuple(map(cloned, data))
+    if isinstance(data, list):
+        return list(map(cloned, data))
+    if isinstance(data, dict):
+        return {key: cloned(item) for key, item in data.items()}
+    return data
+
+
+def failed(error: BaseException) -> wire.Failed:
+    """The exception as text, without the frames of the harness and of the import system."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = (os.path.dirname(__file__), os.path.dirname(importlib.__file__), "<frozen importlib")
+    theirs = [frame for frame in frames if not frame.filename.startswith(ours)]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(theirs)] if theirs else []
+    lines += traceback.format_exception_only(error)
+    message = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SystemExit):
+        message = f"called sys.exit({error.code!r})"
+    return wire.Failed(message=message[-1000:], traceback="".join(lines)[-wire.MAX_TEXT_CHARS :])

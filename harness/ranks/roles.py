@@ -1,0 +1,108 @@
+"""What each group's ranks run, and how a rank's process begins."""
+
+import faulthandler
+import importlib
+import inspect
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.process import cuda_shim
+from harness.ranks import trace, wire
+from harness.ranks.program import Keep, Kernel, Program, Sample
+from harness.ranks.trusted import FolderTrusted, Trusted
+
+
+class Candidate(Program):
+    """Runs the submission."""
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        super().__init__(order, fds)
+        self.profiler: Any  # torch.autograd.profiler.profile, whose methods have no types
+        self.trace_file = Path(order.workdir) / trace.FILE
+        self.commands |= {wire.StartProfile: self.start_profile, wire.StopProfile: self.stop_profile}
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        self.kernel = custom_kernel(self.order.workdir)
+        return wire.Imported(device="")
+
+    def start_profile(self, command: wire.StartProfile) -> wire.Reply:
+        self.trace_file.unlink(missing_ok=True)  # an earlier case's
+        # What torch.profiler.profile is a shell of; the shell imports torch's compiler first, seconds a rank.
+        self.profiler = torch.autograd.profiler.profile(
+            use_kineto=True, use_device="cuda" if self.device.kind == "cuda" else None, record_shapes=True
+        )
+        self.profiler.__enter__()
+        self.clocks["wall"] = self.profiled
+        return wire.Done()
+
+    def stop_profile(self, command: wire.StopProfile) -> wire.Reply:
+        self.clocks["wall"] = self.wall
+        self.profiler.__exit__(None, None, None)
+        self.profiler.export_chrome_trace(str(self.trace_file))
+        return wire.Done()
+
+    def profiled(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
+        """The wall clock, its two parts marked in the trace."""
+        with torch.autograd.profiler.record_function(trace.GATE_SPAN):
+            self.gate.wait(epoch)
+        start_ns = time.monotonic_ns()
+        with torch.autograd.profiler.record_function(trace.CALL_SPAN):
+            result = kernel(data)
+            self.device.synchronize()
+        end_ns = time.monotonic_ns()
+        return start_ns, end_ns, None, keep(result)
+
+
+class Baseline(Program):
+    """Runs the reference (or an opponent) as if it were a submission, and nothing else, so that both are timed under
+    one condition: a rank that also judged would have warmer connections, and a heap that is never short."""
+
+    judged = False
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        if (Path(self.order.workdir) / "submission.py").exists():  # staged for an opponent, see Plan
+            self.kernel = custom_kernel(self.order.workdir)
+        else:
+            sys.path.insert(0, self.order.workdir)
+            self.kernel = importlib.import_module("reference").ref_kernel
+        return wire.Imported(device="")
+
+
+PROGRAMS = {"trusted": Trusted, "baseline": Baseline, "candidate": Candidate}
+
+
+def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
+    """The life of a rank's process."""
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
+    if order.cuda_is_cpu:
+        cuda_shim.install()
+    program = FolderTrusted if order.role == "trusted" and order.gate == "folder" else PROGRAMS[order.role]
+    program(order, fds).serve()
+
+
+def custom_kernel(workdir: str) -> Kernel:
+    """The kernel of the submission that is staged there, imported for good. Raises whatever importing it raises, and
+    AttributeError or TypeError where it defines none."""
+    sys.path.insert(0, workdir)
+    submission = importlib.import_module("submission")
+    kernel = getattr(submission, "custom_kernel", None)
+    if kernel is None:
+        raise AttributeError("the submission defines no custom_kernel(data); define it at the top level")
+    if not callable(kernel):
+        raise TypeError(f"custom_kernel is a {type(kernel).__name__}; it must be a function of one argument")
+    try:
+        inspect.signature(kernel).bind(None)
+    except TypeError as error:
+        raise TypeError(f"custom_kernel must take one argument, custom_kernel(data): {error}") from None
+    except ValueError:
+        pass  # a callable without a signature: the first call will tell
+    return kernel  # type: ignore[no-any-return]

@@ -1,0 +1,104 @@
+"""Where the tensors of inputs and outputs lie on their way from one process to another, as bytes at offsets.
+
+A FileBox is a file without a name that both have open; a DeviceBox is device memory of the trusted rank, which the
+candidate rank of the same number maps. Either side copies: nothing that one holds changes under the other's hands.
+"""
+
+import math
+import os
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from harness.ranks import driver
+
+CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
+
+
+class Box(Protocol):
+    """`kind` of device that what is read from it is on. `handle` is what the other process opens it by; empty where it
+    has it anyway."""
+
+    kind: str
+    handle: str
+
+    def write(self, offset: int, tensor: Tensor) -> None:
+        """Copies the tensor, on the rank's device, to `offset`; complete when it returns."""
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        """A fresh tensor of what lies at `offset`; None where that is not in the box."""
+
+    def close(self) -> None:
+        """Not to be used any more."""
+
+
+class FileBox:
+    """For ranks on CPU cores."""
+
+    kind, handle = "cpu", ""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def write(self, offset: int, tensor: Tensor) -> None:
+        write_bytes(self.fd, offset, _bytes_of(tensor.contiguous()))
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        # Before there is a tensor: what is declared may be more than any machine has.
+        nbytes = math.prod(shape) * dtype.itemsize  # nothing is anywhere, behind the end too
+        if offset < 0 or (nbytes and os.fstat(self.fd).st_size < offset + nbytes):
+            return None
+        tensor = torch.empty(shape, dtype=dtype, device="cpu")
+        read_bytes(self.fd, offset, _bytes_of(tensor))
+        return tensor
+
+    def close(self) -> None:
+        pass  # the file is the rank's
+
+
+class DeviceBox:
+    """For ranks on GPUs."""
+
+    kind = "cuda"
+
+    def __init__(self, memory: driver.SharedMemory, device: torch.device) -> None:
+        self.memory, self.device, self.handle = memory, device, memory.handle
+
+    def write(self, offset: int, tensor: Tensor) -> None:
+        source = tensor.contiguous().reshape(-1).view(torch.uint8)
+        self.memory.bytes[offset : offset + source.numel()].copy_(source)
+        torch.cuda.synchronize(self.device)
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        if offset < 0 or self.memory.nbytes < offset + math.prod(shape) * dtype.itemsize:
+            return None
+        tensor = torch.empty(shape, dtype=dtype, device=self.device)
+        tensor.reshape(-1).view(torch.uint8).copy_(self.memory.bytes[offset : offset + tensor.nbytes])
+        torch.cuda.synchronize(self.device)
+        return tensor
+
+    def close(self) -> None:
+        self.memory.close()
+
+
+def write_bytes(fd: int, offset: int, data: memoryview) -> None:
+    """All of `data` to the file at `offset`."""
+    while data:
+        written = os.pwrite(fd, data[:CHUNK_BYTES], offset)
+        data, offset = data[written:], offset + written
+
+
+def read_bytes(fd: int, offset: int, into: memoryview) -> None:
+    """Fills `into` from the file at `offset`; EOFError where the file is shorter."""
+    while into:
+        count = os.preadv(fd, [into[:CHUNK_BYTES]], offset)
+        if count == 0:
+            raise EOFError(f"the file ends at {offset}")
+        into, offset = into[count:], offset + count
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    if tensor.numel() == 0:  # which numpy has no buffer for
+        return memoryview(b"")
+    return memoryview(cast(bytearray, tensor.reshape(-1).view(torch.uint8).numpy()))

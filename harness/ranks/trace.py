@@ -1,0 +1,281 @@
+"""One trace out of the ranks' traces, and what took the time in it.
+
+Knows torch.profiler's JSON and the Chrome trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing
+read; does not import torch. A rank's file was written beside a submission, so it is read as plain JSON, at most
+MAX_BYTES of it, and from an event only what has the type it must have is taken; an event without is left out. What
+cannot be a trace at all is a TraceError.
+
+All ranks of a host share its clock, and torch writes each event's place on it: `baseTimeNanoseconds` + `ts`. In the
+merged trace 0 is when the gate opened, that is, when the first rank had left it.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.files import open_ordinary
+from harness.core.records import OpTime, RankProfile
+
+FILE = "trace.json"  # a rank's own trace, in its working folder
+GATE_SPAN, CALL_SPAN = "harness: gate", "custom_kernel"  # what a rank marks: its wait at the gate, and the call
+MAX_BYTES = 16 << 20  # of one rank's trace; about 50,000 events
+MAX_ARGS_CHARS = 4096  # of what torch tells about one event
+MAX_NAME_CHARS = 1000
+MAX_US = 1e16  # 317 years
+SCALARS = (str, int, float, bool, type(None))
+OUTSIDE = "(in no operator)"  # the calling thread's own Python, and its waiting
+TOP = 10  # operators or kernels a rank that are kept
+DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")  # torch's categories: what a GPU did
+ON_DEVICE = (*DEVICE_WORK, "gpu_user_annotation")
+MARK = "user_annotation"  # a span of torch.profiler.record_function
+HOST_WORK = ("cpu_op", MARK)  # what a host thread did; nested by their times
+FLOWS = ("s", "t", "f")  # an arrow's start, steps and end: from a launch to its kernel
+FIRST_PID = 1000  # Perfetto takes process 0 for the idle one
+TRACKS_PER_RANK = 10_000
+Track = tuple[str, str]  # process and thread, as the file names them
+
+
+class TraceError(ValueError):
+    """A rank's file is no trace of a call; the message continues "its trace "."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A span (`phase` X) or an end of an arrow; `flow` is the arrow's number in its own file."""
+
+    phase: str
+    name: str
+    category: str
+    track: Track
+    start_ns: int
+    duration_ns: int
+    args: Mapping[str, Any]
+    flow: str = ""
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankTrace:
+    """One rank's call: `call` is its span, `released_ns` when the rank had left the gate; `events` from there to the
+    end of the call (device work may end later). Times are of the host's clock."""
+
+    call: Event
+    released_ns: int
+    events: tuple[Event, ...]
+    track_names: Mapping[Track, str]
+
+
+def read(path: Path) -> bytes:
+    """The file as it is; TraceError where it is no ordinary file of at most MAX_BYTES."""
+    try:
+        # A submission could have put a pipe there to hold us up, or a link to something endless.
+        with open_ordinary(path, os.O_NOFOLLOW) as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise TraceError(f"cannot be read: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise TraceError(f"has more than {MAX_BYTES >> 20} MiB: too many operators in one call to show them")
+    return data
+
+
+def parse(data: bytes) -> RankTrace:
+    """The last call in a file of torch.profiler; TraceError where there is none."""
+    try:
+        top = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"is not JSON: {str(error)[:200]}") from None
+    found = top.get("traceEvents") if isinstance(top, dict) else None
+    base_ns = top.get("baseTimeNanoseconds", 0) if isinstance(top, dict) else 0  # without it, `ts` tells all
+    if not isinstance(found, list) or type(base_ns) is not int or not 0 <= base_ns < 2**63:
+        raise TraceError("is not of torch.profiler: it has no traceEvents, or no time that they are counted from")
+    items = [item for item in found if isinstance(item, dict)]
+    events = [event for item in items if (event := _event(item, base_ns)) is not None]
+    marks = sorted((event for event in events if event.category == MARK), key=lambda event: event.start_ns)
+    gate = next((event for event in reversed(marks) if event.name == GATE_SPAN), None)
+    # The first one after the gate: a submission may have spans of that name inside.
+    after = (event for event in marks if gate is not None and event.start_ns >= gate.end_ns)
+    call = next((event for event in after if event.name == CALL_SPAN), None)
+    if gate is None or call is None:
+        raise TraceError(f"has no call in it: no span '{CALL_SPAN}' after a span '{GATE_SPAN}'")
+    return RankTrace(
+        call=call,
+        released_ns=gate.end_ns,
+        events=tuple(event for event in events if gate.end_ns <= event.start_ns <= call.end_ns),
+        track_names=_track_names(items),
+    )
+
+
+def merge(ranks: Sequence[RankTrace], title: str) -> str:
+    """All ranks as one trace, JSON text: a process a rank, below it its threads, then its device's streams."""
+    zero_ns = min(rank.released_ns for rank in ranks)
+    merged: list[dict[str, Any]] = []
+    flows: dict[tuple[int, str], int] = {}
+    for number, rank in enumerate(ranks):
+        pid = FIRST_PID + number
+        tids = _tids(number, rank)
+        merged.append(_metadata("process_name", pid, 0, name=f"rank {number}"))
+        merged.append(_metadata("process_sort_index", pid, 0, sort_index=number))
+        for track, tid in tids.items():
+            merged.append(_metadata("thread_name", pid, tid, name=_track_name(rank, track)))
+            merged.append(_metadata("thread_sort_index", pid, tid, sort_index=tid))
+        # Parents before children, which start no earlier and end no later.
+        for event in sorted(rank.events, key=lambda event: (event.start_ns, -event.duration_ns)):
+            shown: dict[str, Any] = {
+                "ph": event.phase,
+                "cat": event.category,
+                "name": event.name,
+                "pid": pid,
+                "tid": tids[event.track],
+                "ts": (event.start_ns - zero_ns) / 1000,
+            }
+            if event.phase == "X":
+                shown |= {"dur": event.duration_ns / 1000, "args": event.args}
+            else:
+                shown["id"] = flows.setdefault((number, event.flow), len(flows) + 1)
+                shown |= {"bp": "e"} if event.phase == "f" else {}
+            merged.append(shown)
+    main = TRACKS_PER_RANK  # rank 0's first thread
+    merged.append({"ph": "i", "s": "g", "name": "gate released", "pid": FIRST_PID, "tid": main, "ts": 0})
+    content = {"displayTimeUnit": "ns", "otherData": {"title": title}, "traceEvents": merged}
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
+
+
+def profile(rank: int, trace: RankTrace) -> RankProfile:
+    """What took this rank's time in the call: its device's kernels, or its own operators where it has no device.
+    Self time: without what an operator called."""
+    device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
+    times = [(event.name, event.duration_ns) for event in device] or _self_times(trace)
+    calls: dict[str, int] = {}
+    total_ns: dict[str, int] = {}
+    for name, self_ns in times:
+        calls[name] = calls.get(name, 0) + 1
+        total_ns[name] = total_ns.get(name, 0) + self_ns
+    call_ns = max(1, trace.call.duration_ns)
+    names = sorted(calls, key=lambda name: -total_ns[name])[:TOP]
+    return RankProfile(
+        rank=rank,
+        call_us=trace.call.duration_ns / 1000,
+        of="device" if device else "host",
+        top=tuple(
+            OpTime(name=name, calls=calls[name], self_us=total_ns[name] / 1000, share=total_ns[name] / call_ns)
+            for name in names
+        ),
+    )
+
+
+def _self_times(trace: RankTrace) -> list[tuple[str, int]]:
+    """Each host span's time without that of the spans inside it on its thread."""
+    spans = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
+    self_ns: list[tuple[str, int]] = []
+    open_spans: dict[Track, list[tuple[int, int]]] = {}  # a thread's spans, outermost first: index and end
+    for event in sorted(spans, key=lambda event: (event.start_ns, -event.duration_ns)):
+        stack = open_spans.setdefault(event.track, [])
+        while stack and stack[-1][1] <= event.start_ns:
+            stack.pop()
+        if stack:
+            outer, outer_end_ns = stack[-1]
+            inside_ns = min(event.end_ns, outer_end_ns) - event.start_ns
+            self_ns[outer] = (self_ns[outer][0], self_ns[outer][1] - inside_ns)
+        stack.append((len(self_ns), event.end_ns))
+        self_ns.append((OUTSIDE if event is trace.call else event.name, event.duration_ns))
+    return self_ns
+
+
+def _event(item: Mapping[str, Any], base_ns: int) -> Event | None:
+    """One event, or None where it is of another kind or not what it should be."""
+    phase, name, category = item.get("ph"), item.get("name"), item.get("cat")
+    start_ns, duration_ns = _ns(item.get("ts")), _ns(item.get("dur", 0))
+    texts = isinstance(name, str) and isinstance(category, str)
+    if phase not in ("X", *FLOWS) or not texts or start_ns is None or duration_ns is None or duration_ns < 0:
+        return None
+    flow = item.get("id", "")
+    if phase in FLOWS and (isinstance(flow, bool) or not isinstance(flow, int | str)):
+        return None
+    return Event(
+        phase=phase,
+        name=_label(name),
+        category=_label(category),
+        track=_track(item),
+        start_ns=base_ns + start_ns,
+        duration_ns=duration_ns if phase == "X" else 0,
+        args=_args(item) if phase == "X" else {},
+        flow=_label(flow) if phase in FLOWS else "",
+    )
+
+
+def _ns(us: object) -> int | None:
+    """Microseconds as whole nanoseconds; None where it is no number, or none of our age."""
+    if isinstance(us, bool) or not isinstance(us, int | float) or abs(us) > MAX_US or math.isnan(us):
+        return None
+    return round(us * 1000)
+
+
+def _args(item: Mapping[str, Any]) -> dict[str, Any]:
+    """What torch tells about an event, each value a number or a text; nothing where that is too much, or no JSON."""
+    found = item.get("args")
+    if not isinstance(found, dict):
+        return {}
+    try:
+        args = {
+            key: value if isinstance(value, SCALARS) else json.dumps(value, allow_nan=False)
+            for key, value in found.items()
+        }
+        return args if len(json.dumps(args, allow_nan=False)) <= MAX_ARGS_CHARS else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _track(item: Mapping[str, Any]) -> Track:
+    return _label(item.get("pid")), _label(item.get("tid"))
+
+
+def _label(value: object) -> str:
+    return str(value)[:MAX_NAME_CHARS] if isinstance(value, int | str) else ""
+
+
+def _device_tracks(rank: RankTrace) -> set[Track]:
+    """Those that stand for streams."""
+    return {event.track for event in rank.events if event.category in ON_DEVICE}
+
+
+def _tids(number: int, rank: RankTrace) -> dict[Track, int]:
+    """A number for each track, unlike in all ranks; the calling thread comes first, streams come last."""
+    streams = _device_tracks(rank)
+    others = {event.track for event in rank.events} - {rank.call.track}
+    tracks = [rank.call.track, *sorted(others, key=lambda track: (track in streams, _number(track[1]), track))]
+    return {track: TRACKS_PER_RANK * (number + 1) + index for index, track in enumerate(tracks)}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 20 else 0
+
+
+def _track_names(items: Iterable[Mapping[str, Any]]) -> dict[Track, str]:
+    """What the file calls its threads; of several names for one, that which says more than that it runs Python."""
+    names: dict[Track, str] = {}
+    for item in items:
+        args = item.get("args")
+        if item.get("ph") == "M" and item.get("name") == "thread_name" and isinstance(args, dict):
+            name, track = _label(args.get("name")), _track(item)
+            if name and "(python)" in names.get(track, "(python)"):
+                names[track] = name
+    return names
+
+
+def _track_name(rank: RankTrace, track: Track) -> str:
+    if track == rank.call.track:
+        return "calling thread"
+    if track in _device_tracks(rank):
+        return f"GPU stream {track[1]}"
+    return rank.track_names.get(track, f"thread {track[1]}")
+
+
+def _metadata(kind: str, pid: int, tid: int, /, **args: object) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}

@@ -1,0 +1,181 @@
+"""The trusted ranks' program: they make inputs and judge outputs."""
+
+import functools
+import importlib
+import inspect
+import itertools
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.core.records import Params, Verdict, Verdicts
+from harness.judging import correctness
+from harness.ranks import folder_check, payload, peaks, wire
+from harness.ranks.program import NO_BOX, Program, output_limit
+from harness.ranks.shared_buffer import Box
+
+
+class Trusted(Program):
+    """Makes inputs and judges outputs."""
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        super().__init__(order, fds)
+        self.reference: Any = None
+        self.made: list[Any] = []  # what the candidate got, out of its reach
+        self.taken: list[tuple[wire.Output, torch.Tensor | None]] = []
+        self.kept_boxes: list[Box] = []
+        self.params: Params = {}
+        self.expected_nbytes = 0  # the most that an output for these has had; 0: there was none yet
+        self.commands |= {
+            wire.MakeInputs: self.make_inputs,
+            wire.TakeOutputs: self.take_outputs,
+            wire.Verify: self.verify,
+            wire.MeasurePeaks: self.measure_peaks,
+        }
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        sys.path.insert(0, self.order.workdir)
+        self.reference = importlib.import_module("reference")
+        return wire.Imported(device=self.device.name())
+
+    def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
+        self.made, self.taken = [], []
+        if command.params != self.params:
+            self.params, self.expected_nbytes = command.params, 0
+        offsets = [0]
+        for spec in command.inputs:
+            with self.default_device():
+                self.made.append(self.make_input(command.params, spec))
+            offsets.append(payload.end_of(self.made[-1], offsets[-1]))
+        sizes = [end - start for start, end in itertools.pairwise(offsets)]
+        limit = output_limit(max(sizes), self.expected_nbytes)
+        self.make_room(offsets[-1], len(sizes) * limit)
+        keys = [spec.key for spec in command.inputs]
+        inputs = list(map(functools.partial(payload.write_input, self.input_box), offsets, self.made, keys))
+        assert self.boxes is not None
+        if (nbytes := sum(len(made.tree) for made in inputs)) > wire.MAX_FRAME_BYTES // 2:
+            raise ValueError(
+                f"{nbytes} bytes of these inputs are in no tensor, for which there is no room; put them in tensors"
+            )
+        spare = self.device.spare_bytes()
+        return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes, output_limit=limit, spare_bytes=spare)
+
+    def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
+        where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
+        data = self.reference.generate_input(**params, **where)
+        return self.reference.harden(data, spec.seed) if spec.hardened else data
+
+    def default_device(self) -> AbstractContextManager[object]:
+        """Where references make tensors. Not during a timed call: it makes every call of torch slower."""
+        return nullcontext() if self.device.id is None else torch.device(self.device.id)
+
+    def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
+        """Boxes at least that large, each grown by itself."""
+        had = self.boxes or wire.Boxes(inputs=NO_BOX, outputs=NO_BOX)
+        inputs, outputs = had.inputs, had.outputs
+        if input_nbytes > inputs.nbytes:
+            self.input_box, inputs = self.new_box("inputs", input_nbytes)
+        if output_nbytes > outputs.nbytes:
+            self.output_box, outputs = self.new_box("outputs", output_nbytes)
+        self.boxes = wire.Boxes(inputs=inputs, outputs=outputs)
+
+    def new_box(self, name: str, nbytes: int) -> tuple[Box, wire.BoxHandle]:
+        """One with room for that much, for good: other ranks may still have it open when it is outgrown. By doubling,
+        all that a box has outgrown are together less than it."""
+        size = 1 << (nbytes - 1).bit_length()
+        made = self.device.box(self.fds[name], size, "")
+        self.kept_boxes.append(made)
+        return made, wire.BoxHandle(nbytes=size, handle=made.handle)
+
+    def open_boxes(self, boxes: wire.Boxes) -> None:
+        raise AssertionError("a trusted rank made its boxes itself")
+
+    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
+        assert self.boxes is not None
+        most = self.boxes.outputs.nbytes  # more than it has room for is a lie, and would be memory of ours
+        taken = [
+            (output, payload.read_output(self.output_box, output) if output.nbytes <= most else None)
+            for output in command.outputs
+        ]
+        if command.judged:
+            self.taken += taken
+        return wire.Done()
+
+    def verify(self, command: wire.Verify) -> wire.Reply:
+        with self.default_device():
+            return self.verified(command)
+
+    def verified(self, command: wire.Verify) -> wire.Verified:
+        data = self.made[command.index]
+        declared, output = self.taken[command.taken]
+        # Both are collective: every rank computes them, whatever its own output looks like.
+        expected = self.reference.exact_kernel(data)
+        nbytes = expected.value.numel() * expected.dtype.itemsize
+        self.expected_nbytes = max(self.expected_nbytes, nbytes)
+        strict = correctness.strict_declared(declared.kind, declared.device, self.device.kind, declared.note)
+        if strict.passed:
+            if output is None:
+                strict = Verdict(passed=False, message="its bytes do not fit its dtype and shape")
+            else:
+                strict = correctness.strict(output, expected)
+        gpumode = Verdict(passed=True)
+        if command.published:
+            checked = output if output is not None else torch.empty(0)
+            passed, message = self.reference.check_implementation(data, checked)
+            gpumode = Verdict(passed=bool(passed), message="" if passed else str(message))
+        return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))
+
+    def measure_peaks(self, command: wire.MeasurePeaks) -> wire.Reply:
+        device, group_folder = self.device.id or torch.device("cpu"), Path(self.order.workdir).parent
+        return peaks.measure(self.order.rank, self.order.world_size, device, group_folder)
+
+
+class FolderTrusted(Trusted):
+    """The same by what a KernelBot problem folder has for it: a check_implementation, and a ref_kernel whose result
+    says what a result looks like. Inputs are as published, with other seeds."""
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        super().__init__(order, fds)
+        self.trees: list[tuple[wire.Output, Any, str]] = []  # taken, and why it is no value
+
+    def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
+        made = self.reference.generate_input
+        order = self.order
+        where = {"rank": order.rank, "world_size": order.world_size, "seed": spec.seed}
+        given = {name: list(value) if isinstance(value, tuple) else value for name, value in params.items()}
+        taken = inspect.signature(made).parameters.values()
+        if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken):
+            where = {name: value for name, value in where.items() if name in {one.name for one in taken}}
+        return made(**given, **where)
+
+    def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
+        self.trees = []
+        return super().make_inputs(command)
+
+    def default_device(self) -> AbstractContextManager[object]:
+        return nullcontext()  # such a folder names its devices itself
+
+    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
+        assert self.boxes is not None
+        nbytes = self.boxes.outputs.nbytes
+        taken = [(output, *payload.read_tree(self.output_box, output, nbytes)) for output in command.outputs]
+        if command.judged:
+            self.trees += taken
+        return wire.Done()
+
+    def verified(self, command: wire.Verify) -> wire.Verified:
+        """Never on `made` itself: kernels and checks of such folders may write to what they get."""
+        data = self.made[command.index]
+        declared, output, lacking = self.trees[command.taken]
+        expected = self.reference.ref_kernel(payload.copied(data))
+        self.expected_nbytes = max(self.expected_nbytes, payload.nbytes_of(expected))
+        strict = folder_check.declared(declared, output, lacking, expected)
+        # It may be collective, so that no rank may leave it out: what cannot be checked is stood in for.
+        checked = folder_check.checked(
+            lambda: self.reference.check_implementation(payload.copied(data), output if strict.passed else expected)
+        )
+        verdict = checked if strict.passed else strict
+        return wire.Verified(verdicts=Verdicts(strict=verdict, gpumode=verdict))

@@ -1,0 +1,393 @@
+"""What the parent and the ranks say to each other: typed messages as JSON over a socket, never pickles.
+
+A frame is a 4-byte big-endian length and that many bytes of JSON. The parent decodes a rank's frames strictly
+(harness.core.decode), so that the worst a submission can do to this channel is to be reported for it.
+"""
+
+import json
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from harness.core.decode import DecodeError, decode, encode
+from harness.core.records import Clock, GateName, Params, Verdicts
+
+MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
+MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
+Role = Literal["trusted", "baseline", "candidate"]
+FDS = ("channel", "log", "inputs", "outputs", "gate")  # the descriptors that go with a RankOrder, in this order
+MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each other
+
+
+# ---- parent and zygote -----------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class RankOrder:
+    """Everything a rank is told at its start; `role` names its program, `threads`, `cores` (empty: any) and
+    `flush_bytes` are its share; `workdir` is where it starts, `cache` where its group's compilers keep things. `gate`
+    is the rule that outputs are judged by; with `cuda_is_cpu`, "cuda" means the CPU to it. Not
+    `confined`, it may do what its user may."""
+
+    role: Role
+    rank: int
+    world_size: int
+    device: str
+    threads: int
+    cores: tuple[int, ...]
+    spin: bool
+    flush_bytes: int
+    workdir: str
+    cache: str
+    gate: GateName = "strict"
+    cuda_is_cpu: bool = False
+    confined: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confined:
+    """The process that ranks of one group are forked from is confined; `lacking` is what the kernel does not give."""
+
+    lacking: tuple[str, ...]
+    type: Literal["confined"] = "confined"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A rank was forked."""
+
+    role: Role
+    rank: int
+    pid: int
+    type: Literal["started"] = "started"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited:
+    """A rank's process has ended: `code` as subprocess has it, minus the signal's number where one ended it."""
+
+    pid: int
+    code: int
+    type: Literal["exited"] = "exited"
+
+
+ZygoteMessage = Confined | Started | Exited
+
+
+# ---- commands: parent to rank ----------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class ImportKernel:
+    """Import the kernel out of the working folder: the submission in candidate ranks, the reference in trusted ones.
+    Answer: Imported."""
+
+    type: Literal["import"] = "import"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileKernel:
+    """Rank 0: import the kernel, so that what its import compiles is there for the other ranks; those do nothing.
+    Answer: Imported."""
+
+    type: Literal["compile"] = "compile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenGroup:
+    """init_process_group, the `number`th of this group of ranks. Answer: Done."""
+
+    number: int
+    free_port: int
+    type: Literal["open"] = "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseGroup:
+    """destroy_process_group. Answer: Done."""
+
+    type: Literal["close"] = "close"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One input as it travels: a pickle without its tensors (base64, written by a trusted rank), which lie in the
+    input box, `nbytes` of it. `masked`: they are noise to whoever has not their key."""
+
+    tree: str
+    nbytes: int
+    masked: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxHandle:
+    """A box: how large it is, and the handle to open it by (empty for a file, which both sides have open)."""
+
+    nbytes: int
+    handle: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boxes:
+    """The boxes that inputs and outputs pass through between the ranks of one number."""
+
+    inputs: BoxHandle
+    outputs: BoxHandle
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """One input to make: `hardened` as the strict gate wants it, else as published; masked by a `key` that is not 0."""
+
+    seed: int
+    hardened: bool
+    key: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakeInputs:
+    """Trusted ranks: make these inputs and write them to the input box. Answer: InputsMade."""
+
+    params: Params
+    inputs: tuple[InputSpec, ...]
+    type: Literal["make_inputs"] = "make_inputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadInputs:
+    """Read inputs into memory of the rank's own, ready for calls. Answer: Done."""
+
+    inputs: tuple[Input, ...]
+    boxes: Boxes
+    output_limit: int
+    type: Literal["load_inputs"] = "load_inputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """Call the kernel on each of these inputs: where it is masked wait for the gate's key, flush, answer AtGate (before
+    the first call only), wait for gate `epoch` (which is one more with every call), run; answer Called. Index -1: an
+    empty call, for the clock's resolution."""
+
+    indices: tuple[int, ...]
+    epoch: int
+    clock: Clock
+    type: Literal["call"] = "call"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartProfile:
+    """Candidate ranks: from now on calls on the wall clock run under torch.profiler. Answer: Done."""
+
+    type: Literal["start_profile"] = "start_profile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopProfile:
+    """Candidate ranks: end that, and write the trace (harness.ranks.trace.FILE in the working folder). Answer: Done."""
+
+    type: Literal["stop_profile"] = "stop_profile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a call returned, as the candidate rank declares it; the bytes lie in the output box at `offset`
+    (none where `note` says that it is no tensor that could be handed over).
+
+    A tuple, list or dict has its parts in `items`, each where it lies itself, and a dict their names in `keys`; a
+    plain value is in `plain`, as text where it is one. Problems of one tensor refuse all these by their `kind`."""
+
+    kind: str  # the value's exact type, "torch.Tensor" when right
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    offset: int
+    nbytes: int
+    note: str = ""
+    items: tuple["Output", ...] = ()
+    keys: tuple[str, ...] = ()
+    plain: int | bool | float | str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeOutputs:
+    """Trusted ranks: copy these outputs out of the box now, so that nothing the candidate rank does from here on
+    changes them. Where they are not `judged` they are the baseline's, which are not in the box: as much is copied, for
+    it to take as long, and nothing kept. Answer: Done."""
+
+    outputs: tuple[Output, ...]
+    judged: bool
+    type: Literal["take_outputs"] = "take_outputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify:
+    """Trusted ranks: judge output number `taken`, of those taken since the inputs were made, as one of input `index`;
+    `published` adds the published tolerance (on inputs as published). Answer: Verified."""
+
+    index: int
+    taken: int
+    published: bool
+    type: Literal["verify"] = "verify"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurePeaks:
+    """Trusted ranks: measure this machine's rates, all ranks at once. Answer: PeaksMeasured."""
+
+    type: Literal["measure_peaks"] = "measure_peaks"
+
+
+Command = (
+    ImportKernel
+    | CompileKernel
+    | OpenGroup
+    | CloseGroup
+    | MakeInputs
+    | LoadInputs
+    | Call
+    | StartProfile
+    | StopProfile
+    | TakeOutputs
+    | Verify
+    | MeasurePeaks
+)
+
+
+# ---- replies: rank to parent -----------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    type: Literal["done"] = "done"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """`device` is the device's model; empty where it is the host itself."""
+
+    device: str
+    type: Literal["imported"] = "imported"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputsMade:
+    """`output_limit`: the most bytes that an output of these may have. `spare_bytes`: the memory that the rank's device
+    has left."""
+
+    inputs: tuple[Input, ...]
+    boxes: Boxes
+    output_limit: int
+    spare_bytes: int
+    type: Literal["inputs_made"] = "inputs_made"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtGate:
+    epoch: int
+    type: Literal["at_gate"] = "at_gate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSample:
+    """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host), and the device's own time
+    where the device's clock was asked for. `busy_us`: the rank's CPU time in a call on the wall clock."""
+
+    start_ns: int
+    end_ns: int
+    device_us: float | None
+    output: Output | None  # None: an empty call
+    busy_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("start_ns", "end_ns"):
+            if not 0 <= getattr(self, name) < 1 << 63:
+                raise DecodeError(f".{name}", "expected nanoseconds of 63 bits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    samples: tuple[CallSample, ...]
+    type: Literal["called"] = "called"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    verdicts: Verdicts
+    type: Literal["verified"] = "verified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeaksMeasured:
+    """Rates of this rank while all ranks work at once."""
+
+    flops_per_s: float
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    type: Literal["peaks_measured"] = "peaks_measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """The command raised. `message` is the exception's last line."""
+
+    message: str
+    traceback: str
+    type: Literal["failed"] = "failed"
+
+
+Reply = Done | Imported | InputsMade | AtGate | Called | Verified | PeaksMeasured | Failed
+
+
+class ProtocolError(Exception):
+    """The other side sent something that is no message of ours."""
+
+
+class Channel:
+    """Frames over a stream socket, blocking; the ranks' side (the parent reads through a Parser)."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def send(self, message: Any) -> None:
+        self.sock.sendall(frame(message))
+
+    def receive(self, kind: Any) -> Any:
+        """The next message of one of `kind`'s types; EOFError when the other side is gone."""
+        (length,) = struct.unpack(">I", self._exactly(4))
+        return decode(kind, json.loads(self._exactly(length)))
+
+    def _exactly(self, nbytes: int) -> bytes:
+        data = bytearray()
+        while len(data) < nbytes:
+            chunk = self.sock.recv(nbytes - len(data))
+            if not chunk:
+                raise EOFError("the other side closed the channel")
+            data += chunk
+        return bytes(data)
+
+
+class Parser:
+    """Cuts a stream that arrives in pieces into replies; for the parent, which must not block on one rank."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Reply]:
+        """The replies completed by `data`; ProtocolError for anything else."""
+        self.buffer += data
+        replies: list[Reply] = []
+        while len(self.buffer) >= 4:
+            (length,) = struct.unpack(">I", self.buffer[:4])
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes")
+            if len(self.buffer) < 4 + length:
+                break
+            body = bytes(self.buffer[4 : 4 + length])
+            del self.buffer[: 4 + length]
+            try:
+                replies.append(decode(Reply, json.loads(body)))  # type: ignore[arg-type]
+            except (DecodeError, ValueError, RecursionError) as error:
+                raise ProtocolError(f"not a reply: {error}") from None
+        return replies
+
+
+def frame(message: Any) -> bytes:
+    """One message as bytes for the wire."""
+    body = json.dumps(encode(message)).encode()
+    return struct.pack(">I", len(body)) + body

@@ -1,0 +1,218 @@
+"""The process that ranks are forked from: torch is imported once, a rank then starts in milliseconds.
+
+Run by the parent as `python -m harness.ranks.zygote FD FOLDER`, FD being a SOCK_SEQPACKET socket: a RankOrder with its
+file descriptors starts a rank, an Exited message tells of its end. The zygote has touched no device and no process
+group, so that what it hands on by fork is only code.
+
+It is also the undertaker. As a child subreaper it inherits whatever processes a rank leaves behind, and when the
+parent closes the socket, or dies, it kills every descendant, removes FOLDER, which was theirs, and goes. A rank dies
+with the zygote (PDEATHSIG).
+
+Ranks of a group that nobody trusts come from a cell: a fork of the zygote that is confined (process.sandbox) and
+then does the same job, for that group alone. So its ranks are confined together and can do with each other what any
+two processes of a user can, and nothing of the kind with anybody else.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, cast
+
+from harness.core.decode import decode, encode
+from harness.core.files import remove
+from harness.machine.host import descendants
+from harness.process.sandbox import Sandbox, hide, prctl
+from harness.ranks.roles import run_rank
+from harness.ranks.wire import FDS, MAX_MESSAGE_BYTES, Confined, Exited, RankOrder, Role, Started, ZygoteMessage
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
+MAX_FDS = 1 << 16
+
+
+def sweep() -> None:
+    """Kill and reap every descendant of this process."""
+    deadline = time.monotonic() + SWEEP_S
+    while (below := descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.002)
+
+
+class Zygote:
+    """`is_cell`: it is confined, so it forks ranks itself, whosever they are."""
+
+    def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
+        self.control, self.is_cell = control, is_cell
+        self.cells: dict[Role, socket.socket] = {}
+        self.ranks: set[int] = set()
+
+    def run(self) -> None:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_w)
+        try:
+            while True:
+                sources: list[Any] = [self.control, wake_r, *self.cells.values()]
+                readable, _, _ = select.select(sources, [], [])
+                for role, cell in list(self.cells.items()):
+                    if cell in readable and not self.hear(cell):
+                        del self.cells[role]
+                if wake_r in readable:
+                    os.read(wake_r, 4096)
+                    self.reap()
+                if self.control in readable:
+                    message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, len(FDS))
+                    if not message:
+                        break
+                    order = decode(RankOrder, json.loads(message))
+                    if order.role == "trusted" or self.is_cell:
+                        self.fork(order, dict(zip(FDS, fds, strict=True)))
+                    else:
+                        if order.role not in self.cells:
+                            self.cells[order.role] = open_cell(order)
+                        socket.send_fds(self.cells[order.role], [message], fds)
+                    for fd in fds:
+                        os.close(fd)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the parent is gone
+        finally:
+            sweep()
+
+    def fork(self, order: RankOrder, fds: dict[str, int]) -> None:
+        zygote = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                become_rank(order, fds, zygote)
+                os._exit(0)
+            except Exception:
+                traceback.print_exc()  # into the rank's log
+            finally:
+                os._exit(1)
+        self.ranks.add(pid)
+        self.tell(Started(role=order.role, rank=order.rank, pid=pid))
+
+    def hear(self, cell: socket.socket) -> bool:
+        """Hands on what the cell tells; False once it is gone, whose ranks are then this process's to reap."""
+        data = cell.recv(MAX_MESSAGE_BYTES)
+        if data:
+            message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
+            if isinstance(message, Started):
+                self.ranks.add(message.pid)
+            elif isinstance(message, Exited):
+                self.ranks.discard(message.pid)
+            self.tell(message)
+        return bool(data)
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.ranks:  # else an orphan that a rank left behind
+                self.ranks.remove(pid)
+                self.tell(Exited(pid=pid, code=os.waitstatus_to_exitcode(status)))
+
+    def tell(self, message: Any) -> None:
+        self.control.send(json.dumps(encode(message)).encode())
+
+
+def open_cell(order: RankOrder) -> socket.socket:
+    """Forks the cell of this order's group; returns the socket that it takes its orders from."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote = os.getpid()
+    if os.fork() == 0:
+        try:
+            become_cell(order, theirs, zygote)
+        except Exception:
+            traceback.print_exc()  # into the zygote's log, which a failed start shows
+        finally:
+            os._exit(0)
+    theirs.close()
+    return ours
+
+
+def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
+    """In the forked child: leave everything of the zygote behind but its log, be confined, do the zygote's job."""
+    signal.set_wakeup_fd(-1)
+    os.closerange(3, control.fileno())
+    os.closerange(control.fileno() + 1, MAX_FDS)
+    hide(False)  # its own files in /proc are not its own while it hides
+    die_first()
+    sandbox = Sandbox(folder=Path(order.workdir).parent, cache=Path(order.cache), device=order.device)
+    lacking = sandbox.enter(order.confined)
+    hide(True)  # what it holds is beyond its ranks too
+    die_with(zygote)
+    cell = Zygote(control, is_cell=True)
+    cell.tell(Confined(lacking=lacking))
+    cell.run()
+
+
+def die_first() -> None:
+    """Where memory runs out the kernel shall take the rank that asked for it, not the parent."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def die_with(parent: int) -> None:
+    """This process ends when its parent does."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
+    """In the forked child: leave everything of the zygote behind, then run the rank's program."""
+    os.setsid()
+    die_with(zygote)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    hide(False)
+    die_first()
+    hide(order.role == "trusted" and order.device != "rocm" and order.confined)  # not tried there, as the sandbox
+    os.dup2(fds["log"], 1)
+    os.dup2(fds["log"], 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    keep = sorted(fd for name, fd in fds.items() if name != "log")
+    low = 3
+    for fd in keep:
+        os.closerange(low, fd)
+        os.set_inheritable(fd, False)  # a program that the submission starts gets none of them
+        low = fd + 1
+    os.closerange(low, MAX_FDS)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.chdir(order.workdir)
+    run_rank(order, fds)
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    gc.collect()
+    gc.freeze()  # keep the preloaded pages shared
+    hide(True)
+    try:
+        Zygote(control).run()
+    finally:
+        remove(Path(sys.argv[2]))  # the parent would, but nothing stops a kill of it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""A competition's problems and results on a terminal and as JSON."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+
+from harness.board.entries import Board, Entry
+from harness.board.report_json import error_json, to_json
+from harness.contest.rules import Competition, Evaluated, Listed, closing, is_late
+from harness.core.records import Exit, HarnessError
+from harness.core.stats import geomean
+from harness.core.words import clean, clean_line, plain_table, seconds_text
+from harness.judging import verdict
+from harness.kinds.registry import find
+
+
+# ---- how it is shown -------------------------------------------------------------------------------------------------
+def show_list(
+    competition: Competition,
+    chosen: Sequence[Listed],
+    found: Board,
+    console: Console,
+    now: datetime | None = None,
+) -> None:
+    """The problems with their deadlines, and which entry of the local leaderboard has the greatest speedup."""
+    now = now or datetime.now(UTC)
+    _headline(competition, console)
+    table = plain_table("problem", "gpus", "closes (UTC)", "state", "best here", "when")
+    for listed in chosen:
+        closes = competition.closes(listed)
+        state = "" if closes is None else "closed" if now > closes else _in(closes, now)
+        entry = _best(found, listed)
+        best = f"{entry.geomean_speedup:.2f}x {entry.author}, {entry.suite}" if entry else "none"
+        late = "late" if entry and is_late(entry.date, closes) else ""
+        row = [listed.name, " ".join(listed.gpus), f"{closes:%Y-%m-%d %H:%M}" if closes else "never", state, best, late]
+        table.add_row(*map(clean_line, row))
+    console.print(table)
+
+
+def show(competition: Competition, done: Sequence[Evaluated], console: Console) -> None:
+    """The summary over the problems; the last lines say how many passed and how much faster they are."""
+    _headline(competition, console)
+    table = plain_table("problem", "submission", "verdict", ">score", ">speedup", "place", "when")
+    speedups = []
+    for one in done:
+        figures = verdict.figures(one.report) if one.report else None
+        status = verdict.status(one.report) if one.report else "error"
+        score, speedup = "", ""
+        if figures is not None:
+            score, speedup = seconds_text(figures.score_s), f"{figures.geomean_speedup.value:.2f}x"
+            speedups.append(figures.geomean_speedup.value)
+        place = f"{one.place.place} of {one.place.of}" if one.place else ""
+        row = [one.listed.name, one.submission, status, score, speedup, place, "late" if one.late else ""]
+        table.add_row(*map(clean_line, row))
+    console.print(table)
+    console.print()
+    passed = sum(one.exit_code == Exit.OK for one in done)
+    late = sum(one.late for one in done)
+    faster = (
+        f"{geomean(speedups):.2f}x the references, geometric mean over {len(speedups)} problems" if speedups else ""
+    )
+    console.print(f"verdict  {passed} of {len(done)} problems passed" + (f", {late} late" if late else ""))
+    console.print(f"speedup  {faster or 'none: nothing was timed'}")
+
+
+def competition_json(competition: Competition, done: Sequence[Evaluated]) -> dict[str, Any]:
+    """The competition and, where it was evaluated, each problem's report as `eval --json` has it."""
+    by_name = {one.listed.name: one for one in done}
+    problems = []
+    for listed in competition.problems:
+        closes, one = competition.closes(listed), by_name.get(listed.name)
+        report = None
+        if one is not None:
+            error = {"error": str(one.error)} if one.error else {}  # of a report: why it is not recorded
+            report = to_json(one.report, one.place) | error if one.report else error_json(str(one.error), one.exit_code)
+        problems.append(
+            {
+                "name": listed.name,
+                "directory": listed.directory,
+                "gpus": list(listed.gpus),
+                "deadline": closes.isoformat() if closes else None,
+                "late": one.late if one else None,
+                "report": report,
+            }
+        )
+    return {"schema": 1, "name": competition.name, "description": competition.description, "problems": problems}
+
+
+def _headline(competition: Competition, console: Console) -> None:
+    closes = closing(competition.deadline)
+    ends = f", ends {closes:%Y-%m-%d %H:%M} UTC" if closes else ""
+    console.print(clean_line(competition.name + ends), markup=False, highlight=False)
+    if competition.description:
+        console.print(clean(competition.description.strip()), markup=False, highlight=False)
+    console.print()
+
+
+def _best(found: Board, listed: Listed) -> Entry | None:
+    """The entry of that leaderboard name with the greatest speedup over its reference: scores of different suites and
+    machines do not compare."""
+    try:
+        name = find(listed.name).name
+    except HarnessError:
+        return None
+    entries = [entry for entry in found.entries if entry.problem == name and entry.geomean_speedup is not None]
+    return max(entries, key=lambda entry: entry.geomean_speedup or 0.0, default=None)
+
+
+def _in(closes: datetime, now: datetime) -> str:
+    left = closes - now
+    return f"in {left.days} days" if left.days > 1 else f"in {left.total_seconds() / 3600:.0f} hours"

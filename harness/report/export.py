@@ -1,0 +1,307 @@
+"""The verb `export`: recorded runs and leaderboard entries as rows for other programs, a row a (run, case).
+
+Knows the columns and the three formats. Columns that GPU MODE's public dataset has (GPUMODE/kernelbot-data on
+Hugging Face, amd_submissions) come first, under its names and in its order, as export.py of gpu-mode/kernelbot-data
+makes them (read 2026-11); then come ours. What a row does not have is null (empty in CSV); there is no NaN. Texts of
+submissions are passed on as they are: whoever shows them must clean them.
+
+Where a column of theirs means something a little different here:
+- submission_id, run_id: the run id, a text. Here every evaluation is a hand-in of its own; code_id, the hash of the
+  source, is what joins those of the same code. leaderboard_id: GPU MODE's name of the board, not its number.
+- code: the submission's main file, as it ran; the modules that it needs are beside it in runs/<run id>/.
+- run_score: seconds, of passed leaderboard runs only, as theirs.
+- run_result: KernelBot's keys and values (texts) for this row's case; of all rows of a run together, the run's. The
+  specs are without seeds. On CPUs its times are the wall clock's, on GPUs those of GPU MODE's clock.
+"""
+
+import contextlib
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.board import places
+from harness.board.entries import Board, Earlier, Entry
+from harness.board.reports import Report, ReportCase
+from harness.board.runs import FOLDER
+from harness.core.files import read_text
+from harness.core.records import HarnessError, UsageError
+from harness.core.stats import median, speedup
+from harness.gpumode import result_lines
+from harness.problems.shape_file import find
+
+Type = Literal["text", "int", "float", "bool", "time", "json"]
+COLUMNS: dict[str, Type] = {
+    # GPU MODE's
+    "submission_id": "text",
+    "leaderboard_id": "text",
+    "user_id": "text",
+    "submission_time": "time",
+    "file_name": "text",
+    "code": "text",
+    "code_id": "text",
+    "run_id": "text",
+    "run_start_time": "time",
+    "run_end_time": "time",
+    "run_mode": "text",
+    "run_score": "float",
+    "run_passed": "bool",
+    "run_result": "json",
+    "run_system_info": "json",
+    # of the run
+    "recorded_in": "text",  # runs, or leaderboard where the run's folder is gone; such a row has no case
+    "problem": "text",
+    "suite": "text",
+    "device": "text",
+    "machine_class": "text",
+    "world_size": "int",
+    "run_status": "text",  # pass, fail, error
+    "run_speedup": "float",  # geometric mean over cases
+    "run_roofline_fraction": "float",
+    "board_place": "int",  # of the runs that are entries now
+    # of the case
+    "case_index": "int",  # of its kind, as in the keys of run_result
+    "case_kind": "text",  # test, benchmark, profile
+    "case_params": "json",
+    "case_outcome": "text",
+    "case_error": "text",
+    "case_samples": "int",
+    "case_time_us": "float",  # medians: wall clock, as the next
+    "case_ref_us": "float",
+    "case_speedup": "float",
+    "case_device_us": "float",
+    "case_gpumode_us": "float",
+    "case_bound_us": "float",
+    "case_bound_by": "text",
+    "case_published_us": "float",
+}
+RUNTIMES = {"cuda": "CUDA", "rocm": "ROCm"}  # as KernelBot's SystemInfo calls them
+Row = dict[str, Any]
+
+
+def rows(found: Board, recorded: Iterable[Report], root: Path) -> list[Row]:
+    """A row a (run, case) of the reports, oldest run first, then a row for each run that only the board knows. Every
+    row has every column, in the order of COLUMNS."""
+    reports_ = list(recorded)
+    place_of = {entry.run_id: place for group in places.groups(found) for place, entry in places.ranked(found, group)}
+    made = [row for report in reports_ for row in _of_report(report, place_of.get(report.run_id), root)]
+    known = {report.run_id for report in reports_}
+    told: list[tuple[Entry, Entry | Earlier]] = []
+    for entry in found.entries:
+        of_entry: tuple[Entry | Earlier, ...] = (entry, *entry.history)
+        by_run = {one.run_id: one for one in reversed(of_entry)}  # a run that was judged again stands in both
+        told += [(entry, one) for run_id, one in by_run.items() if run_id not in known]
+    told.sort(key=lambda pair: (pair[1].date, pair[1].run_id))
+    made += [_of_board(entry, one, place_of.get(one.run_id), root) for entry, one in told]
+    return made
+
+
+def _of_report(report: Report, place: int | None, root: Path) -> list[Row]:
+    began = datetime.fromisoformat(report.started_at)
+    environment = report.environment
+    run: Row = {
+        "submission_id": report.run_id,
+        "leaderboard_id": _leaderboard(report.problem, root),
+        "user_id": report.submission.author,
+        "submission_time": began,
+        "file_name": report.submission.path,
+        "code": _code(root / FOLDER / report.run_id / "submission.py"),
+        "code_id": report.submission.sha256,
+        "run_id": report.run_id,
+        "run_start_time": began,
+        "run_end_time": began + timedelta(seconds=sum(report.phases_s.values())),
+        "run_mode": report.mode,
+        "run_score": report.score_s if report.mode == "leaderboard" and report.status == "pass" else None,
+        "run_passed": report.status == "pass",
+        "run_system_info": {
+            "device_count": report.world_size if report.device in RUNTIMES else 0,
+            "runtime": RUNTIMES.get(report.device, ""),
+            "torch": environment.torch if environment else "",
+            "triton": environment.triton if environment else None,
+            "python": environment.python if environment else "",
+        },
+        "recorded_in": "runs",
+        "problem": report.problem,
+        "suite": report.suite,
+        "device": report.device,
+        "machine_class": environment.machine_class if environment else None,
+        "world_size": report.world_size,
+        "run_status": report.status,
+        "run_speedup": report.geomean_speedup,
+        "run_roofline_fraction": report.roofline_fraction,
+        "board_place": place,
+    }
+    if not report.cases:
+        return [_row(run)]
+    counts: dict[str, int] = {}
+    made = []
+    for case in report.cases:
+        index = counts.setdefault(case.kind, 0)
+        counts[case.kind] += 1
+        made.append((case, index))
+    return [_row(run | _of_case(report, case, index, counts[case.kind])) for case, index in made]
+
+
+def _of_case(report: Report, case: ReportCase, index: int, count: int) -> Row:
+    wall = case.clocks.get("wall")
+    time_us = median(wall.samples_us) if wall else case.told.mean_us if case.told else None
+    ref_us = median(wall.ref_samples_us) if wall else None
+    other_us = {name: median(case.clocks[name].samples_us) for name in ("device", "gpumode") if name in case.clocks}
+    return {
+        "run_result": _result(case, index, count, run_passed=report.status == "pass"),
+        "case_index": index,
+        "case_kind": case.kind,
+        "case_params": dict(case.params),
+        "case_outcome": case.outcome,
+        "case_error": case.error,
+        "case_samples": len(wall.samples_us) if wall else case.told.runs if case.told else None,
+        "case_time_us": time_us,
+        "case_ref_us": ref_us,
+        "case_speedup": speedup(wall) if wall else None,
+        "case_device_us": other_us.get("device"),
+        "case_gpumode_us": other_us.get("gpumode"),
+        "case_bound_us": case.bound_us,
+        "case_bound_by": case.bound_by,
+        "case_published_us": case.published_us,
+    }
+
+
+def _result(case: ReportCase, index: int, count: int, run_passed: bool) -> dict[str, str]:
+    """What KernelBot's evaluator would have written of this case, as harness.popcorn does."""
+    kind = "test" if case.kind == "test" else "benchmark"
+    values = {f"{kind}-count": str(count), "check": "pass" if run_passed else "fail"}
+    values[f"{kind}.{index}.spec"] = result_lines.spec_of({"world_size": case.world_size, **case.params})
+    if case.clocks:
+        samples_us = case.clocks.get("gpumode", case.clocks["wall"]).samples_us
+        values |= {f"{kind}.{index}.{name}": str(value) for name, value in result_lines.stats_ns(samples_us).items()}
+    elif case.told:
+        told = {name: 1000 * getattr(case.told, f"{name}_us") for name in ("mean", "std", "err", "best", "worst")}
+        values |= {f"{kind}.{index}.{name}": str(value) for name, value in {"runs": case.told.runs, **told}.items()}
+    elif case.kind != "profile" or case.outcome != "passed":
+        passed = kind == "test" and case.outcome == "passed"
+        values[f"{kind}.{index}.status"] = "pass" if passed else "fail"
+        if not passed:
+            values[f"{kind}.{index}.error"] = result_lines.one_line(case.error or case.outcome.replace("_", " "))
+    return values
+
+
+def _of_board(entry: Entry, one: Entry | Earlier, place: int | None, root: Path) -> Row:
+    """A run whose folder is gone: what the leaderboard keeps of it. Only passed leaderboard runs are there."""
+    began = datetime.fromisoformat(one.date)
+    latest = isinstance(one, Entry)
+    return _row(
+        {
+            "submission_id": one.run_id,
+            "leaderboard_id": _leaderboard(entry.problem, root),
+            "user_id": entry.author,
+            "submission_time": began,
+            "file_name": entry.file,
+            "code_id": one.sha256,
+            "run_id": one.run_id,
+            "run_start_time": began,
+            "run_mode": "leaderboard",
+            "run_score": one.score_s,
+            "run_passed": True,
+            "recorded_in": "leaderboard",
+            "problem": entry.problem,
+            "suite": entry.suite,
+            "device": entry.device,
+            "machine_class": entry.machine_class,
+            "world_size": entry.world_size,
+            "run_status": "pass",
+            "run_speedup": one.geomean_speedup,
+            "run_roofline_fraction": entry.roofline_fraction if latest else None,
+            "board_place": place,
+        }
+    )
+
+
+def _row(values: Mapping[str, Any]) -> Row:
+    assert values.keys() <= COLUMNS.keys()
+    return {name: values.get(name) for name in COLUMNS}
+
+
+def _leaderboard(problem: str, root: Path) -> str | None:
+    """GPU MODE's name of the problem's board; None for a problem that is not here any more."""
+    with contextlib.suppress(HarnessError):
+        return find(problem, root).leaderboard
+    return None
+
+
+def _code(path: Path) -> str | None:
+    try:
+        return read_text(path)
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+# ---- formats -----------------------------------------------------------------------------------------------------
+def as_csv(found: Sequence[Row]) -> bytes:
+    """A line of names, then a row a line; JSON in cells that hold more than one value."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(row[name], kind) for name, kind in COLUMNS.items()] for row in found)
+    return _utf8(text.getvalue())
+
+
+def as_jsonl(found: Sequence[Row]) -> bytes:
+    """A JSON object a line, with every column."""
+    lines = [json.dumps({name: _plain(value) for name, value in row.items()}, allow_nan=False) for row in found]
+    return _utf8("".join(f"{line}\n" for line in lines))
+
+
+def as_parquet(found: Sequence[Row]) -> bytes:
+    """One table, whose types do not depend on the rows: text, int64, float64, bool, UTC time in us, JSON as text.
+
+    Raises UsageError without pyarrow.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UsageError(
+            "`export --format parquet` needs pyarrow, which is not installed: "
+            "`.venv/bin/python -m pip install -e '.[parquet]'`"
+        ) from None
+    types = {
+        "text": pa.string(),
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "time": pa.timestamp("us", tz="UTC"),
+        "json": pa.string(),
+    }
+    schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    values = [
+        {name: _json(value) if COLUMNS[name] == "json" else value for name, value in row.items()} for row in found
+    ]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(values, schema=schema), sink)
+    return sink.getvalue()
+
+
+FORMATS: dict[str, Callable[[Sequence[Row]], bytes]] = {"csv": as_csv, "jsonl": as_jsonl, "parquet": as_parquet}
+
+
+def _cell(value: Any, kind: Type) -> object:
+    if value is None:
+        return ""
+    if kind == "json":
+        return _json(value)
+    return str(value).lower() if kind == "bool" else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, allow_nan=False)
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", errors="replace")  # half a surrogate pair, from somebody's message

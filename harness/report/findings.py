@@ -1,0 +1,57 @@
+"""What `doctor` found, on a terminal and as JSON."""
+
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.core.decode import encode
+from harness.machine.doctor import DOCTOR_SCHEMA, Finding
+from harness.machine.findings import NO_GPU
+from harness.machine.readings import Gpus, Readings, Unread
+
+
+# ---- what people and programs read -------------------------------------------------------------------------------
+def to_json(found: Readings, findings: Sequence[Finding]) -> dict[str, Any]:
+    """The object of --json."""
+    used, cpus, memory = found.gpus, found.cpus, found.memory
+    machine = {
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": None if isinstance(cpus, Unread) else cpus.model,
+        "cores": None if isinstance(cpus, Unread) else cpus.allowed,
+        "memory_bytes": None if isinstance(memory, Unread) else memory.total_bytes,
+        "gpus": [gpu.name for gpu in used.gpus] if isinstance(used, Gpus) else [],
+        "driver": used.driver if isinstance(used, Gpus) else None,
+        **encode(found.software),
+    }
+    return {"schema": DOCTOR_SCHEMA, "machine": machine, "findings": encode(tuple(findings))}
+
+
+def show(findings: Sequence[Finding], console: Console) -> None:
+    """Prints a table, its fixes under what was found, and a last line that sums up. What needs a GPU is one line
+    where there is none."""
+    away = [one for one in findings if (one.status, one.found) == (NO_GPU.status, NO_GPU.found)]
+    shown = [one for one in findings if one not in away]
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name, folds in (("check", False), ("status", False), ("found, and what to do", True)):
+        table.add_column(name, no_wrap=not folds, overflow="fold")
+    for one in shown:
+        style = {"fail": "bold red", "warn": "yellow", "unknown": "dim"}.get(one.status, "")
+        text = Text(one.found + (f"\nfix: {one.fix}" if one.fix else ""))
+        table.add_row(Text(one.check), Text(one.status, style=style), text)
+    console.print(table, highlight=False)
+    console.print()
+    if away:
+        console.print(Text(f"No GPU, so these do not apply: {', '.join(one.check for one in away)}."))
+    console.print(Text(summary(shown)), soft_wrap=True)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """How many passed, and what else there was: `20 pass, 3 warn, 1 fail`."""
+    counts = Counter(one.status for one in findings)
+    words = [f"{counts[status]} {status}" for status in ("pass", "warn", "fail")]
+    return ", ".join(words + ([f"{counts['unknown']} unknown"] if counts["unknown"] else []))

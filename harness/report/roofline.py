@@ -1,0 +1,185 @@
+"""The verb `roofline`: what no kernel can beat, shape by shape, on a GPU of the hardware table.
+
+Per shape the three times of hardware.bound, which of them binds, and GPU MODE's published speed of light
+beside it. A published value is for 8x MI300X; where it is well above our bound for that machine it is no lower
+bound (ag_gemm's table counts m n gathered bytes for m k; a2a's is a model with a 5 us constant), and says so.
+Computes from shapes and the table alone: no ranks, no torch, no measurement.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.core.decode import encode
+from harness.core.records import Case, CaseResult, NotRun, Params, Peaks, UsageError
+from harness.core.stats import geomean
+from harness.core.words import SHORT, case_label, clean_line
+from harness.machine import hardware
+from harness.machine.gpus import gpu_names
+from harness.problems.problem import Problem, Suite
+
+ROOFLINE_SCHEMA = 1  # of --format json; 1: first
+PUBLISHED_ON = "MI300X"  # what the published tables are for, 8 of them
+NO_BOUND = 1.05  # published / bound above this: not a rounding of the bound
+Format = Literal["table", "json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One benchmark shape. `flop_per_byte` is the arithmetic intensity over memory traffic. `published_ratio` is the
+    published value over our bound for the machine that it was published for (None where none was published)."""
+
+    params: Params
+    flops: float
+    hbm_bytes: float
+    link_bytes: float
+    flops_us: float
+    hbm_us: float
+    link_us: float
+    bound_us: float
+    bound_by: hardware.Term
+    flop_per_byte: float
+    published_us: float | None
+    published_ratio: float | None
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """The benchmark shapes of a suite on `world_size` GPUs with `peaks` each; `hardware` as it was asked for."""
+
+    problem: str
+    suite: str
+    world_size: int
+    hardware: str
+    peaks: Peaks
+    rows: tuple[Row, ...]
+    geomean_bound_us: float
+
+
+def roofline(problem: Problem, suite: Suite, hardware_name: str, peaks: Peaks) -> Roofline:
+    """The bound of every benchmark of `suite`. Anchor: gemm_rs, official, MI300X: 6.46 8.19 23.04 65.54 131.07
+    379.43 us, geometric mean 39.80."""
+    rows = tuple(_row(problem, case, peaks) for case in suite.benchmarks)
+    return Roofline(
+        problem=problem.name,
+        suite=suite.name,
+        world_size=suite.benchmarks[0].world_size,
+        hardware=hardware_name,
+        peaks=peaks,
+        rows=rows,
+        geomean_bound_us=geomean([row.bound_us for row in rows]),
+    )
+
+
+def _row(problem: Problem, case: Case, peaks: Peaks) -> Row:
+    cost = problem.cost(case)
+    bound_us, bound_by = hardware.bound(cost, peaks)
+    ratio = None
+    if case.published_us is not None:
+        ratio = case.published_us / hardware.bound(cost, hardware.peaks(PUBLISHED_ON))[0]
+    return Row(
+        params=case.params,
+        flops=cost.flops,
+        hbm_bytes=cost.hbm_bytes,
+        link_bytes=cost.link_bytes,
+        flops_us=cost.flops / peaks.flops_per_s * 1e6,
+        hbm_us=cost.hbm_bytes / peaks.hbm_bytes_per_s * 1e6,
+        link_us=cost.link_bytes / peaks.link_bytes_per_s * 1e6,
+        bound_us=bound_us,
+        bound_by=bound_by,
+        flop_per_byte=cost.flops / cost.hbm_bytes,
+        published_us=case.published_us,
+        published_ratio=ratio,
+        note=_note(ratio),
+    )
+
+
+def _note(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"not a lower bound: {ratio:.2f} times ours, so a fraction of it can pass 1" if ratio > NO_BOUND else ""
+
+
+def to_json(found: Roofline) -> dict[str, Any]:
+    """The object of --format json."""
+    values: dict[str, Any] = encode(found)
+    return {"schema": ROOFLINE_SCHEMA, **values, "published_on": f"8x {PUBLISHED_ON}"}
+
+
+def show(found: Roofline, console: Console) -> None:
+    """Prints the table, what its columns are, and where the peaks come from; 80 columns do."""
+    title = f"  suite {found.suite}, {found.world_size} ranks on {clean_line(found.hardware)}"
+    console.print(Text.assemble((found.problem, "bold"), title), highlight=False, soft_wrap=True)
+    published = any(row.published_us is not None for row in found.rows)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("shape", overflow="fold")
+    for name in ("flops", "hbm", "link", "bound", "by", "flop/B", *(["published"] if published else [])):
+        table.add_column(name, justify="left" if name == "by" else "right", no_wrap=True)
+    for row in found.rows:
+        cells = [_us(value) for value in (row.flops_us, row.hbm_us, row.link_us, row.bound_us)]
+        cells += [row.bound_by, f"{row.flop_per_byte:,.0f}" if row.flop_per_byte >= 10 else f"{row.flop_per_byte:.1f}"]
+        if published:
+            cells.append(_us(row.published_us) + (" *" if row.note else "  ") if row.published_us is not None else "-")
+        table.add_row(Text(_label(row)), *cells)
+    if len(found.rows) > 1:
+        table.add_row("geometric mean", "", "", "", _us(found.geomean_bound_us), style="bold")
+    console.print(table, highlight=False)
+    console.print()
+    for line in _legend(found):
+        console.print(Text(line), highlight=False)
+
+
+def _legend(found: Roofline) -> list[str]:
+    peaks = found.peaks
+    ridge = peaks.flops_per_s / peaks.hbm_bytes_per_s
+    names = dict.fromkeys(name for row in found.rows for name in row.params)
+    shorts = ", ".join(f"{SHORT[name]} {name}" for name in names if name in SHORT and len(SHORT[name]) == 1)
+    lines = [f"{shorts}."] if shorts else []
+    lines += [
+        "Times in us; the bound is the longest of arithmetic, memory and links. flop/B is",
+        f"arithmetic a byte of memory traffic; memory binds it below {ridge:,.0f}.",
+        f"One GPU: {peaks.flops_per_s / 1e12:,.0f} TFLOP/s, {peaks.hbm_bytes_per_s / 1e12:.3g} TB/s, "
+        f"{peaks.link_bytes_per_s / 1e9:.4g} GB/s links,",
+        f"{clean_line(peaks.source)}.",
+    ]
+    if any(row.published_us is not None for row in found.rows):
+        lines.append(f"published: GPU MODE's speed of light for 8x {PUBLISHED_ON}.")
+    above = [row.published_ratio for row in found.rows if row.published_ratio is not None and row.note]
+    if above:
+        times = ", ".join(f"{ratio:.2f}" for ratio in above)
+        lines += [f"* no lower bound there: {times} times ours.", "A fraction of it can pass 1."]
+    return lines
+
+
+def _label(row: Row) -> str:
+    case = Case(kind="benchmark", params=row.params, seed=0, world_size=1)
+    return case_label(CaseResult(case=case, outcome=NotRun()))
+
+
+def _us(value_us: float) -> str:
+    """To two decimals below 1000, as the published tables have it."""
+    return f"{value_us:.2f}" if value_us < 1000 else f"{value_us:,.0f}"
+
+
+def peaks_of(name: str | None, names: Sequence[str] | None = None) -> tuple[str, Peaks]:
+    """The hardware that was asked for, or the machine's own GPU (`names`: what its GPUs are called).
+
+    Raises UsageError, with the names the table has, where it is not known.
+    """
+    if name is not None:
+        device = hardware.match(name)
+        return name, device if device is not None else hardware.peaks(name)
+    own = tuple(gpu_names() if names is None else names)
+    known = own[0] if own else "no GPU"
+    peaks = hardware.match(known)
+    if peaks is None:
+        table = yaml.safe_load(hardware.TABLE.read_text())["gpus"]  # match() above has checked the file
+        what = f"this machine's {known} is not in hardware.yaml" if own else "this machine has no GPU"
+        raise UsageError(f"{what}: choose one with --hardware (known: {', '.join(table)})")
+    return known, peaks

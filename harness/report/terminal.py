@@ -1,0 +1,477 @@
+"""A report as people read it, on a terminal or in a log.
+
+Knows how things look; decides nothing (verdict does) and computes no figure of its own beside medians. What a
+submission wrote (messages, tracebacks, logs, its own path) is shown as plain text without control characters, and
+more than a line of it only behind a `|`, so that it can neither style a terminal nor pass for our words.
+
+Everything reads at 80 columns and without colour: no boxes, no symbol outside ASCII of our own but for bars, which
+are drawn where there is room, in ASCII where the console's encoding has no more. On a console that is no terminal, rich
+leaves colours out, and so it does where NO_COLOR is set. Where there is little room, columns are left out.
+"""
+
+import re
+from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from harness.board.entries import Board, HeldEntry, short_file
+from harness.board.judgements import doubted
+from harness.board.places import Place, ranked
+from harness.core.records import (
+    CaseResult,
+    Crashed,
+    EvalReport,
+    NotRun,
+    Outcome,
+    Passed,
+    Peaks,
+    Profile,
+    Raised,
+    Timed,
+    TimedOut,
+    Told,
+)
+from harness.core.stats import Interval, clocks, geomean, median, roofline_fraction, speedup, spread
+from harness.core.words import (
+    EXCERPT_LINES,
+    SHORT,
+    case_label,
+    clean,
+    clean_line,
+    count_text,
+    cut_line,
+    excerpt,
+    percent_text,
+    plain_table,
+    print_all,
+    rate_text,
+    seconds_text,
+    times_text,
+    us_text,
+)
+from harness.judging import verdict
+from harness.report.bars import ASCII, UNICODE, Axis, Marks
+from harness.report.bars import Times as BarTimes
+from harness.report.bars import axis as bar_axis
+from harness.report.bars import parts as bar_parts
+
+GATES = {  # what is said of a gate that is not the strict one
+    "folder": "the folder's own check_implementation, and type, dtype, shape, device and finiteness as its "
+    "ref_kernel's; looser than the strict gate: its tolerance, no hardened inputs",
+    "theirs": "the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
+}
+RANKINGS = {
+    "geom": "geometric mean of the means",
+    "mean": "mean of the means",
+    "last": "mean of the last shape",
+}
+NEXT = {  # what to try after each failure
+    "wrong": "`python -m harness check {problem} {path}` runs the tests alone, in seconds.",
+    "raised": "The traceback is of the first rank that failed; others may only have waited for it.",
+    "crashed": "Killed by signal 9 is mostly out of memory: try fewer ranks (--ranks) or smaller shapes (--suite).",
+    "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
+    "held": "Right, but not believed; docs/trust.md says what each check looks for and how it can err.",
+}
+PROFILE_LEGEND = (
+    "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler. "
+    "In no operator: Python, and waiting for other threads. "
+    "The traces open in https://ui.perfetto.dev and in chrome://tracing."
+)
+KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
+NUMBERS_CHARS = 36  # columns beside an operator's name
+TOP_OPS = 5  # kernels or operators that are shown a rank; --json has more
+TIMES = ("shape", ">ref us", ">time us", ">speedup", ">bound us", ">roof", ">spread")
+LEFT_OUT = (">spread", ">bound us", ">ref us", ">roof", ">time us")  # in this order, where there is no room
+SHAPE_CHARS = 12  # what a shape is folded to, at least
+BAR_CHARS = (20, 40)  # columns of a bar, at least and at most
+
+
+# ---- the report ------------------------------------------------------------------------------------------------
+def show(report: EvalReport, board: Board | None, place: Place | None, console: Console) -> None:
+    """Prints the whole result; its last three lines are the verdict, the speedup and the place on the leaderboard.
+
+    `place` is None for a run that was not recorded; `board` is what the place is on.
+    """
+    print_all(console, Text.assemble((report.problem, "bold"), f"  {clean_line(report.submission.name)}"))
+    details = f"{count_text(report.world_size, 'rank')} on {report.device}, suite {report.suite}, mode {report.mode}"
+    print_all(console, Text(clean_line(f"by {report.author}, {details}")), Text())
+    benchmarks = [result for result in report.results if result.case.kind == "benchmark"]
+    if benchmarks and not all(isinstance(result.outcome, NotRun) for result in benchmarks):
+        table = _times(benchmarks, console)
+        print_all(console, table, Text(), Text(_legend(benchmarks, table, console), style="dim"))
+        if report.peaks:
+            print_all(console, Text(_peaks(report.peaks), style="dim"))
+        if len(report.empty_call_samples_us) > 1:
+            print_all(console, Text(), _clocks(report, benchmarks))
+        print_all(console, Text())
+    for result in report.results:
+        if result.profile is not None:
+            _show_profile(report, result, result.profile, console)
+    for result in report.results:
+        if verdict.case_status(result) == "fail":
+            _show_failure(report, result, console)
+    print_all(console, _facts(report), Text())
+    show_summary(report, board, place, console)
+
+
+def show_summary(report: EvalReport, board: Board | None, place: Place | None, console: Console) -> None:
+    """Prints the three lines that matter alone: the verdict, the speedup and the place on the leaderboard."""
+    style = "bold green" if verdict.status(report) == "pass" else "bold red"
+    for label, text in (
+        ("verdict", _verdict(report)),
+        ("speedup", _speedup(report)),
+        ("place", _place(board, place, report)),
+    ):
+        line = Text.assemble((f"{label:<9}", "bold"), (clean_line(text), style if label == "verdict" else ""))
+        console.print(line, soft_wrap=True)
+
+
+def _times(benchmarks: Sequence[CaseResult], console: Console) -> Table:
+    """A row a benchmark, with what there is room for: fewer columns where it is narrow, bars where it is wide."""
+    rows = [_times_row(result) for result in benchmarks]
+    bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if isinstance(result.outcome, Timed)}
+    if len(bars) == len(benchmarks) > 1:
+        mean, bars[len(rows)] = _mean_row([result for result in benchmarks if isinstance(result.outcome, Timed)])
+        rows.append(mean)
+    shown = _columns_that_fit(rows, console.width)
+    is_wide = len(shown) == len(TIMES)
+    if all(result.bound_us is None for result in benchmarks):
+        shown -= {TIMES.index(">bound us"), TIMES.index(">roof")}
+    table = plain_table(*(name for index, name in enumerate(TIMES) if index in shown))
+    axis = None
+    if bars and is_wide:
+        room = console.width - 2 - Measurement.get(console, console.options, _filled(rows)).maximum
+        if room >= BAR_CHARS[0]:
+            axis = bar_axis(list(bars.values()), min(room, BAR_CHARS[1]))
+            table.add_column(Text(_axis_name(axis)), no_wrap=True)
+    for index, row in enumerate(rows):
+        cells: list[RenderableType] = [cell for column, cell in enumerate(row) if column in shown]
+        if axis:
+            cells.append(_bar(bars[index], axis, console) if index in bars else "")
+        table.add_row(*cells, style="bold" if index == len(benchmarks) else "")
+    return table
+
+
+def _times_row(result: CaseResult) -> list[Text]:
+    bound = us_text(result.bound_us) if result.bound_us is not None else "-"
+    label = Text(case_label(result))
+    if isinstance(result.outcome, Timed):
+        own, ref = result.outcome.samples_us, result.outcome.ref_samples_us
+        reached = percent_text(roofline_fraction(result.outcome, result.bound_us)) if result.bound_us else "-"
+        cells = (us_text(median(ref)), us_text(median(own)), times_text(speedup(result.outcome)), bound, reached)
+        return [label, *map(Text, cells), Text(percent_text(spread(own)))]
+    if isinstance(result.outcome, Told):
+        return [label, *map(Text, ("-", us_text(result.outcome.mean_us), "-", bound, "-", "-"))]
+    word = "ok, untimed" if isinstance(result.outcome, Passed) else result.outcome.type.replace("_", " ")
+    shown = Text(word, style="red" if _failed(result) else "")
+    return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-"))]
+
+
+def _mean_row(results: Sequence[CaseResult]) -> tuple[list[Text], BarTimes]:
+    """The geometric means over timed shapes, and what their bar shows."""
+    timeds = [result.outcome for result in results if isinstance(result.outcome, Timed)]
+    refs = geomean([median(timed.ref_samples_us) for timed in timeds])
+    owns = geomean([median(timed.samples_us) for timed in timeds])
+    bars = [_bar_times(result) for result in results]
+    bounds = [bar.bound for bar in bars if bar.bound is not None]
+    bound_us = geomean(bounds) if len(bounds) == len(bars) else None
+    mean = BarTimes(own=geomean([bar.own for bar in bars]), ref=geomean([bar.ref for bar in bars]), bound=bound_us)
+    ends = (us_text(bound_us), percent_text(bound_us / mean.own)) if bound_us else ("-", "-")
+    cells = (
+        "geometric mean",
+        us_text(refs),
+        us_text(owns),
+        times_text(geomean([speedup(timed) for timed in timeds])),
+        *ends,
+        "",
+    )
+    return list(map(Text, cells)), mean
+
+
+def _columns_that_fit(rows: Sequence[Sequence[Text]], width: int) -> set[int]:
+    """Which of TIMES there is room for beside a shape that is folded, if need be; what says least goes first."""
+    widths = [max(len(name) - 1, *(row[index].cell_len for row in rows)) for index, name in enumerate(TIMES)]
+    widths[0] = min(widths[0], SHAPE_CHARS)
+    shown = set(range(len(TIMES)))
+    for name in LEFT_OUT:
+        if sum(widths[index] + 2 for index in shown) - 2 > width:
+            shown.discard(TIMES.index(name))
+    return shown
+
+
+def _filled(rows: Sequence[Sequence[Text]]) -> Table:
+    table = plain_table(*TIMES)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _bar_times(result: CaseResult) -> BarTimes:
+    """On the clock that rooflines are held against, as the bound is; of a timed case."""
+    assert isinstance(result.outcome, Timed)
+    by_name = {one.clock: one for one in clocks(result.outcome)}
+    one = by_name.get("device", by_name["wall"])
+    return BarTimes(own=median(one.samples_us), ref=median(one.ref_samples_us), bound=result.bound_us)
+
+
+def _bar(times: BarTimes, axis: Axis, console: Console) -> Text:
+    marks = _marks(console)
+    styles = {"limit": "red", "line": "cyan", "own": "bold cyan", "both": "bold cyan"}
+    parts = bar_parts(times, axis)
+    return Text.assemble(*((marks[part], styles.get(part, "")) for part in parts))
+
+
+def _axis_name(axis: Axis) -> str:
+    what = "bound" if axis.of_bound else "faster"
+    most = f"{axis.most:,.1f}" if axis.most < 9.95 else f"{axis.most:,.0f}"
+    return f"1x to {most}x the {what}"
+
+
+def _marks(console: Console) -> Marks:
+    """Those that the console's encoding has."""
+    try:
+        "".join(UNICODE.values()).encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) -> str:
+    """What the table's letters, columns and marks stand for."""
+    names = dict.fromkeys(name for result in benchmarks for name in result.case.params)
+    shorts = ", ".join(f"{SHORT[name]} {name}" for name in names if name in SHORT and len(SHORT[name]) == 1)
+    shown = {str(column.header) for column in table.columns}
+    timeds = [result.outcome for result in benchmarks if isinstance(result.outcome, Timed)]
+    by_device = any(other.clock == "device" for timed in timeds for other in timed.others)
+    on_clock = " on the device clock" if by_device else ""
+    is_told = any(isinstance(result.outcome, Told) for result in benchmarks)
+    parts = ["Times are the means that eval.py tells"] if is_told else ["Times are medians"]
+    parts += ["speedup is the median ratio on the same input"] if "speedup" in shown and timeds else []
+    parts += ["spread is the interquartile range"] if "spread" in shown and timeds else []
+    parts += [f"roof is bound / time{on_clock}"] if "roof" in shown else []
+    lines = [shorts] if shorts else []
+    lines.append(f"{'; '.join(parts)}.")
+    if len(shown) > len({name.removeprefix(">") for name in TIMES} & shown):
+        marks = _marks(console)
+        limit = f"{marks['limit']} bound, " if all(result.bound_us is not None for result in benchmarks) else ""
+        told = f"{limit}{marks['own']} submission, {marks['ref']} reference, {marks['both']} both"
+        lines.append(f"Bars, on a log axis{on_clock}: {told}; left is faster.")
+    return "\n".join(lines)
+
+
+def _clocks(report: EvalReport, benchmarks: Sequence[CaseResult]) -> Table:
+    """Reference and submission on every clock side by side, and what an empty call reads: the resolution."""
+    names = list(report.empty_call_samples_us)
+    table = plain_table("reference us -> submission us", *(f">{name}" for name in names))
+    for result in benchmarks:
+        if isinstance(result.outcome, Timed):
+            by_name = {one.clock: one for one in clocks(result.outcome)}
+            cells = [
+                f"{us_text(median(by_name[name].ref_samples_us))} -> {us_text(median(by_name[name].samples_us))}"
+                for name in names
+            ]
+            table.add_row(Text(case_label(result)), *cells)
+    table.add_row("an empty call", *(us_text(median(report.empty_call_samples_us[name])) for name in names))
+    return table
+
+
+def _peaks(peaks: Peaks) -> str:
+    rates = [
+        f"{rate_text(peaks.flops_per_s)}FLOP/s",
+        f"{rate_text(peaks.hbm_bytes_per_s)}B/s memory",
+        f"{rate_text(peaks.link_bytes_per_s)}B/s links",
+    ]
+    return f"Bound by a rank's peaks, {clean_line(peaks.source)}:\n{', '.join(rates)}."
+
+
+def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, console: Console) -> None:
+    """Where the trace lies, and what took most of each rank's call."""
+    print_all(console, Text(case_label(result), style="bold"))
+    table = plain_table(">rank", "kernel or operator", ">calls", ">self us", ">share")
+    for rank in profile.ranks:
+        table.add_row(str(rank.rank), "the call", "1", us_text(rank.call_us), percent_text(1))
+        for op in rank.top[:TOP_OPS]:
+            name = Text(cut_line(op.name, console.width - NUMBERS_CHARS))
+            table.add_row("", name, str(op.calls), us_text(op.self_us), percent_text(op.share))
+    print_all(console, table)
+    blind = [str(rank.rank) for rank in profile.ranks if rank.of == "host"]
+    if report.device != "cpu" and blind:
+        text = f"The profiler saw no kernel on rank {', '.join(blind)}: shown is what the host did."
+        print_all(console, Text(text, style="yellow"))
+    if profile.trace is not None:
+        console.print(Text(f"trace  {clean_line(profile.trace)}"), soft_wrap=True)
+    last = max(index for index, other in enumerate(report.results) if other.profile is not None)
+    if result is report.results[last]:
+        print_all(console, Text(), Text(PROFILE_LEGEND, style="dim"))
+    print_all(console, Text())
+
+
+def _show_failure(report: EvalReport, result: CaseResult, console: Console) -> None:
+    """What happened and where; the failure that decides the verdict in full, others in a line."""
+    outcome = result.outcome
+    where = f" on rank {outcome.rank}" if isinstance(outcome, Raised | Crashed) else ""
+    title = f"{result.case.kind} {case_label(result)}: {outcome.type.replace('_', ' ')}{where}"
+    console.print(Text(title, style="bold red"), soft_wrap=True)
+    first, *more = excerpt(verdict.message(outcome), 1) or [""]
+    console.print(Text("\n".join([f"  {first}", *(f"  | {line}" for line in more)])), soft_wrap=True)
+    if result is verdict.first_failure(report):
+        for heading, text in _evidence(report, outcome):
+            console.print(Text(f"  {heading}:"), soft_wrap=True)
+            console.print(Text("\n".join(f"  | {line}" for line in text), style="dim"), soft_wrap=True)
+        path = clean_line(report.submission.name)
+        problem = "FOLDER" if report.gate in GATES else report.problem
+        advice = NEXT[outcome.type].format(problem=problem, path=path)
+        print_all(console, Padding(Text(f"Next: {advice}"), (0, 0, 0, 2), expand=False))
+    console.print()
+
+
+def _evidence(report: EvalReport, outcome: Outcome) -> list[tuple[str, list[str]]]:
+    """Headings with the lines that a failure left behind."""
+    shown: list[tuple[str, list[str]]] = []
+    if isinstance(outcome, Raised):
+        shown.append((f"traceback of rank {outcome.rank}", excerpt(outcome.traceback, EXCERPT_LINES // 3)))
+    if isinstance(outcome, Raised | Crashed):
+        log = (
+            outcome.log_tail if isinstance(outcome, Crashed) else report.logs.get(f"candidate rank {outcome.rank}", "")
+        )
+        shown.append((f"the end of rank {outcome.rank}'s log", excerpt(log)))
+    if isinstance(outcome, TimedOut):
+        alike: dict[str, list[int]] = {}
+        for rank, stack in enumerate(outcome.stacks):
+            alike.setdefault(re.sub(r"0x[0-9a-f]+", "0x...", clean(stack)), []).append(rank)
+        for stack, ranks in alike.items():
+            who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+            shown.append((f"where {who} stood", excerpt(stack, EXCERPT_LINES * 2 // 3)))
+    return [(heading, lines) for heading, lines in shown if lines]
+
+
+def _facts(report: EvalReport) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for kind in ("profile",) if report.mode == "profile" else ("test", "benchmark"):
+        grid.add_row(f"{kind}s", _tally(report, kind))
+    grid.add_row("verdicts", _verdicts(report))
+    figures = verdict.figures(report)
+    score_s = figures.score_s if figures else verdict.told_score_s(report)
+    if score_s is not None:
+        grid.add_row(
+            "score", f"{seconds_text(score_s)} ({score_s:.6g} s) as GPU MODE scores: {RANKINGS[report.ranking_by]}"
+        )
+        if figures and figures.roofline_fraction is not None:
+            grid.add_row(
+                "roofline", f"{percent_text(figures.roofline_fraction)} of the bound, geometric mean over shapes"
+            )
+    if wall := report.empty_call_samples_us.get("wall"):
+        empty = f"an empty call reads {us_text(median(wall))} us"
+        grid.add_row("clock", f"wall: first start to last end over ranks; {empty}")
+    if report.gate in GATES:
+        grid.add_row("gate", GATES[report.gate])
+    if report.environment:
+        env = report.environment
+        versions = f"Python {env.python}, torch {env.torch}" + (f", triton {env.triton}" if env.triton else "")
+        grid.add_row(
+            "machine", Text(clean_line(f"{env.machine_class}, {env.memory_bytes / 2**30:.1f} GiB; {versions}"))
+        )
+    phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phases_s.items())
+    grid.add_row("run", Text(f"{report.run_id}, {sum(report.phases_s.values()):.1f} s: {phases}"))
+    for warning in report.warnings:
+        grid.add_row(Text("warning", style="yellow"), Text(clean(warning)))
+    if report.machine_state:
+        found = ", ".join(line.split(":")[1].strip() for line in report.machine_state)
+        grid.add_row(Text("doctor", style="yellow"), Text(clean_line(f"`python -m harness doctor` warns of: {found}")))
+    return grid
+
+
+def _tally(report: EvalReport, kind: str) -> str:
+    outcomes = [result.outcome for result in report.results if result.case.kind == kind]
+    kinds = (Timed | Told, Passed, NotRun)
+    timed, passed, not_run = (sum(isinstance(one, what) for one in outcomes) for what in kinds)
+    if not outcomes:
+        return f"none in mode {report.mode}"
+    failed = len(outcomes) - timed - passed - not_run
+    parts = [f"{timed + passed}/{len(outcomes)} passed"]
+    parts += [f"{timed} timed"] if timed else []
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{not_run} not run"] if not_run else []
+    return ", ".join(parts)
+
+
+def _verdicts(report: EvalReport) -> str:
+    found = [result.verdicts for result in report.results if result.verdicts is not None]
+    if not found:
+        return "eval.py's own" if report.gate == "theirs" else "none: no output was judged"
+    if report.gate == "folder":
+        return f"folder (the gate) {sum(one.strict.passed for one in found)}/{len(found)}"
+    strict, gpumode = (sum(getattr(one, name).passed for one in found) for name in ("strict", "gpumode"))
+    return f"strict (the gate) {strict}/{len(found)}, gpumode (published tolerance) {gpumode}/{len(found)}"
+
+
+def _verdict(report: EvalReport) -> str:
+    status, code = verdict.status(report), int(verdict.exit_code(report))
+    failed = verdict.first_failure(report)
+    if failed is not None:
+        return f"fail: {failed.outcome.type.replace('_', ' ')} in {failed.case.kind} {case_label(failed)} (exit {code})"
+    if status == "error":
+        return f"error: ended before every shape was run (exit {code})"
+    kinds = [result.case.kind for result in report.results]
+    counts = [count_text(kinds.count(kind), KIND_WORDS[kind]) for kind in KIND_WORDS if kind in kinds]
+    return f"pass: right in {' and '.join(counts)} on {count_text(report.world_size, 'rank')}"
+
+
+def _speedup(report: EvalReport) -> str:
+    if verdict.status(report) != "pass":
+        return "none: only a run that passes has one"
+    if verdict.told_score_s(report) is not None:
+        return "none: eval.py times no reference"
+    if (figures := verdict.figures(report)) is None:
+        return f"none: mode {report.mode} times nothing"
+    found = figures.geomean_speedup
+    if isinstance(found.interval, Interval):
+        interval = f"95 % interval {found.interval.low:.4g} to {found.interval.high:.4g}"
+    else:
+        interval = f"no interval: {found.interval.reason}"
+    return f"{times_text(found.value)} the reference ({interval})"
+
+
+def _place(board: Board | None, place: Place | None, report: EvalReport) -> str:
+    if place is None:
+        held = next((one for one in board.held if one.run_id == report.run_id), None) if board else None
+        if board is not None and held is not None:
+            return _beside(board, held)
+        return "none: a failed run is never ranked" if verdict.status(report) == "fail" else "none: not recorded"
+    text = f"{place.place} of {place.of} on the local leaderboard"
+    if place.shared:
+        text += f", shared with {count_text(place.shared, 'other')}"
+    entry = next((one for one in board.entries if one.run_id == report.run_id), None) if board else None
+    if board is not None and entry is not None and (doubt := doubted(board, entry)):
+        again = f"`python -m harness verify {entry.run_id}` settles it"
+        text += f"; the same source was held on {doubt.date[:10]} ({doubt.check}): {again}"
+    if place.place > 1 and board is not None and report.environment is not None:
+        group = (report.problem, report.suite, report.environment.machine_class, report.world_size)
+        first = next((entry for _, entry in ranked(board, group)), None)
+        text += f"; first: {seconds_text(first.score_s)}, {first.author}'s {short_file(first)}" if first else ""
+    return text
+
+
+def _beside(board: Board, held: HeldEntry) -> str:
+    """Where a held evaluation stands, and what became of the same file's entry."""
+    text = f"none: held ({held.check}), shown beside the board; `python -m harness verify {held.run_id}` runs it again"
+    earlier = next((entry for entry in board.entries if entry.identity == held.identity), None)
+    return text + (f"; this file's entry of {earlier.date[:10]} stays as it is" if earlier else "")
+
+
+def _failed(result: CaseResult) -> bool:
+    return verdict.case_status(result) == "fail"
+
+
+def problems_table(problems: Sequence[tuple[str, str, str, Sequence[str]]]) -> RenderableType:
+    """What there is: (name, GPU MODE's name, description, suites) each."""
+    table = plain_table("problem", "at GPU MODE", "suites", "what it is")
+    for name, leaderboard, description, suites in problems:
+        table.add_row(*(Text(clean_line(text)) for text in (name, leaderboard, ", ".join(suites), description)))
+    return table
