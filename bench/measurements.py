@@ -36,9 +36,9 @@ HEAD = """\
 
 # Measurements
 
-Every figure was measured on the day and the machine named, by the command named. Ratios and medians of one run are
-comparable; absolute times of different runs are so only on the device clock. Sections marked *transcribed* were copied
-by hand from what was printed, some from measurements that no command here repeats.
+Each section names the day, the machine and the command of its figures. Ratios and medians of one run can be compared
+with each other. Absolute times of different runs can be compared on the device clock only. Figures marked *transcribed*
+were copied by hand from printed output. Only the newest figures of each machine are kept; git has the older ones.
 """
 
 

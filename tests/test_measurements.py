@@ -41,7 +41,7 @@ def test_the_committed_document_is_what_the_command_makes_of_the_data_files() ->
 def test_every_data_file_is_in_the_form_that_a_bench_writes() -> None:
     """So that a file that is measured anew differs in its figures only."""
     files = [path for path in measurements.FOLDER.glob("*/*.yaml") if path.name != measurements.MACHINE]
-    assert len(files) >= 10
+    assert files
     for path in files:
         assert figures.dump(measurements.read_yaml(figures.Section, path, ROOT)) == path.read_text(), path
 

@@ -1,4 +1,4 @@
-"""README says what is so: its commands run, its tables match the code, what it shows was printed by this version."""
+"""README and docs/ match the code: commands run, tables are complete, links resolve, shown output is this version's."""
 
 import re
 import subprocess
@@ -6,11 +6,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from harness.core.checkout import ROOT
 from harness.core.records import Exit
 from harness.problems.shape_file import find, problem_names
 
 README = (ROOT / "README.md").read_text()
+USAGE = (ROOT / "docs" / "usage.md").read_text()
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 def blocks(language: str) -> list[str]:
@@ -57,14 +61,39 @@ def test_the_output_shown_has_every_line_of_a_real_one(
 def test_the_tables_of_problems_and_exit_codes_are_complete() -> None:
     for name in problem_names():
         assert f"| `{name}` | {find(name).leaderboard} |" in README
-    assert sorted(int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)) == sorted(map(int, Exit))
+    assert sorted(int(code) for code in re.findall(r"^\| (\d+) \|", USAGE, re.MULTILINE)) == sorted(map(int, Exit))
 
 
-def test_files_that_the_readme_links_to_are_there() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
+def test_the_table_of_verbs_is_complete(harness: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    listed = re.findall(r"^    ([a-z]+)\b", harness("--help").stdout, re.MULTILINE)
+    assert "eval" in listed
+    table, _, _ = USAGE.partition("\n## ")
+    assert sorted(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == sorted(listed)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    """Files, and headings in them by GitHub's anchors."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith("https://"):
+            file, _, anchor = target.partition("#")
+            linked = page.parent / file if file else page
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors(linked.read_text()), target
+
+
+def anchors(text: str) -> list[str]:
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_but_a_table_is_wider_than_the_code(page: Path) -> None:
+    if page.name != "measurements.md":  # made of data files
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            assert len(line) <= 120 or line.startswith("|"), number
 
 
 def test_no_document_has_a_place_that_was_never_filled_in() -> None:
-    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")):
+    for path in (ROOT / "CHANGELOG.md", *PAGES):
         assert re.findall(r"@(?!SUBMISSION@)[A-Z]+@", path.read_text()) == [], path.name
