@@ -26,8 +26,9 @@ LINK_BYTES = 256 << 20  # of one rank, on GPUs
 
 
 def measure(rank: int, world_size: int, device: torch.device, folder: Path) -> PeaksMeasured:
-    """Rates of one rank while all work, each the best of several tries: flops a second of products of bf16 numbers, bytes a
-    second of memory, read and written both counted, and bytes a second that it sends. Needs an open process group.
+    """Rates of one rank while all work, each the best of several tries: flops a second of products of bf16 numbers,
+    bytes a second of memory, read and written both counted, and bytes a second that it sends. Needs an open process
+    group.
 
     On CPUs each has a file in `folder` that its neighbour reads, to move bytes the cheapest way a host has: out of
     memory that both map; on GPUs each rank sends to all others at once through the process group."""
