@@ -34,7 +34,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.board import judgements, leaderboard, places
-from harness.board.entries import EVIDENCE_CHARS, Board, HeldEntry
+from harness.board.entries import EVIDENCE_CHARS, Board, Entry, HeldEntry
 from harness.board.places import Place
 from harness.core.checkout import ROOT
 from harness.core.decode import encode
@@ -164,9 +164,7 @@ entries = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(entries, max_size=6))
-def test_what_was_recorded_is_what_is_loaded(
-    tmp_path_factory: pytest.TempPathFactory, found: list[entries.Entry]
-) -> None:
+def test_what_was_recorded_is_what_is_loaded(tmp_path_factory: pytest.TempPathFactory, found: list[Entry]) -> None:
     path = tmp_path_factory.mktemp("board") / "leaderboard.yaml"
     written = Board()
     for one in found:

@@ -111,7 +111,7 @@ def test_a_submission_that_misbehaves_is_named_for_it(bad: Bad, evaluated: Calla
 def test_what_machine_it_is_is_not_the_submissions_to_say(evaluated: Callable[..., EvalReport]) -> None:
     """Or its bounds would be another machine's, and its place on another board."""
     source = """\
-import harness.wire as wire
+import harness.ranks.wire as wire
 from reference import ref_kernel as custom_kernel
 
 made = wire.Imported

@@ -13,7 +13,7 @@ from harness.process import sandbox
 # Enters, then does `attempt`; what did not work is printed.
 CONFINED = """\
 import os, pathlib, socket, sys
-from harness.sandbox import Sandbox
+from harness.process.sandbox import Sandbox
 folder = pathlib.Path(sys.argv[1])
 print(*Sandbox(folder=folder / "own", cache=folder / "cache", device=sys.argv[2]).enter(), sep="\\n")
 try:

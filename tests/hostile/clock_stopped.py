@@ -7,8 +7,7 @@ mode: benchmark
 
 import gc
 
-from harness.rank import Candidate
-
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 

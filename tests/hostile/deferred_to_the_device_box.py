@@ -9,8 +9,8 @@ import threading
 import time
 
 import torch
-from harness.rank import Candidate
 
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 

@@ -8,7 +8,9 @@ import sys
 
 from reference import ref_kernel
 
-ROOT = next(pathlib.Path(entry) for entry in sys.path if (pathlib.Path(entry) / "harness" / "rank.py").exists())
+ROOT = next(
+    pathlib.Path(entry) for entry in sys.path if (pathlib.Path(entry) / "harness" / "ranks" / "roles.py").exists()
+)
 
 
 def custom_kernel(data):

@@ -6,7 +6,8 @@ expect: crashed: sent something that is no reply
 import gc
 
 import torch
-from harness.rank import Candidate
+
+from harness.ranks.roles import Candidate
 
 
 def custom_kernel(data):

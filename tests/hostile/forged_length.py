@@ -6,7 +6,8 @@ expect: crashed: a frame of 4294967295 bytes
 import gc
 
 import torch
-from harness.rank import Candidate
+
+from harness.ranks.roles import Candidate
 
 
 def custom_kernel(data):

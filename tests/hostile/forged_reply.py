@@ -6,9 +6,9 @@ expect: crashed: sent 'called' where
 import gc
 
 import torch
-from harness.rank import Candidate
 
-from harness import wire
+from harness.ranks import wire
+from harness.ranks.roles import Candidate
 
 
 def custom_kernel(data):

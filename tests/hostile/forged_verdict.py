@@ -6,10 +6,10 @@ expect: crashed: sent 'verified' where 'Called' was due
 import gc
 
 import torch
-from harness.rank import Candidate
-from harness.records import Verdict, Verdicts
 
-from harness import wire
+from harness.core.records import Verdict, Verdicts
+from harness.ranks import wire
+from harness.ranks.roles import Candidate
 
 
 def custom_kernel(data):

@@ -3,12 +3,13 @@
 expect: wrong:
 """
 
-import harness.correctness
 import torch
-from harness.records import Verdict
 
-harness.correctness.strict = lambda output, expected: Verdict(passed=True)
-harness.correctness.strict_declared = lambda *_: Verdict(passed=True)
+import harness.judging.correctness
+from harness.core.records import Verdict
+
+harness.judging.correctness.strict = lambda output, expected: Verdict(passed=True)
+harness.judging.correctness.strict_declared = lambda *_: Verdict(passed=True)
 torch.allclose = torch.equal = lambda *_, **__: True
 
 

@@ -6,8 +6,7 @@ devices: gpu
 
 import gc
 
-from harness.rank import Candidate
-
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 
