@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.board.entries import Entry, Versions
 from harness.core.records import (
+    Bound,
     Case,
     CaseResult,
     Crashed,
@@ -13,19 +14,23 @@ from harness.core.records import (
     EvalReport,
     Held,
     Kind,
+    Measured,
     NotRun,
     Outcome,
     Params,
     Passed,
     Peaks,
     Raised,
+    Score,
+    Series,
     Submission,
-    Timed,
     TimedOut,
     Verdict,
     Verdicts,
     Wrong,
 )
+from harness.judging.figures import figured
+from harness.ranks.clocks import METRICS
 
 GEMM_TESTS: tuple[Params, ...] = (
     {"m": 64, "n": 2880, "k": 2880, "has_bias": True},
@@ -89,15 +94,19 @@ HELD = Held(check="roofline", evidence="1.20 us are less than the bound of 6.46 
 FAILURES = (WRONG_OUTCOME, RAISED, CRASHED, TIMED_OUT, HELD)
 
 
-def timed(time_us: float = 1000.0, ref_us: float = 2000.0, samples: int = 12, block: int = 4) -> Timed:
+def timed(time_us: float = 1000.0, ref_us: float = 2000.0, samples: int = 12, block: int = 4) -> Measured:
     """A timed case whose medians are about the given ones, with a few percent of drift and spread."""
     drift, ref_drift = ([1 + 0.03 * math.sin(index + late) for index in range(samples)] for late in (0.0, 0.2))
     jitter = [1 + 0.01 * math.cos(3 * index) for index in range(samples)]
-    return Timed(
-        samples_us=tuple(round(time_us * a * b, 3) for a, b in zip(drift, jitter, strict=True)),
-        ref_samples_us=tuple(round(ref_us * a / b, 3) for a, b in zip(ref_drift, jitter, strict=True)),
-        block=block,
-    )
+    own = tuple(round(time_us * a * b, 3) for a, b in zip(drift, jitter, strict=True))
+    baseline = tuple(round(ref_us * a / b, 3) for a, b in zip(ref_drift, jitter, strict=True))
+    return measured(own, baseline, block)
+
+
+def measured(own: Sequence[float], baseline: Sequence[float], block: int = 4) -> Measured:
+    """A case on the wall clock alone, with these samples in us."""
+    series = Series(metric=METRICS["wall"], own=tuple(own), baseline=tuple(baseline), block=block)
+    return Measured(series=(series,), bounded="wall")
 
 
 def case(params: Params, kind: Kind = "benchmark") -> Case:
@@ -110,7 +119,7 @@ def results(
     """Case results with these outcomes on the example shapes."""
 
     def verdicts(outcome: Outcome) -> Verdicts | None:
-        return {"passed": RIGHT, "timed": RIGHT, "held": RIGHT, "wrong": WRONG}.get(outcome.type)
+        return {"passed": RIGHT, "measured": RIGHT, "held": RIGHT, "wrong": WRONG}.get(outcome.type)
 
     return (
         *(
@@ -122,8 +131,7 @@ def results(
                 case=case(params),
                 outcome=outcome,
                 verdicts=verdicts(outcome),
-                bound_us=120.5 * 9**index,
-                bound_by="flops" if index else "link",
+                bound=Bound(value=120.5 * 9**index, by="flops" if index else "link"),
             )
             for index, (params, outcome) in enumerate(zip(shapes, benchmarks, strict=False))
         ),
@@ -159,7 +167,7 @@ def report(found: tuple[CaseResult, ...] | None = None, **changes: Any) -> EvalR
         "secret_seed": 99,
         "logs": {},
     }
-    return EvalReport(**(values | changes))
+    return figured(EvalReport(**(values | changes)))
 
 
 def failed_test(outcome: Outcome) -> EvalReport:
@@ -185,12 +193,14 @@ def entry(**changes: Any) -> Entry:
         "author": "alice",
         "file": "submissions/gemm_rs/submission.py",
         "sha256": "5e" * 32,
-        "score_s": 0.00123456,
-        "geomean_speedup": 1.6,
-        "geomean_speedup_ci": (1.5, 1.7),
-        "roofline_fraction": 0.15,
+        "score": Score(value=0.00123456, unit="s", better="less"),
+        "ratio": 1.6,
+        "ratio_ci": (1.5, 1.7),
+        "fraction": 0.15,
         "date": "2026-05-01T12:00:00+00:00",
         "run_id": "20260501T120000-abc123",
         "versions": Versions(python="3.11.7", torch="2.13.0", triton=None, harness="0.1.0"),
     }
+    if "score_s" in changes:
+        changes["score"] = Score(value=changes.pop("score_s"), unit="s", better="less")
     return Entry(**(values | changes))

@@ -10,7 +10,8 @@ from factories import GEMM_BENCHMARKS, TIMES, entry, report, results
 from harness.board import judgements, report_json
 from harness.board.entries import Board, Earlier, Entry
 from harness.core.checkout import ROOT
-from harness.core.records import ClockSamples, EvalReport, Passed, Timed
+from harness.core.records import EvalReport, Measured, Passed
+from harness.ranks.clocks import METRICS
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE_FILE = 'submissions/gemm_rs/"><img src=x onerror=alert(2)>.py'
@@ -20,22 +21,25 @@ def run_id(number: int) -> str:
     return f"202605{number:02d}T120000-00000{number:x}"
 
 
-def slower(one: Timed, times: float) -> Timed:
-    return replace(one, samples_us=tuple(times * sample for sample in one.samples_us))
+def slower(one: Measured, times: float) -> Measured:
+    series = tuple(replace(each, own=tuple(times * sample for sample in each.own)) for each in one.series)
+    return replace(one, series=series)
 
 
-def gpu(one: Timed, ranks: int = 8) -> Timed:
+def gpu(one: Measured, ranks: int = 8) -> Measured:
     """The case on three clocks, with ranks that end one after the other."""
+    wall = one.ranked
     others = tuple(
-        ClockSamples(
-            clock=clock,  # type: ignore[arg-type]
-            samples_us=tuple(part * sample for sample in one.samples_us),
-            ref_samples_us=tuple(part * sample for sample in one.ref_samples_us),
+        replace(
+            wall,
+            metric=METRICS[clock],  # type: ignore[index]
+            own=tuple(part * sample for sample in wall.own),
+            baseline=tuple(part * sample for sample in wall.baseline),
         )
         for clock, part in (("device", 0.8), ("gpumode", 1.3))
     )
-    ends = tuple(one.samples_us[0] * (0.9 + 0.02 * (3 * rank % ranks)) for rank in range(ranks))
-    return replace(one, others=others, rank_ends_us=ends)
+    ends = tuple(wall.own[0] * (0.9 + 0.02 * (3 * rank % ranks)) for rank in range(ranks))
+    return Measured(series=(wall, *others), bounded="device", rank_ends_us=ends)
 
 
 def run(number: int, times: float = 1.0, ranks: int = 8, **changes: Any) -> EvalReport:
@@ -58,7 +62,7 @@ def entry_for(found: EvalReport, history: tuple[Earlier, ...] = ()) -> Entry:
 
 def earlier(number: int, score_s: float) -> Earlier:
     date = f"2026-05-{number:02d}T12:00:00+00:00"
-    return Earlier(date=date, run_id=run_id(number), sha256="7" * 64, score_s=score_s, geomean_speedup=1.1)
+    return Earlier(date=date, run_id=run_id(number), sha256="7" * 64, score=score_s, ratio=1.1)
 
 
 def store(root: Path, found: EvalReport) -> Path:
@@ -83,7 +87,7 @@ def checkout(root: Path) -> Board:
     store(root, run(6, author="carol", mode="test", results=results([Passed()] * 3, [])))
     old = entry_for(alice, (earlier(2, 0.009), earlier(1, 0.0105)))
     alone = entry(problem="a2a", author="dave", file="submissions/a2a/submission.py", run_id=run_id(9))
-    retired = entry(problem="retired", suite="official", author="erin", roofline_fraction=None, run_id=run_id(10))
+    retired = entry(problem="retired", suite="official", author="erin", fraction=None, run_id=run_id(10))
     return Board(entries=(old, entry_for(bob), entry_for(evil), alone, retired))
 
 

@@ -3,10 +3,12 @@
 Knows neither the file nor how an evaluation becomes an entry.
 """
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, overload
 
 from harness.core.decode import DecodeError
+from harness.core.records import Params, Score
 
 DIGITS = 6  # significant digits that are kept; timing repeats to two or three
 EVIDENCE_CHARS = 500  # of what a check saw, as the file keeps it; the run's report has all of it
@@ -31,14 +33,14 @@ class Earlier:
     date: str
     run_id: str
     sha256: str
-    score_s: float
-    geomean_speedup: float | None
+    score: float
+    ratio: float | None
     status: Literal["ranked", "verified"] = "ranked"
     problem_version: str | None = None
     why: str = "evaluated again"
 
     def __post_init__(self) -> None:
-        _check_positive(self, "score_s", "geomean_speedup")
+        _check_positive(self, "score", "ratio")
         check_printable(self, "why")
 
 
@@ -66,18 +68,18 @@ class Verified:
     date: str
     launches: int
     run_ids: tuple[str, ...]
-    score_s: float
-    score_s_ci: tuple[float, float]
-    geomean_speedup: float
-    geomean_speedup_ci: tuple[float, float]
+    score: float
+    score_ci: tuple[float, float]
+    ratio: float
+    ratio_ci: tuple[float, float]
 
     def __post_init__(self) -> None:
-        _check_positive(self, "launches", "score_s", "geomean_speedup")
-        _check_interval(self, "score_s_ci", "geomean_speedup_ci")
+        _check_positive(self, "launches", "score", "ratio")
+        _check_interval(self, "score_ci", "ratio_ci")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfFile:
+class OfFile:
     """Whose file it is, and what it is ranked within."""
 
     problem: str
@@ -105,29 +107,53 @@ class _OfFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry(_OfFile):
-    """One file's latest evaluation. `geomean_speedup_ci` is the 95 % interval, null where there were too few
-    samples for one; `roofline_fraction` is null where no peaks were known. What a problem folder's own eval.py tells
-    has the suite `theirs` and no speedup (null), since it times no reference. `problem_version` is what it was judged
-    under, null where an older harness recorded it. `holds`: held evaluations of this file in the past."""
+class EntryCase:
+    """One case of an entry: medians of either side in the metric's unit, the ratio to the baseline and the fraction of
+    the bound with their 95 % intervals; null where they are not known."""
 
-    score_s: float
-    geomean_speedup: float | None
-    geomean_speedup_ci: tuple[float, float] | None
-    roofline_fraction: float | None
+    params: Params
+    metric: str
+    unit: str
+    value: float
+    baseline: float | None
+    ratio: float | None
+    ratio_ci: tuple[float, float] | None
+    fraction: float | None
+    fraction_ci: tuple[float, float] | None
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "value", "baseline", "ratio", "fraction")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(OfFile):
+    """One file's latest evaluation. `score` is the contest's own, and ranks. `ratio` is how many times as good as the
+    reference the submission is, `fraction` which part of the bound it reaches: geometric means over the cases, with
+    their 95 % intervals (null where there were too few samples for one). The ratio is null where no reference was
+    measured, the fraction where no bound is known. `cases` is empty where an older harness recorded the entry, and so
+    is `problem_version` null, which is what it was judged under. `holds`: held evaluations of this file in the past."""
+
+    score: Score
+    ratio: float | None
+    ratio_ci: tuple[float, float] | None
+    fraction: float | None
+    fraction_ci: tuple[float, float] | None = None
     date: str  # ISO 8601, UTC
     run_id: str
     versions: Versions
     problem_version: str | None = None
     verified: Verified | None = None
+    cases: tuple[EntryCase, ...] = ()
     history: tuple[Earlier, ...] = ()
     holds: tuple[Hold, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_positive(self, "score_s", "geomean_speedup")
-        if self.geomean_speedup_ci:
-            _check_interval(self, "geomean_speedup_ci")
+        _check_score(self.score)
+        _check_positive(self, "ratio", "fraction")
+        for name in ("ratio_ci", "fraction_ci"):
+            if getattr(self, name):
+                _check_interval(self, name)
 
     @property
     def status(self) -> Literal["ranked", "verified"]:
@@ -136,14 +162,14 @@ class Entry(_OfFile):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldEntry(_OfFile):
+class HeldEntry(OfFile):
     """What is right but not believed: `check` is what stopped it and `evidence` what it saw, in the runs `run_ids`.
     `run_id` is the evaluation that claimed; its figures are null where it ended before it had them."""
 
     check: str
     evidence: str
-    score_s: float | None
-    geomean_speedup: float | None
+    score: Score | None
+    ratio: float | None
     date: str  # ISO 8601, UTC: of the evaluation that claimed
     run_id: str
     run_ids: tuple[str, ...]
@@ -155,9 +181,9 @@ class HeldEntry(_OfFile):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_printable(self, "check", "evidence")
-        for name in ("score_s", "geomean_speedup"):
-            if getattr(self, name) is not None:
-                _check_positive(self, name)
+        if self.score is not None:
+            _check_score(self.score)
+        _check_positive(self, "ratio")
 
     @property
     def status(self) -> Literal["held"]:
@@ -203,7 +229,13 @@ def described(one: Judged) -> str:
 
 
 def order(entry: Entry) -> tuple[Group, float, str, str]:
-    return (entry.group, entry.score_s, entry.author, entry.file)
+    """What entries are sorted by: the group, then the score, the best first."""
+    return (
+        entry.group,
+        entry.score.value if entry.score.better == "less" else -entry.score.value,
+        entry.author,
+        entry.file,
+    )
 
 
 def printable(text: str) -> str:
@@ -222,33 +254,70 @@ def rounded(value: float, digits: int) -> float:
 
 def round_off(one: Judged) -> Judged:
     """The record with the digits that leaderboard.yaml keeps: what is written is what is read."""
+    score = replace(one.score, value=rounded(one.score.value, DIGITS)) if one.score else None
     if isinstance(one, HeldEntry):
-        return replace(one, score_s=_short(one.score_s), geomean_speedup=_short(one.geomean_speedup))
+        return replace(one, score=score, ratio=_short(one.ratio))
     found = one.verified
     if found:
         found = replace(
             found,
-            score_s=rounded(found.score_s, DIGITS),
-            score_s_ci=_shorts(found.score_s_ci),
-            geomean_speedup=rounded(found.geomean_speedup, DIGITS),
-            geomean_speedup_ci=_shorts(found.geomean_speedup_ci),
+            score=rounded(found.score, DIGITS),
+            score_ci=_shorts(found.score_ci),
+            ratio=rounded(found.ratio, DIGITS),
+            ratio_ci=_shorts(found.ratio_ci),
         )
+    assert score is not None
     return replace(
         one,
-        score_s=rounded(one.score_s, DIGITS),
-        geomean_speedup=_short(one.geomean_speedup),
-        geomean_speedup_ci=_shorts(one.geomean_speedup_ci) if one.geomean_speedup_ci else None,
-        roofline_fraction=_short(one.roofline_fraction),
+        score=score,
+        ratio=_short(one.ratio),
+        ratio_ci=_shorts(one.ratio_ci),
+        fraction=_short(one.fraction),
+        fraction_ci=_shorts(one.fraction_ci),
         verified=found,
+        cases=tuple(_short_case(case) for case in one.cases),
     )
+
+
+def _short_case(case: EntryCase) -> EntryCase:
+    return replace(
+        case,
+        value=rounded(case.value, DIGITS),
+        baseline=_short(case.baseline),
+        ratio=_short(case.ratio),
+        ratio_ci=_shorts(case.ratio_ci),
+        fraction=_short(case.fraction),
+        fraction_ci=_shorts(case.fraction_ci),
+    )
+
+
+def same_figures(one: Entry, other: Entry) -> bool:
+    """Whether two entries say the same to the digits that are kept. Figures that an older harness did not record are
+    not compared."""
+    a, b = round_off(one), round_off(other)
+    assert isinstance(a, Entry)
+    assert isinstance(b, Entry)
+    if not b.cases or not a.cases:
+        a, b = replace(a, cases=(), fraction_ci=None), replace(b, cases=(), fraction_ci=None)
+    close = all(abs(math.log((x or 1.0) / (y or 1.0))) < 1e-5 for x, y in ((a.fraction, b.fraction),))
+    return close and replace(a, fraction=b.fraction) == b
 
 
 def _short(value: float | None) -> float | None:
     return None if value is None else rounded(value, DIGITS)
 
 
-def _shorts(values: tuple[float, float]) -> tuple[float, float]:
-    return (rounded(values[0], DIGITS), rounded(values[1], DIGITS))
+@overload
+def _shorts(values: tuple[float, float]) -> tuple[float, float]: ...
+@overload
+def _shorts(values: None) -> None: ...
+def _shorts(values: tuple[float, float] | None) -> tuple[float, float] | None:
+    return (rounded(values[0], DIGITS), rounded(values[1], DIGITS)) if values else None
+
+
+def _check_score(score: Score) -> None:
+    if score.value <= 0:
+        raise DecodeError(".score.value", f"expected a number above 0, found {score.value}")
 
 
 def _check_positive(record: object, *names: str) -> None:

@@ -3,29 +3,31 @@
 import hashlib
 import json
 from dataclasses import replace
+from typing import Any
 
 from harness.board.entries import (
     Board,
     Earlier,
     Entry,
+    EntryCase,
     HeldEntry,
     Hold,
     Judged,
+    OfFile,
     Verified,
     Versions,
-    _OfFile,
     described,
     one_line,
     order,
     printable,
     round_off,
 )
-from harness.core.records import BadFileError, EvalReport, HarnessError, Held
-from harness.core.stats import Interval
-from harness.judging.verdict import figures, first_failure, told_score_s
+from harness.core.records import BadFileError, Estimate, EvalReport, HarnessError, Held
+from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite
 
 JUDGES = 1  # part of every problem version: raise it with a change of a check or verdict that lets other results pass
+KEPT = 5  # earlier judgements of a file that the board keeps; runs/ has the rest
 
 
 def problem_version(problem: Problem, suite: Suite) -> str:
@@ -72,8 +74,8 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
         sha256=report.submission.sha256,
         check=one_line(failed.outcome.check),
         evidence=one_line(failed.outcome.evidence),
-        score_s=None,
-        geomean_speedup=None,
+        score=None,
+        ratio=None,
         date=report.started_at,
         run_id=report.run_id,
         run_ids=(report.run_id,),
@@ -85,13 +87,11 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
 def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
     """The entry that this evaluation is worth, judged under that problem version; None for one that did not pass or
     timed nothing."""
-    found = figures(report)
-    score_s = found.score_s if found else told_score_s(report)
-    if score_s is None:
+    found = report.figures
+    if found is None:
         return None
     assert report.environment is not None, "an evaluation that came to an end knows its machine"
-    environment, speedup = report.environment, found.geomean_speedup if found else None
-    interval = speedup.interval if speedup else None
+    environment = report.environment
     return Entry(
         problem=report.problem,
         suite=report.suite,
@@ -101,15 +101,36 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
         author=printable(report.author),
         file=printable(report.submission.name),
         sha256=report.submission.sha256,
-        score_s=score_s,
-        geomean_speedup=speedup.value if speedup else None,
-        geomean_speedup_ci=(interval.low, interval.high) if isinstance(interval, Interval) else None,
-        roofline_fraction=found.roofline_fraction if found else None,
+        score=found.score,
+        **_pair("ratio", found.ratio),
+        **_pair("fraction", found.fraction),
         date=report.started_at,
         run_id=report.run_id,
         versions=_versions(report),
         problem_version=version,
+        cases=entry_cases(report),
     )
+
+
+def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
+    """The measured cases with the figures that the board keeps of them."""
+    return tuple(
+        EntryCase(
+            params=one.case.params,
+            metric=one.figures.metric.name,
+            unit=one.figures.metric.unit,
+            value=one.figures.value,
+            baseline=one.figures.baseline,
+            **_pair("ratio", one.figures.ratio),
+            **_pair("fraction", one.figures.fraction),
+        )
+        for one in report.results
+        if one.figures is not None
+    )
+
+
+def _pair(name: str, found: Estimate | None) -> dict[str, Any]:
+    return {name: found.value if found else None, f"{name}_ci": found.ci if found else None}
 
 
 def replaced(board: Board, old: Judged, new: Judged, why: str) -> Board:
@@ -145,11 +166,11 @@ def confirmed(board: Board, old: Entry, found: Verified, why: str, version: str)
 def held(old: Judged, check: str, evidence: str, run_ids: tuple[str, ...], version: str | None = None) -> HeldEntry:
     """`old` as it is held by a later judgement, in those runs. What it claimed stays."""
     return HeldEntry(
-        **{name: getattr(old, name) for name in _OfFile.__dataclass_fields__},
+        **{name: getattr(old, name) for name in OfFile.__dataclass_fields__},
         check=one_line(check),
         evidence=one_line(evidence),
-        score_s=old.score_s,
-        geomean_speedup=old.geomean_speedup,
+        score=old.score,
+        ratio=old.ratio,
         date=old.date,
         run_id=old.run_id,
         run_ids=run_ids,
@@ -204,7 +225,7 @@ def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
     one = round_off(one)
     one = replace(
         one,
-        history=tuple(sorted(history, key=lambda past: past.date, reverse=True)),
+        history=tuple(sorted(history, key=lambda past: past.date, reverse=True)[:KEPT]),
         holds=tuple(sorted(holds, key=lambda past: past.date, reverse=True)),
     )
     left = [old for old, _ in gone]
@@ -225,8 +246,8 @@ def _earlier(old: Entry, why: str) -> Earlier:
         date=old.date,
         run_id=old.run_id,
         sha256=old.sha256,
-        score_s=old.score_s,
-        geomean_speedup=old.geomean_speedup,
+        score=old.score.value,
+        ratio=old.ratio,
         status=old.status,
         problem_version=old.problem_version,
         why=one_line(why),

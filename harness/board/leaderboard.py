@@ -32,17 +32,19 @@ from harness.core.files import locked, read_text, replace_held
 from harness.core.records import BadFileError, HarnessError, UsageError
 from harness.core.yaml_file import read_yaml
 
-# Of leaderboard.yaml. 1: first. 2: `held`; of an entry `problem_version`, `verified`, `holds`; of its history `status`,
-# `problem_version`, `why`. All can be left out, so a file of schema 1 is read as it is; the number rose because an
-# older harness refuses unknown keys, and of a newer schema it says that the checkout has to be updated.
-SCHEMA = 2
+# Of leaderboard.yaml; older files are read as they are, and written in the newest schema.
+# 1: first. 2: `held`; of an entry `problem_version`, `verified`, `holds`; of its history `status`, `problem_version`,
+# `why`. 3: `score` with its unit in place of score_s, `ratio` of geomean_speedup, `fraction` of roofline_fraction, with
+# their intervals; of an entry `cases`.
+SCHEMA = 3
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
 HEADER = """\
 # The local leaderboard. Written by `make eval` (python -m harness eval), to be read by people and kept in git;
 # `make board` shows it as a table. Not to be edited by hand, but whole entries may be deleted.
-# score_s is GPU MODE's score in seconds, lower is better. history: the same file's earlier figures, newest first.
+# score: the contest's own, which ranks. ratio: how many times as good as the reference. fraction: of the roofline.
+# history: the same file's earlier figures, newest first (at most 5; runs/ has all).
 # held: right but not believable, so without a place. holds: what was held of the same file before, and why no more.
 # Does it not load any more (a merge, an edit)? `git checkout leaderboard.yaml`, or move it away: a new one is begun.
 """
@@ -50,7 +52,7 @@ HEADER = """\
 
 @dataclass(frozen=True, kw_only=True)
 class _File:
-    schema: Literal[1, 2]
+    schema: Literal[3]
     entries: tuple[Entry, ...] = ()
     held: tuple[HeldEntry, ...] = ()
 
@@ -68,7 +70,7 @@ def load(path: Path) -> Board:
         return Board()
     try:
         _refuse_newer(path)
-        file = read_yaml(cast("type[_File | None]", _File | None), path)
+        file = read_yaml(cast("type[_File | None]", _File | None), path, prepare=_upgraded)
     except BadFileError as error:
         raise BadFileError(
             f"{error}\nThe file is left as it is. Next: `git checkout {shown(path)}` for the last good one, or move "
@@ -164,6 +166,37 @@ def _text(board: Board) -> str:
     # 1e6 columns: a line that is folded changes at two places when one value changes
     text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=1e6, allow_unicode=True)
     return HEADER + text
+
+
+OLD_NAMES = {
+    "score_s_ci": "score_ci",
+    "geomean_speedup": "ratio",
+    "geomean_speedup_ci": "ratio_ci",
+    "roofline_fraction": "fraction",
+}
+
+
+def _upgraded(value: object) -> object:
+    """A file of schema 1 or 2 under today's names; whatever does not fit is left for `decode` to say."""
+    if not isinstance(value, dict) or value.get("schema") not in (1, 2):
+        return value
+    lists = {name: value[name] for name in ("entries", "held") if isinstance(value.get(name), list)}
+    return value | {"schema": SCHEMA} | {name: [_renamed(one, True) for one in list_] for name, list_ in lists.items()}
+
+
+def _renamed(record: object, is_entry: bool) -> object:
+    if not isinstance(record, dict):
+        return record
+    found = {OLD_NAMES.get(str(key), key): value for key, value in record.items()}
+    if "score_s" in found:
+        seconds = found.pop("score_s")
+        is_whole = is_entry and seconds is not None
+        found["score"] = {"value": seconds, "unit": "s", "better": "less"} if is_whole else seconds
+    if isinstance(found.get("verified"), dict):
+        found["verified"] = _renamed(found["verified"], False)
+    if isinstance(found.get("history"), list):
+        found["history"] = [_renamed(past, False) for past in found["history"]]
+    return found
 
 
 def _refuse_newer(path: Path) -> None:

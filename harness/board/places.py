@@ -20,7 +20,7 @@ class Place:
 def ranked(board: Board, group: Group) -> list[tuple[int, Entry]]:
     """The group's entries by score, each with its place: 1, 2, 2, 4, where scores that agree to 4 digits share one."""
     entries = sorted((entry for entry in board.entries if entry.group == group), key=order)
-    scores = [rounded(entry.score_s, TIE_DIGITS) for entry in entries]
+    scores = [rounded(entry.score.value, TIE_DIGITS) for entry in entries]
     return [(scores.index(score) + 1, entry) for score, entry in zip(scores, entries, strict=True)]
 
 

@@ -1,184 +1,223 @@
-"""A report as one JSON object: `--json`, runs/<run id>/report.json, and what the page and exports are made of."""
+"""A report as one JSON object, written and read back: `--json`, and runs/<run id>/report.json.
 
+The one place that knows the file's format. Schema 2 is the record EvalReport itself, with what a reader would have to
+work out otherwise beside it (status, exit code, every case's label and error). A file of schema 1 is brought to that
+form before it is decoded. A report is somebody's file: texts in it are as untrusted as the submission they speak of.
+"""
+
+import dataclasses
+import types
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from harness.board.places import Place
-from harness.core.decode import encode
-from harness.core.records import (
-    REPORT_SCHEMA,
-    CaseResult,
-    ClockSamples,
-    Crashed,
-    EvalReport,
-    Exit,
-    Raised,
-    Timed,
-    TimedOut,
-    Told,
-    Verdicts,
-)
-from harness.core.stats import Interval, clocks, median, roofline_fraction, speedup, spread
+from harness.core.decode import DecodeError, decode, encode
+from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Exit
+from harness.core.words import case_label
 from harness.judging import verdict
+from harness.judging.figures import figured
+from harness.judging.warnings import text_of
+from harness.ranks.clocks import METRICS, block
+
+Json = dict[str, Any]
 
 
-def to_json(report: EvalReport, place: Place | None = None) -> dict[str, Any]:
-    """The report as `--json` and report.json have it; the figures are null unless every benchmark was timed."""
-    figures = verdict.figures(report)
-    interval = figures.geomean_speedup.interval if figures else None
-    submission = {"path": report.submission.name, "sha256": report.submission.sha256, "author": report.author}
-    values = {
-        "run_id": report.run_id,
-        "started_at": report.started_at,
-        "problem": report.problem,
-        "submission": submission,
-        "device": report.device,
-        "world_size": report.world_size,
-        "suite": report.suite,
-        "mode": report.mode,
-        "status": verdict.status(report),
-        "exit_code": int(verdict.exit_code(report)),
-        "cases": [_case_json(result) for result in report.results],
-        "geomean_speedup": figures.geomean_speedup.value if figures else None,
-        "geomean_speedup_ci": [interval.low, interval.high] if isinstance(interval, Interval) else None,
-        "roofline_fraction": figures.roofline_fraction if figures else None,
-        "score_s": figures.score_s if figures else verdict.told_score_s(report),
-        "ranking_by": report.ranking_by,
-        "place": encode(place),
-        "clock": "theirs" if report.gate == "theirs" else "wall",
-        "gate": report.gate,
-        "empty_call_us": median(wall) if (wall := report.empty_call_samples_us.get("wall")) else None,
-        "empty_call_samples_us": {clock: list(samples) for clock, samples in report.empty_call_samples_us.items()},
-        "warnings": list(report.warnings),
-        "machine_state": list(report.machine_state),
-        "gpu_sampling": encode(report.gpu_sampling),
-        "environment": encode(report.environment),
-        "peaks": encode(report.peaks),
-        "phases_s": dict(report.phases_s),
-        "secret_seed": report.secret_seed,
-        "logs": dict(report.logs),
-    }
-    return _report_json(values)
+# ---- written ---------------------------------------------------------------------------------------------------------
+def to_json(report: EvalReport, place: Place | None = None) -> Json:
+    """The report as `--json` and report.json have it. `figures` is null unless every case was measured. The
+    submission's source is not in it: runs/ keeps that beside the report."""
+    values: Json = encode(report)
+    values["submission"] = {"path": report.submission.name, "sha256": report.submission.sha256}
+    values["cases"] = [_case_json(result) for result in report.results]
+    values["warnings"] = [encode(one) | {"text": text_of(one)} for one in report.warnings]
+    del values["results"]
+    status = {"status": verdict.status(report), "exit_code": int(verdict.exit_code(report)), "error": None}
+    return {"schema": REPORT_SCHEMA} | status | values | {"place": encode(place)}
 
 
-def error_json(
-    message: str,
-    exit_code: Exit,
-    *,
-    problem: str | None = None,
-    path: str | None = None,
-    author: str | None = None,
-    device: str | None = None,
-    world_size: int | None = None,
-    suite: str | None = None,
-    mode: str | None = None,
-) -> dict[str, Any]:
-    """The same object for an evaluation that ended before there was a report: what is not known is null."""
-    return _report_json(
-        {
-            "problem": problem,
-            "submission": {"path": path, "sha256": None, "author": author},
-            "device": device,
-            "world_size": world_size,
-            "suite": suite,
-            "mode": mode,
-            "status": "error",
-            "exit_code": int(exit_code),
-            "error": message,
-        }
-    )
-
-
-def _report_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """All keys in their order, with what stands there when it is not known."""
-    unknown: dict[str, Any] = {
-        "schema": REPORT_SCHEMA,
-        "run_id": None,
-        "started_at": None,
-        "problem": None,
-        "submission": None,
-        "device": None,
-        "world_size": None,
-        "suite": None,
-        "mode": None,
-        "status": None,
-        "exit_code": None,
-        "error": None,
-        "cases": [],
-        "geomean_speedup": None,
-        "geomean_speedup_ci": None,
-        "roofline_fraction": None,
-        "score_s": None,
-        "ranking_by": None,
-        "place": None,
-        "clock": "wall",
-        "gate": None,
-        "empty_call_us": None,
-        "empty_call_samples_us": {},
-        "machine_state": [],
-        "gpu_sampling": None,
-        "warnings": [],
-        "environment": None,
-        "peaks": None,
-        "phases_s": {},
-        "secret_seed": None,
-        "logs": {},
-    }
-    assert values.keys() <= unknown.keys()
-    return unknown | dict(values)
-
-
-def _case_json(result: CaseResult) -> dict[str, Any]:
-    outcome, timed = result.outcome, result.outcome if isinstance(result.outcome, Timed) else None
+def _case_json(result: CaseResult) -> Json:
+    profile = result.profile
     return {
-        "kind": result.case.kind,
-        "params": dict(result.case.params),
-        "seed": result.case.seed,
-        "world_size": result.case.world_size,
+        **encode(result.case),
+        "label": case_label(result),
         "status": verdict.case_status(result),
-        "outcome": outcome.type,
-        "error": verdict.message(outcome) or None,
-        "verdicts": {name: _verdict_word(result.verdicts, name) for name in ("strict", "gpumode")},
-        "verdict_messages": {name: _verdict_message(result.verdicts, name) for name in ("strict", "gpumode")},
-        "samples_us": list(timed.samples_us) if timed else [],
-        "ref_samples_us": list(timed.ref_samples_us) if timed else [],
-        "block": timed.block if timed else None,
-        "clocks": {one.clock: _clock_json(one) for one in clocks(timed)} if timed else {},
-        "rank_ends_us": list(timed.rank_ends_us) if timed else [],
-        "ref_us": median(timed.ref_samples_us) if timed else None,
-        "time_us": median(timed.samples_us) if timed else outcome.mean_us if isinstance(outcome, Told) else None,
-        "told": encode(outcome) if isinstance(outcome, Told) else None,
-        "spread": spread(timed.samples_us) if timed else None,
-        "speedup": speedup(timed) if timed else None,
-        "bound_us": result.bound_us,
-        "bound_by": result.bound_by,
-        "published_us": result.case.published_us,
-        "roofline_fraction": roofline_fraction(timed, result.bound_us) if timed and result.bound_us else None,
-        "rank": outcome.rank if isinstance(outcome, Raised | Crashed) else None,
-        "traceback": outcome.traceback if isinstance(outcome, Raised) else None,
-        "stacks": list(outcome.stacks) if isinstance(outcome, TimedOut) else None,
-        "log_tail": outcome.log_tail if isinstance(outcome, Crashed) else None,
-        "trace": result.profile.trace if result.profile else None,
-        "profile": encode(result.profile.ranks) if result.profile else [],
+        "error": verdict.message(result.outcome) or None,
+        "outcome": encode(result.outcome),
+        "verdicts": encode(result.verdicts),
+        "bound": encode(result.bound),
+        "figures": encode(result.figures),
+        "profile": {"ranks": encode(profile.ranks), "trace": profile.trace} if profile else None,
     }
 
 
-def _clock_json(one: ClockSamples) -> dict[str, Any]:
+def error_json(message: str, exit_code: Exit, **known: Any) -> Json:
+    """The same object for an evaluation that ended before there was a report: whatever is not known is null."""
+    unknown: Json = {field.name: None for field in dataclasses.fields(EvalReport) if field.name != "results"}
+    unknown |= {"cases": [], "warnings": [], "logs": {}, "phases_s": {}, "place": None}
+    path = known.pop("path", None)
+    submission = {"submission": {"path": path, "sha256": None}}
+    status = {"schema": REPORT_SCHEMA, "status": "error", "exit_code": int(exit_code), "error": message}
+    return status | unknown | submission | known
+
+
+# ---- read back -------------------------------------------------------------------------------------------------------
+def from_json(found: object) -> EvalReport:
+    """The report in such an object. Its submission has no source. Raises DecodeError with the place of a mistake; keys
+    that are not known are passed over, since a report gains keys without a new schema."""
+    schema = found.get("schema") if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping) or schema not in (1, REPORT_SCHEMA):
+        newer = isinstance(schema, int) and schema > REPORT_SCHEMA
+        hint = "it was written by a newer harness: update the checkout" if newer else "is it another harness's?"
+        raise DecodeError("$.schema", f"expected 1 or {REPORT_SCHEMA}, found {schema!r}; {hint}")
+    if schema == 1:
+        values = _of_schema_1(found)
+        return figured(decode(EvalReport, known(EvalReport, values)))
+    values = dict(found)
+    values["submission"] = _submission(values.get("submission"))
+    values["results"] = [_case(case) for case in _list(values.get("cases"))]
+    return decode(EvalReport, known(EvalReport, values))
+
+
+def _submission(value: object) -> object:
+    """As a Submission, without its source."""
+    if not isinstance(value, Mapping):
+        return value
+    path = value.get("path")
+    return {"path": path, "name": path, "source": "", "sha256": value.get("sha256"), "modules": []}
+
+
+def _case(value: object) -> object:
+    """As a CaseResult: the case's own fields in a record of their own."""
+    if not isinstance(value, Mapping):
+        return value
+    found = dict(value)
+    names = ("kind", "params", "seed", "world_size", "published_us")
+    found["case"] = {name: found[name] for name in names if name in found}
+    if isinstance(found.get("profile"), Mapping):
+        found["profile"] = {"trace_json": ""} | dict(found["profile"])
     return {
-        "ref_us": median(one.ref_samples_us),
-        "time_us": median(one.samples_us),
-        "speedup": speedup(one),
-        "spread": spread(one.samples_us),
-        "samples_us": list(one.samples_us),
-        "ref_samples_us": list(one.ref_samples_us),
-        "rank_us": list(one.rank_us),
-        "ref_rank_us": list(one.ref_rank_us),
+        name: found[name] for name in ("case", "outcome", "verdicts", "bound", "figures", "profile") if name in found
     }
 
 
-def _verdict_word(verdicts: Verdicts | None, name: str) -> str | None:
-    return None if verdicts is None else "pass" if getattr(verdicts, name).passed else "fail"
+def _list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list) else []
 
 
-def _verdict_message(verdicts: Verdicts | None, name: str) -> str | None:
-    return None if verdicts is None else str(getattr(verdicts, name).message) or None
+def known(kind: Any, value: object) -> object:
+    """`value` without the keys that `kind` has no field for, at any depth; whatever does not fit is left for decode."""
+    origin, args = get_origin(kind), get_args(kind)
+    if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+        hints = get_type_hints(kind)
+        return {key: known(hints[key], item) for key, item in value.items() if key in hints}
+    if origin is dict and isinstance(value, Mapping):
+        return {key: known(args[1], item) for key, item in value.items()}
+    if origin is tuple and isinstance(value, list):
+        return [known(args[0], item) for item in value]
+    if origin in (Union, types.UnionType):
+        tag = value.get("type") if isinstance(value, Mapping) else None
+        return known(next((one for one in args if tag is not None and _tag(one) == tag), args[0]), value)
+    return value
+
+
+def _tag(kind: Any) -> object:
+    tag = get_type_hints(kind).get("type") if dataclasses.is_dataclass(kind) else None
+    return get_args(tag)[0] if get_origin(tag) is Literal else None
+
+
+# ---- schema 1 --------------------------------------------------------------------------------------------------------
+def _of_schema_1(found: Mapping[str, Any]) -> Json:
+    """A report of schema 1, which knew clocks and texts only, as one of schema 2 without figures."""
+    values = dict(found)
+    submission = values.get("submission")
+    if isinstance(submission, Mapping):
+        values["author"] = submission.get("author")
+    values["submission"] = _submission(submission)
+    values.setdefault("gate", "strict")
+    values.setdefault("secret_seed", 0)
+    values["ranking_by"] = values.get("ranking_by") or "geom"
+    values["warnings"] = [{"code": "said", "values": {"text": text}} for text in _list(values.get("warnings"))]
+    values["machine_state"] = [_machine_state(line) for line in _list(values.get("machine_state"))]
+    values["device_model"] = _model(values)
+    if values.get("environment") is not None:
+        empty = {"cpu": "", "cores": 0, "memory_bytes": 0, "platform": "", "harness": ""}
+        values["environment"] = empty | dict(values["environment"])
+    values["results"] = [_case_1(case, values.get("device")) for case in _list(values.get("cases"))]
+    values.pop("figures", None)
+    return values
+
+
+def _model(values: Mapping[str, Any]) -> str:
+    """What the device calls itself: schema 1 had it only in the machine's class, `4x NVIDIA H200`."""
+    environment = values.get("environment")
+    machine_class = environment.get("machine_class") if isinstance(environment, Mapping) else None
+    is_gpu = values.get("device") != "cpu" and isinstance(machine_class, str)
+    return machine_class.partition("x ")[2] if is_gpu and isinstance(machine_class, str) else ""
+
+
+def _machine_state(line: object) -> object:
+    if not isinstance(line, str) or line.count(": ") < 2:
+        return line
+    status, check, text = line.split(": ", 2)
+    return {"status": status, "check": check, "found": text}
+
+
+def _case_1(value: object, device: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    bound_us, verdicts = value.get("bound_us"), value.get("verdicts")
+    case = {name: value[name] for name in ("kind", "params", "world_size", "published_us") if name in value}
+    messages = value.get("verdict_messages") or {}
+    return {
+        "case": {"seed": 0} | ({"seed": value["seed"]} if "seed" in value else {}) | case,
+        "outcome": _outcome_1(value, device),
+        "verdicts": {
+            name: {"passed": verdicts.get(name) == "pass", "message": messages.get(name) or ""}
+            for name in ("strict", "gpumode")
+        }
+        if isinstance(verdicts, Mapping) and verdicts.get("strict")
+        else None,
+        "bound": {"value": bound_us, "by": value.get("bound_by")} if bound_us is not None else None,
+        "profile": {"ranks": value["profile"], "trace": value.get("trace"), "trace_json": ""}
+        if value.get("profile")
+        else None,
+    }
+
+
+def _outcome_1(value: Mapping[str, Any], device: object) -> Json:
+    kind, error = value.get("outcome"), value.get("error") or ""
+    if kind == "timed":
+        return _timed_1(value, device)
+    if kind == "told" and isinstance(value.get("told"), Mapping):
+        told = {name.removesuffix("_us"): item for name, item in value["told"].items() if name != "type"}
+        metric = {"name": "theirs", "unit": "us", "better": "less"}
+        return {"type": "measured", "series": [{"metric": metric, "own": [], "summary": told}]}
+    more: Mapping[str, Json] = {
+        "wrong": {"message": error},
+        "raised": {"rank": value.get("rank"), "message": error, "traceback": value.get("traceback") or ""},
+        "crashed": {"rank": value.get("rank"), "message": error, "log_tail": value.get("log_tail") or ""},
+        "timed_out": {"message": error, "stacks": value.get("stacks") or []},
+        "held": dict(zip(("check", "evidence"), (error.partition(": ")[0], error.partition(": ")[2]), strict=True)),
+    }
+    return {"type": kind} | more.get(str(kind), {})
+
+
+def _timed_1(value: Mapping[str, Any], device: object) -> Json:
+    clocks = value.get("clocks")
+    if not isinstance(clocks, Mapping) or "wall" not in clocks:
+        raise DecodeError("$.cases", "a timed case without the clock 'wall'")
+    size = value.get("block") or block(str(device))
+    names = ["wall", *(name for name in clocks if name != "wall")]
+    series = [
+        {
+            "metric": encode(METRICS[name]) if name in METRICS else {"name": name, "unit": "us", "better": "less"},
+            "own": clocks[name].get("samples_us"),
+            "baseline": clocks[name].get("ref_samples_us"),
+            "block": size,
+            "own_ranks": clocks[name].get("rank_us") or [],
+            "baseline_ranks": clocks[name].get("ref_rank_us") or [],
+        }
+        for name in names
+    ]
+    bounded = "device" if "device" in clocks else "wall"
+    return {"type": "measured", "series": series, "bounded": bounded, "rank_ends_us": value.get("rank_ends_us") or []}

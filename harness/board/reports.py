@@ -1,189 +1,24 @@
-"""Recorded runs, read back: runs/<run id>/report.json, for whatever shows more than one of them.
+"""Recorded runs, read back: runs/<run id>/report.json, for whatever shows more than one of them. Knows where reports
+lie; board.report_json knows what is in one."""
 
-Knows the part of a report that is shown (`--json` has the same keys, see report_json), and where reports lie. Reads
-that part strictly; other keys are left alone, since reports gain keys without a new schema. A report is somebody's
-file: texts in it are as untrusted as the submission that they speak of.
-"""
-
-import dataclasses
 import json
 import os
-import statistics
-import types
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from harness.board.report_json import from_json
 from harness.board.runs import FOLDER
-from harness.core import words
 from harness.core.checkout import shown
-from harness.core.decode import DecodeError, decode, did_you_mean
+from harness.core.decode import did_you_mean
 from harness.core.files import read_text
-from harness.core.records import (
-    REPORT_SCHEMA,
-    BadFileError,
-    Case,
-    CaseResult,
-    Kind,
-    NotRun,
-    Params,
-    Peaks,
-    Told,
-    UsageError,
-)
-from harness.core.stats import median
-from harness.ranks.clocks import block
+from harness.core.records import BadFileError, EvalReport, UsageError
 
 FILE = "report.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Times:
-    """One side's times of a case: the median and the quartiles, which are the median where there is one sample."""
-
-    low_us: float
-    median_us: float
-    high_us: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Samples:
-    """One clock's samples of a case, in us, in pairs; there is at least one."""
-
-    samples_us: tuple[float, ...]
-    ref_samples_us: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        for name in ("samples_us", "ref_samples_us"):
-            if not getattr(self, name) or min(getattr(self, name)) <= 0:
-                raise DecodeError(f".{name}", "expected times above 0, at least one")
-        if len(self.samples_us) != len(self.ref_samples_us):
-            counts = f"{len(self.samples_us)} and {len(self.ref_samples_us)}"
-            raise DecodeError(".ref_samples_us", f"expected as many as samples_us, found {counts}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportCase:
-    """A case and what became of it. `clocks` is empty unless it was timed; `wall`, which ranks, is always among them
-    then. `block`: so many samples in a row were taken together. `rank_ends_us`: when each rank had finished, after the
-    first had started."""
-
-    kind: Kind
-    params: Params
-    world_size: int
-    outcome: str
-    error: str | None = None
-    clocks: dict[str, Samples]
-    block: int | None = None
-    rank_ends_us: tuple[float, ...]
-    bound_us: float | None
-    bound_by: Literal["flops", "hbm", "link"] | None
-    published_us: float | None = None
-    told: Told | None = None  # by a problem folder's own evaluator, which tells no samples
-
-    def __post_init__(self) -> None:
-        if self.clocks and "wall" not in self.clocks:
-            raise DecodeError(".clocks", "the key 'wall' is missing")
-        if self.bound_us is not None and self.bound_us <= 0:
-            raise DecodeError(".bound_us", f"expected a time above 0, found {self.bound_us}")
-        if self.block is not None and self.block < 1:
-            raise DecodeError(".block", f"expected at least 1, found {self.block}")
-
-    @property
-    def roofline_samples_us(self) -> tuple[float, ...]:
-        """The samples that rooflines are held against, by the rule of stats.roofline_samples_us; of a timed case."""
-        return self.clocks.get("device", self.clocks["wall"]).samples_us
-
-    @property
-    def label(self) -> str:
-        """The shape in short, as `eval` prints it."""
-        case = Case(kind=self.kind, params=self.params, seed=0, world_size=self.world_size)
-        return words.case_label(CaseResult(case=case, outcome=NotRun()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportSubmission:
-    """Whose file it was."""
-
-    path: str
-    sha256: str
-    author: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportEnvironment:
-    """The machine and the software."""
-
-    machine_class: str
-    python: str
-    torch: str
-    triton: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What is shown of one evaluation. The figures are None unless it passed and every benchmark was timed."""
-
-    run_id: str
-    started_at: str  # ISO 8601, UTC
-    problem: str
-    submission: ReportSubmission
-    device: str
-    world_size: int
-    suite: str
-    mode: str
-    status: Literal["pass", "fail", "error"]
-    cases: tuple[ReportCase, ...]
-    geomean_speedup: float | None
-    geomean_speedup_ci: tuple[float, float] | None
-    roofline_fraction: float | None
-    score_s: float | None
-    empty_call_samples_us: dict[str, tuple[float, ...]]
-    environment: ReportEnvironment | None
-    peaks: Peaks | None
-    phases_s: dict[str, float]
-    warnings: tuple[str, ...] = ()
-    machine_state: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        try:
-            datetime.fromisoformat(self.started_at)
-        except ValueError:
-            raise DecodeError(".started_at", f"expected a date and time, found {self.started_at!r}") from None
-        for name in ("score_s", "geomean_speedup"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise DecodeError(f".{name}", f"expected a number above 0, found {value}")
-
-    @property
-    def timed(self) -> tuple[ReportCase, ...]:
-        """The cases that were timed."""
-        return tuple(case for case in self.cases if case.clocks)
-
-    def block_of(self, case: ReportCase) -> int:
-        """How many of its samples in a row were taken together; reports of older versions do not tell."""
-        return case.block or block(self.device)
-
-
-def times(samples_us: Sequence[float]) -> Times:
-    """Median and quartiles."""
-    middle = median(samples_us)
-    low, high = middle, middle
-    if len(samples_us) > 1:
-        low, _, high = statistics.quantiles(samples_us, n=4, method="inclusive")
-    return Times(low_us=low, median_us=middle, high_us=high)
-
-
-def load(path: Path) -> Report:
+def load(path: Path) -> EvalReport:
     """The report in the file. Raises BadFileError, which names the place in it, for one that cannot be read."""
     try:
-        found = json.loads(read_text(path))
-        schema = found.get("schema") if isinstance(found, dict) else None
-        if schema != REPORT_SCHEMA:
-            raise DecodeError("$.schema", f"expected {REPORT_SCHEMA}, found {schema!r}; is it another harness's?")
-        return decode(Report, _known(Report, found))
+        return from_json(json.loads(read_text(path)))
     except FileNotFoundError:
         raise BadFileError(
             f"{shown(path)}: no such file; `python -m harness history` lists the runs that there are"
@@ -196,7 +31,7 @@ def load(path: Path) -> Report:
         raise BadFileError(f"{shown(path)}: {error}") from None
 
 
-def load_all(root: Path) -> tuple[tuple[Report, ...], tuple[str, ...]]:
+def load_all(root: Path) -> tuple[tuple[EvalReport, ...], tuple[str, ...]]:
     """Every report below root/runs by time, and a message for each one that cannot be read: one broken file must not
     hide the others. A run that was recorded has its report in the folder of its id; another place is not believed."""
     reports, unreadable = [], []
@@ -211,7 +46,7 @@ def load_all(root: Path) -> tuple[tuple[Report, ...], tuple[str, ...]]:
     return tuple(sorted(reports, key=lambda report: (report.started_at, report.run_id))), tuple(unreadable)
 
 
-def find(run: str, root: Path) -> Report:
+def find(run: str, root: Path) -> EvalReport:
     """The run of that id, or of that beginning of one, or of that folder or report file.
 
     Raises UsageError where there is none or more than one, BadFileError where it cannot be read.
@@ -229,18 +64,3 @@ def find(run: str, root: Path) -> Report:
         raise UsageError(f"'{run}' begins {len(found)} run ids ({found[0]} ... {found[-1]}); give more of it")
     latest = f"; the latest is {runs[-1]}" if runs else "; `make eval PROBLEM=a2a` makes the first"
     raise UsageError(f"no run '{run}' in {FOLDER}/{did_you_mean(run, runs) or latest}")
-
-
-def _known(kind: Any, value: object) -> object:
-    """`value` without the keys that `kind` has no field for, at any depth; what does not fit is left for decode."""
-    origin, args = get_origin(kind), get_args(kind)
-    if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
-        hints = get_type_hints(kind)
-        return {key: _known(hints[key], item) for key, item in value.items() if key in hints}
-    if origin is dict and isinstance(value, Mapping):
-        return {key: _known(args[1], item) for key, item in value.items()}
-    if origin is tuple and isinstance(value, list):
-        return [_known(args[0], item) for item in value]
-    if origin in (Union, types.UnionType):
-        return _known(args[0], value)  # every union of a report is `kind or null`
-    return value

@@ -12,7 +12,8 @@ from harness.core.checkout import ROOT
 from harness.core.records import Exit, Mode, Submission, UsageError
 from harness.evaluation.compare import MARGIN, WORDS, Comparison, check, exit_code, live, recorded
 from harness.kinds import settings
-from harness.kinds.plan import Plan, make_plan
+from harness.kinds.kind import Order, Plan
+from harness.kinds.registry import kind_of
 from harness.machine import host
 from harness.problems.submission import read_submission
 from harness.report.comparison import show, show_summary, to_json
@@ -70,31 +71,16 @@ def _compare_files(asked: argparse.Namespace, margin: float) -> list[Comparison]
     first, *others = (read_submission(Path(side), ROOT) for side in asked.sides)
 
     def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
-        cuda_is_cpu, notes = settings.conditions(setting, submission)
-        return make_plan(
-            setting.problem,
-            setting.suite,
-            submission,
-            mode,
-            setting.device,
-            setting.world_size,
-            host.login(),
-            opponent,
-            cuda_is_cpu,
-            notes=notes,
-        )
+        order = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)
+        return kind_of(setting).plan(order)
 
     with ProgressLine(Console(stderr=True), silent=asked.quiet) as progress:
         progress.note(f"A, {first.name}: tests")
-        plan = planned(first, "test")
-        progress.expect(plan)
-        check(plan, progress)
+        check(planned(first, "test"), progress)
         found = []
         for other in others:
             progress.note(f"B, {other.name}: tests, then timed against A")
-            plan = planned(other, "leaderboard", first)
-            progress.expect(plan)
-            found.append(live(plan, margin, progress))
+            found.append(live(planned(other, "leaderboard", first), margin, progress))
         return found
 
 

@@ -15,7 +15,7 @@ from harness.core.records import Exit, HarnessError, Submission, UsageError
 from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
 from harness.kinds import settings
-from harness.kinds.settings import Setting
+from harness.kinds.kind import Setting
 from harness.machine import host
 from harness.problems.submission import directives, read_submission
 from harness.report import terminal

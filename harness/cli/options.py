@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from harness.core.records import UsageError
-from harness.kinds.settings import DEVICES, Evaluator
+from harness.kinds.kind import Evaluator
+from harness.kinds.settings import DEVICES
 
 STDOUT = "-"  # as a file's name
 JSON_HELP = "write the full result there as one JSON object; -: to standard output, with nothing else there"

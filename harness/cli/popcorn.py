@@ -29,6 +29,7 @@ from harness.core.checkout import ROOT
 from harness.core.decode import DecodeError, decode
 from harness.core.records import BadFileError, Case, Crashed, EvalReport, Exit, HarnessError, Mode, Raised, UsageError
 from harness.core.words import clean
+from harness.evaluation.evaluate import evaluate
 from harness.gpumode.result_lines import (
     Line,
     Pairs,
@@ -44,7 +45,7 @@ from harness.gpumode.result_lines import (
     unfinished_pairs,
 )
 from harness.judging import verdict
-from harness.kinds.op import evaluate
+from harness.judging.warnings import text_of
 from harness.kinds.plan import make_plan
 from harness.kinds.settings import check_seconds
 from harness.machine import host
@@ -312,7 +313,7 @@ def _tell(report: EvalReport, specs: Sequence[str]) -> None:
         if verdict.case_status(result) == "fail":
             print(f"{result.case.kind} {index} ({spec}): {clean(error_text(result))}", file=sys.stderr)
     for warning in report.warnings:
-        print(f"warning: {clean(warning)}", file=sys.stderr)
+        print(f"warning: {clean(text_of(warning))}", file=sys.stderr)
 
 
 def _text(path: Path) -> str:

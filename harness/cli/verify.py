@@ -23,7 +23,6 @@ from harness.evaluation.verify import (
     launch,
     setting_for,
 )
-from harness.judging import verdict
 from harness.kinds import settings
 from harness.kinds.registry import find
 from harness.machine import host
@@ -67,7 +66,7 @@ def run_verb(asked: argparse.Namespace) -> Exit:
     submission = runs.load_source(one.sha256, one.file, ROOT, one.run_id)
     leaderboard.check_writable(path)
     reports: list[EvalReport] = []
-    while sum(verdict.figures(report) is not None for report in reports) < asked.launches:
+    while sum(report.figures is not None for report in reports) < asked.launches:
         said = f"launch {len(reports) + 1} of {asked.launches}: {one.file}, {one.run_id}"
         if not asked.quiet:
             Console(stderr=True).print(Text(clean_line(said)), soft_wrap=True)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Literal
 
-REPORT_SCHEMA = 1  # of report.json and --json; 1: first
+# Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
+# the figures that are shown.
+REPORT_SCHEMA = 2
 Param = int | bool | float | str | tuple[int, ...]  # the checkout's own problems have whole numbers and switches only
 Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
@@ -129,43 +131,90 @@ class Passed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timed:
-    """Right in every call and timed, on the wall clock (which ranks) and on the others that apply. One sample a
-    call. Samples of reference and submission with the same index saw the same inputs; `block` consecutive samples
-    were taken together. `rank_ends_us`: when each rank had finished, after the first had started (wall, medians)."""
+class Metric:
+    """What a series measures: its name (of a clock, where it is time), its unit, and which values are the better."""
 
-    samples_us: tuple[float, ...]
-    ref_samples_us: tuple[float, ...]
-    block: int
-    others: tuple["ClockSamples", ...] = ()
-    rank_ends_us: tuple[float, ...] = ()
-    type: Literal["timed"] = "timed"
+    name: str
+    unit: str
+    better: Literal["less", "more"] = "less"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClockSamples:
-    """Samples of one more clock. `rank_us`, `ref_rank_us`: each rank's own times (device clock, medians). In a call
-    whose ranks wait for each other, one that takes longer than the others has begun earlier by that much."""
-
-    clock: Clock
-    samples_us: tuple[float, ...]
-    ref_samples_us: tuple[float, ...]
-    rank_us: tuple[float, ...] = ()
-    ref_rank_us: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Told:
-    """Timed by a problem folder's own evaluator, which tells no samples: its statistics of `runs` calls, in us.
-    `err_us` is the mean's standard error."""
+class Summary:
+    """Statistics of `runs` calls in the metric's unit, from an evaluator that tells no samples. `err` is the standard
+    error of the mean."""
 
     runs: int
-    mean_us: float
-    std_us: float
-    err_us: float
-    best_us: float
-    worst_us: float
-    type: Literal["told"] = "told"
+    mean: float
+    std: float
+    err: float
+    best: float
+    worst: float
+
+    def __post_init__(self) -> None:
+        if self.mean <= 0:
+            raise ValueError(f"expected a mean above 0, found {self.mean}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One metric of one case: a sample a call of the submission, and of the baseline (the reference, or an opponent).
+
+    Where `paired`, samples with the same index saw the same input, and `block` consecutive ones were taken together.
+    `own_ranks`, `baseline_ranks`: each rank's own times (device clock, medians). In a call whose ranks wait for each
+    other, a rank that takes longer than the others has begun earlier by that much. `own` is empty where only a
+    `summary` was told; `baseline` is empty where nothing was measured beside the submission.
+    """
+
+    metric: Metric
+    own: tuple[float, ...]
+    baseline: tuple[float, ...] = ()
+    paired: bool = True
+    block: int = 1
+    own_ranks: tuple[float, ...] = ()
+    baseline_ranks: tuple[float, ...] = ()
+    summary: Summary | None = None
+
+    def __post_init__(self) -> None:
+        if not self.own and self.summary is None:
+            raise ValueError("expected samples or a summary")
+        if min((*self.own, *self.baseline), default=1) <= 0:
+            raise ValueError("expected samples above 0")
+        if self.paired and self.baseline and len(self.own) != len(self.baseline):
+            raise ValueError(f"expected as many samples of either side, found {len(self.own)} and {len(self.baseline)}")
+        if self.block < 1:
+            raise ValueError(f"expected blocks of 1 sample or more, found {self.block}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
+    bound of; the first where it is empty. `rank_ends_us`: when each rank had finished, after the first had started
+    (wall clock, medians)."""
+
+    series: tuple[Series, ...]
+    bounded: str = ""
+    rank_ends_us: tuple[float, ...] = ()
+    type: Literal["measured"] = "measured"
+
+    def __post_init__(self) -> None:
+        if not self.series:
+            raise ValueError("expected at least one series")
+
+    @property
+    def ranked(self) -> Series:
+        """The series that ranks."""
+        return self.series[0]
+
+    @property
+    def by_name(self) -> dict[str, Series]:
+        """Every series by its metric's name, the ranked one first."""
+        return {one.metric.name: one for one in self.series}
+
+    @property
+    def against_bound(self) -> Series:
+        """The series that is held against the case's bound."""
+        return self.by_name.get(self.bounded, self.series[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +270,7 @@ class NotRun:
     type: Literal["not_run"] = "not_run"
 
 
-Outcome = Passed | Timed | Told | Wrong | Raised | Crashed | TimedOut | Held | NotRun
+Outcome = Passed | Measured | Wrong | Raised | Crashed | TimedOut | Held | NotRun
 Failure = Wrong | Raised | Crashed | TimedOut | Held
 
 
@@ -257,15 +306,88 @@ class Profile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bound:
+    """What no submission can beat in a case, in the unit of the series that it bounds, and which term it comes from."""
+
+    value: float
+    by: str  # flops, hbm or link where it is a roofline
+
+    def __post_init__(self) -> None:
+        if self.value <= 0:
+            raise ValueError(f"expected a bound above 0, found {self.value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with its 95 % confidence interval; None, and `why` says why, where too few samples were taken for one."""
+
+    value: float
+    ci: tuple[float, float] | None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseFigures:
+    """What a measured case comes to: medians of either side in the metric's unit, the interquartile range over the
+    median (`spread`), how many times as good as the baseline (`ratio`), which part of the bound's speed was reached
+    (`fraction`). None where it was not measured or is not known."""
+
+    metric: Metric
+    value: float
+    baseline: float | None
+    spread: float | None
+    ratio: Estimate | None
+    fraction: Estimate | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """What ranks, as the contest itself computes it."""
+
+    value: float
+    unit: str
+    better: Literal["less", "more"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What a passed evaluation is worth: the contest's score, and over all cases the geometric means of the ratio to
+    the baseline and of the fraction of the bound."""
+
+    score: Score
+    ratio: Estimate | None
+    fraction: Estimate | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CaseResult:
-    """A case and what became of it. `bound_us` is the roofline on this machine for this case."""
+    """A case and what became of it. `bound` is the roofline on this machine for this case; `figures` are there once it
+    was measured."""
 
     case: Case
     outcome: Outcome
     verdicts: Verdicts | None = None
-    bound_us: float | None = None
-    bound_by: Literal["flops", "hbm", "link"] | None = None
+    bound: Bound | None = None
+    figures: CaseFigures | None = None
     profile: Profile | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warning:
+    """Something that makes a measurement doubtful without making it wrong. judging.warnings has the text of each
+    `code`, into which `values` go."""
+
+    code: str
+    values: dict[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineState:
+    """A check of `doctor` that warned or failed before the run."""
+
+    status: Literal["fail", "warn"]
+    check: str
+    found: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +459,8 @@ def new_run_id(started: datetime) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalReport:
-    """Everything one evaluation found. `report.json` and `--json` are made from it by report_json.to_json."""
+    """Everything one evaluation found. board.report_json writes it to report.json and `--json`, and reads it back; then
+    the submission has no source."""
 
     run_id: str
     started_at: str  # ISO 8601, UTC
@@ -350,13 +473,15 @@ class EvalReport:
     mode: Mode
     ranking_by: Literal["last", "mean", "geom"]
     results: tuple[CaseResult, ...]
-    empty_call_samples_us: dict[Clock, tuple[float, ...]]
+    empty_call_samples_us: dict[str, tuple[float, ...]]  # by the metric's name
     peaks: Peaks | None
     environment: Environment | None
     phases_s: dict[str, float]
     secret_seed: int  # not known to the submission while it ran; with it the run's inputs can be made again
-    warnings: tuple[str, ...] = ()
-    machine_state: tuple[str, ...] = ()  # what `doctor` warns of, before the run
+    warnings: tuple[Warning, ...] = ()
+    machine_state: tuple[MachineState, ...] = ()  # what `doctor` warns of, before the run
+    device_model: str = ""  # what the device calls itself; empty on CPUs
+    figures: Figures | None = None  # once it has passed and measured something
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     logs: dict[str, str] = field(default_factory=dict)  # "candidate rank 3" -> the end of what it printed
     gate: GateName = "strict"

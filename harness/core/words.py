@@ -9,7 +9,7 @@ import re
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from harness.core.records import CaseResult
+from harness.core.records import CaseResult, Score
 
 SHORT = {  # parameters whose full names would fill a line; `show` says what they stand for
     "num_experts": "E",
@@ -86,6 +86,11 @@ def seconds_text(value_s: float) -> str:
         if value_s < scale * 1e3:
             return f"{value_s / scale:.4g} {unit}"
     return f"{value_s:.4g} s"
+
+
+def score_text(score: Score) -> str:
+    """A score with its unit: `3.891 ms`, `217039 cost`."""
+    return seconds_text(score.value) if score.unit == "s" else f"{score.value:.6g} {score.unit}"
 
 
 def percent_text(fraction: float) -> str:

@@ -26,28 +26,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from harness.board.reports import Report
 from harness.core import words
 from harness.core.records import (
     BadSubmissionError,
+    CaseResult,
     Crashed,
     EvalReport,
     Exit,
     Failure,
     HarnessError,
     Held,
+    Measured,
     Param,
     Params,
     Raised,
     TimedOut,
     UsageError,
+    Warning,
 )
-from harness.core.stats import CONFIDENCE, Interval, NoInterval
+from harness.core.stats import CONFIDENCE
 from harness.core.words import clean, clean_line
+from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.op import evaluate
-from harness.kinds.plan import Plan
-from harness.problems.kind import OpponentFailed, Progress
+from harness.kinds.kind import OpponentFailed, Plan, Progress
 
 SCHEMA = 1  # of compare's --json; 1: first
 MARGIN = 0.02  # room for what favours one group of ranks for a whole run; --margin moves it
@@ -72,7 +73,7 @@ class Ratio:
     """A's time / B's time, above 1 where B is faster, and the word for B."""
 
     value: float
-    interval: Interval | NoInterval
+    ci: tuple[float, float] | None  # None where fewer than two blocks of samples were taken
     word: Word
 
 
@@ -101,12 +102,12 @@ def ratio(difference: Difference, margin: float) -> Ratio:
 
     value = math.exp(difference.log)
     if difference.freedom <= 0:
-        return Ratio(value=value, interval=NoInterval(reason="fewer than two blocks of samples"), word="AMBIGUOUS")
+        return Ratio(value=value, ci=None, word="AMBIGUOUS")
     half = float(stdtrit(difference.freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(difference.variance)
     low, high = difference.log - half, difference.log + half
     return Ratio(
         value=value,
-        interval=Interval(low=math.exp(max(low, -700.0)), high=math.exp(min(high, 700.0))),  # beyond it overflows
+        ci=(math.exp(max(low, -700.0)), math.exp(min(high, 700.0))),  # beyond it overflows
         word=word(low, high, margin),
     )
 
@@ -187,7 +188,7 @@ class Comparison:
     a: Side
     b: Side
     rows: tuple[Row, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Warning, ...]
 
     @property
     def ratios(self) -> tuple[Ratio, ...]:
@@ -222,18 +223,18 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
     except OpponentFailed as failure:
         raise _failed("A", a.name, f"timed in turn with B, {failure.case}", failure.outcome) from None
     _passed("B", report)
-    warnings = [_renamed(text) for text in report.warnings]
+    warnings = list(report.warnings)
     if a.sha256 == b.sha256:
-        warnings.append("A and B have the same text: whatever differs here is the harness and the machine")
+        warnings.append(Warning(code="same_text"))
     rows = [
         Row(
             label=words.case_label(result),
             params=result.case.params,
-            a_us=timed.ref_samples_us,
-            b_us=timed.samples_us,
-            difference=paired(timed.ref_samples_us, timed.samples_us, timed.block),
+            a_us=measured.ranked.baseline,
+            b_us=measured.ranked.own,
+            difference=paired(measured.ranked.baseline, measured.ranked.own, measured.ranked.block),
         )
-        for result, timed in verdict.timed_cases(report)
+        for result, measured in verdict.measured_cases(report)
     ]
     return Comparison(
         how="paired",
@@ -249,7 +250,7 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
     )
 
 
-def recorded(a: Report, b: Report, margin: float) -> Comparison:
+def recorded(a: EvalReport, b: EvalReport, margin: float) -> Comparison:
     """Two recorded runs, shape by shape. Raises UsageError for what cannot be compared: one run with itself, runs of
     two problems, runs that did not pass or timed nothing, runs without a common shape."""
     if a.run_id == b.run_id:
@@ -257,41 +258,42 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
     if a.problem != b.problem:
         raise UsageError(f"{a.run_id} is of {a.problem} and {b.run_id} of {b.problem}; compare runs of one problem")
     for run in (a, b):
-        if run.status != "pass":
-            raise UsageError(
-                f"{run.run_id} did not pass ({run.status}), so its times say nothing; compare one that did"
-            )
-        if not run.timed:
+        status = verdict.status(run)
+        if status != "pass":
+            raise UsageError(f"{run.run_id} did not pass ({status}), so its times say nothing; compare one that did")
+        if not _timed(run):
             raise UsageError(f"{run.run_id} timed nothing (mode {run.mode}); compare one of mode leaderboard")
-    theirs = {_key(case.params): case.clocks["wall"] for case in b.timed}
+    theirs = {_key(result.case.params): measured.ranked for result, measured in _timed(b)}
     pairs = [
-        (case, case.clocks["wall"], theirs[_key(case.params)], a.block_of(case))
-        for case in a.timed
-        if _key(case.params) in theirs
+        (result, measured.ranked, theirs[_key(result.case.params)])
+        for result, measured in _timed(a)
+        if _key(result.case.params) in theirs
     ]
     if not pairs:
         raise UsageError(
             f"{a.run_id} and {b.run_id} have no shape in common (suites {a.suite} and {b.suite}); "
             "evaluate both files on one suite, or compare them as files (--problem)"
         )
-    warnings = [f"{what} differs: {one} (A), {other} (B)" for what, one, other in _conditions(a, b) if one != other]
-    if not len(pairs) == len(a.timed) == len(b.timed):
-        warnings.append(f"{len(pairs)} shapes are in both runs, of {len(a.timed)} (A) and {len(b.timed)} (B)")
-    references = [unpaired(one.ref_samples_us, other.ref_samples_us, size) for _, one, other, size in pairs]
+    warnings = [
+        Warning(code="differs", values={"what": what, "a": one, "b": other})
+        for what, one, other in _conditions(a, b)
+        if one != other
+    ]
+    if not len(pairs) == len(_timed(a)) == len(_timed(b)):
+        counts: dict[str, str | int | float] = {"both": len(pairs), "a": len(_timed(a)), "b": len(_timed(b))}
+        warnings.append(Warning(code="shapes", values=counts))
+    references = [unpaired(one.baseline, other.baseline, one.block) for _, one, other in pairs]
     if (moved := ratio(mean(references), margin)).word in ("FASTER", "SLOWER"):
-        warnings.append(
-            f"the reference, which both runs timed, took {ratio_text(moved)} as long in A's run as in B's: the machine "
-            "differed by as much; to be sure, compare the files"
-        )
+        warnings.append(Warning(code="drift", values={"ratio": ratio_text(moved)}))
     rows = [
         Row(
-            label=case.label,
-            params=case.params,
-            a_us=one.samples_us,
-            b_us=other.samples_us,
-            difference=unpaired(one.samples_us, other.samples_us, size),
+            label=words.case_label(result),
+            params=result.case.params,
+            a_us=one.own,
+            b_us=other.own,
+            difference=unpaired(one.own, other.own, one.block),
         )
-        for case, one, other, size in pairs
+        for result, one, other in pairs
     ]
     return Comparison(
         how="unpaired",
@@ -300,11 +302,16 @@ def recorded(a: Report, b: Report, margin: float) -> Comparison:
         device=a.device,
         world_size=a.world_size,
         margin=margin,
-        a=Side(name=a.submission.path, sha256=a.submission.sha256, run_id=a.run_id),
-        b=Side(name=b.submission.path, sha256=b.submission.sha256, run_id=b.run_id),
+        a=Side(name=a.submission.name, sha256=a.submission.sha256, run_id=a.run_id),
+        b=Side(name=b.submission.name, sha256=b.submission.sha256, run_id=b.run_id),
         rows=tuple(rows),
         warnings=tuple(warnings),
     )
+
+
+def _timed(run: EvalReport) -> list[tuple[CaseResult, Measured]]:
+    """The cases with samples of either side."""
+    return [(result, one) for result, one in verdict.measured_cases(run) if one.ranked.baseline]
 
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
@@ -316,10 +323,10 @@ def _key(params: Params) -> tuple[tuple[str, Param], ...]:
     return tuple(sorted(params.items(), key=lambda item: item[0]))
 
 
-def _conditions(a: Report, b: Report) -> list[tuple[str, str, str]]:
+def _conditions(a: EvalReport, b: EvalReport) -> list[tuple[str, str, str]]:
     """(what, of A, of B) of all that changes times beside the submission."""
 
-    def told(run: Report) -> list[str]:
+    def told(run: EvalReport) -> list[str]:
         env = run.environment
         host = [env.machine_class, env.python, env.torch, env.triton or "none"] if env else ["unknown"] * 4
         return [*host, run.device, run.suite, f"{run.world_size} ranks"]
@@ -342,7 +349,7 @@ def _passed(label: str, report: EvalReport) -> None:
 
 def _failed(label: str, name: str, where: str, outcome: Failure) -> HarnessError:
     """The error that says which side failed, where and how, with the exit code of that failure."""
-    message = f"{outcome.check}: {_renamed(outcome.evidence)}" if isinstance(outcome, Held) else outcome.message
+    message = f"{outcome.check}: {outcome.evidence}" if isinstance(outcome, Held) else outcome.message
     evidence = ""
     if isinstance(outcome, Raised):
         evidence = outcome.traceback
@@ -357,11 +364,6 @@ def _failed(label: str, name: str, where: str, outcome: Failure) -> HarnessError
     text += f"\nNext: `python -m harness check` or `eval` of {label} alone says more."
     errors: dict[Exit, Callable[[str], HarnessError]] = {Exit.TIMED_OUT: SideTimedOut, Exit.INVALID: BadSubmissionError}
     return errors[verdict.EXITS[type(outcome)]](text)
-
-
-def _renamed(text: str) -> str:
-    """The harness's own words of a run whose baseline ranks ran A."""
-    return text.replace("the reference", "A")
 
 
 def ratio_text(one: Ratio) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.kinds.plan import PHASES, Phase, Plan
+from harness.kinds.kind import Plan
 
 START_S = {"cpu": 4.0, "gpu": 9.0}  # before the first case; docs/measurements.md, start, import and clock
 CHECK_S = {"cpu": 0.5, "gpu": 2.0}  # to check a case, before one was; docs/measurements.md, test over its cases
@@ -20,9 +20,9 @@ OVERDUE = 2.0  # times what was expected of a case: the estimate is wrong then, 
 class Remaining:
     """What a plan will take. `cases` a phase and `timed_s` a case are in the order in which phases run."""
 
-    cases: dict[Phase, int]
-    timed_s: dict[Phase, float]
-    limit_s: dict[Phase, float]  # for the whole phase
+    cases: dict[str, int]
+    timed_s: dict[str, float]
+    limit_s: dict[str, float]  # for the whole phase
     device: str
 
     def left_s(
@@ -44,7 +44,7 @@ class Remaining:
             return None
         return left_s + max(0.0, expected_s - case_s) + (self.cases[phase] - index - 1) * expected_s
 
-    def _case_s(self, phase: Phase, took_s: Mapping[str, Sequence[float]]) -> float:
+    def _case_s(self, phase: str, took_s: Mapping[str, Sequence[float]]) -> float:
         """What a case of the phase takes: the mean of those that are done, or its budget and a check before."""
         if took_s.get(phase):
             return fmean(took_s[phase])
@@ -55,12 +55,10 @@ class Remaining:
 
 def of(plan: Plan) -> Remaining:
     """What that plan will take."""
-    phases = PHASES[plan.mode]
-    counts = {"test": len(plan.suite.tests), "benchmark": len(plan.suite.benchmarks)}
     return Remaining(
-        cases={phase: counts["test" if phase == "test" else "benchmark"] for phase in phases},
-        timed_s={phase: plan.budget.seconds if phase == "benchmark" else 0.0 for phase in phases},
-        limit_s={phase: plan.phase_s(phase) for phase in phases},
+        cases={phase.name: len(phase.cases) for phase in plan.phases},
+        timed_s={phase.name: phase.case_s for phase in plan.phases},
+        limit_s={phase.name: phase.limit_s for phase in plan.phases},
         device=plan.device,
     )
 

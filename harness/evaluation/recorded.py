@@ -9,12 +9,10 @@ from harness.board import entries, judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.board.places import Place
 from harness.core.checkout import ROOT
-from harness.core.records import EvalReport, HarnessError, Mode, Submission, UsageError
-from harness.gpumode.folder import TaskProblem
-from harness.kinds import external, settings
-from harness.kinds.op import evaluate
-from harness.kinds.plan import make_plan
-from harness.kinds.settings import Setting
+from harness.core.records import EvalReport, HarnessError, Mode, Submission
+from harness.evaluation.evaluate import evaluate
+from harness.kinds.kind import Order, Setting
+from harness.kinds.registry import kind_of
 from harness.report.progress import ProgressLine
 
 LEADERBOARD = ROOT / leaderboard.FILE
@@ -48,7 +46,8 @@ def evaluated(
     if record:
         leaderboard.check_writable(LEADERBOARD)
     with ProgressLine(Console(stderr=True), silent=quiet) as progress:
-        report = _report(setting, submission, mode, author, progress)
+        order = Order(setting=setting, submission=submission, mode=mode, author=author)
+        report = evaluate(kind_of(setting).plan(order), progress)
     place = None
     try:
         if mode == "profile":
@@ -61,38 +60,3 @@ def evaluated(
     except HarnessError as error:
         return Ran(report=report, standing=earlier, place=None, unrecorded=error)
     return Ran(report=report, standing=earlier, place=place, unrecorded=None)
-
-
-def _report(setting: Setting, submission: Submission, mode: Mode, author: str, progress: ProgressLine) -> EvalReport:
-    problem = setting.problem
-    cuda_is_cpu, notes = settings.conditions(setting, submission)
-    if setting.evaluator == "theirs":
-        if not isinstance(problem, TaskProblem):
-            raise UsageError(f"--eval theirs: {problem.name} is no problem folder with an eval.py; leave it out")
-        order = external.Order(
-            problem=problem,
-            suite=setting.suite,
-            submission=submission,
-            mode=mode,
-            device=setting.device,
-            world_size=setting.world_size,
-            author=author,
-            seed=setting.seed,
-            cuda_is_cpu=cuda_is_cpu,
-            notes=notes,
-        )
-        return external.evaluate(order, progress)
-    plan = make_plan(
-        problem,
-        setting.suite,
-        submission,
-        mode,
-        setting.device,
-        setting.world_size,
-        author,
-        cuda_is_cpu=cuda_is_cpu,
-        confined=setting.confined,
-        notes=notes,
-    )
-    progress.expect(plan)
-    return evaluate(plan, progress)

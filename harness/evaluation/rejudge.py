@@ -11,6 +11,7 @@ stored source, once (--rerun: all are). What is not right any more is held, with
 
 import argparse
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,15 +20,14 @@ from rich.text import Text
 
 from harness.board import entries, judgements, reports, runs
 from harness.board.entries import Board, Entry, HeldEntry, Judged
-from harness.board.reports import Report, ReportCase
 from harness.core.checkout import ROOT
-from harness.core.records import BadFileError, Case, EvalReport, Timed, UsageError
-from harness.core.stats import Interval, geomean, geomean_speedup, median
+from harness.core.records import BadFileError, Bound, CaseResult, EvalReport, UsageError
+from harness.core.stats import median
 from harness.core.words import clean_line
 from harness.evaluation import verify
 from harness.judging import verdict
-from harness.judging.scoring import score_s
-from harness.kinds.settings import Setting
+from harness.judging.figures import figured
+from harness.kinds.kind import Setting
 from harness.machine import hardware
 from harness.problems.problem import Problem
 
@@ -79,33 +79,25 @@ def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace) -> Row:
     return Rejudged(old=one, new=_judged(one, found, version), why=why, runs=tuple(found))
 
 
-def from_report(one: Entry, report: Report, problem: Problem) -> Judged:
+def from_report(one: Entry, report: EvalReport, problem: Problem) -> Judged:
     """The entry as its report makes it by today's rules. Raises UsageError where the report is not the entry's."""
-    if (report.run_id, report.submission.sha256) != (one.run_id, one.sha256) or not report.timed:
+    if (report.run_id, report.submission.sha256) != (one.run_id, one.sha256) or report.figures is None:
         raise UsageError(f"the report of {one.run_id} is not of this entry; run it again")
-    timeds = [_timed(case, report.block_of(case)) for case in report.timed]
-    fractions = []
-    for case in report.timed:
-        bound = _bound(case, report, problem)
-        if bound is None:
-            continue
-        time_us = median(case.roofline_samples_us)
-        if time_us < bound[0]:
-            evidence = f"{time_us:.2f} us are less than the bound of {bound[0]:.2f} us ({bound[1]}), by its report"
+    results = tuple(replace(result, bound=_bound(result, report, problem)) for result in report.results)
+    again = figured(replace(report, results=results, ranking_by=problem.ranking_by))
+    for result, measured in verdict.measured_cases(again):
+        time_us = median(measured.against_bound.own) if measured.against_bound.own else math.inf
+        if result.bound and time_us < result.bound.value:
+            bound = result.bound
+            evidence = f"{time_us:.2f} us are less than the bound of {bound.value:.2f} us ({bound.by}), by its report"
             return judgements.held(one, "roofline", evidence, (one.run_id,))
-        fractions.append(bound[0] / time_us)
-    speedup = geomean_speedup(timeds)
-    interval = speedup.interval
-    made = replace(
-        one,
-        score_s=score_s(timeds, problem.ranking_by),
-        geomean_speedup=speedup.value,
-        geomean_speedup_ci=(interval.low, interval.high) if isinstance(interval, Interval) else None,
-        roofline_fraction=geomean(fractions) if len(fractions) == len(timeds) else None,
-    )
-    if entries.round_off(made) == one:
+    made = judgements.entry_of(again, one.problem_version)
+    assert made is not None, "a report with figures is worth an entry"
+    made = replace(made, file=one.file, author=one.author)
+    kept = replace(made, verified=one.verified, history=one.history, holds=one.holds)
+    if entries.same_figures(kept, one):
         return one
-    return replace(made, verified=None, history=(), holds=())  # what was is the board's to keep
+    return made  # what was is the board's to keep
 
 
 def _judged(one: Judged, found: Sequence[EvalReport], version: str) -> Judged:
@@ -128,20 +120,14 @@ def _change(one: Judged, version: str) -> str:
     return f"problem version {one.problem_version} became {version}"
 
 
-def _timed(case: ReportCase, block: int) -> Timed:
-    wall = case.clocks["wall"]
-    return Timed(samples_us=wall.samples_us, ref_samples_us=wall.ref_samples_us, block=block)
-
-
-def _bound(case: ReportCase, report: Report, problem: Problem) -> tuple[float, str] | None:
+def _bound(result: CaseResult, report: EvalReport, problem: Problem) -> Bound | None:
     """The case's bound by today's cost and hardware table; a machine that the table does not know keeps the peaks that
     were measured on it. None where the problem has no cost, or the report no peaks."""
-    model = report.environment.machine_class.partition("x ")[2] if report.environment else ""
-    peaks = (hardware.match(model) if report.device != "cpu" else None) or report.peaks
-    if peaks is None or problem.cost_of is None:
+    peaks = (hardware.match(report.device_model) if report.device != "cpu" else None) or report.peaks
+    if peaks is None or problem.cost_of is None or result.case.kind != "benchmark":
         return None
-    cost = problem.cost(Case(kind=case.kind, params=case.params, seed=0, world_size=case.world_size))
-    return hardware.bound(cost, peaks)
+    value, by = hardware.bound(problem.cost(result.case), peaks)
+    return Bound(value=value, by=by)
 
 
 def applied(found: Board, changes: Sequence[Rejudged]) -> Board:

@@ -35,8 +35,8 @@ from harness.core import words
 from harness.core.records import CaseResult, EvalReport, Exit, HarnessError, Held, Submission, UsageError
 from harness.evaluation import recorded
 from harness.judging import verdict
+from harness.kinds.kind import Setting
 from harness.kinds.registry import find
-from harness.kinds.settings import Setting
 from harness.machine import host
 
 LAUNCHES = 5
@@ -55,8 +55,8 @@ EXITS: dict[Word, Exit] = {"verified": Exit.OK, "held": Exit.INVALID, "undecided
 class Claim:
     """What an entry says of itself; `ci` is its own 95 % interval of the speedup."""
 
-    score_s: float
-    geomean_speedup: float
+    score: float
+    ratio: float
     ci: tuple[float, float] | None
 
 
@@ -76,8 +76,8 @@ class Decision:
     word: Word
     why: str
     check: str = "verify"
-    score_s: Mean | None = None
-    geomean_speedup: Mean | None = None
+    score: Mean | None = None
+    ratio: Mean | None = None
     allowance: float | None = None
 
 
@@ -88,7 +88,7 @@ def olympic_mean(values: Sequence[float]) -> float:
     return statistics.fmean(sorted(values)[1:-1])
 
 
-def decide(claim: Claim | None, scores_s: Sequence[float], speedups: Sequence[float]) -> Decision:
+def decide(claim: Claim | None, scores: Sequence[float], speedups: Sequence[float]) -> Decision:
     """The rule, over launches that all passed; without a claim (a held evaluation had no figures) they suffice."""
     from scipy.special import stdtrit  # as in stats: not before it is needed
 
@@ -97,21 +97,21 @@ def decide(claim: Claim | None, scores_s: Sequence[float], speedups: Sequence[fl
     spread, kept = statistics.stdev(logs), count - 2
     t = float(stdtrit(count - 1, CONFIDENCE))
     speedup = _mean(math.exp(olympic_mean(logs)), t * spread / math.sqrt(kept))
-    score_spread = statistics.stdev([math.log(value) for value in scores_s])
-    score = _mean(olympic_mean(scores_s), t * score_spread / math.sqrt(kept))
+    score_spread = statistics.stdev([math.log(value) for value in scores])
+    score = _mean(olympic_mean(scores), t * score_spread / math.sqrt(kept))
     if claim is None:
         why = f"{count} launches passed every check"
-        return Decision(word="verified", why=why, score_s=score, geomean_speedup=speedup)
+        return Decision(word="verified", why=why, score=score, ratio=speedup)
     own = math.log(claim.ci[1] / claim.ci[0]) / 2 / Z95 if claim.ci else 0.0
     noise = t * math.sqrt(max(spread, own) ** 2 + spread**2 / kept)
     allowed = min(max(noise, LEAST_ALLOWANCE), MOST_ALLOWANCE)
-    excess = math.log(claim.geomean_speedup / speedup.value)
+    excess = math.log(claim.ratio / speedup.value)
     word: Word = "verified"
     if excess > allowed:
         word = "undecided" if noise > MOST_ALLOWANCE and excess <= noise else "held"
     figures = (
         f"{count} launches reach {speedup.value:.4g}x the reference (95 % interval {speedup.ci[0]:.4g} to "
-        f"{speedup.ci[1]:.4g}), {_less(excess)} than the entry's claim of {claim.geomean_speedup:.4g}x"
+        f"{speedup.ci[1]:.4g}), {_less(excess)} than the entry's claim of {claim.ratio:.4g}x"
     )
     allowance = -math.expm1(-allowed)
     ending = {
@@ -121,7 +121,7 @@ def decide(claim: Claim | None, scores_s: Sequence[float], speedups: Sequence[fl
         "--launches or --seconds",
     }[word]
     why = figures + ending + _drift(claim, score, excess)
-    return Decision(word=word, why=why, score_s=score, geomean_speedup=speedup, allowance=allowance)
+    return Decision(word=word, why=why, score=score, ratio=speedup, allowance=allowance)
 
 
 def not_passed(result: CaseResult, number: int, count: int) -> Decision:
@@ -144,7 +144,7 @@ def _less(excess: float) -> str:
 
 def _drift(claim: Claim, score: Mean, excess: float) -> str:
     """What the score says beside: by how much the machine itself, as the reference shows it, was another."""
-    drift = math.log(score.value / claim.score_s) - excess
+    drift = math.log(score.value / claim.score) - excess
     if abs(drift) < LEAST_ALLOWANCE:
         return ""
     slower = f"{math.expm1(abs(drift)):.0%} {'slower' if drift > 0 else 'faster'}"
@@ -167,7 +167,7 @@ def check_machine(one: Judged) -> None:
 def setting_for(one: Judged, problem: str | None, seconds: float | None) -> Setting:
     """Where and on which shapes the entry was evaluated, as they are today. `problem` is where its problem lies, where
     its name does not say that. Raises UsageError where there is no such problem, suite or split any more."""
-    if isinstance(one, Entry) and one.geomean_speedup is None:
+    if isinstance(one, Entry) and one.ratio is None:
         raise UsageError(
             f"{one.run_id} is what a problem folder's own eval.py told, without a reference beside it: there is no "
             "speedup to reproduce; evaluate it with our clocks (--eval ours)"
@@ -202,10 +202,10 @@ def launch(one: Judged, setting: Setting, submission: Submission, quiet: bool = 
 
 def claim_of(one: Judged) -> Claim | None:
     """What the entry claims; None for a held evaluation that ended before it had figures."""
-    if one.score_s is None or one.geomean_speedup is None:
+    if one.score is None or one.ratio is None:
         return None
-    ci = one.geomean_speedup_ci if isinstance(one, Entry) else None
-    return Claim(score_s=one.score_s, geomean_speedup=one.geomean_speedup, ci=ci)
+    ci = one.ratio_ci if isinstance(one, Entry) else None
+    return Claim(score=one.score.value, ratio=one.ratio, ci=ci)
 
 
 def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decision:
@@ -213,10 +213,9 @@ def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decis
     that did."""
     if (number := deciding(reports)) is not None:
         return not_passed(_failed(reports[number - 1]), number, count)
-    figures = [found for report in reports if (found := verdict.figures(report)) is not None]
-    decision = decide(
-        claim_of(one), [each.score_s for each in figures], [each.geomean_speedup.value for each in figures]
-    )
+    figures = [report.figures for report in reports if report.figures is not None]
+    ratios = [each.ratio.value for each in figures if each.ratio is not None]
+    decision = decide(claim_of(one), [each.score.value for each in figures], ratios)
     if len(figures) == len(reports):
         return decision
     check = next(held_by_chance(report) for report in reports if held_by_chance(report))
@@ -228,7 +227,7 @@ def deciding(reports: Sequence[EvalReport]) -> int | None:
     chance might have held. None where there is none yet."""
     by_chance = 0
     for number, report in enumerate(reports, start=1):
-        if verdict.figures(report) is None:
+        if report.figures is None:
             by_chance += 1
             if not held_by_chance(report) or by_chance > 1:
                 return number
@@ -261,20 +260,20 @@ def applied(found: Board, one: Judged, decision: Decision, reports: Sequence[Eva
             judgements.held(one, decision.check, decision.why, run_ids, version),
             "verify did not reproduce it",
         )
-    assert decision.score_s is not None
-    assert decision.geomean_speedup is not None
+    assert decision.score is not None
+    assert decision.ratio is not None
     verified = Verified(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        launches=sum(verdict.figures(report) is not None for report in reports),
+        launches=sum(report.figures is not None for report in reports),
         run_ids=run_ids,
-        score_s=decision.score_s.value,
-        score_s_ci=decision.score_s.ci,
-        geomean_speedup=decision.geomean_speedup.value,
-        geomean_speedup_ci=decision.geomean_speedup.ci,
+        score=decision.score.value,
+        score_ci=decision.score.ci,
+        ratio=decision.ratio.value,
+        ratio_ci=decision.ratio.ci,
     )
     why = f"verified: {decision.why}"
     if isinstance(one, Entry):
         return judgements.confirmed(found, one, verified, why, version)
     entries = [entry for report in reports if (entry := judgements.entry_of(report, version)) is not None]
-    middle = sorted(entries, key=lambda entry: entry.score_s)[len(entries) // 2]
+    middle = sorted(entries, key=lambda entry: entry.score.value)[len(entries) // 2]
     return judgements.replaced(found, one, replace(middle, verified=verified), why)

@@ -202,6 +202,7 @@ def read(folder: Path) -> TaskProblem:
         suites={OFFICIAL: _suite(task)},
         params_type=AnyGpus if all("world_size" in case for case in (*task.tests, *task.benchmarks)) else OneGpu,
         cost_of=None,
+        kind="folder",
         gate="strict" if names is not None and names.issuperset(STRICT) else "folder",
         task=task,
         sources=sources,

@@ -19,12 +19,12 @@ from harness.core.records import (
     HarnessError,
     Held,
     Kind,
+    Measured,
     Mode,
     NotRun,
     Passed,
     Profile,
     Raised,
-    Timed,
     TimedOut,
     Wrong,
 )
@@ -105,9 +105,9 @@ def unfinished_pairs(mode: Mode, specs: Sequence[str], message: str) -> Pairs:
     return [*pairs, ("error", message), ("check", "fail")]
 
 
-def stats_ns(samples_us: Sequence[float]) -> dict[str, float]:
+def stats_ns(times_us: Sequence[float]) -> dict[str, float]:
     """KernelBot's statistics of a benchmark, in nanoseconds: err is the mean's standard error."""
-    samples_ns = [1000 * sample for sample in samples_us]
+    samples_ns = [1000 * sample for sample in times_us]
     std = statistics.stdev(samples_ns) if len(samples_ns) > 1 else 0.0
     return {
         "runs": len(samples_ns),
@@ -152,8 +152,8 @@ def _kind(mode: Mode) -> Kind:
 
 def _case_pairs(mode: Mode, result: CaseResult) -> Pairs:
     outcome = result.outcome
-    if isinstance(outcome, Timed):
-        return [(name, str(value)) for name, value in stats_ns(_samples_us(outcome)).items()]
+    if isinstance(outcome, Measured):
+        return [(name, str(value)) for name, value in stats_ns(samples_us(outcome)).items()]
     if isinstance(outcome, Passed) and mode == "test":
         verdicts = result.verdicts
         loose = "" if verdicts is None or verdicts.gpumode.passed else verdicts.gpumode.message
@@ -165,9 +165,9 @@ def _case_pairs(mode: Mode, result: CaseResult) -> Pairs:
     return [("status", "fail"), ("error", error_text(result))]
 
 
-def _samples_us(timed: Timed) -> Sequence[float]:
-    """GPU MODE's clock where it was read (GPUs), so that figures compare with theirs; else the wall clock."""
-    return next((other.samples_us for other in timed.others if other.clock == "gpumode"), timed.samples_us)
+def samples_us(measured: Measured) -> Sequence[float]:
+    """The samples of the clock that GPU MODE's evaluator has, or else of the ranked one."""
+    return measured.by_name.get("gpumode", measured.ranked).own
 
 
 def error_text(result: CaseResult) -> str:

@@ -1,64 +1,112 @@
-"""What makes a measurement doubtful without making it wrong: each check is a function from a report's parts to a
-warning, and all of them stand in CHECKS. Pure rules; the reader is told, nothing is decided.
+"""What makes a measurement doubtful without making it wrong.
+
+Each check is a function from a report's parts to a warning, and all of them stand in CHECKS. Every warning that a
+report can have is a code, here or where it arises, and TEXTS has its words. Pure rules; they decide nothing.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
-from harness.core.records import CaseResult, Timed
-from harness.core.stats import median, spread
+from harness.core.records import CaseResult, GpuTrack, Measured, NotSampled, Sampling, Warning
+from harness.core.stats import log_ratios, median, spread
 
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take
 SPREAD = 0.5  # interquartile range over median, of the ratio to the reference: times differ with their inputs
-Check = Callable[[Sequence[CaseResult], Sequence[float]], str | None]
+BASELINE = "the reference"
+
+# {baseline} is what the submission was measured against; the rest are the warning's values.
+TEXTS = {
+    "resolution": "an empty call reads {empty:.0f} us, {part:.0%} of the fastest shape: speedups there are "
+    "understated; fewer ranks than cores, or larger shapes, are seen more sharply",
+    "unrest": "in {restless} of {count} shapes the ratio to {baseline} spreads by more than {limit:.0%}: is the "
+    "machine busy with other work?",
+    "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
+    "split": "suite {suite} is for {meant} ranks and was split over {ranks}: its times do not compare with those of "
+    "{meant} ranks",
+    "throttled": "GPU {gpu} throttled while it was timed ({reasons}): SM clock {least} to {most} MHz, {celsius} C, "
+    "{watts:.0f} W; times of this run can be worse than the machine's",
+    "sandbox": "{text}",  # a layer that is missing, in process.sandbox's words
+    "cuda_is_cpu": 'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it; these '
+    "times say nothing of GPUs",
+    "other_problem": "its `#!POPCORN leaderboard` line names {named}; it was evaluated as {problem}",
+    "other_gpus": "the submission is for {gpus}; this machine has {here}",
+    "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
+    "confined: its word is taken, and such runs are ranked apart",
+    "said": "{text}",  # by a report of schema 1, which kept the text alone
+    "same_text": "A and B have the same text: whatever differs here is the harness and the machine",
+    "differs": "{what} differs: {a} (A), {b} (B)",
+    "shapes": "{both} shapes are in both runs, of {a} (A) and {b} (B)",
+    "drift": "the reference, which both runs timed, took {ratio} as long in A's run as in B's: the machine differed "
+    "by as much; to be sure, compare the files",
+}
+
+Check = Callable[[Sequence[CaseResult], Sequence[float]], Warning | None]
 
 
-def resolution(results: Sequence[CaseResult], empty_us: Sequence[float]) -> str | None:
+def text_of(warning: Warning, baseline: str = BASELINE) -> str:
+    """The warning in words. `baseline` names what the submission was measured against."""
+    return TEXTS[warning.code].format(baseline=baseline, **warning.values)
+
+
+def resolution(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
     """The clock itself takes a good part of what it measured."""
-    times_us = [median(result.outcome.samples_us) for result in results if isinstance(result.outcome, Timed)]
+    own = [one.outcome.ranked.own for one in results if isinstance(one.outcome, Measured)]
+    times_us = [median(samples) for samples in own if samples]
     if not times_us or not empty_us or median(empty_us) <= RESOLUTION * min(times_us):
         return None
-    part = median(empty_us) / min(times_us)
-    return (
-        f"an empty call reads {median(empty_us):.0f} us, {part:.0%} of the fastest shape: speedups there are "
-        "understated; fewer ranks than cores, or larger shapes, are seen more sharply"
-    )
+    return Warning(code="resolution", values={"empty": median(empty_us), "part": median(empty_us) / min(times_us)})
 
 
-def unrest(results: Sequence[CaseResult], empty_us: Sequence[float]) -> str | None:
+def unrest(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
     """Other work on the machine, most likely."""
-    spreads = [spread(_ratios(result.outcome)) for result in results if isinstance(result.outcome, Timed)]
+    ranked = [one.outcome.ranked for one in results if isinstance(one.outcome, Measured)]
+    spreads = [_log_spread(log_ratios(series)) for series in ranked if series.baseline]
     restless = sum(value > SPREAD for value in spreads)
     if not restless:
         return None
-    return (
-        f"in {restless} of {len(spreads)} shapes the ratio to the reference spreads by more than {SPREAD:.0%}: "
-        "is the machine busy with other work?"
-    )
+    return Warning(code="unrest", values={"restless": restless, "count": len(spreads), "limit": SPREAD})
 
 
-def _ratios(timed: Timed) -> list[float]:
-    return [ref / own for own, ref in zip(timed.samples_us, timed.ref_samples_us, strict=True)]
+def _log_spread(logs: Sequence[float]) -> float:
+    return spread([math.exp(log) for log in logs])
 
 
-def published(results: Sequence[CaseResult], empty_us: Sequence[float]) -> str | None:
-    """Right by our gate, and yet GPU MODE would refuse it."""
+def published(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
+    """Right by the strict checker, and yet GPU MODE would refuse it."""
     refused = [
-        result
-        for result in results
-        if result.verdicts and result.verdicts.strict.passed and not result.verdicts.gpumode.passed
+        one.verdicts
+        for one in results
+        if one.verdicts and one.verdicts.strict.passed and not one.verdicts.gpumode.passed
     ]
     if not refused:
         return None
-    first = refused[0].verdicts
-    return (
-        f"{len(refused)} cases pass the strict verdict and fail GPU MODE's published tolerance: "
-        f"{first.gpumode.message if first else ''}"
-    )
+    return Warning(code="published", values={"count": len(refused), "message": refused[0].gpumode.message})
 
 
 CHECKS: tuple[Check, ...] = (resolution, unrest, published)
 
 
-def warnings(results: Sequence[CaseResult], empty_us: Sequence[float]) -> tuple[str, ...]:
+def warnings(results: Sequence[CaseResult], empty_us: Sequence[float]) -> tuple[Warning, ...]:
     """All warnings, in the order of CHECKS."""
-    return tuple(text for check in CHECKS if (text := check(results, empty_us)) is not None)
+    return tuple(found for check in CHECKS if (found := check(results, empty_us)) is not None)
+
+
+def of_sampling(sampling: Sampling | None) -> tuple[Warning, ...]:
+    """A warning for each GPU that throttled while it was timed."""
+    if sampling is None or isinstance(sampling, NotSampled):
+        return ()
+    return tuple(_throttled(track) for track in sampling.gpus if track.throttled)
+
+
+def _throttled(track: GpuTrack) -> Warning:
+    return Warning(
+        code="throttled",
+        values={
+            "gpu": track.index,
+            "reasons": ", ".join(track.throttled),
+            "least": track.sm_mhz_min,
+            "most": track.sm_mhz_max,
+            "celsius": track.temperature_c_max,
+            "watts": track.power_w_max,
+        },
+    )

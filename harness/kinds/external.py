@@ -9,82 +9,83 @@ Differs from the runner where that would lose a result: the pipe is read while t
 text blocks it; a timeout ends all its processes; and what passes has passed in every case, not only by `check: pass`.
 """
 
+import contextlib
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from harness.core.files import remove
 from harness.core.records import (
     BadFileError,
+    Bound,
     Case,
-    CaseResult,
     Crashed,
-    EvalReport,
     Failure,
+    Measured,
+    Metric,
     Mode,
     NotRun,
     Outcome,
     Params,
     Passed,
-    Submission,
+    Profile,
+    Series,
+    Summary,
     TimedOut,
-    Told,
     UsageError,
+    Warning,
     Wrong,
-    new_run_id,
 )
-from harness.gpumode.folder import TaskProblem, cases_text
+from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
+from harness.kinds.conditions import conditions
+from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
+from harness.kinds.plan import phases
 from harness.machine import host
 from harness.machine.gpus import gpu_names
-from harness.problems.problem import Suite
+from harness.problems.problem import Problem
 from harness.process import compile_cache, sandbox
 from harness.process.child import Ended, run_child, search_path, signal_name
 
-Phase = Literal["test", "benchmark", "leaderboard", "profile"]
-PHASES: dict[Mode, tuple[Phase, ...]] = {
-    "test": ("test",),
-    "benchmark": ("benchmark",),
-    "leaderboard": ("test", "benchmark", "leaderboard"),
-    "profile": ("profile",),
+EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
+# What eval.py is run in for a phase of each of our modes.
+RUNS: dict[tuple[Mode, str], tuple[EvalMode, ...]] = {
+    ("test", "test"): ("test",),
+    ("benchmark", "benchmark"): ("benchmark",),
+    ("leaderboard", "test"): ("test",),
+    ("leaderboard", "benchmark"): ("benchmark", "leaderboard"),
+    ("profile", "profile"): ("profile",),
 }
+METRIC = Metric(name="theirs", unit="us")  # whatever eval.py times
 SUITE = "theirs"  # what such a run is recorded under, and so ranked apart from ours
 COMPILE_S = 600.0
 TAIL_CHARS = 4000  # of it, in an outcome
 EXITS = {110: "a CUDA call failed", 111: "it was given no POPCORN_FD", 112: "it says that the submission is wrong"}
-NOTE = (
-    "judged and timed by the folder's own eval.py, in processes that also run the submission and are not confined: "
-    "its word is taken, and such runs are ranked apart"
-)
-
-
-class Progress(Protocol):
-    """Who is told how far it is."""
-
-    def phase(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is to be evaluated. `suite` has the timeouts; `seed` is the secret, None for the one in task.yml, if any."""
+class ExternalPlan(Plan):
+    """`seed` is the evaluator's secret, None where it has none; with `cuda_is_cpu`, "cuda" means the CPU to it."""
 
-    problem: TaskProblem
-    suite: Suite
-    submission: Submission
-    mode: Mode
-    device: str
-    world_size: int
-    author: str
     seed: int | None = None
     cuda_is_cpu: bool = False
-    notes: tuple[str, ...] = ()
+
+    @property
+    def task_problem(self) -> TaskProblem:
+        """The problem, which is a folder."""
+        assert isinstance(self.problem, TaskProblem)
+        return self.problem
+
+    @property
+    def suite_name(self) -> str:
+        """Such runs are ranked apart."""
+        return SUITE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,61 +103,146 @@ def told_by(ended: Ended) -> Ran:
     return Ran(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr)
 
 
-def evaluate(order: Order, progress: Progress) -> EvalReport:
-    """Runs eval.py in the modes that make up the one asked for, up to the first that fails. What the submission does
-    wrong is in the report. Raises BadFileError for cases that eval.py does not take, UsageError where it knows no such
-    mode or wants CUDA and there is none."""
-    return _Evaluation(order, progress).run()
+class ExternalKind:
+    """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
 
+    def claims(self, place: Path) -> bool:
+        """None: kind `folder` reads such folders."""
+        return False
 
-class _Evaluation:
-    def __init__(self, order: Order, progress: Progress) -> None:
-        self.order, self.progress = order, progress
-        self.started = datetime.now(UTC)
-        self.phases_s: dict[str, float] = {}
-        self.logs: dict[str, str] = {}
-        task = order.problem.task
+    def read(self, place: Path) -> Problem:
+        """The problem folder."""
+        return read(place)
+
+    def plan(self, order: Order) -> Plan:
+        """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""
+        setting = order.setting
+        problem = setting.problem
+        if not isinstance(problem, TaskProblem):
+            raise UsageError(f"--eval theirs: {problem.name} is no problem folder with an eval.py; leave it out")
+        cuda_is_cpu, notes = conditions(setting, order.submission)
+        task = problem.task
         # Where the last shape ranks, KernelBot runs no other.
-        timed = task.benchmarks[-1:] if task.ranking_by == "last" else task.benchmarks
-        self.cases = {phase: self._placed(task.tests if phase == "test" else timed) for phase in get_args(Phase)}
-        self.seed = task.seed if order.seed is None else order.seed
+        kept = 1 if task.ranking_by == "last" else len(task.benchmarks)
+        suite = replace(setting.suite, benchmarks=setting.suite.benchmarks[-kept:])
+        placed = problem.with_world_size(suite, setting.world_size)
+        seed = task.seed if setting.seed is None else setting.seed
+        return ExternalPlan(
+            kind="external",
+            problem=problem,
+            suite=placed,
+            submission=order.submission,
+            mode=order.mode,
+            device=setting.device,
+            world_size=setting.world_size,
+            author=order.author,
+            phases=phases(placed, order.mode),
+            ranking_by=problem.ranking_by,
+            gate="theirs",
+            secret=seed or 0,
+            confined=False,
+            notes=(Warning(code="theirs"), *notes),
+            seed=seed,
+            cuda_is_cpu=cuda_is_cpu,
+        )
 
-    def run(self) -> EvalReport:
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+        """A staged folder, in which eval.py is run; gone when the `with` ends."""
+        assert isinstance(plan, ExternalPlan)
         folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
-        cache = compile_cache.folder(self.order.problem.root, self.order.submission.sha256) or folder / "cache"
+        cache = compile_cache.folder(plan.problem.root, plan.submission.sha256) or folder / "cache"
         cache.mkdir(exist_ok=True)
-        outcomes: dict[str, list[Outcome]] = {}
         try:
             with compile_cache.held(cache):
-                environ = self._environ(folder, cache)
-                if compile_cache.compiles(self.order.submission):
-                    self._compile(folder, environ)
-                for phase in PHASES[self.order.mode]:
-                    outcomes[phase] = self._phase(phase, folder, environ)
-                    if any(isinstance(outcome, get_args(Failure)) for outcome in outcomes[phase]):
-                        break
+                yield ExternalSession(plan, progress, folder, cache)
         finally:
             remove(folder)
-        return self._report(outcomes)
+
+
+class ExternalSession:
+    """The runs of eval.py. A phase of ours is one run or several, made when the first of its cases is asked for."""
+
+    def __init__(self, plan: ExternalPlan, progress: Progress, folder: Path, cache: Path) -> None:
+        self.plan, self.progress, self.folder = plan, progress, folder
+        self.phases_s: dict[str, float] = {}
+        self.logs: dict[str, str] = {}
+        self.environ = self._environ(folder, cache)
+        self.outcomes: list[Outcome] = []  # of the phase's cases, once it has run
+        self.at = 0
+
+    def prepare(self) -> Passed | Failure:
+        """Compiles what the submission compiles at its import."""
+        if compile_cache.compiles(self.plan.submission):
+            self._compile(self.folder, self.environ)
+        return Passed()
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Runs eval.py in the modes that stand for the phase, up to the first that fails."""
+        self.at = 0
+        for mode in RUNS[self.plan.mode, phase.name]:
+            self.outcomes = self._run(mode, phase)
+            if any(isinstance(outcome, get_args(Failure)) for outcome in self.outcomes):
+                break
+        yield
+
+    def check(self, case: Case) -> Checked:
+        """eval.py's word on the next case."""
+        outcome = self.outcomes[self.at]
+        self.at += 1
+        if isinstance(outcome, get_args(Failure)):
+            return Checked(outcome=outcome)
+        return Checked(outcome=Passed())
+
+    def measure(self, case: Case) -> Measured | Failure:
+        """The times that eval.py tells of the case that was just checked."""
+        outcome = self.outcomes[self.at - 1]
+        assert isinstance(outcome, Measured), "a case that is right was timed"
+        return outcome
+
+    def profile(self, case: Case) -> Profile | Failure:
+        """eval.py's profile is a text, which is among the logs."""
+        return Profile(ranks=(), trace_json="")
+
+    def close(self) -> Passed | Failure:
+        """Nothing runs between two modes."""
+        return Passed()
+
+    def bound(self, case: Case) -> Bound | None:
+        """A folder does not say what a call costs."""
+        return None
+
+    def account(self) -> Account:
+        """What eval.py printed is among the logs."""
+        plan = self.plan
+        model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
+        return Account(
+            phases_s=self.phases_s,
+            environment=host.environment(model, plan.world_size),
+            device_model=model,
+            logs=self.logs,
+        )
 
     def _compile(self, folder: Path, environ: Mapping[str, str]) -> None:
         """As KernelBot's: the submission is run once alone, and what its import compiles is there for the rest."""
         began = time.monotonic()
         self.progress.phase("compile")
         self._stage(folder)
-        name = self.order.problem.entries[0]
+        name = self.plan.task_problem.entries[0]
         alone = {**environ, "POPCORN_SEED": "1"}
         ran = run_child([sys.executable, name], _stage_folder(folder), alone, COMPILE_S)
         self.logs["compile"] = ran.stdout + ran.stderr
         self.phases_s["compile"] = time.monotonic() - began
 
-    def _phase(self, phase: Phase, folder: Path, environ: Mapping[str, str]) -> list[Outcome]:
-        began = time.monotonic()
+    def _run(self, phase: EvalMode, ours: Phase) -> list[Outcome]:
+        """One run of eval.py, and what became of each of the phase's cases."""
+        began, folder, environ = time.monotonic(), self.folder, self.environ
         self.progress.phase(phase)
         self._stage(folder)
         cases = folder / "cases.txt"
-        cases.write_text(cases_text(self.cases[phase]), encoding="utf-8")
-        main, suite = self.order.problem.task.config.main, self.order.suite
+        cases.write_text(cases_text(self._placed(ours)), encoding="utf-8")
+        main, suite = self.plan.task_problem.task.config.main, self.plan.suite
         limits = {"test": suite.test_timeout_s, "leaderboard": suite.ranked_timeout_s}
         limit_s = limits.get(phase, suite.benchmark_timeout_s)
         command = [sys.executable, main, phase, str(cases)]
@@ -164,27 +250,27 @@ class _Evaluation:
         self.phases_s[phase] = time.monotonic() - began
         texts = {"stdout": ran.stdout, "stderr": ran.stderr}
         self.logs |= {f"{phase} {name}": text for name, text in texts.items() if text}
-        for index in range(len(self.cases[phase])):
+        for index in range(len(ours.cases)):
             if report := ran.told.get(f"benchmark.{index}.report"):
                 self.logs[f"profile {index}"] = profile_text(report)
         self._check(ran, phase)
-        return outcomes_of(phase, len(self.cases[phase]), ran, limit_s)
+        return outcomes_of(phase, len(ours.cases), ran, limit_s)
 
-    def _check(self, ran: Ran, phase: Phase) -> None:
+    def _check(self, ran: Ran, phase: EvalMode) -> None:
         """Raises HarnessError for what is not the submission's fault."""
-        order = self.order
+        order, problem = self.plan, self.plan.task_problem
         said = ran.stderr.strip()[-TAIL_CHARS:]
         if ran.code not in (0, 112):
-            order.problem.check_failure(ran.stderr, order.device, order.cuda_is_cpu)
+            problem.check_failure(ran.stderr, order.device, order.cuda_is_cpu)
         if ran.code == 113:
-            raise BadFileError(f"{order.problem.name}: its eval.py does not take its cases (exit 113): {said}")
+            raise BadFileError(f"{problem.name}: its eval.py does not take its cases (exit 113): {said}")
         if ran.code == 2 and not ran.told:
-            raise UsageError(f"{order.problem.name}: its eval.py does not know the mode {phase} (exit 2): {said}")
+            raise UsageError(f"{problem.name}: its eval.py does not know the mode {phase} (exit 2): {said}")
 
     def _stage(self, folder: Path) -> None:
-        problem = self.order.problem
-        files = problem.staged() | problem.staged_submission(self.order.submission.source)
-        for module in self.order.submission.modules:
+        problem = self.plan.task_problem
+        files = problem.staged() | problem.staged_submission(self.plan.submission.source)
+        for module in self.plan.submission.modules:
             files[module.name.replace(".", "/") + ".py"] = module.source.encode()
         for name, data in files.items():
             path = _stage_folder(folder) / name
@@ -197,12 +283,12 @@ class _Evaluation:
 
     def _environ(self, folder: Path, cache: Path) -> dict[str, str]:
         """The user's, without what a submission has no business to know."""
-        order = self.order
+        order = self.plan
         environ = sandbox.environment(os.environ) | {name: str(cache / sub) for name, sub in sandbox.CACHES.items()}
         environ["PATH"] = search_path()
-        if self.seed is not None:
-            environ["POPCORN_SEED"] = str(self.seed)
-        if order.problem.task.multi_gpu:
+        if order.seed is not None:
+            environ["POPCORN_SEED"] = str(order.seed)
+        if order.task_problem.task.multi_gpu:
             environ["POPCORN_GPUS"] = str(host.gpus().count or order.world_size)
         if order.cuda_is_cpu:
             hook, here = folder / "hook", Path(__file__).parent
@@ -212,59 +298,18 @@ class _Evaluation:
             environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(hook), environ.get("PYTHONPATH")]))
         return environ
 
-    def _placed(self, cases: tuple[Params, ...]) -> tuple[Params, ...]:
-        """On as many ranks as will run."""
-        ranks: Params = {"world_size": self.order.world_size}
-        return tuple(case | ranks if "world_size" in case else case for case in cases)
-
-    def _report(self, outcomes: Mapping[str, Sequence[Outcome]]) -> EvalReport:
-        order = self.order
-        results: list[CaseResult] = []
-        if order.mode in ("test", "leaderboard"):
-            results += self._results("test", outcomes.get("test"))
-        if order.mode != "test":
-            last = next((phase for phase in ("leaderboard", "benchmark", "profile") if phase in outcomes), None)
-            results += self._results("benchmark", outcomes[last] if last else None)
-        model = (gpu_names() or ("",))[0] if order.device != "cpu" else ""
-        return EvalReport(
-            run_id=new_run_id(self.started),
-            started_at=self.started.isoformat(timespec="seconds"),
-            problem=order.problem.name,
-            submission=order.submission,
-            author=order.author,
-            device=order.device,
-            world_size=order.world_size,
-            suite=SUITE,
-            mode=order.mode,
-            ranking_by=order.problem.ranking_by,
-            results=tuple(results),
-            empty_call_samples_us={},
-            peaks=None,
-            environment=host.environment(model, order.world_size),
-            phases_s=self.phases_s,
-            secret_seed=self.seed or 0,
-            warnings=(NOTE, *order.notes),
-            logs=self.logs,
-            gate="theirs",
-        )
-
-    def _results(self, phase: Phase, outcomes: Sequence[Outcome] | None) -> list[CaseResult]:
-        suite, ranks = self.order.suite, self.order.world_size
-        cases: Sequence[Case] = suite.tests if phase == "test" else suite.benchmarks[-len(self.cases[phase]) :]
-        if self.order.mode == "profile":
-            cases = [replace(case, kind="profile") for case in cases]
-        found = outcomes or [NotRun() for _ in cases]
-        return [
-            CaseResult(case=replace(case, world_size=ranks), outcome=outcome)
-            for case, outcome in zip(cases, found, strict=True)
-        ]
+    def _placed(self, phase: Phase) -> tuple[Params, ...]:
+        """The phase's cases as task.yml has them, on as many ranks as will run."""
+        task, ranks = self.plan.task_problem.task, {"world_size": self.plan.world_size}
+        cases = task.tests if phase.name == "test" else task.benchmarks[-len(phase.cases) :]
+        return tuple({**case, **ranks} if "world_size" in case else case for case in cases)
 
 
 def _stage_folder(folder: Path) -> Path:
     return folder / "staged"
 
 
-def outcomes_of(phase: Phase, count: int, ran: Ran, limit_s: float) -> list[Outcome]:
+def outcomes_of(phase: EvalMode, count: int, ran: Ran, limit_s: float) -> list[Outcome]:
     """What became of each of `count` cases in one run. Where that did not pass, one of them at least has failed."""
     outcomes = [_outcome(phase, index, ran.told) for index in range(count)]
     done = ran.code == 0 and ran.told.get("check") == "pass" and not any(isinstance(one, NotRun) for one in outcomes)
@@ -274,7 +319,7 @@ def outcomes_of(phase: Phase, count: int, ran: Ran, limit_s: float) -> list[Outc
     return outcomes
 
 
-def _outcome(phase: Phase, index: int, told: Mapping[str, str]) -> Outcome:
+def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
     key = f"{'test' if phase == 'test' else 'benchmark'}.{index}"
     status = told.get(f"{key}.status")
     if status == "fail":
@@ -287,17 +332,18 @@ def _outcome(phase: Phase, index: int, told: Mapping[str, str]) -> Outcome:
     mean = values["mean"]
     if mean is None or mean <= 0:
         return NotRun()
-    return Told(
+    summary = Summary(
         runs=int(values["runs"] or 1),
-        mean_us=mean / 1000,
-        std_us=(values["std"] or 0.0) / 1000,
-        err_us=(values["err"] or 0.0) / 1000,
-        best_us=(values["best"] or mean) / 1000,
-        worst_us=(values["worst"] or mean) / 1000,
+        mean=mean / 1000,
+        std=(values["std"] or 0.0) / 1000,
+        err=(values["err"] or 0.0) / 1000,
+        best=(values["best"] or mean) / 1000,
+        worst=(values["worst"] or mean) / 1000,
     )
+    return Measured(series=(Series(metric=METRIC, own=(), summary=summary),))
 
 
-def _ended(phase: Phase, ran: Ran, limit_s: float) -> Wrong | Crashed | TimedOut:
+def _ended(phase: EvalMode, ran: Ran, limit_s: float) -> Wrong | Crashed | TimedOut:
     """How a run ended that neither passed nor says which case failed."""
     if ran.code is None:
         return TimedOut(message=f"eval.py {phase} had not finished after {limit_s:g} s", stacks=())

@@ -1,24 +1,24 @@
-"""What an evaluation will do, decided before anything runs: cases by phase, seeds, budgets, shares of the machine."""
+"""What an evaluation by our ranks will do: phases, seeds, budgets, shares of the machine."""
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.core.records import Clock, Mode, Submission
+from harness.core.records import Clock, Mode, Submission, Warning
+from harness.kinds.kind import Phase, Plan
 from harness.machine import host
 from harness.machine.host import cores
 from harness.problems.problem import Problem, Suite
 from harness.ranks.barrier import KEY_BITS
 from harness.ranks.clocks import Budget, block
 
-Phase = Literal["test", "benchmark", "profile"]
 CLOCKS: dict[str, tuple[Clock, ...]] = {
     "cpu": ("wall",),
     "cuda": ("wall", "device", "gpumode"),
     "rocm": ("wall", "device", "gpumode"),
 }
-PHASES: dict[Mode, tuple[Phase, ...]] = {
+PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
     "test": ("test",),
     "benchmark": ("benchmark",),
     "leaderboard": ("test", "benchmark"),
@@ -28,30 +28,17 @@ FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """`suite` already has the world size that will run. `secret` is what the run's fresh seeds come from. With an
-    `opponent` the baseline ranks run it in place of the reference: it is what the submission is timed against.
-    `cuda_is_cpu`: "cuda" means the CPU to all ranks. `confined`: whether ranks that nobody trusts are. `notes` are
-    warnings that the report shall have."""
+class OpPlan(Plan):
+    """With an `opponent` the baseline ranks run it in place of the reference. `cuda_is_cpu`: "cuda" means the CPU to
+    all ranks. `confined`: whether ranks that nobody trusts are."""
 
-    problem: Problem
-    suite: Suite
-    submission: Submission
-    mode: Mode
-    device: str
-    world_size: int
-    author: str
     budget: Budget
-    secret: int
     threads: int
     cores: tuple[tuple[int, ...], ...]
     spin: bool
     flush_bytes: int
     clocks: tuple[Clock, ...]
-    opponent: Submission | None = None
     cuda_is_cpu: bool = False
-    confined: bool = True
-    notes: tuple[str, ...] = ()
 
     def seed(self, *place: int | str) -> int:
         """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""
@@ -65,11 +52,19 @@ class Plan:
         text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
-    def phase_s(self, phase: Phase) -> float:
-        """Seconds that a phase may take."""
-        if phase == "test":
-            return self.suite.test_timeout_s
-        return self.suite.ranked_timeout_s if self.mode == "leaderboard" else self.suite.benchmark_timeout_s
+
+def phases(suite: Suite, mode: Mode) -> tuple[Phase, ...]:
+    """The phases of a mode, on the cases of a suite."""
+    profiled = tuple(replace(case, kind="profile") for case in suite.benchmarks)
+    limit_s = suite.ranked_timeout_s if mode == "leaderboard" else suite.benchmark_timeout_s
+    known = {
+        "test": Phase(name="test", cases=suite.tests, limit_s=suite.test_timeout_s, then="check"),
+        "benchmark": Phase(
+            name="benchmark", cases=suite.benchmarks, limit_s=limit_s, then="measure", case_s=suite.benchmark_s
+        ),
+        "profile": Phase(name="profile", cases=profiled, limit_s=limit_s, then="profile"),
+    }
+    return tuple(known[name] for name in PHASES[mode])
 
 
 def make_plan(
@@ -83,15 +78,16 @@ def make_plan(
     opponent: Submission | None = None,
     cuda_is_cpu: bool = False,
     confined: bool = True,
-    notes: tuple[str, ...] = (),
-) -> Plan:
-    """The plan of one evaluation on this machine; UsageError where the ranks cannot fit."""
+    notes: tuple[Warning, ...] = (),
+) -> OpPlan:
+    """The plan of one evaluation on this machine. Raises UsageError where the ranks cannot fit."""
     problem.check_runnable()
     host.check_memory(world_size)
     host.check_files(world_size)
     host.check_temporary(device)
     spin = cores() > 3 * world_size  # all groups, and one core for the parent
-    return Plan(
+    return OpPlan(
+        kind=problem.kind,
         problem=problem,
         suite=suite,
         submission=submission,
@@ -99,6 +95,9 @@ def make_plan(
         device=device,
         world_size=world_size,
         author=author,
+        phases=phases(suite, mode),
+        ranking_by=problem.ranking_by,
+        gate=problem.gate,
         budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=block(device)),
         secret=secrets.randbits(63),
         threads=max(1, cores() // world_size),

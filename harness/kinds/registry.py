@@ -1,4 +1,4 @@
-"""Every kind of problem, and how a name or a path becomes a problem."""
+"""Every kind of problem, one line each, and how a name or a path becomes a problem."""
 
 import os
 from collections.abc import Collection
@@ -7,9 +7,21 @@ from pathlib import Path
 from harness.core.checkout import ROOT
 from harness.core.records import UsageError
 from harness.gpumode.folder import FILE, read
+from harness.kinds.external import ExternalKind
+from harness.kinds.folder import FolderKind
+from harness.kinds.kind import Kind, Setting
+from harness.kinds.op import OpKind
+from harness.kinds.replay import ReplayKind
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find as find_named
 from harness.problems.shape_file import problem_names
+
+KINDS: dict[str, Kind] = {
+    "op": OpKind(),
+    "folder": FolderKind(),
+    "external": ExternalKind(),
+    "replay": ReplayKind(),
+}
 
 
 def find(name: str, root: Path = ROOT) -> Problem:
@@ -29,6 +41,11 @@ def find(name: str, root: Path = ROOT) -> Problem:
             f"{name}: {what}; name one of GPU MODE's, or a problem that `python -m harness problems` lists"
         )
     return find_named(name, root)
+
+
+def kind_of(setting: Setting) -> Kind:
+    """The kind that evaluates what was asked for: the problem's own, unless the folder's own evaluator is to run."""
+    return KINDS["external" if setting.evaluator == "theirs" else setting.problem.kind]
 
 
 def find_name(text: str, recorded: Collection[str], root: Path = ROOT) -> str:

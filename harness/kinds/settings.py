@@ -4,67 +4,28 @@ Decides from the options that a verb was given and from what the machine has. Ru
 """
 
 import argparse
-import contextlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from harness.core.checkout import ROOT
-from harness.core.records import BadSubmissionError, Submission, UsageError
-from harness.gpumode.folder import TaskProblem
+from harness.core.records import UsageError, Warning
+from harness.kinds.kind import Setting
 from harness.kinds.registry import find
 from harness.machine import host
-from harness.problems.problem import OFFICIAL, Problem, Suite
+from harness.problems.problem import OFFICIAL, Problem
 from harness.problems.shape_file import find as find_problem
 from harness.problems.submission import directives, read_submission
 
-CUDA_IS_CPU = (
-    'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it; these times say '
-    "nothing of GPUs"
-)
-Evaluator = Literal["ours", "theirs"]
 MAX_RANKS = 1024
 DEVICES = ("cpu", "cuda", "rocm")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What is evaluated on what. `suite` has the world size that will run."""
-
-    problem: Problem
-    suite: Suite
-    device: str
-    world_size: int
-    file: Path | None = None  # the submission that was named
-    is_cpu_asked: bool = False  # --device cpu, which is more than to have no GPU
-    evaluator: Evaluator = "ours"
-    seed: int | None = None  # of the folder's own evaluator
-    confined: bool = True  # by the sandbox
-    notes: tuple[str, ...] = ()  # warnings for the report
-
-
-def conditions(setting: Setting, submission: Submission) -> tuple[bool, tuple[str, ...]]:
-    """Whether the CPU stands in for "cuda" where this submission is evaluated by our ranks, or by a folder's own
-    evaluator, and what the report has to say of it all."""
-    problem, notes = setting.problem, setting.notes
-    if not isinstance(problem, TaskProblem):  # whose names at GPU MODE are not in their folders
-        with contextlib.suppress(BadSubmissionError):  # lines that nobody follows hurt nobody
-            named = directives(submission.source, submission.name).leaderboard
-            if named is not None and not problem.is_named(named):
-                notes += (f"its `#!POPCORN leaderboard` line names {named}; it was evaluated as {problem.name}",)
-        return False, notes
-    if not setting.is_cpu_asked:
-        return False, notes
-    is_cuda = problem.mentions("cuda", submission.source)
-    return is_cuda, (*notes, CUDA_IS_CPU) if is_cuda else notes
 
 
 def setting(options: argparse.Namespace, problem: Problem | None = None) -> Setting:
     """What `options` ask for, of `problem` or else of the one that they name; UsageError where this machine or the
     problem cannot give it, BadFileError or BadSubmissionError for a file that does not say what it is for."""
     file: Path | None = getattr(options, "file", None)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Warning, ...] = ()
     gpus = host.gpus()
     if problem is None:
         problem, file, notes = named(options)
@@ -105,7 +66,7 @@ def setting(options: argparse.Namespace, problem: Problem | None = None) -> Sett
     )
 
 
-def named(options: argparse.Namespace) -> tuple[Problem, Path | None, tuple[str, ...]]:
+def named(options: argparse.Namespace) -> tuple[Problem, Path | None, tuple[Warning, ...]]:
     """Which problem `options` mean, which of its files (None: its default), and what is to be said of that; UsageError
     where there is no such problem, or a file alone does not name one."""
     file: Path | None = getattr(options, "file", None)
@@ -116,7 +77,7 @@ def named(options: argparse.Namespace) -> tuple[Problem, Path | None, tuple[str,
     return find(options.problem), file, ()
 
 
-def _named_by(file: Path) -> tuple[Problem, tuple[str, ...]]:
+def _named_by(file: Path) -> tuple[Problem, tuple[Warning, ...]]:
     """The problem that a submission's first lines name, and what is to be said of the GPUs that they name."""
     submission = read_submission(file, ROOT)
     said = directives(submission.source, submission.name)
@@ -134,7 +95,7 @@ def _named_by(file: Path) -> tuple[Problem, tuple[str, ...]]:
     lacking = [name for name in said.gpus if not gpus.has(name)]
     if not lacking:
         return problem, ()
-    return problem, (f"the submission is for {', '.join(lacking)}; this machine has {gpus.told}",)
+    return problem, (Warning(code="other_gpus", values={"gpus": ", ".join(lacking), "here": gpus.told}),)
 
 
 def check_seconds(name: str, seconds: float | None) -> None:

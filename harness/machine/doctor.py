@@ -7,6 +7,7 @@ people and programs read. Knows no problems and no tensors.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.core.records import MachineState
 from harness.machine import hardware, readings
 from harness.machine.findings import CHECKS, Status, used_gpus
 from harness.machine.gpus import read_gpus
@@ -32,9 +33,13 @@ def doctor(found: Readings) -> tuple[Finding, ...]:
     return tuple(Finding(check=name, status=one.status, found=one.found, fix=one.fix) for name, one in judged)
 
 
-def short(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """What a report says of the machine: a line for each finding that is warn or fail."""
-    return tuple(f"{one.status}: {one.check}: {one.found}" for one in findings if one.status in ("fail", "warn"))
+def short(findings: Sequence[Finding]) -> tuple[MachineState, ...]:
+    """What a report says of the machine: each finding that is warn or fail."""
+    return tuple(
+        MachineState(status=one.status, check=one.check, found=one.found)
+        for one in findings
+        if one.status in ("fail", "warn")
+    )
 
 
 def read(with_smoke: bool | None = None, deadline_s: float = DEADLINE_S) -> Readings:

@@ -158,16 +158,3 @@ class GpuSampler:
             for index, handle in self._handles.items()
         }
         return {index: count_mj for index, count_mj in found.items() if not isinstance(count_mj, Unread)}
-
-
-def warnings(sampling: Sampling) -> tuple[str, ...]:
-    """A sentence for each GPU that throttled while it was timed."""
-    if isinstance(sampling, NotSampled):
-        return ()
-    return tuple(
-        f"GPU {track.index} throttled while it was timed ({', '.join(track.throttled)}): SM clock "
-        f"{track.sm_mhz_min} to {track.sm_mhz_max} MHz, {track.temperature_c_max} C, {track.power_w_max:.0f} W; "
-        "times of this run can be worse than the machine's"
-        for track in sampling.gpus
-        if track.throttled
-    )

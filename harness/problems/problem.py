@@ -54,6 +54,7 @@ class Problem:
     cost_of: Callable[[Any, int], Cost] | None
     depends_of: DependsOf | None = None
     gate: GateName = "strict"  # by which rule outputs are judged
+    kind: str = "op"  # of kinds.registry
 
     def is_named(self, name: str) -> bool:
         """By its own name or GPU MODE's; case and '-' for '_' do not matter."""

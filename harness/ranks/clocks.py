@@ -9,11 +9,18 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from harness.core.records import Clock, ClockSamples, Timed
+from harness.core.records import Clock, Measured, Metric, Series
 from harness.ranks.wire import CallSample
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
+
+# Every clock is a metric of its own; docs/clocks.md says what each of them times.
+METRICS: dict[Clock, Metric] = {
+    "wall": Metric(name="wall", unit="us"),
+    "device": Metric(name="device", unit="us"),
+    "gpumode": Metric(name="gpumode", unit="us"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +80,7 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
 }
 
 
-class Series:
+class Samples:
     """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many."""
 
     def __init__(self, clocks: Sequence[Clock], block: int) -> None:
@@ -102,26 +109,22 @@ class Series:
             for kept, calls in ((self.own_ranks_us, called), (self.ref_ranks_us, ref_called)):
                 kept += [[call.device_us or 0.0 for call in ranks] for ranks in calls]
 
-    def timed(self) -> Timed:
-        """The record of it."""
-        others = [
-            ClockSamples(
-                clock=clock,
-                samples_us=tuple(own),
-                ref_samples_us=tuple(self.ref_us[clock]),
-                rank_us=_by_rank(self.own_ranks_us) if clock == "device" else (),
-                ref_rank_us=_by_rank(self.ref_ranks_us) if clock == "device" else (),
+    def measured(self) -> Measured:
+        """The record of it: the wall clock ranks, and the device's, where there is one, is held against the bound."""
+        ranks = {"device": (_by_rank(self.own_ranks_us), _by_rank(self.ref_ranks_us))}
+        series = [
+            Series(
+                metric=METRICS[clock],
+                own=tuple(own),
+                baseline=tuple(self.ref_us[clock]),
+                block=self.block,
+                own_ranks=ranks.get(clock, ((), ()))[0],
+                baseline_ranks=ranks.get(clock, ((), ()))[1],
             )
             for clock, own in self.own_us.items()
-            if clock != "wall"
         ]
-        return Timed(
-            samples_us=tuple(self.own_us["wall"]),
-            ref_samples_us=tuple(self.ref_us["wall"]),
-            block=self.block,
-            others=tuple(others),
-            rank_ends_us=_by_rank(self.ends_us),
-        )
+        bounded = "device" if "device" in self.own_us else "wall"
+        return Measured(series=tuple(series), bounded=bounded, rank_ends_us=_by_rank(self.ends_us))
 
 
 def _by_rank(calls: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -153,7 +156,7 @@ def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float],
     return statistics.stdev(ratios) / math.sqrt(len(ratios))
 
 
-def enough(budget: Budget, series: Series, elapsed_s: float) -> bool:
+def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
     """Whether another block would not be worth its time. The ranked clock decides for all."""
     count = series.count("wall")
     if count < budget.min_samples:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from harness.core.records import Clock
-from harness.ranks.clocks import SAMPLE_US, Series, Side, Turn, wall_us
+from harness.ranks.clocks import SAMPLE_US, Samples, Side, Turn, wall_us
 from harness.ranks.wire import CallSample
 
 DEVICE_CLOCK_SLACK = 1.02  # two clocks
@@ -30,7 +30,7 @@ def impossible(turn: Turn, clock: Clock) -> str:
     return ""
 
 
-def unaccounted(own: Side, ref: Side) -> str:
+def unaccounted(own: Side, ref: Side, baseline: str = "the reference") -> str:
     """Why the submission's times (wall clock) do not fit what the parent saw, or "".
 
     What passes outside the calls (inputs are read, outputs handed over) is the same for reference and submission, who
@@ -49,7 +49,7 @@ def unaccounted(own: Side, ref: Side) -> str:
     if _busier_us(own, ref) < BUSY_PART * more_us:
         return ""
     return (
-        f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around the reference's "
+        f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around {baseline}'s "
         "calls passed between handing out the input and taking the result"
     )
 
@@ -68,7 +68,7 @@ def _count(side: Side) -> int:
     return sum(len(turn.called) for turn in side.turns)
 
 
-def too_short(series: Series) -> str:
+def too_short(series: Samples) -> str:
     """Why the times on the host's clock cannot be true, or "": a call that ends when its device is done takes no less
     than the device works on it. The device's clock may also see how long a cold host takes, where a call waits for its
     device half-way; the reference's shows whether that is much."""

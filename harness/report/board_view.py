@@ -17,7 +17,7 @@ from harness.board.entries import Board, Entry, HeldEntry, Judged, Standing, sho
 from harness.board.judgements import doubted
 from harness.board.places import groups, held_groups, ranked
 from harness.core.decode import encode
-from harness.core.words import clean_line, count_text, percent_text, plain_table, print_all, seconds_text, speedup_text
+from harness.core.words import clean_line, count_text, percent_text, plain_table, print_all, score_text, speedup_text
 
 Format = Literal["table", "markdown", "csv", "json"]
 Standings = Mapping[str, Standing]
@@ -69,10 +69,10 @@ def board_table(
         columns = (">place", ">score", ">speedup", *interval, ">roof", "author", "file", *when)
         table = plain_table(*(column for column in columns if column not in left_out))
         for place, entry in ranked(board, group):
-            ci = entry.geomean_speedup_ci
-            roof = percent_text(entry.roofline_fraction) if entry.roofline_fraction is not None else "-"
+            ci = entry.ratio_ci
+            roof = percent_text(entry.fraction) if entry.fraction is not None else "-"
             between = [f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"] if wide else []
-            figures = (str(place), seconds_text(entry.score_s), speedup_text(entry.geomean_speedup), *between, roof)
+            figures = (str(place), score_text(entry.score), speedup_text(entry.ratio), *between, roof)
             status = _standing(board, entry, standings)
             used += status
             words = (entry.author, short_file(entry), *((status, entry.run_id) if wide else (_date(entry), status)))
@@ -107,13 +107,13 @@ def board_csv(board: Board, problem: str | None = None, standings: Standings | N
     """An entry a line under a line of names; without the history. What is held comes last, without a place."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ["problem", "suite", "machine_class", "world_size", "place", "author", "file", "score_s"]
-    columns += ["geomean_speedup", "low", "high", "roofline_fraction", "device", "date", "run_id", "sha256"]
+    columns = ["problem", "suite", "machine_class", "world_size", "place", "author", "file", "score", "unit"]
+    columns += ["ratio", "low", "high", "fraction", "device", "date", "run_id", "sha256"]
     columns += ["status", "check", "evidence", "problem_version", "reproducible", "stale"]
     writer.writerow(columns)
     rows: list[tuple[int | str, Judged]] = [*_rows(board, problem), *(("", one) for one in _held(board, problem))]
     for place, one in rows:
-        low, high = (one.geomean_speedup_ci if isinstance(one, Entry) else None) or ("", "")
+        low, high = (one.ratio_ci if isinstance(one, Entry) else None) or ("", "")
         more = {"place": place, "low": low, "high": high, **_known(one, standings)}
         writer.writerow([more[name] if name in more else getattr(one, name, "") for name in columns])
     return text.getvalue()
@@ -131,13 +131,13 @@ def board_markdown(board: Board, problem: str | None = None, standings: Standing
             lines += ["| place | score | speedup | 95 % interval | roofline | author | file | date | status |"]
             lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
         for place, entry in ranked(board, group):
-            ci = entry.geomean_speedup_ci
+            ci = entry.ratio_ci
             cells = [
                 str(place),
-                seconds_text(entry.score_s),
-                speedup_text(entry.geomean_speedup),
+                score_text(entry.score),
+                speedup_text(entry.ratio),
                 f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-",
-                percent_text(entry.roofline_fraction) if entry.roofline_fraction is not None else "-",
+                percent_text(entry.fraction) if entry.fraction is not None else "-",
                 *map(_cell, (entry.author, short_file(entry), _date(entry), entry.status)),
             ]
             lines.append(f"| {' | '.join(cells)} |")

@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.core.stats import Interval, NoInterval, median
+from harness.core.stats import median
 from harness.core.words import clean_line, us_text
 from harness.evaluation.compare import SCHEMA, Comparison, Ratio, Side, digits_text, ratio_text, rule
+from harness.judging.warnings import text_of
 
 
 # ---- how it is shown -------------------------------------------------------------------------------------------------
@@ -26,7 +27,9 @@ def show(found: Comparison, console: Console) -> None:
     for line in _legend(found):
         console.print(Text(line, style="dim"), highlight=False)
     for warning in found.warnings:
-        console.print(Text.assemble(("warning  ", "yellow"), clean_line(warning)), highlight=False, soft_wrap=True)
+        console.print(
+            Text.assemble(("warning  ", "yellow"), clean_line(text_of(warning))), highlight=False, soft_wrap=True
+        )
     console.print()
     show_summary(found, console)
 
@@ -35,7 +38,7 @@ def show_summary(found: Comparison, console: Console) -> None:
     """Prints the last line alone."""
     styles = {"FASTER": "bold green", "SLOWER": "bold red", "SAME": "bold", "AMBIGUOUS": "bold yellow"}
     summary = found.summary
-    told = f"  A / B is {ratio_text(summary)} (95 % interval {_interval(summary.interval)})"
+    told = f"  A / B is {ratio_text(summary)} (95 % interval {_interval(summary.ci)})"
     over = f", geometric mean over {len(found.rows)} shapes" if len(found.rows) > 1 else ""
     last = Text.assemble(("summary  ", "bold"), "B is ", (summary.word, styles[summary.word]), told + over)
     console.print(last, highlight=False, soft_wrap=True)
@@ -51,7 +54,7 @@ def _table(found: Comparison) -> Table:
             us_text(median(row.a_us)),
             us_text(median(row.b_us)),
             ratio_text(one),
-            _interval(one.interval),
+            _interval(one.ci),
             one.word,
         )
         table.add_row(Text(clean_line(row.label)), *cells)
@@ -80,7 +83,7 @@ def to_json(comparisons: Sequence[Comparison], code: int) -> dict[str, Any]:
 
 def _json(found: Comparison) -> dict[str, Any]:
     def told(one: Ratio) -> dict[str, Any]:
-        between = [one.interval.low, one.interval.high] if isinstance(one.interval, Interval) else None
+        between = list(one.ci) if one.ci else None
         return {"ratio": one.value, "ratio_ci": between, "word": one.word}
 
     def side(one: Side) -> dict[str, Any]:
@@ -108,9 +111,9 @@ def _json(found: Comparison) -> dict[str, Any]:
             for row, one in zip(found.rows, found.ratios, strict=True)
         ],
         "summary": told(found.summary),
-        "warnings": list(found.warnings),
+        "warnings": [text_of(one) for one in found.warnings],
     }
 
 
-def _interval(interval: Interval | NoInterval) -> str:
-    return f"{digits_text(interval.low)} to {digits_text(interval.high)}" if isinstance(interval, Interval) else "-"
+def _interval(ci: tuple[float, float] | None) -> str:
+    return f"{digits_text(ci[0])} to {digits_text(ci[1])}" if ci else "-"

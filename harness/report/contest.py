@@ -11,7 +11,7 @@ from harness.board.report_json import error_json, to_json
 from harness.contest.rules import Competition, Evaluated, Listed, closing, is_late
 from harness.core.records import Exit, HarnessError
 from harness.core.stats import geomean
-from harness.core.words import clean, clean_line, plain_table, seconds_text
+from harness.core.words import clean, clean_line, plain_table, score_text
 from harness.judging import verdict
 from harness.kinds.registry import find
 
@@ -32,7 +32,7 @@ def show_list(
         closes = competition.closes(listed)
         state = "" if closes is None else "closed" if now > closes else _in(closes, now)
         entry = _best(found, listed)
-        best = f"{entry.geomean_speedup:.2f}x {entry.author}, {entry.suite}" if entry else "none"
+        best = f"{entry.ratio:.2f}x {entry.author}, {entry.suite}" if entry else "none"
         late = "late" if entry and is_late(entry.date, closes) else ""
         row = [listed.name, " ".join(listed.gpus), f"{closes:%Y-%m-%d %H:%M}" if closes else "never", state, best, late]
         table.add_row(*map(clean_line, row))
@@ -45,12 +45,13 @@ def show(competition: Competition, done: Sequence[Evaluated], console: Console) 
     table = plain_table("problem", "submission", "verdict", ">score", ">speedup", "place", "when")
     speedups = []
     for one in done:
-        figures = verdict.figures(one.report) if one.report else None
+        figures = one.report.figures if one.report else None
         status = verdict.status(one.report) if one.report else "error"
         score, speedup = "", ""
         if figures is not None:
-            score, speedup = seconds_text(figures.score_s), f"{figures.geomean_speedup.value:.2f}x"
-            speedups.append(figures.geomean_speedup.value)
+            score = score_text(figures.score)
+            speedup = f"{figures.ratio.value:.2f}x" if figures.ratio else ""
+            speedups += [figures.ratio.value] if figures.ratio else []
         place = f"{one.place.place} of {one.place.of}" if one.place else ""
         row = [one.listed.name, one.submission, status, score, speedup, place, "late" if one.late else ""]
         table.add_row(*map(clean_line, row))
@@ -104,8 +105,8 @@ def _best(found: Board, listed: Listed) -> Entry | None:
         name = find(listed.name).name
     except HarnessError:
         return None
-    entries = [entry for entry in found.entries if entry.problem == name and entry.geomean_speedup is not None]
-    return max(entries, key=lambda entry: entry.geomean_speedup or 0.0, default=None)
+    entries = [entry for entry in found.entries if entry.problem == name and entry.ratio is not None]
+    return max(entries, key=lambda entry: entry.ratio or 0.0, default=None)
 
 
 def _in(closes: datetime, now: datetime) -> str:

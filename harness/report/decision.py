@@ -11,7 +11,6 @@ from harness.board import entries
 from harness.board.entries import Judged
 from harness.core.decode import encode
 from harness.core.records import EvalReport
-from harness.core.stats import Interval
 from harness.core.words import clean_line
 from harness.evaluation.verify import EXITS, JSON_SCHEMA, Decision, claim_of
 from harness.judging import verdict
@@ -21,15 +20,13 @@ def to_json(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> d
     """The object that --json writes: the entry as it was, the decision, a row a launch; the runs have the rest."""
     rows = []
     for report in reports:
-        figures = verdict.figures(report)
-        interval = figures.geomean_speedup.interval if figures else None
+        figures = report.figures
         rows.append(
             {
                 "run_id": report.run_id,
                 "status": verdict.status(report),
-                "score_s": figures.score_s if figures else None,
-                "geomean_speedup": figures.geomean_speedup.value if figures else None,
-                "geomean_speedup_ci": [interval.low, interval.high] if isinstance(interval, Interval) else None,
+                "score": encode(figures.score) if figures else None,
+                "ratio": encode(figures.ratio) if figures else None,
             }
         )
     return {
@@ -48,18 +45,16 @@ def show(one: Judged, decision: Decision, reports: Sequence[EvalReport], console
     for name in ("launch", "score", "speedup", "95 % interval"):
         table.add_column(name, justify="left" if name == "launch" else "right", no_wrap=True)
     for report in reports:
-        figures = verdict.figures(report)
-        if figures is None:
+        figures = report.figures
+        if figures is None or figures.ratio is None:
             table.add_row(report.run_id, "-", "-", "does not pass")
             continue
-        interval = figures.geomean_speedup.interval
-        ci = (interval.low, interval.high) if isinstance(interval, Interval) else None
-        table.add_row(report.run_id, *_cells(figures.score_s, figures.geomean_speedup.value, ci))
-    if decision.score_s and decision.geomean_speedup:
-        mean = decision.geomean_speedup
-        table.add_row("Olympic mean", *_cells(decision.score_s.value, mean.value, mean.ci), style="bold")
+        table.add_row(report.run_id, *_cells(figures.score.value, figures.ratio.value, figures.ratio.ci))
+    if decision.score and decision.ratio:
+        mean = decision.ratio
+        table.add_row("Olympic mean", *_cells(decision.score.value, mean.value, mean.ci), style="bold")
     if claim := claim_of(one):
-        table.add_row("the entry's claim", *_cells(claim.score_s, claim.geomean_speedup, claim.ci))
+        table.add_row("the entry's claim", *_cells(claim.score, claim.ratio, claim.ci))
     console.print(table)
     console.print()
     show_decision(decision, console)
@@ -75,5 +70,5 @@ def show_decision(decision: Decision, console: Console) -> None:
     console.print(line, soft_wrap=True)
 
 
-def _cells(score_s: float, speedup: float, ci: tuple[float, float] | None) -> tuple[str, str, str]:
-    return f"{score_s * 1e3:.4g} ms", f"{speedup:.4g}x", f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"
+def _cells(score: float, speedup: float, ci: tuple[float, float] | None) -> tuple[str, str, str]:
+    return f"{score * 1e3:.4g} ms", f"{speedup:.4g}x", f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"

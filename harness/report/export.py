@@ -25,12 +25,12 @@ from typing import Any, Literal
 
 from harness.board import places
 from harness.board.entries import Board, Earlier, Entry
-from harness.board.reports import Report, ReportCase
 from harness.board.runs import FOLDER
 from harness.core.files import read_text
-from harness.core.records import HarnessError, UsageError
-from harness.core.stats import median, speedup
+from harness.core.records import CaseResult, EvalReport, HarnessError, Measured, Passed, UsageError
+from harness.core.stats import median
 from harness.gpumode import result_lines
+from harness.judging import verdict
 from harness.problems.shape_file import find
 
 Type = Literal["text", "int", "float", "bool", "time", "json"]
@@ -82,7 +82,7 @@ RUNTIMES = {"cuda": "CUDA", "rocm": "ROCm"}  # as KernelBot's SystemInfo calls t
 Row = dict[str, Any]
 
 
-def rows(found: Board, recorded: Iterable[Report], root: Path) -> list[Row]:
+def rows(found: Board, recorded: Iterable[EvalReport], root: Path) -> list[Row]:
     """A row a (run, case) of the reports, oldest run first, then a row for each run that only the board knows. Every
     row has every column, in the order of COLUMNS."""
     reports_ = list(recorded)
@@ -99,23 +99,23 @@ def rows(found: Board, recorded: Iterable[Report], root: Path) -> list[Row]:
     return made
 
 
-def _of_report(report: Report, place: int | None, root: Path) -> list[Row]:
+def _of_report(report: EvalReport, place: int | None, root: Path) -> list[Row]:
     began = datetime.fromisoformat(report.started_at)
-    environment = report.environment
+    environment, figures, status = report.environment, report.figures, verdict.status(report)
     run: Row = {
         "submission_id": report.run_id,
         "leaderboard_id": _leaderboard(report.problem, root),
-        "user_id": report.submission.author,
+        "user_id": report.author,
         "submission_time": began,
-        "file_name": report.submission.path,
+        "file_name": report.submission.name,
         "code": _code(root / FOLDER / report.run_id / "submission.py"),
         "code_id": report.submission.sha256,
         "run_id": report.run_id,
         "run_start_time": began,
         "run_end_time": began + timedelta(seconds=sum(report.phases_s.values())),
         "run_mode": report.mode,
-        "run_score": report.score_s if report.mode == "leaderboard" and report.status == "pass" else None,
-        "run_passed": report.status == "pass",
+        "run_score": figures.score.value if figures and report.mode == "leaderboard" else None,
+        "run_passed": status == "pass",
         "run_system_info": {
             "device_count": report.world_size if report.device in RUNTIMES else 0,
             "runtime": RUNTIMES.get(report.device, ""),
@@ -129,62 +129,64 @@ def _of_report(report: Report, place: int | None, root: Path) -> list[Row]:
         "device": report.device,
         "machine_class": environment.machine_class if environment else None,
         "world_size": report.world_size,
-        "run_status": report.status,
-        "run_speedup": report.geomean_speedup,
-        "run_roofline_fraction": report.roofline_fraction,
+        "run_status": status,
+        "run_speedup": figures.ratio.value if figures and figures.ratio else None,
+        "run_roofline_fraction": figures.fraction.value if figures and figures.fraction else None,
         "board_place": place,
     }
-    if not report.cases:
+    if not report.results:
         return [_row(run)]
     counts: dict[str, int] = {}
     made = []
-    for case in report.cases:
-        index = counts.setdefault(case.kind, 0)
-        counts[case.kind] += 1
-        made.append((case, index))
-    return [_row(run | _of_case(report, case, index, counts[case.kind])) for case, index in made]
+    for result in report.results:
+        index = counts.setdefault(result.case.kind, 0)
+        counts[result.case.kind] += 1
+        made.append((result, index))
+    return [_row(run | _of_case(result, index, counts[result.case.kind], status == "pass")) for result, index in made]
 
 
-def _of_case(report: Report, case: ReportCase, index: int, count: int) -> Row:
-    wall = case.clocks.get("wall")
-    time_us = median(wall.samples_us) if wall else case.told.mean_us if case.told else None
-    ref_us = median(wall.ref_samples_us) if wall else None
-    other_us = {name: median(case.clocks[name].samples_us) for name in ("device", "gpumode") if name in case.clocks}
+def _of_case(result: CaseResult, index: int, count: int, run_passed: bool) -> Row:
+    case, figures, outcome = result.case, result.figures, result.outcome
+    measured = outcome if isinstance(outcome, Measured) else None
+    summary = measured.ranked.summary if measured else None
+    samples = measured.by_name if measured else {}
+    other_us = {name: median(samples[name].own) for name in ("device", "gpumode") if name in samples}
     return {
-        "run_result": _result(case, index, count, run_passed=report.status == "pass"),
+        "run_result": _result(result, index, count, run_passed),
         "case_index": index,
         "case_kind": case.kind,
         "case_params": dict(case.params),
-        "case_outcome": case.outcome,
-        "case_error": case.error,
-        "case_samples": len(wall.samples_us) if wall else case.told.runs if case.told else None,
-        "case_time_us": time_us,
-        "case_ref_us": ref_us,
-        "case_speedup": speedup(wall) if wall else None,
+        "case_outcome": outcome.type,
+        "case_error": verdict.message(outcome) or None,
+        "case_samples": summary.runs if summary else len(measured.ranked.own) if measured else None,
+        "case_time_us": figures.value if figures else None,
+        "case_ref_us": figures.baseline if figures else None,
+        "case_speedup": figures.ratio.value if figures and figures.ratio else None,
         "case_device_us": other_us.get("device"),
         "case_gpumode_us": other_us.get("gpumode"),
-        "case_bound_us": case.bound_us,
-        "case_bound_by": case.bound_by,
+        "case_bound_us": result.bound.value if result.bound else None,
+        "case_bound_by": result.bound.by if result.bound else None,
         "case_published_us": case.published_us,
     }
 
 
-def _result(case: ReportCase, index: int, count: int, run_passed: bool) -> dict[str, str]:
+def _result(result: CaseResult, index: int, count: int, run_passed: bool) -> dict[str, str]:
     """What KernelBot's evaluator would have written of this case, as harness.popcorn does."""
+    case, outcome = result.case, result.outcome
     kind = "test" if case.kind == "test" else "benchmark"
     values = {f"{kind}-count": str(count), "check": "pass" if run_passed else "fail"}
     values[f"{kind}.{index}.spec"] = result_lines.spec_of({"world_size": case.world_size, **case.params})
-    if case.clocks:
-        samples_us = case.clocks.get("gpumode", case.clocks["wall"]).samples_us
-        values |= {f"{kind}.{index}.{name}": str(value) for name, value in result_lines.stats_ns(samples_us).items()}
-    elif case.told:
-        told = {name: 1000 * getattr(case.told, f"{name}_us") for name in ("mean", "std", "err", "best", "worst")}
-        values |= {f"{kind}.{index}.{name}": str(value) for name, value in {"runs": case.told.runs, **told}.items()}
-    elif case.kind != "profile" or case.outcome != "passed":
-        passed = kind == "test" and case.outcome == "passed"
+    if isinstance(outcome, Measured):
+        summary, samples_us = outcome.ranked.summary, result_lines.samples_us(outcome)
+        told = {name: 1000 * getattr(summary, name) for name in ("mean", "std", "err", "best", "worst") if summary}
+        found = {"runs": summary.runs, **told} if summary else result_lines.stats_ns(samples_us)
+        values |= {f"{kind}.{index}.{name}": str(value) for name, value in found.items()}
+    elif case.kind != "profile" or not isinstance(outcome, Passed):
+        passed = kind == "test" and isinstance(outcome, Passed)
         values[f"{kind}.{index}.status"] = "pass" if passed else "fail"
         if not passed:
-            values[f"{kind}.{index}.error"] = result_lines.one_line(case.error or case.outcome.replace("_", " "))
+            why = verdict.message(outcome) or outcome.type.replace("_", " ")
+            values[f"{kind}.{index}.error"] = result_lines.one_line(why)
     return values
 
 
@@ -203,7 +205,7 @@ def _of_board(entry: Entry, one: Entry | Earlier, place: int | None, root: Path)
             "run_id": one.run_id,
             "run_start_time": began,
             "run_mode": "leaderboard",
-            "run_score": one.score_s,
+            "run_score": one.score.value if isinstance(one, Entry) else one.score,
             "run_passed": True,
             "recorded_in": "leaderboard",
             "problem": entry.problem,
@@ -212,8 +214,8 @@ def _of_board(entry: Entry, one: Entry | Earlier, place: int | None, root: Path)
             "machine_class": entry.machine_class,
             "world_size": entry.world_size,
             "run_status": "pass",
-            "run_speedup": one.geomean_speedup,
-            "run_roofline_fraction": entry.roofline_fraction if latest else None,
+            "run_speedup": one.ratio,
+            "run_roofline_fraction": entry.fraction if latest else None,
             "board_place": place,
         }
     )

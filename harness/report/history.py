@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.board.entries import Board, Earlier, Entry, Group
-from harness.board.reports import Report
 from harness.core.decode import did_you_mean
-from harness.core.records import UsageError
+from harness.core.records import EvalReport
 from harness.core.words import clean_line, seconds_text
+from harness.judging import UsageError, verdict
 
 BAR_CHARS = 24
 BAR_WIDTH = 76 + BAR_CHARS  # columns from which on there is room for a bar
@@ -31,8 +31,8 @@ class Run:
     date: str  # ISO 8601, UTC
     sha256: str
     status: str
-    score_s: float | None
-    geomean_speedup: float | None
+    score: float | None
+    ratio: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,25 +45,25 @@ class Line:
     runs: tuple[Run, ...]
 
     @property
-    def scores_s(self) -> tuple[float, ...]:
+    def scores(self) -> tuple[float, ...]:
         """The scores of the runs that have one."""
-        return tuple(run.score_s for run in self.runs if run.score_s is not None)
+        return tuple(run.score for run in self.runs if run.score is not None)
 
 
-def lines(found: Board, recorded: Iterable[Report]) -> tuple[Line, ...]:
+def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
     """Every line that the board and the reports tell of, by group, author and file. Where both know a run the board
     speaks, so that a score is the same number everywhere."""
     runs: dict[tuple[Group, str, str], dict[str, Run]] = {}
     for report in recorded:
         machine_class = report.environment.machine_class if report.environment else UNKNOWN_MACHINE
         group = (report.problem, report.suite, machine_class, report.world_size)
-        runs.setdefault((group, report.submission.author, report.submission.path), {})[report.run_id] = Run(
+        runs.setdefault((group, report.author, report.submission.name), {})[report.run_id] = Run(
             run_id=report.run_id,
             date=report.started_at,
             sha256=report.submission.sha256,
-            status=report.status,
-            score_s=report.score_s,
-            geomean_speedup=report.geomean_speedup,
+            status=verdict.status(report),
+            score=report.figures.score.value if report.figures else None,
+            ratio=report.figures.ratio.value if report.figures and report.figures.ratio else None,
         )
     for entry in found.entries:
         known = runs.setdefault(entry.identity, {})
@@ -74,8 +74,8 @@ def lines(found: Board, recorded: Iterable[Report]) -> tuple[Line, ...]:
                 date=one.date,
                 sha256=one.sha256,
                 status="pass",
-                score_s=one.score_s,
-                geomean_speedup=one.geomean_speedup,
+                score=one.score.value if isinstance(one, Entry) else one.score,
+                ratio=one.ratio,
             )
     return tuple(
         Line(
@@ -118,7 +118,7 @@ def show(found: Sequence[Line], console: Console) -> None:
 
 def summary(line: Line) -> str:
     """What became of the score, in a sentence."""
-    scores = line.scores_s
+    scores = line.scores
     if not scores:
         return f"{len(line.runs)} runs, none of them scored" if len(line.runs) > 1 else "1 run, not scored"
     if len(scores) == 1:
@@ -133,21 +133,21 @@ def _table(line: Line, wide: bool) -> Table:
     for name in ("date", ">score", ">change", ">speedup", "source", "run", *(["score, from 0"] if wide else [])):
         right = name.startswith(">")
         table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
-    most = max(line.scores_s, default=0.0)
+    most = max(line.scores, default=0.0)
     before_s: float | None = None
     source: str | None = None
     for run in line.runs:
         cells = [run.date[:16].replace("T", " "), run.status, "", ""]
         bar = ""
-        if run.score_s is not None:
-            moved = f"{change(before_s, run.score_s):+.1%}" if before_s is not None else ""
-            speedup = f"{run.geomean_speedup:.3g}x" if run.geomean_speedup is not None else ""
-            cells[1:] = [seconds_text(run.score_s), moved, speedup]
-            bar = "#" * max(1, round(BAR_CHARS * run.score_s / most))
-            before_s = run.score_s
+        if run.score is not None:
+            moved = f"{change(before_s, run.score):+.1%}" if before_s is not None else ""
+            speedup = f"{run.ratio:.3g}x" if run.ratio is not None else ""
+            cells[1:] = [seconds_text(run.score), moved, speedup]
+            bar = "#" * max(1, round(BAR_CHARS * run.score / most))
+            before_s = run.score
         same = "same" if run.sha256 == source else run.sha256[:7]
         source = run.sha256
         cells += [same, run.run_id, *([bar] if wide else [])]
-        best = run.score_s is not None and run.score_s == min(line.scores_s)
+        best = run.score is not None and run.score == min(line.scores)
         table.add_row(*(Text(clean_line(cell)) for cell in cells), style="bold" if best else "")
     return table

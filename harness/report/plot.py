@@ -7,10 +7,10 @@ axis, as the page has it.
 
 from typing import TYPE_CHECKING
 
-from harness.board.reports import Report, times
-from harness.core.records import UsageError
-from harness.core.stats import median, speedup
-from harness.core.words import clean_line
+from harness.core.records import EvalReport, UsageError
+from harness.core.stats import quartiles
+from harness.core.words import case_label, clean_line
+from harness.judging.verdict import measured_cases, status
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,12 +22,14 @@ NAME_CHARS = 32  # a line of the title holds two names and the machine
 OWN, REF, LIMIT, TEXT = "#0b66c3", "#6b7280", "#b3261e", "#16191f"  # as in assets/page.css, light
 
 
-def figure(report: Report) -> "Figure":
+def figure(report: EvalReport) -> "Figure":
     """The run's shapes, one a row. Raises UsageError for a run in which nothing was timed, or without matplotlib."""
-    cases = report.timed
+    cases = [
+        (one, measured, one.figures) for one, measured in measured_cases(report) if measured.ranked.own and one.figures
+    ]
     if not cases:
         raise UsageError(
-            f"run {clean_line(report.run_id)} timed nothing (mode {clean_line(report.mode)}, {report.status}); "
+            f"run {clean_line(report.run_id)} timed nothing (mode {clean_line(report.mode)}, {status(report)}); "
             "`python -m harness history` lists those that have a score"
         )
     try:
@@ -44,22 +46,22 @@ def figure(report: Report) -> "Figure":
     made = Figure(figsize=(WIDTH_IN, 1.75 + ROW_IN * len(cases)), layout="constrained")
     axes = made.subplots()
     axes.set_xscale("log")
-    for row, case in enumerate(cases):
-        wall = case.clocks["wall"]
-        own, ref_us = times(wall.samples_us), median(wall.ref_samples_us)
-        own_us = own.median_us
-        if case.bound_us is not None:
-            axes.plot([case.bound_us, own_us], [row, row], color=OWN, linewidth=5, alpha=0.35, solid_capstyle="butt")
-            axes.plot(case.bound_us, row, "|", color=LIMIT, markersize=17, markeredgewidth=2.5)
-        axes.plot([own_us, ref_us], [row, row], color=REF, linewidth=1, linestyle=":")
-        axes.plot([own.low_us, own.high_us], [row, row], color=TEXT, linewidth=1.25)
-        axes.plot(ref_us, row, "o", color=REF, markersize=8, markerfacecolor="white", markeredgewidth=1.75)
-        axes.plot(own_us, row, "o", color=OWN, markersize=9)
-        text = f"{speedup(wall):.2f}x"
-        if case.bound_us is not None:
-            text += f", {case.bound_us / median(case.roofline_samples_us):.1%} of limit"
+    for row, (result, measured, figures) in enumerate(cases):
+        own, ref = figures.value, figures.baseline
+        low, high = quartiles(measured.ranked.own)
+        if result.bound is not None:
+            bound = result.bound.value
+            axes.plot([bound, own], [row, row], color=OWN, linewidth=5, alpha=0.35, solid_capstyle="butt")
+            axes.plot(bound, row, "|", color=LIMIT, markersize=17, markeredgewidth=2.5)
+        if ref is not None:
+            axes.plot([own, ref], [row, row], color=REF, linewidth=1, linestyle=":")
+            axes.plot(ref, row, "o", color=REF, markersize=8, markerfacecolor="white", markeredgewidth=1.75)
+        axes.plot([low, high], [row, row], color=TEXT, linewidth=1.25)
+        axes.plot(own, row, "o", color=OWN, markersize=9)
+        text = f"{figures.ratio.value:.2f}x" if figures.ratio else ""
+        text += f", {figures.fraction.value:.1%} of limit" if figures.fraction else ""
         axes.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9, color=TEXT)
-    axes.set_yticks(range(len(cases)), [_plain(case.label) for case in cases], fontsize=9)
+    axes.set_yticks(range(len(cases)), [_plain(case_label(result)) for result, _, _ in cases], fontsize=9)
     axes.set_ylim(len(cases) - 0.4, -0.6)  # the first shape on top
     axes.set_xlabel("median time of a call, us (logarithmic; left is better)", fontsize=9)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
@@ -76,17 +78,17 @@ def figure(report: Report) -> "Figure":
     return made
 
 
-def _title(report: Report) -> str:
+def _title(report: EvalReport) -> str:
     """Two lines: what and whose, and what came of it."""
     machine = report.environment.machine_class if report.environment else report.device
-    file = _cut(report.submission.path.removeprefix(f"submissions/{report.problem}/"))
-    lines = [f"{report.problem}: {file} by {_cut(report.submission.author)}, {report.world_size} ranks on {machine}"]
-    if report.geomean_speedup is not None:
-        found = f"{report.geomean_speedup:.3g}x the reference"
-        if report.geomean_speedup_ci is not None:
-            found += " (95 % interval {:.3g} to {:.3g})".format(*report.geomean_speedup_ci)
-        if report.roofline_fraction is not None:
-            found += f", {report.roofline_fraction:.2%} of the limit"
+    file = _cut(report.submission.name.removeprefix(f"submissions/{report.problem}/"))
+    lines = [f"{report.problem}: {file} by {_cut(report.author)}, {report.world_size} ranks on {machine}"]
+    if (figures := report.figures) is not None and figures.ratio is not None:
+        found = f"{figures.ratio.value:.3g}x the reference"
+        if figures.ratio.ci is not None:
+            found += " (95 % interval {:.3g} to {:.3g})".format(*figures.ratio.ci)
+        if figures.fraction is not None:
+            found += f", {figures.fraction.value:.2%} of the limit"
         lines.append(f"{found}; suite {report.suite}, {report.started_at[:10]}")
     return "\n".join(map(clean_line, lines))
 

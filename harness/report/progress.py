@@ -11,7 +11,7 @@ from rich.text import Text
 from harness.core.words import clean, clean_line, short_label
 from harness.evaluation import eta
 from harness.evaluation.eta import Remaining
-from harness.kinds.plan import Plan
+from harness.kinds.kind import Plan
 
 SPINNER = "|/-\\"
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from harness.board.entries import HeldEntry, Judged, short_file
 from harness.core.decode import encode
-from harness.core.words import clean_line, plain_table
+from harness.core.words import clean_line, plain_table, score_text
 from harness.evaluation.rejudge import JSON_SCHEMA, Left, Rejudged, Row
 
 
@@ -57,7 +57,7 @@ def show(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool, console:
 
 
 def _score(one: Judged) -> str:
-    return "-" if one.score_s is None else f"{one.score_s * 1e3:.4g} ms"
+    return "-" if one.score is None else score_text(one.score)
 
 
 def _status(new: Judged, old: Judged) -> str:

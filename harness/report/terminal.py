@@ -25,17 +25,17 @@ from harness.core.records import (
     CaseResult,
     Crashed,
     EvalReport,
+    Figures,
+    Measured,
     NotRun,
     Outcome,
     Passed,
     Peaks,
     Profile,
     Raised,
-    Timed,
     TimedOut,
-    Told,
 )
-from harness.core.stats import Interval, clocks, geomean, median, roofline_fraction, speedup, spread
+from harness.core.stats import geomean, median
 from harness.core.words import (
     EXCERPT_LINES,
     SHORT,
@@ -49,11 +49,13 @@ from harness.core.words import (
     plain_table,
     print_all,
     rate_text,
-    seconds_text,
+    score_text,
     times_text,
     us_text,
 )
 from harness.judging import verdict
+from harness.judging.scoring import SCORINGS
+from harness.judging.warnings import text_of
 from harness.report.bars import ASCII, UNICODE, Axis, Marks
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
@@ -63,11 +65,6 @@ GATES = {  # what is said of a gate that is not the strict one
     "folder": "the folder's own check_implementation, and type, dtype, shape, device and finiteness as its "
     "ref_kernel's; looser than the strict gate: its tolerance, no hardened inputs",
     "theirs": "the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
-}
-RANKINGS = {
-    "geom": "geometric mean of the means",
-    "mean": "mean of the means",
-    "last": "mean of the last shape",
 }
 NEXT = {  # what to try after each failure
     "wrong": "`python -m harness check {problem} {path}` runs the tests alone, in seconds.",
@@ -101,7 +98,7 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
     print_all(console, Text(clean_line(f"by {report.author}, {details}")), Text())
     benchmarks = [result for result in report.results if result.case.kind == "benchmark"]
     if benchmarks and not all(isinstance(result.outcome, NotRun) for result in benchmarks):
-        table = _times(benchmarks, console)
+        table = _times(report, benchmarks, console)
         print_all(console, table, Text(), Text(_legend(benchmarks, table, console), style="dim"))
         if report.peaks:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
@@ -130,16 +127,17 @@ def show_summary(report: EvalReport, board: Board | None, place: Place | None, c
         console.print(line, soft_wrap=True)
 
 
-def _times(benchmarks: Sequence[CaseResult], console: Console) -> Table:
+def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Console) -> Table:
     """A row a benchmark, with what there is room for: fewer columns where it is narrow, bars where it is wide."""
     rows = [_times_row(result) for result in benchmarks]
-    bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if isinstance(result.outcome, Timed)}
+    sampled = [result for result in benchmarks if _is_sampled(result)]
+    bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if _is_sampled(result)}
     if len(bars) == len(benchmarks) > 1:
-        mean, bars[len(rows)] = _mean_row([result for result in benchmarks if isinstance(result.outcome, Timed)])
+        mean, bars[len(rows)] = _mean_row(sampled, report.figures)
         rows.append(mean)
     shown = _columns_that_fit(rows, console.width)
     is_wide = len(shown) == len(TIMES)
-    if all(result.bound_us is None for result in benchmarks):
+    if all(result.bound is None for result in benchmarks):
         shown -= {TIMES.index(">bound us"), TIMES.index(">roof")}
     table = plain_table(*(name for index, name in enumerate(TIMES) if index in shown))
     axis = None
@@ -156,37 +154,42 @@ def _times(benchmarks: Sequence[CaseResult], console: Console) -> Table:
     return table
 
 
+def _is_sampled(result: CaseResult) -> bool:
+    return isinstance(result.outcome, Measured) and bool(result.outcome.ranked.baseline)
+
+
 def _times_row(result: CaseResult) -> list[Text]:
-    bound = us_text(result.bound_us) if result.bound_us is not None else "-"
+    bound = us_text(result.bound.value) if result.bound is not None else "-"
     label = Text(case_label(result))
-    if isinstance(result.outcome, Timed):
-        own, ref = result.outcome.samples_us, result.outcome.ref_samples_us
-        reached = percent_text(roofline_fraction(result.outcome, result.bound_us)) if result.bound_us else "-"
-        cells = (us_text(median(ref)), us_text(median(own)), times_text(speedup(result.outcome)), bound, reached)
-        return [label, *map(Text, cells), Text(percent_text(spread(own)))]
-    if isinstance(result.outcome, Told):
-        return [label, *map(Text, ("-", us_text(result.outcome.mean_us), "-", bound, "-", "-"))]
+    if (figures := result.figures) is not None:
+        cells = (
+            us_text(figures.baseline) if figures.baseline is not None else "-",
+            us_text(figures.value),
+            times_text(figures.ratio.value) if figures.ratio else "-",
+            bound,
+            percent_text(figures.fraction.value) if figures.fraction else "-",
+            percent_text(figures.spread) if figures.spread is not None else "-",
+        )
+        return [label, *map(Text, cells)]
     word = "ok, untimed" if isinstance(result.outcome, Passed) else result.outcome.type.replace("_", " ")
     shown = Text(word, style="red" if _failed(result) else "")
     return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-"))]
 
 
-def _mean_row(results: Sequence[CaseResult]) -> tuple[list[Text], BarTimes]:
-    """The geometric means over timed shapes, and what their bar shows."""
-    timeds = [result.outcome for result in results if isinstance(result.outcome, Timed)]
-    refs = geomean([median(timed.ref_samples_us) for timed in timeds])
-    owns = geomean([median(timed.samples_us) for timed in timeds])
+def _mean_row(results: Sequence[CaseResult], whole: Figures | None) -> tuple[list[Text], BarTimes]:
+    """The geometric means over the measured shapes, and what their bar shows."""
+    figures = [result.figures for result in results if result.figures is not None]
     bars = [_bar_times(result) for result in results]
     bounds = [bar.bound for bar in bars if bar.bound is not None]
-    bound_us = geomean(bounds) if len(bounds) == len(bars) else None
-    mean = BarTimes(own=geomean([bar.own for bar in bars]), ref=geomean([bar.ref for bar in bars]), bound=bound_us)
-    ends = (us_text(bound_us), percent_text(bound_us / mean.own)) if bound_us else ("-", "-")
+    bound = geomean(bounds) if len(bounds) == len(bars) else None
+    mean = BarTimes(own=geomean([bar.own for bar in bars]), ref=geomean([bar.ref for bar in bars]), bound=bound)
     cells = (
         "geometric mean",
-        us_text(refs),
-        us_text(owns),
-        times_text(geomean([speedup(timed) for timed in timeds])),
-        *ends,
+        us_text(geomean([one.baseline for one in figures if one.baseline is not None])),
+        us_text(geomean([one.value for one in figures])),
+        times_text(geomean([one.ratio.value for one in figures if one.ratio])),
+        us_text(bound) if bound else "-",
+        percent_text(whole.fraction.value if whole and whole.fraction else bound / mean.own) if bound else "-",
         "",
     )
     return list(map(Text, cells)), mean
@@ -211,11 +214,11 @@ def _filled(rows: Sequence[Sequence[Text]]) -> Table:
 
 
 def _bar_times(result: CaseResult) -> BarTimes:
-    """On the clock that rooflines are held against, as the bound is; of a timed case."""
-    assert isinstance(result.outcome, Timed)
-    by_name = {one.clock: one for one in clocks(result.outcome)}
-    one = by_name.get("device", by_name["wall"])
-    return BarTimes(own=median(one.samples_us), ref=median(one.ref_samples_us), bound=result.bound_us)
+    """Of the series that the bound is of; of a case with samples of either side."""
+    assert isinstance(result.outcome, Measured)
+    one = result.outcome.against_bound
+    bound = result.bound.value if result.bound else None
+    return BarTimes(own=median(one.own), ref=median(one.baseline), bound=bound)
 
 
 def _bar(times: BarTimes, axis: Axis, console: Console) -> Text:
@@ -245,19 +248,19 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     names = dict.fromkeys(name for result in benchmarks for name in result.case.params)
     shorts = ", ".join(f"{SHORT[name]} {name}" for name in names if name in SHORT and len(SHORT[name]) == 1)
     shown = {str(column.header) for column in table.columns}
-    timeds = [result.outcome for result in benchmarks if isinstance(result.outcome, Timed)]
-    by_device = any(other.clock == "device" for timed in timeds for other in timed.others)
+    measured = [result.outcome for result in benchmarks if isinstance(result.outcome, Measured)]
+    by_device = any(one.bounded == "device" for one in measured)
     on_clock = " on the device clock" if by_device else ""
-    is_told = any(isinstance(result.outcome, Told) for result in benchmarks)
+    is_told = any(one.ranked.summary for one in measured)
     parts = ["Times are the means that eval.py tells"] if is_told else ["Times are medians"]
-    parts += ["speedup is the median ratio on the same input"] if "speedup" in shown and timeds else []
-    parts += ["spread is the interquartile range"] if "spread" in shown and timeds else []
+    parts += ["speedup is the median ratio on the same input"] if "speedup" in shown and not is_told else []
+    parts += ["spread is the interquartile range"] if "spread" in shown and not is_told else []
     parts += [f"roof is bound / time{on_clock}"] if "roof" in shown else []
     lines = [shorts] if shorts else []
     lines.append(f"{'; '.join(parts)}.")
     if len(shown) > len({name.removeprefix(">") for name in TIMES} & shown):
         marks = _marks(console)
-        limit = f"{marks['limit']} bound, " if all(result.bound_us is not None for result in benchmarks) else ""
+        limit = f"{marks['limit']} bound, " if all(result.bound is not None for result in benchmarks) else ""
         told = f"{limit}{marks['own']} submission, {marks['ref']} reference, {marks['both']} both"
         lines.append(f"Bars, on a log axis{on_clock}: {told}; left is faster.")
     return "\n".join(lines)
@@ -268,11 +271,10 @@ def _clocks(report: EvalReport, benchmarks: Sequence[CaseResult]) -> Table:
     names = list(report.empty_call_samples_us)
     table = plain_table("reference us -> submission us", *(f">{name}" for name in names))
     for result in benchmarks:
-        if isinstance(result.outcome, Timed):
-            by_name = {one.clock: one for one in clocks(result.outcome)}
+        if isinstance(result.outcome, Measured):
+            by_name = result.outcome.by_name
             cells = [
-                f"{us_text(median(by_name[name].ref_samples_us))} -> {us_text(median(by_name[name].samples_us))}"
-                for name in names
+                f"{us_text(median(by_name[name].baseline))} -> {us_text(median(by_name[name].own))}" for name in names
             ]
             table.add_row(Text(case_label(result)), *cells)
     table.add_row("an empty call", *(us_text(median(report.empty_call_samples_us[name])) for name in names))
@@ -356,16 +358,11 @@ def _facts(report: EvalReport) -> RenderableType:
     for kind in ("profile",) if report.mode == "profile" else ("test", "benchmark"):
         grid.add_row(f"{kind}s", _tally(report, kind))
     grid.add_row("verdicts", _verdicts(report))
-    figures = verdict.figures(report)
-    score_s = figures.score_s if figures else verdict.told_score_s(report)
-    if score_s is not None:
-        grid.add_row(
-            "score", f"{seconds_text(score_s)} ({score_s:.6g} s) as GPU MODE scores: {RANKINGS[report.ranking_by]}"
-        )
-        if figures and figures.roofline_fraction is not None:
-            grid.add_row(
-                "roofline", f"{percent_text(figures.roofline_fraction)} of the bound, geometric mean over shapes"
-            )
+    if (figures := report.figures) is not None:
+        score, words = figures.score, SCORINGS[report.ranking_by].words
+        grid.add_row("score", f"{score_text(score)} ({score.value:.6g} {score.unit}) as GPU MODE scores: {words}")
+        if figures.fraction is not None:
+            grid.add_row("roofline", f"{percent_text(figures.fraction.value)} of the bound, geometric mean over shapes")
     if wall := report.empty_call_samples_us.get("wall"):
         empty = f"an empty call reads {us_text(median(wall))} us"
         grid.add_row("clock", f"wall: first start to last end over ranks; {empty}")
@@ -380,16 +377,16 @@ def _facts(report: EvalReport) -> RenderableType:
     phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phases_s.items())
     grid.add_row("run", Text(f"{report.run_id}, {sum(report.phases_s.values()):.1f} s: {phases}"))
     for warning in report.warnings:
-        grid.add_row(Text("warning", style="yellow"), Text(clean(warning)))
+        grid.add_row(Text("warning", style="yellow"), Text(clean(text_of(warning))))
     if report.machine_state:
-        found = ", ".join(line.split(":")[1].strip() for line in report.machine_state)
+        found = ", ".join(one.check for one in report.machine_state)
         grid.add_row(Text("doctor", style="yellow"), Text(clean_line(f"`python -m harness doctor` warns of: {found}")))
     return grid
 
 
 def _tally(report: EvalReport, kind: str) -> str:
     outcomes = [result.outcome for result in report.results if result.case.kind == kind]
-    kinds = (Timed | Told, Passed, NotRun)
+    kinds = (Measured, Passed, NotRun)
     timed, passed, not_run = (sum(isinstance(one, what) for one in outcomes) for what in kinds)
     if not outcomes:
         return f"none in mode {report.mode}"
@@ -426,16 +423,12 @@ def _verdict(report: EvalReport) -> str:
 def _speedup(report: EvalReport) -> str:
     if verdict.status(report) != "pass":
         return "none: only a run that passes has one"
-    if verdict.told_score_s(report) is not None:
-        return "none: eval.py times no reference"
-    if (figures := verdict.figures(report)) is None:
+    if report.figures is None:
         return f"none: mode {report.mode} times nothing"
-    found = figures.geomean_speedup
-    if isinstance(found.interval, Interval):
-        interval = f"95 % interval {found.interval.low:.4g} to {found.interval.high:.4g}"
-    else:
-        interval = f"no interval: {found.interval.reason}"
-    return f"{times_text(found.value)} the reference ({interval})"
+    if (ratio := report.figures.ratio) is None:
+        return "none: eval.py times no reference"
+    interval = "95 % interval {:.4g} to {:.4g}".format(*ratio.ci) if ratio.ci else f"no interval: {ratio.why}"
+    return f"{times_text(ratio.value)} the reference ({interval})"
 
 
 def _place(board: Board | None, place: Place | None, report: EvalReport) -> str:
@@ -454,7 +447,7 @@ def _place(board: Board | None, place: Place | None, report: EvalReport) -> str:
     if place.place > 1 and board is not None and report.environment is not None:
         group = (report.problem, report.suite, report.environment.machine_class, report.world_size)
         first = next((entry for _, entry in ranked(board, group)), None)
-        text += f"; first: {seconds_text(first.score_s)}, {first.author}'s {short_file(first)}" if first else ""
+        text += f"; first: {score_text(first.score)}, {first.author}'s {short_file(first)}" if first else ""
     return text
 
 

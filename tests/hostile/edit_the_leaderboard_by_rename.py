@@ -10,7 +10,7 @@ import sys
 from reference import ref_kernel
 
 ROOT = next(
-    pathlib.Path(entry) for entry in sys.path if (pathlib.Path(entry) / "harness" / "ranks" / "roles.py").exists()
+    pathlib.Path(entry) for entry in sys.path if (pathlib.Path(entry) / "harness" / "popcorn.py").exists()
 )
 
 

@@ -1,0 +1,109 @@
+"""One evaluation of any kind of problem: plan in, report out. Knows sessions; knows neither kinds nor processes."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import get_args
+
+from harness.core.records import (
+    Case,
+    CaseResult,
+    Crashed,
+    EvalReport,
+    Failure,
+    NotRun,
+    Outcome,
+    Passed,
+    Profile,
+    Raised,
+    TimedOut,
+    new_run_id,
+)
+from harness.judging import warnings
+from harness.judging.figures import figured
+from harness.kinds.kind import Phase, Plan, Progress, Session
+from harness.kinds.registry import KINDS
+
+OVER = (Raised, Crashed, TimedOut)  # after these a session can be asked nothing more
+
+
+def evaluate(plan: Plan, progress: Progress) -> EvalReport:
+    """Carries out the plan. What the submission does wrong is in the report; HarnessError is raised for the rest."""
+    started = datetime.now(UTC)
+    progress.expect(plan)
+    cases = [case for phase in plan.phases for case in phase.cases]
+    with KINDS[plan.kind].session(plan, progress) as session:
+        prepared = session.prepare()
+        results = (
+            list(_results(plan, session, progress))
+            if isinstance(prepared, Passed)
+            else [CaseResult(case=cases[0], outcome=prepared)]
+        )
+    results += [CaseResult(case=case, outcome=NotRun(), bound=session.bound(case)) for case in cases[len(results) :]]
+    return figured(_report(plan, started, tuple(results), session))
+
+
+def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseResult]:
+    """Phase after phase until a case fails. Every case of a phase is checked; none is measured once one has failed,
+    since nothing is ranked then."""
+    failed = False
+    for phase in plan.phases:
+        with session.phase(phase):
+            for index, case in enumerate(phase.cases):
+                progress.case(case.label, index, len(phase.cases))
+                checked = session.check(case)
+                found: Outcome | Profile = checked.outcome
+                if isinstance(found, Passed) and not failed:
+                    found = _further(session, phase, case)
+                is_last = index + 1 == len(phase.cases)
+                if is_last and not isinstance(found, OVER) and not isinstance(closed := session.close(), Passed):
+                    found = closed
+                profile = found if isinstance(found, Profile) else None
+                outcome = Passed() if isinstance(found, Profile) else found
+                yield CaseResult(
+                    case=case,
+                    outcome=outcome,
+                    verdicts=checked.verdicts,
+                    bound=session.bound(case),
+                    profile=profile,
+                )
+                failed = failed or isinstance(outcome, get_args(Failure))
+                if isinstance(outcome, OVER):
+                    return
+        if failed:
+            return
+
+
+def _further(session: Session, phase: Phase, case: Case) -> Outcome | Profile:
+    """What the phase does with a case that is right."""
+    if phase.then == "measure":
+        return session.measure(case)
+    return session.profile(case) if phase.then == "profile" else Passed()
+
+
+def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], session: Session) -> EvalReport:
+    found = session.account()
+    empty_us = next(iter(found.empty_call_samples_us.values()), ())  # of the clock that ranks
+    return EvalReport(
+        run_id=new_run_id(started),
+        started_at=started.isoformat(timespec="seconds"),
+        problem=plan.problem.name,
+        submission=plan.submission,
+        author=plan.author,
+        device=plan.device,
+        world_size=plan.world_size,
+        suite=plan.suite_name,
+        mode=plan.mode,
+        ranking_by=plan.ranking_by,
+        results=results,
+        empty_call_samples_us=dict(found.empty_call_samples_us),
+        peaks=found.peaks,
+        environment=found.environment,
+        device_model=found.device_model,
+        phases_s=found.phases_s,
+        secret_seed=plan.secret,
+        warnings=(*warnings.warnings(results, empty_us), *found.warnings, *plan.notes),
+        machine_state=found.machine_state,
+        gpu_sampling=found.gpu_sampling,
+        logs=found.logs,
+        gate=plan.gate,
+    )

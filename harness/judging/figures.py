@@ -1,0 +1,62 @@
+"""The figures of an evaluation: computed here once, stored in its report and on the board, and only shown elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.core.records import (
+    Bound,
+    CaseFigures,
+    CaseResult,
+    EvalReport,
+    Figures,
+    Measured,
+    Score,
+)
+from harness.core.stats import estimate, log_fractions, log_ratios, median, spread
+from harness.judging import verdict
+from harness.judging.scoring import SCORINGS
+
+
+def figured(report: EvalReport) -> EvalReport:
+    """The report with the figures of every measured case, and of the whole where it has passed."""
+    results = tuple(
+        replace(result, figures=case_figures(result.outcome, result.bound))
+        if isinstance(result.outcome, Measured)
+        else result
+        for result in report.results
+    )
+    report = replace(report, results=results)
+    measured = verdict.measured_cases(report)
+    passed = verdict.status(report) == "pass" and measured
+    return replace(report, figures=_whole(measured, report.ranking_by) if passed else None)
+
+
+def case_figures(measured: Measured, bound: Bound | None) -> CaseFigures:
+    """What one case comes to. Ratio and spread are of the series that ranks, the fraction of the one that the bound
+    is of."""
+    ranked, bounded = measured.ranked, measured.against_bound
+    value = median(ranked.own) if ranked.own else ranked.summary.mean if ranked.summary else 0.0
+    return CaseFigures(
+        metric=ranked.metric,
+        value=value,
+        baseline=median(ranked.baseline) if ranked.baseline else None,
+        spread=spread(ranked.own) if ranked.own else None,
+        ratio=estimate([(log_ratios(ranked), ranked.block)]) if ranked.baseline and ranked.paired else None,
+        fraction=estimate([(log_fractions(bounded, bound.value), bounded.block)]) if bound and bounded.own else None,
+    )
+
+
+def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str) -> Figures:
+    scoring = SCORINGS[ranking_by]
+    own = [scoring.case(measured) for _, measured in cases]
+    ratios = [(log_ratios(one.ranked), one.ranked.block) for _, one in cases if one.ranked.baseline]
+    fractions = [
+        (log_fractions(one.against_bound, result.bound.value), one.against_bound.block)
+        for result, one in cases
+        if result.bound and one.against_bound.own
+    ]
+    return Figures(
+        score=Score(value=scoring.total(own, own), unit=scoring.unit, better=scoring.better),
+        ratio=estimate(ratios) if len(ratios) == len(cases) else None,
+        fraction=estimate(fractions) if len(fractions) == len(cases) else None,
+    )

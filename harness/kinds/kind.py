@@ -1,0 +1,206 @@
+"""The seam: what evaluations, boards and reports know of a kind of problem, and nothing more.
+
+A kind is registered in one line of kinds.registry. It reads a problem, plans an evaluation of one of its submissions,
+and opens a session, which is all that touches processes. evaluation.evaluate runs any session; kinds.replay is one
+that runs nothing.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from harness.core.records import (
+    Bound,
+    Case,
+    Crashed,
+    Environment,
+    Failure,
+    GateName,
+    HarnessError,
+    MachineState,
+    Measured,
+    Mode,
+    Passed,
+    Peaks,
+    Profile,
+    Raised,
+    Sampling,
+    Submission,
+    TimedOut,
+    Verdicts,
+    Warning,
+)
+from harness.problems.problem import Problem, Ranking, Suite
+
+Evaluator = Literal["ours", "theirs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is evaluated on what. `suite` has the world size that will run."""
+
+    problem: Problem
+    suite: Suite
+    device: str
+    world_size: int
+    file: Path | None = None  # the submission that was named
+    is_cpu_asked: bool = False  # --device cpu, which is more than to have no GPU
+    evaluator: Evaluator = "ours"
+    seed: int | None = None  # of the folder's own evaluator
+    confined: bool = True  # by the sandbox
+    notes: tuple[Warning, ...] = ()  # for the report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Cases that are run one after the other within `limit_s` seconds. Every case is checked; one that is right is
+    then measured or profiled where `then` says so. `case_s` is about how long that takes."""
+
+    name: Literal["test", "benchmark", "profile"]
+    cases: tuple[Case, ...]
+    limit_s: float
+    then: Literal["check", "measure", "profile"]
+    case_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is asked for: a submission, in a mode, on a setting. With an `opponent` the submission is measured against
+    that one in place of the reference."""
+
+    setting: Setting
+    submission: Submission
+    mode: Mode
+    author: str
+    opponent: Submission | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What an evaluation will do, decided before anything runs. Every kind adds what its sessions need. `suite` already
+    has the world size that will run; `secret` is what the run's fresh seeds come from; `notes` are warnings that the
+    report shall have."""
+
+    kind: str
+    problem: Problem
+    suite: Suite
+    submission: Submission
+    mode: Mode
+    device: str
+    world_size: int
+    author: str
+    phases: tuple[Phase, ...]
+    ranking_by: Ranking
+    gate: GateName
+    secret: int
+    opponent: Submission | None = None
+    confined: bool = True
+    notes: tuple[Warning, ...] = ()
+
+    @property
+    def suite_name(self) -> str:
+        """What the run is recorded under."""
+        return self.suite.name
+
+    @property
+    def baseline_name(self) -> str:
+        """What messages call whatever the submission is measured against."""
+        return "the reference" if self.opponent is None else "A"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What a session has to report beside its cases."""
+
+    phases_s: dict[str, float]
+    environment: Environment
+    device_model: str = ""
+    empty_call_samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    peaks: Peaks | None = None
+    machine_state: tuple[MachineState, ...] = ()
+    gpu_sampling: Sampling | None = None
+    warnings: tuple[Warning, ...] = ()
+    logs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What became of a case's checked calls, and what each verdict says where outputs were judged."""
+
+    outcome: Passed | Failure
+    verdicts: Verdicts | None = None
+
+
+class Progress(Protocol):
+    """Receives progress events; report.progress shows them."""
+
+    def expect(self, plan: Plan) -> None: ...
+    def phase(self, name: str) -> None: ...
+    def case(self, label: str, index: int, count: int) -> None: ...
+
+
+class OpponentFailed(HarnessError):
+    """What the submission was to be measured against (plan.opponent) failed itself, at a case."""
+
+    def __init__(self, case: str, outcome: Raised | Crashed | TimedOut) -> None:
+        super().__init__(outcome.message)
+        self.case, self.outcome = case, outcome
+
+
+class Session(Protocol):
+    """One evaluation's processes. What the submission does wrong is returned; what is not its fault is raised as
+    HarnessError. After Raised, Crashed or TimedOut there is nothing left to ask it."""
+
+    def prepare(self) -> Passed | Failure:
+        """Everything before the first case: compiling, importing, the clock's resolution, the machine's peaks."""
+        ...
+
+    def phase(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
+        """Opens a phase and starts its deadline."""
+        ...
+
+    def check(self, case: Case) -> Checked:
+        """Is the submission right in this case?"""
+        ...
+
+    def measure(self, case: Case) -> Measured | Failure:
+        """Measures a case that was just checked, every output verified."""
+        ...
+
+    def profile(self, case: Case) -> Profile | Failure:
+        """Profiles a case that was just checked."""
+        ...
+
+    def close(self) -> Passed | Failure:
+        """Ends a phase whose cases are done, while its deadline still holds."""
+        ...
+
+    def bound(self, case: Case) -> Bound | None:
+        """What no submission can beat in this case on this machine; None where it is not known."""
+        ...
+
+    def account(self) -> Account:
+        """What else the report needs, once the session is closed."""
+        ...
+
+
+class Kind(Protocol):
+    """A kind of problem."""
+
+    def claims(self, place: Path) -> bool:
+        """Whether a folder holds a problem of this kind."""
+        ...
+
+    def read(self, place: Path) -> Problem:
+        """The problem in that folder. Raises BadFileError, with the place of the mistake."""
+        ...
+
+    def plan(self, order: Order) -> Plan:
+        """What the evaluation will do on this machine. Raises UsageError where it cannot be done here."""
+        ...
+
+    def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
+        """Starts what the plan needs; whatever it started is gone when the `with` ends."""
+        ...

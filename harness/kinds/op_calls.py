@@ -1,0 +1,128 @@
+"""Calls of the three groups of ranks, as the parent commands them: inputs made, handed out, called on, outputs judged.
+
+Inputs come from trusted ranks, and outputs go back to them as bytes; the parent sees neither.
+"""
+
+import time
+from collections.abc import Sequence
+
+from harness.core.records import Case, Clock, Verdict, Verdicts
+from harness.kinds.plan import OpPlan
+from harness.ranks import clocks, wire
+from harness.ranks.group import Group, Ranks, free_port
+
+EMPTY_CALLS = 30
+NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
+
+
+class Calls:
+    """The groups of one evaluation and the inputs that they have. `at` is the number of the case that runs, among all;
+    `deadline` (monotonic seconds) is the phase's."""
+
+    def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
+        self.plan = plan
+        self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
+        self.deadline = 0.0
+        self.at = 0
+        self.made: list[wire.InputsMade] = []
+        self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
+        self._opened = 0
+        self._inputs_timed = 0
+        self._keys: list[int] = []  # of the inputs that were made last
+        self._taken = 0  # outputs judged, of those taken since these inputs were made
+
+    def open(self, *groups: Group) -> None:
+        """Gives each group's ranks a new process group, in place of what they have; all groups at the same time."""
+        self.ahead = 0
+        for group in groups:
+            self._opened += 1
+            group.send(wire.CloseGroup())
+            group.send(wire.OpenGroup(number=self._opened, free_port=free_port()))
+        for group in groups:
+            group.gather(wire.Done, self.deadline)
+            group.gather(wire.Done, self.deadline)
+
+    def call(
+        self, group: Group, indices: Sequence[int], clock: Clock, keys: Sequence[int] = ()
+    ) -> list[list[wire.CallSample]]:
+        """Calls on loaded inputs (-1: empty calls), by call and rank."""
+        return group.call(indices, clock, self.deadline, clocks.LEAD_S if clock == "device" else 0.0, keys)
+
+    def empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
+        """As a case's calls are taken: in a burst, or one by one; the first, which warm up, are not among them."""
+        if self.plan.budget.burst and clock != "device":
+            indices = [-1] * (clocks.WARM_CALLS + EMPTY_CALLS)
+            return self.call(self.baseline, indices, clock)[clocks.WARM_CALLS :]
+        return [self.call(self.baseline, [-1], clock)[0] for _ in range(EMPTY_CALLS + 1)][1:]
+
+    def fresh(self, count: int, masked: bool = False) -> list[wire.InputSpec]:
+        """That many inputs that no call has seen."""
+        self._inputs_timed += count
+        numbers = [self._inputs_timed - index for index in range(count)]
+        keys = [self.plan.key(number) if masked else 0 for number in numbers]
+        seeds = [self.plan.seed("timed", number) for number in numbers]
+        return [wire.InputSpec(seed=seed, hardened=True, key=key) for seed, key in zip(seeds, keys, strict=True)]
+
+    def make(self, case: Case, inputs: Sequence[wire.InputSpec]) -> None:
+        """Trusted ranks make these inputs. No other rank gets them before a call needs them."""
+        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs))
+        self.made = self.trusted.ask(command, wire.InputsMade, self.deadline)
+        self._keys = [spec.key for spec in inputs]
+        self._taken = 0
+
+    def load(self, group: Group, indices: Sequence[int]) -> None:
+        """The group gets these inputs, and loses those that it had."""
+        commands = [
+            wire.LoadInputs(
+                inputs=tuple(rank.inputs[index] for index in indices),
+                boxes=rank.boxes,
+                output_limit=rank.output_limit,
+            )
+            for rank in self.made
+        ]
+        group.ask(commands, wire.Done, self.deadline)
+
+    def turn(self, group: Group, indices: Sequence[int], clock: Clock = "wall") -> clocks.Turn:
+        """Calls on these inputs, which the group gets just before. What a candidate returns is taken at once; and as
+        much after the baseline's calls, so that what comes next finds the machine in the same state."""
+        began_ns = time.monotonic_ns()
+        self.load(group, indices)
+        keys = [self._keys[index] for index in indices if self._keys[index]]
+        called = self.call(group, range(len(indices)), clock, keys)
+        self.ahead += len(indices) if group is self.candidate else -len(indices)
+        ended_ns = time.monotonic_ns()
+        self.take(group, called)
+        if self.plan.device != "cpu":
+            # What it still had to do when its rank replied is done by now, or the outputs are wrong.
+            ended_ns = time.monotonic_ns()
+        return clocks.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
+
+    def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]]) -> None:
+        """Trusted ranks copy what these calls returned; only the candidate's is judged later."""
+        judged = group is self.candidate
+        outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
+        commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
+        self.trusted.ask(commands, wire.Done, self.deadline)
+
+    def verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
+        """What the trusted ranks say of the next outputs taken, as ones of these inputs; a verdict passes when it does
+        on every rank."""
+        for index in indices:  # all at once: they need not wait for us between two
+            self.trusted.send(wire.Verify(index=index, taken=self._taken, published=published))
+            self._taken += 1
+        each = [self.trusted.gather(wire.Verified, self.deadline) for _ in indices]
+        return [
+            Verdicts(
+                strict=_over_ranks([rank.verdicts.strict for rank in ranks]),
+                gpumode=_over_ranks([rank.verdicts.gpumode for rank in ranks]),
+            )
+            for ranks in each
+        ]
+
+
+def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:
+    wrong = [f"rank {rank}: {verdict.message}" for rank, verdict in enumerate(verdicts) if not verdict.passed]
+    if not wrong:
+        return Verdict(passed=True)
+    more = f" (and {len(wrong) - 1} more ranks)" if len(wrong) > 1 else ""
+    return Verdict(passed=False, message=wrong[0] + more)

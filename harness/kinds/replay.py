@@ -1,0 +1,140 @@
+"""A session that runs nothing: it answers with what a report says became of every case.
+
+For tests of evaluations, boards, pages and comparisons, which then need neither ranks nor devices.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from harness.core.records import (
+    Bound,
+    Case,
+    CaseResult,
+    EvalReport,
+    Failure,
+    HarnessError,
+    Measured,
+    NotRun,
+    Passed,
+    Profile,
+)
+from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
+from harness.kinds.plan import phases
+from harness.problems.problem import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayPlan(Plan):
+    """The plan of a report's evaluation."""
+
+    report: EvalReport
+
+
+def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
+    """The plan whose evaluation finds what that report found, on the report's own cases."""
+    cases = {kind: tuple(one.case for one in report.results if one.case.kind == kind) for kind in ("test", "benchmark")}
+    suite = replace(
+        next(iter(problem.suites.values())), name=report.suite, tests=cases["test"], benchmarks=cases["benchmark"]
+    )
+    return ReplayPlan(
+        kind="replay",
+        problem=problem,
+        suite=suite,
+        submission=report.submission,
+        mode=report.mode,
+        device=report.device,
+        world_size=report.world_size,
+        author=report.author,
+        phases=phases(suite, report.mode),
+        ranking_by=report.ranking_by,
+        gate=report.gate,
+        secret=report.secret_seed,
+        report=report,
+    )
+
+
+class ReplayKind:
+    """Registered like any other kind; no folder is of it."""
+
+    def claims(self, place: Path) -> bool:
+        """None."""
+        return False
+
+    def read(self, place: Path) -> Problem:
+        """There is nothing to read."""
+        raise HarnessError(f"{place}: a replay has no folder")
+
+    def plan(self, order: Order) -> Plan:
+        """A replay needs a report: replay_of makes its plan."""
+        raise HarnessError("a replay is planned by replay_of")
+
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+        """Starts nothing."""
+        assert isinstance(plan, ReplayPlan)
+        yield ReplaySession(plan, progress)
+
+
+class ReplaySession:
+    """Answers in the order in which the cases were run."""
+
+    def __init__(self, plan: ReplayPlan, progress: Progress) -> None:
+        self.plan, self.progress = plan, progress
+        self.left = list(plan.report.results)
+        self.now: CaseResult
+
+    def prepare(self) -> Passed | Failure:
+        """Nothing fails before the first case."""
+        return Passed()
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Without a deadline."""
+        self.progress.phase(phase.name)
+        yield
+
+    def check(self, case: Case) -> Checked:
+        """What became of the next case."""
+        self.now = self.left.pop(0)
+        outcome = self.now.outcome
+        if isinstance(outcome, NotRun):
+            raise HarnessError(f"the report does not say what became of {case.kind} {case.label}")
+        right = not isinstance(outcome, get_args(Failure))
+        return Checked(outcome=Passed() if right else outcome, verdicts=self.now.verdicts)  # type: ignore[arg-type]
+
+    def measure(self, case: Case) -> Measured | Failure:
+        """The recorded series."""
+        assert isinstance(self.now.outcome, Measured)
+        return self.now.outcome
+
+    def profile(self, case: Case) -> Profile | Failure:
+        """The recorded profile."""
+        return self.now.profile or Profile(ranks=(), trace_json="")
+
+    def close(self) -> Passed | Failure:
+        """Nothing to close."""
+        return Passed()
+
+    def bound(self, case: Case) -> Bound | None:
+        """The recorded bound."""
+        found = (one.bound for one in self.plan.report.results if one.case == case)
+        return next(found, None)
+
+    def account(self) -> Account:
+        """What else was recorded."""
+        report = self.plan.report
+        assert report.environment is not None
+        return Account(
+            phases_s=report.phases_s,
+            environment=report.environment,
+            device_model=report.device_model,
+            empty_call_samples_us=report.empty_call_samples_us,
+            peaks=report.peaks,
+            machine_state=report.machine_state,
+            gpu_sampling=report.gpu_sampling,
+            warnings=report.warnings,
+            logs=report.logs,
+        )
