@@ -18,7 +18,7 @@ import pytest
 
 from harness.core.checkout import ROOT
 from harness.core.records import EvalReport, Mode, Submission
-from harness.kinds.op import evaluate
+from harness.evaluation.evaluate import evaluate
 from harness.kinds.plan import make_plan
 from harness.machine.host import descendants, gpus
 from harness.problems.shape_file import find
@@ -42,6 +42,7 @@ class Silent:
 
     def phase(self, name: str) -> None: ...
     def case(self, label: str, index: int, count: int) -> None: ...
+    def expect(self, plan: object) -> None: ...
 
 
 def submission_of(source: str) -> Submission:

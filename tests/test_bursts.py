@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness.core.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
+from harness.core.records import Crashed, EvalReport, Exit, Measured, Raised, TimedOut, Wrong
 from harness.judging import verdict
-from harness.kinds.op import Evaluation
+from harness.kinds.op_calls import Calls
+from harness.kinds import op_measure
 from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
 from harness.ranks.group import RankGroup
@@ -42,7 +43,7 @@ def in_bursts(evaluated: Callable[..., EvalReport], source: str, timeout_s: floa
 def test_the_reference_is_ranked(evaluated: Callable[..., EvalReport]) -> None:
     report = in_bursts(evaluated, "from reference import ref_kernel as custom_kernel\n")
     assert verdict.exit_code(report) == Exit.OK, verdict.first_failure(report)
-    for timed in (result.outcome for result in report.results if isinstance(result.outcome, Timed)):
+    for timed in (result.outcome for result in report.results if isinstance(result.outcome, Measured)):
         (gpumode,) = timed.others
         blocks = len(timed.samples_us) // timed.block
         read = [number for number in range(blocks) if "gpumode" in due(("wall", "gpumode"), number)]
@@ -56,9 +57,9 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
     """In a process group as new as the other's: its first calls are slower than later ones."""
     calls: Counter[str] = Counter()
     timed: list[dict[str, int]] = []
-    opened, call, late, enough = Evaluation._open, RankGroup.call, RankGroup.call_late, clocks.enough
+    opened, call, late, enough = Calls.open, RankGroup.call, RankGroup.call_late, clocks.enough
 
-    def opening(self: Evaluation, *groups: Any) -> None:
+    def opening(self: Calls, *groups: Any) -> None:
         calls.clear()
         opened(self, *groups)
 
@@ -70,19 +71,19 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
         calls[self.role] += 1
         return late(self, *how)
 
-    def first_asked(budget: Budget, series: clocks.Series, elapsed_s: float) -> bool:
+    def first_asked(budget: Budget, series: clocks.Samples, elapsed_s: float) -> bool:
         if not series.count("wall"):
             timed.append(dict(calls))
         return enough(budget, series, elapsed_s)
 
-    monkeypatch.setattr(Evaluation, "_open", opening)
+    monkeypatch.setattr(Calls, "open", opening)
     monkeypatch.setattr(RankGroup, "call", calling)
     monkeypatch.setattr(RankGroup, "call_late", calling_late)
     monkeypatch.setattr(clocks, "enough", first_asked)
     report = evaluated(
         "from reference import ref_kernel as custom_kernel\n", "gemm_rs", mode="leaderboard", burst=burst
     )
-    assert len(timed) == sum(isinstance(result.outcome, Timed) for result in report.results) > 0, report.results
+    assert len(timed) == sum(isinstance(result.outcome, Measured) for result in report.results) > 0, report.results
     for had in timed:
         assert had["candidate"] == had["baseline"] > 2, had  # it was checked before
 
@@ -130,4 +131,4 @@ def test_blocks_are_as_small_as_the_memory_of_the_fullest_device(spare_bytes: in
     plan = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True))
     one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=100)], output_limit=50, spare_bytes=1 << 50)
     evaluation = SimpleNamespace(plan=plan, made=[one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})])
-    assert Evaluation._budget(evaluation).block == block  # type: ignore[arg-type]
+    assert op_measure._budget(evaluation).block == block  # type: ignore[arg-type]
