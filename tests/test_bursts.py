@@ -11,8 +11,8 @@ import pytest
 
 from harness.core.records import Crashed, EvalReport, Exit, Measured, Raised, TimedOut, Wrong
 from harness.judging import verdict
-from harness.kinds.op_calls import Calls
 from harness.kinds import op_measure
+from harness.kinds.op_calls import Calls
 from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
 from harness.ranks.group import RankGroup
@@ -44,10 +44,10 @@ def test_the_reference_is_ranked(evaluated: Callable[..., EvalReport]) -> None:
     report = in_bursts(evaluated, "from reference import ref_kernel as custom_kernel\n")
     assert verdict.exit_code(report) == Exit.OK, verdict.first_failure(report)
     for timed in (result.outcome for result in report.results if isinstance(result.outcome, Measured)):
-        (gpumode,) = timed.others
-        blocks = len(timed.samples_us) // timed.block
+        wall, gpumode = timed.series
+        blocks = len(wall.own) // wall.block
         read = [number for number in range(blocks) if "gpumode" in due(("wall", "gpumode"), number)]
-        assert len(gpumode.samples_us) == len(read) * timed.block
+        assert len(gpumode.own) == len(read) * wall.block
 
 
 @pytest.mark.parametrize("burst", [False, True])

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from harness.core.records import CaseResult, Timed, Verdict, Verdicts
+from harness.core.records import CaseResult, Measured, Verdict, Verdicts
 from harness.judging import warnings
 from tests.factories import case, timed
 
@@ -10,7 +10,7 @@ SHAPE = {"m": 64, "n": 64, "k": 64, "has_bias": False}
 RIGHT = Verdict(passed=True)
 
 
-def result(outcome: Timed, gpumode: Verdict = RIGHT) -> CaseResult:
+def result(outcome: Measured, gpumode: Verdict = RIGHT) -> CaseResult:
     return CaseResult(case=case(SHAPE), outcome=outcome, verdicts=Verdicts(strict=RIGHT, gpumode=gpumode))
 
 
@@ -20,18 +20,19 @@ def test_a_quiet_run_of_a_slow_shape_has_no_warning() -> None:
 
 def test_a_call_that_is_hardly_longer_than_an_empty_one_is_doubtful() -> None:
     (warning,) = warnings.warnings([result(timed(time_us=500.0)), result(timed(time_us=9000.0))], [90.0, 100.0, 110.0])
-    assert "an empty call reads 100 us, 20% of the fastest shape" in warning
+    assert "an empty call reads 100 us, 20% of the fastest shape" in warnings.text_of(warning)
 
 
 def test_a_restless_machine_is_said() -> None:
     steady = timed(time_us=1000.0)
-    restless = replace(steady, samples_us=tuple(us * (1 + index % 2) for index, us in enumerate(steady.samples_us)))
+    own = tuple(us * (1 + index % 2) for index, us in enumerate(steady.ranked.own))
+    restless = replace(steady, series=(replace(steady.ranked, own=own),))
     (warning,) = warnings.warnings([result(restless), result(steady)], [1.0])
-    assert warning.startswith("in 1 of 2 shapes the ratio to the reference spreads by more than 50%")
+    assert warnings.text_of(warning).startswith("in 1 of 2 shapes the ratio to the reference spreads by more than 50%")
 
 
 def test_right_here_and_refused_by_gpu_mode_is_said() -> None:
     refused = result(timed(), gpumode=Verdict(passed=False, message="rank 2: 3 elements"))
     (warning,) = warnings.warnings([refused], [1.0])
-    assert "1 cases pass the strict verdict" in warning
-    assert "rank 2: 3 elements" in warning
+    assert "1 cases pass the strict verdict" in warnings.text_of(warning)
+    assert "rank 2: 3 elements" in warnings.text_of(warning)

@@ -12,7 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories import A2A_BENCHMARKS, ENVIRONMENT, FAILURES, WRONG_OUTCOME, failed_benchmark, failed_test, results
+from factories import (
+    A2A_BENCHMARKS,
+    ENVIRONMENT,
+    FAILURES,
+    WRONG_OUTCOME,
+    failed_benchmark,
+    failed_test,
+    measured,
+    results,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import gpu, run, run_id, store
@@ -20,11 +29,11 @@ from rich.console import Console
 
 from harness.board import reports
 from harness.core.checkout import ROOT
-from harness.core.records import EvalReport, Exit, HarnessError, Passed, Timed, UsageError
-from harness.core.stats import Interval, NoInterval
+from harness.core.records import EvalReport, Exit, HarnessError, Measured, Passed, UsageError
 from harness.evaluation import compare
-from harness.evaluation.compare import Difference, mean, paired, ratio, unpaired, word
+from harness.evaluation.compare import Comparison, Difference, mean, paired, ratio, unpaired, word
 from harness.judging import verdict
+from harness.judging.warnings import text_of
 from harness.report import comparison
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
@@ -79,11 +88,11 @@ def test_swapping_the_samples_inverts_the_ratio_and_its_interval(
         one, other = (ratio(differ(*sides, size), margin) for sides in ((a_us, b_us), (b_us, a_us)))
         assert other.word == SWAPPED[one.word]
         assert other.value == pytest.approx(1 / one.value)
-        if isinstance(one.interval, Interval):
-            assert one.interval.low <= one.value <= one.interval.high
-            assert isinstance(other.interval, Interval)
-            if one.interval.low > 1e-200:
-                assert other.interval.high == pytest.approx(1 / one.interval.low)
+        if one.ci is not None:
+            assert one.ci[0] <= one.value <= one.ci[1]
+            assert other.ci is not None
+            if one.ci[0] > 1e-200:
+                assert other.ci[1] == pytest.approx(1 / one.ci[0])
         else:
             assert one.word == "AMBIGUOUS"
 
@@ -112,8 +121,8 @@ def test_a_file_against_itself_is_faster_or_slower_in_less_than_one_of_twenty(
         both = [[samples(chance, count, spread) for _ in "ab"] for _ in range(shapes)]
         one = ratio(mean([differ(a, b, 4) for a, b in both]), compare.MARGIN)
         found.append(one.word)
-        assert isinstance(one.interval, Interval)
-        intervals.append(one.interval.low <= 1 <= one.interval.high)
+        assert one.ci is not None
+        intervals.append(one.ci[0] <= 1 <= one.ci[1])
     assert rate(found, "FASTER", "SLOWER") < 0.05
     assert sum(intervals) / len(intervals) > 0.92, "the interval holds the truth as often as it says"
     if spread == 0.003:
@@ -156,10 +165,10 @@ def test_one_block_says_nothing_and_so_does_a_summary_over_it() -> None:
     lone = paired([200.0] * 7, [100.0] * 7, 4)
     sure = paired([200.0] * 16, [100.0] * 16, 4)
     assert ratio(sure, 0.02) == compare.Ratio(
-        value=pytest.approx(2), interval=Interval(low=pytest.approx(2), high=pytest.approx(2)), word="FASTER"
+        value=pytest.approx(2), ci=(pytest.approx(2), pytest.approx(2)), word="FASTER"
     )
     for one in (lone, mean([lone, sure])):
-        assert isinstance(ratio(one, 0.02).interval, NoInterval)
+        assert ratio(one, 0.02).ci is None
         assert ratio(one, 0.02).word == "AMBIGUOUS"
 
 
@@ -180,21 +189,25 @@ def many(number: int, factor: float = 1.0, ref_factor: float = 1.0, seed: int = 
     """A recorded run whose samples are many and differ by half a percent."""
     chance = random.Random(f"{number}/{seed}")
 
-    def timed(time_us: float) -> Timed:
-        return Timed(
-            samples_us=tuple(samples(chance, 60, 0.005, factor * time_us)),
-            ref_samples_us=tuple(samples(chance, 60, 0.005, 2 * ref_factor * time_us)),
+    def timed(time_us: float) -> Measured:
+        return measured(
+            samples(chance, 60, 0.005, factor * time_us),
+            samples(chance, 60, 0.005, 2 * ref_factor * time_us),
             block=4,
         )
 
     return run(number, results=results([Passed()] * 3, [timed(500), timed(5000), timed(50000)]), **changes)
 
 
-def steady(time_us: float) -> Timed:
-    return Timed(samples_us=(time_us,) * 8, ref_samples_us=(9000.0,) * 8, block=4)
+def said(found: Comparison) -> tuple[str, ...]:
+    return tuple(map(text_of, found.warnings))
 
 
-def read(root: Path, found: EvalReport) -> reports.Report:
+def steady(time_us: float) -> Measured:
+    return measured((time_us,) * 8, (9000.0,) * 8)
+
+
+def read(root: Path, found: EvalReport) -> EvalReport:
     return reports.load(store(root, found))
 
 
@@ -211,27 +224,27 @@ def test_what_differs_between_two_runs_beside_the_submission_is_said(tmp_path: P
     elsewhere = replace(ENVIRONMENT, machine_class="8 NVIDIA H200", torch="2.14.0")
     other = many(4, environment=elsewhere, suite="official", world_size=4)
     found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, other), 0.02)
-    assert found.warnings == (
+    assert said(found) == (
         "machine differs: 2 cores of Example CPU @ 2.00GHz (A), 8 NVIDIA H200 (B)",
         "torch differs: 2.13.0 (A), 2.14.0 (B)",
         "suite differs: cpu (A), official (B)",
         "world size differs: 8 ranks (A), 4 ranks (B)",
     )
     unknown = compare.recorded(read(tmp_path, many(5)), read(tmp_path, many(6, environment=None)), 0.02)
-    assert "machine differs: 2 cores of Example CPU @ 2.00GHz (A), unknown (B)" in unknown.warnings
+    assert "machine differs: 2 cores of Example CPU @ 2.00GHz (A), unknown (B)" in said(unknown)
 
 
 def test_a_machine_that_was_faster_the_other_time_shows_in_the_reference(tmp_path: Path) -> None:
     found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, many(4, 0.8, ref_factor=0.8)), 0.02)
     assert found.summary.word == "FASTER"
-    assert "the reference, which both runs timed, took 1.2" in found.warnings[0]
+    assert "the reference, which both runs timed, took 1.2" in said(found)[0]
 
 
 def test_only_shapes_of_both_runs_are_compared(tmp_path: Path) -> None:
     fewer = run(4, results=results([Passed()] * 3, [gpu(steady(500)), gpu(steady(5000))]))
     found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, fewer), 0.02)
     assert len(found.rows) == 2
-    assert found.warnings[0] == "2 shapes are in both runs, of 3 (A) and 2 (B)"
+    assert said(found)[0] == "2 shapes are in both runs, of 3 (A) and 2 (B)"
 
 
 def test_what_cannot_be_compared_is_an_error_that_says_why(tmp_path: Path) -> None:

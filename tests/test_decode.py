@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -11,7 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.decode import DecodeError, decode, did_you_mean, encode
-from harness.core.records import Case, CaseResult, EvalReport, Outcome, Passed, Peaks, Timed
+from harness.core.records import (
+    Bound,
+    Case,
+    CaseResult,
+    EvalReport,
+    Measured,
+    Metric,
+    Outcome,
+    Passed,
+    Peaks,
+    Series,
+    Summary,
+)
 
 RECORDS = [Case, Peaks, CaseResult, EvalReport]
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
@@ -28,11 +41,35 @@ JSON = st.recursive(
 )
 
 
+above_0 = st.floats(1e-9, 1e9)
+
+
+@st.composite
+def series(draw: st.DrawFn) -> Series:
+    """Either side's samples in pairs, or a summary."""
+    pairs = draw(st.lists(st.tuples(above_0, above_0), max_size=3))
+    own, baseline = zip(*pairs, strict=True) if pairs else ((), ())
+    summary = None if pairs else Summary(runs=3, mean=draw(above_0), std=0.5, err=0.1, best=1.0, worst=2.0)
+    metric = draw(values_of(Metric))
+    return Series(metric=metric, own=own, baseline=baseline, block=draw(st.integers(1, 9)), summary=summary)
+
+
+# Records that refuse some values of their fields' types.
+CHECKED: dict[Any, Callable[[], st.SearchStrategy[Any]]] = {
+    Bound: lambda: st.builds(Bound, value=above_0, by=st.text(max_size=8)),
+    Summary: lambda: st.builds(Summary, runs=st.integers(), mean=above_0, std=above_0, err=above_0),
+    Series: series,
+    Measured: lambda: st.builds(Measured, series=st.lists(series(), min_size=1, max_size=2).map(tuple)),
+}
+
+
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
     """Every value that the type `kind` can have, of those types that decode knows."""
     origin, args = get_origin(kind), get_args(kind)
     if kind in PLAIN:
         return PLAIN[kind]
+    if kind in CHECKED:
+        return CHECKED[kind]()
     if dataclasses.is_dataclass(kind):
         assert isinstance(kind, type)
         return st.builds(
@@ -204,8 +241,9 @@ def test_alternatives_are_told_apart_by_their_type_field() -> None:
     """Each outcome has its own word."""
     tags = [get_args(get_type_hints(kind)["type"])[0] for kind in get_args(Outcome)]
     assert len(set(tags)) == len(tags)
-    timed = Timed(samples_us=(1.0,), ref_samples_us=(2.0,), block=1)
-    assert decode(Outcome, encode(timed)) == timed  # type: ignore[arg-type]
+    series = Series(metric=Metric(name="wall", unit="us"), own=(1.0,), baseline=(2.0,))
+    measured = Measured(series=(series,))
+    assert decode(Outcome, encode(measured)) == measured  # type: ignore[arg-type]
     assert decode(Outcome, {"type": "passed"}) == Passed()  # type: ignore[arg-type]
 
 

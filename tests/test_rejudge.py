@@ -21,6 +21,7 @@ from harness.core.checkout import ROOT
 from harness.core.records import Exit, HarnessError, Held, UsageError
 from harness.core.stats import geomean, median
 from harness.evaluation import rejudge
+from harness.judging.verdict import measured_cases
 from harness.machine import host
 from harness.problems.shape_file import find
 from harness.report import export, history
@@ -91,9 +92,9 @@ def test_applied_the_new_judgement_stands_and_the_old_one_is_history(root: Path,
     found = loaded(root)
     now = alice(found)
     assert (now.run_id, now.problem_version, now.status) == (run_id(11), NOW, "ranked")
-    assert now.score_s == pytest.approx(2 * old.score_s, rel=1e-4)
+    assert now.score.value == pytest.approx(2 * old.score.value, rel=1e-4)
     (earlier,) = now.history
-    assert (earlier.run_id, earlier.score_s, earlier.problem_version) == (ENTRY_RUN, old.score_s, BEFORE)
+    assert (earlier.run_id, earlier.score, earlier.problem_version) == (ENTRY_RUN, old.score.value, BEFORE)
     assert earlier.why == f"rejudged: problem version {BEFORE} became {NOW}"
     assert bob(found) == untouched
     assert [one.author for _, one in places.ranked(found, now.group)] == ["bob", "alice"]
@@ -181,11 +182,11 @@ def test_an_entry_of_todays_problem_is_judged_from_its_report_without_a_run(
     rejudged("--entry", run_id(2), "--apply")
     assert launches.ran == []
     now = bob(loaded(root))
-    assert (now.run_id, now.score_s, now.geomean_speedup) == (old.run_id, old.score_s, old.geomean_speedup)
-    assert now.geomean_speedup_ci == old.geomean_speedup_ci
-    times_us = [median(one.roofline_samples_us) for one in reports.find(run_id(2), root).timed]
-    assert now.roofline_fraction == pytest.approx(100 / geomean(times_us), rel=1e-5)
-    assert now.roofline_fraction != old.roofline_fraction
+    assert (now.run_id, now.score, now.ratio) == (old.run_id, old.score, old.ratio)
+    assert now.ratio_ci == old.ratio_ci
+    times_us = [median(one.against_bound.own) for _, one in measured_cases(reports.find(run_id(2), root))]
+    assert now.fraction == pytest.approx(100 / geomean(times_us), rel=1e-5)
+    assert now.fraction != old.fraction
     assert [(one.run_id, one.why) for one in now.history] == [(run_id(2), "judged again from its report")]
     capsys.readouterr()
     before = (root / "leaderboard.yaml").read_bytes()
@@ -207,8 +208,8 @@ def test_intervals_are_of_the_blocks_that_the_report_tells(
     old = bob(loaded(root))
     rejudged("--entry", run_id(2), "--apply")
     now = bob(loaded(root))
-    assert now.geomean_speedup == old.geomean_speedup
-    assert now.geomean_speedup_ci != old.geomean_speedup_ci
+    assert now.ratio == old.ratio
+    assert now.ratio_ci != old.ratio_ci
 
 
 def test_a_run_that_stands_twice_is_told_once_as_the_entry_has_it(
@@ -218,13 +219,16 @@ def test_a_run_that_stands_twice_is_told_once_as_the_entry_has_it(
     rejudged("--entry", run_id(2), "--apply")
     path = root / "leaderboard.yaml"
     leaderboard.change(
-        path, lambda now: Board(entries=tuple(replace(one, score_s=one.score_s * 2) for one in now.entries))
+        path,
+        lambda now: Board(
+            entries=tuple(replace(one, score=replace(one.score, value=one.score.value * 2)) for one in now.entries)
+        ),
     )
     found = loaded(root)
     line = next(one for one in history.lines(found, []) if one.author == "bob")
-    assert [(one.run_id, one.score_s) for one in line.runs] == [(run_id(2), bob(found).score_s)]
+    assert [(one.run_id, one.score) for one in line.runs] == [(run_id(2), bob(found).score.value)]
     rows = [row for row in export.rows(found, [], ROOT) if row["user_id"] == "bob"]
-    assert [(row["run_id"], row["run_score"]) for row in rows] == [(run_id(2), bob(found).score_s)]
+    assert [(row["run_id"], row["run_score"]) for row in rows] == [(run_id(2), bob(found).score.value)]
 
 
 def test_a_report_that_beats_todays_bound_is_held(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,32 +9,32 @@ import time
 
 import numpy as np
 import pytest
-from factories import timed
+from factories import measured, timed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.records import Timed
-from harness.core.stats import (
-    Interval,
-    NoInterval,
-    geomean,
-    geomean_speedup,
-    median,
-    roofline_fraction,
-    speedup,
-    spread,
-)
-from harness.judging.scoring import score_s
+from harness.core.records import Bound, Estimate, Measured
+from harness.core.stats import estimate, geomean, log_ratios, median, ratio, spread
+from harness.judging.figures import case_figures
+from harness.judging.scoring import SCORINGS
 
 times_us = st.floats(min_value=0.1, max_value=1e7)
 samples = st.lists(times_us, min_size=1, max_size=30)
 
 
+def speedup(one: Measured) -> float:
+    return ratio(one.ranked)
+
+
+def geomean_speedup(cases: list[Measured]) -> Estimate:
+    return estimate([(log_ratios(one.ranked), one.ranked.block) for one in cases])
+
+
 @st.composite
-def timeds(draw: st.DrawFn) -> Timed:
+def timeds(draw: st.DrawFn) -> Measured:
     pairs = draw(st.lists(st.tuples(times_us, times_us), min_size=1, max_size=20))
     own, ref = zip(*pairs, strict=True)
-    return Timed(samples_us=own, ref_samples_us=ref, block=draw(st.integers(1, 6)))
+    return measured(own, ref, draw(st.integers(1, 6)))
 
 
 @given(samples)
@@ -66,73 +66,78 @@ def test_the_geometric_mean_of_many_large_values_does_not_overflow() -> None:
 
 
 @given(timeds())
-def test_swapping_reference_and_submission_inverts_the_speedup(one: Timed) -> None:
-    other = Timed(samples_us=one.ref_samples_us, ref_samples_us=one.samples_us, block=one.block)
+def test_swapping_reference_and_submission_inverts_the_speedup(one: Measured) -> None:
+    other = measured(one.ranked.baseline, one.ranked.own, one.ranked.block)
     assert speedup(one) * speedup(other) == pytest.approx(1)
 
 
 def test_a_submission_that_takes_half_the_time_has_a_speedup_of_two() -> None:
-    assert speedup(Timed(samples_us=(5.0, 4.0, 60.0), ref_samples_us=(10.0, 9.0, 11.0), block=1)) == 2.0
+    assert speedup(measured((5.0, 4.0, 60.0), (10.0, 9.0, 11.0), 1)) == 2.0
 
 
 def test_a_host_that_is_slower_for_a_while_slows_both_sides() -> None:
     """Half the time, while the host is fast and while it is slow; it changes between the calls of one pair."""
     ref, own = [200.0] * 5 + [400.0] * 6, [100.0] * 6 + [200.0] * 5
     assert statistics.median(ref) / statistics.median(own) == 4.0
-    assert speedup(Timed(samples_us=tuple(own), ref_samples_us=tuple(ref), block=1)) == 2.0
+    assert speedup(measured(tuple(own), tuple(ref), 1)) == 2.0
 
 
 def test_the_score_is_of_means_in_seconds_as_gpu_mode_has_it() -> None:
-    cases = [Timed(samples_us=own, ref_samples_us=own, block=1) for own in ((1.0, 3.0), (8.0,), (32.0, 0.0001, 64.0))]
+    cases = [measured(own, own, 1) for own in ((1.0, 3.0), (8.0,), (32.0, 0.0001, 64.0))]
+
+    def score(ranking_by: str) -> float:
+        own = [SCORINGS[ranking_by].case(one) for one in cases]
+        return SCORINGS[ranking_by].total(own, own)
+
     means_s = [2e-6, 8e-6, 32.0000333e-6]
-    assert score_s(cases, "geom") == pytest.approx(math.prod(means_s) ** (1 / 3))
-    assert score_s(cases, "mean") == pytest.approx(statistics.fmean(means_s))
-    assert score_s(cases, "last") == pytest.approx(means_s[-1])
+    assert score("geom") == pytest.approx(math.prod(means_s) ** (1 / 3))
+    assert score("mean") == pytest.approx(statistics.fmean(means_s))
+    assert score("last") == pytest.approx(means_s[-1])
 
 
 def test_a_case_at_its_bound_has_reached_all_of_the_roofline() -> None:
-    assert roofline_fraction(Timed(samples_us=(10.0, 20.0, 30.0), ref_samples_us=(1.0, 1.0, 1.0), block=1), 20.0) == 1.0
+    figures = case_figures(measured((10.0, 20.0, 30.0), (1.0, 1.0, 1.0), 1), Bound(value=20.0, by="flops"))
+    assert figures.fraction is not None
+    assert figures.fraction.value == pytest.approx(1.0)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(timeds(), min_size=1, max_size=4))
-def test_the_interval_holds_the_value_or_is_said_to_be_missing(cases: list[Timed]) -> None:
+def test_the_interval_holds_the_value_or_is_said_to_be_missing(cases: list[Measured]) -> None:
     found = geomean_speedup(cases)
     assert found.value == pytest.approx(geomean([speedup(one) for one in cases]))
-    if min(len(one.samples_us) // one.block for one in cases) < 2:
-        assert isinstance(found.interval, NoInterval)
+    if min(len(one.ranked.own) // one.ranked.block for one in cases) < 2:
+        assert found.ci is None
+        assert found.why
     else:
-        assert isinstance(found.interval, Interval)
-        assert 0 < found.interval.low <= found.value <= found.interval.high
+        assert found.ci is not None
+        assert 0 < found.ci[0] <= found.value <= found.ci[1]
 
 
 def test_one_block_gives_no_interval_and_the_reason_names_the_case() -> None:
     found = geomean_speedup([timed(samples=12, block=4), timed(samples=7, block=4)])
-    assert isinstance(found.interval, NoInterval)
-    assert found.interval.reason == "case 2 has 7 samples; two blocks of 4 are the least"
+    assert found.ci is None
+    assert found.why == "case 2 has 7 samples; two blocks of 4 are the least"
 
 
 def test_the_same_samples_give_the_same_interval_in_another_process() -> None:
-    here = geomean_speedup([timed(samples=20)])
-    imports = "from factories import timed; from harness.core.stats import *"
-    code = f"{imports}; print(repr(geomean_speedup([timed(samples=20)])))"
+    series = timed(samples=20).ranked
+    here = estimate([(log_ratios(series), series.block)])
+    imports = "from factories import measured, timed; from harness.core.stats import *"
+    code = f"{imports}; one = timed(samples=20).ranked; print(repr(estimate([(log_ratios(one), one.block)])))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert there.stdout.strip() == repr(here)
 
 
 def test_drift_that_reference_and_submission_share_does_not_widen_the_interval() -> None:
-    calm = Timed(samples_us=(100.0, 101.0, 99.0, 100.0) * 10, ref_samples_us=(200.0, 201.0, 199.0, 200.0) * 10, block=4)
+    calm = measured((100.0, 101.0, 99.0, 100.0) * 10, (200.0, 201.0, 199.0, 200.0) * 10, 4)
     slow = [1.0 + index // 4 for index in range(40)]  # ten times as slow at the end
-    drifting = Timed(
-        samples_us=tuple(100.0 * factor for factor in slow),
-        ref_samples_us=tuple(200.0 * factor for factor in slow),
-        block=4,
-    )
+    drifting = measured([100.0 * factor for factor in slow], [200.0 * factor for factor in slow], 4)
     for case in (calm, drifting):
-        interval = geomean_speedup([case]).interval
-        assert isinstance(interval, Interval)
-        assert 1.97 < interval.low <= 2.0 <= interval.high < 2.03
+        ci = geomean_speedup([case]).ci
+        assert ci is not None
+        assert 1.97 < ci[0] <= 2.0 <= ci[1] < 2.03
 
 
 @pytest.mark.parametrize(("cases", "blocks"), [(5, 2), (6, 5), (3, 12)])
@@ -148,11 +153,9 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(cases: int, blo
 
     for _ in range(trials):
         drifts = rng.normal(0, 0.05, (cases, blocks, 1))
-        interval = geomean_speedup(
-            [Timed(samples_us=side(d, 6.0), ref_samples_us=side(d, 6.0 + math.log(1.25)), block=4) for d in drifts]
-        ).interval
-        assert isinstance(interval, Interval)
-        covered += interval.low <= 1.25 <= interval.high
+        ci = geomean_speedup([measured(side(d, 6.0), side(d, 6.0 + math.log(1.25)), 4) for d in drifts]).ci
+        assert ci is not None
+        covered += ci[0] <= 1.25 <= ci[1]
     assert 0.93 <= covered / trials <= 0.995
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.ranks import clocks, credibility
-from harness.ranks.clocks import Budget, Series, device_us, enough, gpumode_us, relative_error, turns, wall_us
+from harness.ranks.clocks import Budget, Samples, device_us, enough, gpumode_us, relative_error, turns, wall_us
 from harness.ranks.wire import CallSample
 
 
@@ -64,8 +64,8 @@ def test_the_device_clock_needs_no_bursts() -> None:
     assert len(order) == 6
 
 
-def series(own_us: list[float], ref_us: list[float]) -> Series:
-    made = Series(["wall"], block=1)
+def series(own_us: list[float], ref_us: list[float]) -> Samples:
+    made = Samples(["wall"], block=1)
     for own, ref in zip(own_us, ref_us, strict=True):
         made.add("wall", [called((0, int(own * 1000)))], [called((0, int(ref * 1000)))])
     return made
@@ -98,28 +98,27 @@ def test_calls_of_one_burst_resemble_each_other_and_are_one_observation() -> Non
 
 
 def test_a_series_keeps_when_each_rank_had_finished() -> None:
-    made = Series(["wall", "device"], block=1)
+    made = Samples(["wall", "device"], block=1)
     made.add("wall", [called((1_000, 5_000), (2_000, 9_000))], [called((0, 4_000), (0, 4_000))])
     made.add("device", [called((0, 1), device_us=2.0)], [called((0, 1), device_us=4.0)])
-    timed = made.timed()
-    assert (timed.samples_us, timed.ref_samples_us, timed.rank_ends_us) == ((8.0,), (4.0,), (4.0, 8.0))
-    assert [(other.clock, other.samples_us, other.ref_samples_us) for other in timed.others] == [
-        ("device", (2.0,), (4.0,))
-    ]
+    measured = made.measured()
+    assert (measured.ranked.own, measured.ranked.baseline, measured.rank_ends_us) == ((8.0,), (4.0,), (4.0, 8.0))
+    assert [(one.metric.name, one.own, one.baseline) for one in measured.series[1:]] == [("device", (2.0,), (4.0,))]
+    assert measured.against_bound.metric.name == "device"
 
 
 def test_a_series_keeps_what_each_device_says() -> None:
     """Whose device began a call early shows: it waits for the others, while all end at the same time."""
-    made = Series(["wall", "device"], block=1)
+    made = Samples(["wall", "device"], block=1)
     for early_us in (2.0, 3.0, 9.0):
         own, ref = called((0, 1), (0, 1)), called((0, 1), (0, 1))
         own = [dataclasses.replace(call, device_us=us) for call, us in zip(own, (40.0 + early_us, 40.0), strict=True)]
         ref = [dataclasses.replace(call, device_us=80.0) for call in ref]
         made.add("device", [own], [ref])
     made.add("wall", [called((0, 4_000))], [called((0, 4_000))])
-    (device,) = made.timed().others
-    assert (device.rank_us, device.ref_rank_us) == ((43.0, 40.0), (80.0, 80.0))
-    assert device.samples_us == (42.0, 43.0, 49.0)
+    _, device = made.measured().series
+    assert (device.own_ranks, device.baseline_ranks) == ((43.0, 40.0), (80.0, 80.0))
+    assert device.own == (42.0, 43.0, 49.0)
 
 
 def turn(unclaimed_us: float, claimed_us: float = 1000.0, began_ns: int = 0) -> clocks.Turn:

@@ -17,7 +17,7 @@ from factories import (
 
 from harness.core import records
 from harness.core.records import Crashed, Exit, Failure, NotRun, Outcome, Passed
-from harness.core.stats import geomean, speedup
+from harness.core.stats import geomean, ratio
 from harness.judging import verdict
 
 
@@ -31,7 +31,7 @@ def test_a_run_passes_when_every_test_passed_and_every_benchmark_is_timed() -> N
 def test_a_failure_decides_and_what_was_not_run_after_it_does_not_matter(outcome: Failure) -> None:
     for found in (failed_test(outcome), failed_benchmark(outcome)):
         assert verdict.status(found) == "fail"
-        assert verdict.figures(found) is None
+        assert found.figures is None
         assert (failed := verdict.first_failure(found)) is not None
         assert failed.outcome == outcome
 
@@ -62,22 +62,23 @@ def test_a_run_that_ended_early_without_a_failure_is_an_error_and_never_a_pass()
     ):
         assert verdict.status(found) == "error"
         assert verdict.exit_code(found) == Exit.ERROR
-        assert verdict.figures(found) is None
+        assert found.figures is None
 
 
 def test_a_run_of_the_tests_alone_passes_without_figures() -> None:
     tests = report(results([Passed()] * 3, []), mode="test")
     assert verdict.status(tests) == "pass"
-    assert verdict.figures(tests) is None
+    assert tests.figures is None
 
 
 def test_the_figures_are_those_of_all_timed_cases() -> None:
-    figures = verdict.figures(report())
+    figures = report().figures
     assert figures is not None
-    assert figures.geomean_speedup.value == pytest.approx(geomean([speedup(one) for one in TIMES]))
-    assert figures.roofline_fraction is not None
-    assert 0 < figures.roofline_fraction < 1
+    assert figures.ratio is not None
+    assert figures.ratio.value == pytest.approx(geomean([ratio(one.ranked) for one in TIMES]))
+    assert figures.fraction is not None
+    assert 0 < figures.fraction.value < 1
     unbounded = tuple(records.CaseResult(case=one.case, outcome=one.outcome) for one in report().results)
-    assert (without := verdict.figures(report(unbounded))) is not None
-    assert without.roofline_fraction is None
-    assert without.score_s == figures.score_s
+    assert (without := report(unbounded).figures) is not None
+    assert without.fraction is None
+    assert without.score == figures.score

@@ -51,8 +51,8 @@ def verified(*arguments: str) -> int:
 # ---- the rule --------------------------------------------------------------------------------------------------------
 
 
-def claim(geomean_speedup: float, ci: tuple[float, float] | None = None) -> Claim:
-    return Claim(score_s=1.0, geomean_speedup=geomean_speedup, ci=ci)
+def claim(ratio: float, ci: tuple[float, float] | None = None) -> Claim:
+    return Claim(score=1.0, ratio=ratio, ci=ci)
 
 
 def test_the_olympic_mean_is_without_the_fastest_and_the_slowest() -> None:
@@ -82,9 +82,9 @@ def test_a_claim_holds_unless_it_exceeds_the_launches_by_more_than_they_differ(
     found = verify.decide(claim(claimed), [2 / value for value in speedups], speedups)
     assert found.word == word
     assert f"than the entry's claim of {claimed:.4g}x" in found.why
-    assert found.geomean_speedup is not None
-    low, high = found.geomean_speedup.ci
-    assert low <= found.geomean_speedup.value <= high
+    assert found.ratio is not None
+    low, high = found.ratio.ci
+    assert low <= found.ratio.value <= high
 
 
 def test_the_entrys_own_interval_counts_where_it_is_wider_than_launches_differ() -> None:
@@ -149,9 +149,9 @@ def test_an_entry_that_is_reproduced_is_verified_and_its_launches_are_kept(root:
     assert now.verified is not None
     assert (now.status, now.verified.launches) == ("verified", 3)
     assert now.verified.run_ids == (run_id(11), run_id(12), run_id(13))
-    assert now.verified.score_s == pytest.approx(before.score_s, rel=1e-4)  # the middle one of three
-    assert now.verified.score_s_ci[0] < now.verified.score_s < now.verified.score_s_ci[1]
-    assert now.verified.geomean_speedup == pytest.approx(before.geomean_speedup, rel=1e-4)
+    assert now.verified.score == pytest.approx(before.score.value, rel=1e-4)  # the middle one of three
+    assert now.verified.score_ci[0] < now.verified.score < now.verified.score_ci[1]
+    assert now.verified.ratio == pytest.approx(before.ratio, rel=1e-4)
     suite = find("gemm_rs").suite("cpu")
     assert now.problem_version == judgements.problem_version(find("gemm_rs"), suite)
     assert replace(now, verified=None, problem_version=None) == before
@@ -309,7 +309,7 @@ def elsewhere(root: Path) -> Callable[..., None]:
             "another version of gemm_rs.*`python -m harness rejudge --entry elsewhere --apply` first",
         ),
         ({"sha256": "0" * 64}, "the source of submissions/gemm_rs/there.py .* is not kept"),
-        ({"geomean_speedup": None, "geomean_speedup_ci": None, "suite": "theirs"}, "there is no speedup to reproduce"),
+        ({"ratio": None, "ratio_ci": None, "suite": "theirs"}, "there is no speedup to reproduce"),
     ],
 )
 def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
@@ -491,8 +491,8 @@ def test_a_full_disk_when_a_launch_is_kept_ends_it_before_the_next(
 def test_the_example_reports_are_alike_but_for_their_times() -> None:
     """What this file rests on: `times` is the part by which the speedup falls."""
     two = entry_for(launch(1)), entry_for(launch(2, 2.0))
-    assert two[0].geomean_speedup == pytest.approx(2 * two[1].geomean_speedup)
-    assert [gpu(slower(one, 1.0)).samples_us for one in TIMES] == [one.samples_us for one in TIMES]
+    assert two[0].ratio == pytest.approx(2 * two[1].ratio)
+    assert [gpu(slower(one, 1.0)).ranked.own for one in TIMES] == [one.ranked.own for one in TIMES]
     assert report().author == "alice"
 
 
@@ -512,7 +512,7 @@ def test_an_evaluation_is_held_to_what_it_claims(
     (checkout / file).unlink()
     path = checkout / "leaderboard.yaml"
     text = yaml.safe_load(path.read_text())
-    text["entries"][0].update(geomean_speedup=1000.0, geomean_speedup_ci=[999.0, 1001.0])
+    text["entries"][0].update(ratio=1000.0, ratio_ci=[999.0, 1001.0])
     path.write_text(yaml.safe_dump(text))
     result = harness("verify", "mine.py", "--launches", "3", "--json", "out.json", *quick)
     assert result.returncode == Exit.INVALID, result.stdout + result.stderr

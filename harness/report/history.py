@@ -14,9 +14,9 @@ from rich.text import Text
 
 from harness.board.entries import Board, Earlier, Entry, Group
 from harness.core.decode import did_you_mean
-from harness.core.records import EvalReport
+from harness.core.records import EvalReport, UsageError
 from harness.core.words import clean_line, seconds_text
-from harness.judging import UsageError, verdict
+from harness.judging import verdict
 
 BAR_CHARS = 24
 BAR_WIDTH = 76 + BAR_CHARS  # columns from which on there is room for a bar

@@ -8,9 +8,7 @@ import sys
 
 from reference import ref_kernel
 
-ROOT = next(
-    pathlib.Path(entry) for entry in sys.path if (pathlib.Path(entry) / "harness" / "popcorn.py").exists()
-)
+ROOT = next(pathlib.Path(entry) for entry in sys.path if (pathlib.Path(entry) / "harness" / "popcorn.py").exists())
 
 
 def custom_kernel(data):
