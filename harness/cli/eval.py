@@ -17,6 +17,7 @@ from harness.kinds import settings
 from harness.machine import host
 from harness.problems.submission import read_submission
 from harness.report import terminal
+from harness.report.progress import ProgressLine
 
 LINES = "the last three lines: verdict, speedup, place"
 
@@ -64,7 +65,9 @@ def _evaluate(asked: argparse.Namespace, mode: Mode, author: str | None, record:
     traces = _trace_folder(asked, mode)
     options.check_json(asked)
     submission = read_submission(setting.file or setting.problem.default_submission(), ROOT)
-    ran = evaluated(setting, submission, mode, author or host.login(), record=record, traces=traces, quiet=asked.quiet)
+    author = author or host.login()
+    with ProgressLine(Console(stderr=True), silent=asked.quiet) as progress:
+        ran = evaluated(setting, submission, mode, author, record=record, progress=progress, traces=traces)
     out, asked.json = asked.json, None  # it gets the whole result now, which an error must not replace
     if out != options.STDOUT:
         show = terminal.show_summary if asked.quiet else terminal.show

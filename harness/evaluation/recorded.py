@@ -3,19 +3,17 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import entries, judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.board.places import Place
 from harness.core.checkout import ROOT
 from harness.core.records import EvalReport, HarnessError, Mode, Submission, UsageError
+from harness.evaluation.eta import PlannedProgress
 from harness.gpumode.folder import TaskProblem
 from harness.kinds import external, settings
 from harness.kinds.op import evaluate
 from harness.kinds.plan import make_plan
 from harness.kinds.settings import Setting
-from harness.report.progress import ProgressLine
 
 LEADERBOARD = ROOT / leaderboard.FILE
 
@@ -38,8 +36,8 @@ def evaluated(
     author: str,
     *,
     record: bool,
+    progress: PlannedProgress,
     traces: Path | None = None,
-    quiet: bool = False,
 ) -> Ran:
     """Evaluates and, if asked to, records. Whether it could be recorded is known before anything runs; what goes wrong
     with it afterwards does not take away what was measured. Raises HarnessError where nothing could be measured."""
@@ -47,8 +45,7 @@ def evaluated(
     version = judgements.problem_version(setting.problem, setting.suite) if record else None
     if record:
         leaderboard.check_writable(LEADERBOARD)
-    with ProgressLine(Console(stderr=True), silent=quiet) as progress:
-        report = _report(setting, submission, mode, author, progress)
+    report = _report(setting, submission, mode, author, progress)
     place = None
     try:
         if mode == "profile":
@@ -63,7 +60,7 @@ def evaluated(
     return Ran(report=report, standing=earlier, place=place, unrecorded=None)
 
 
-def _report(setting: Setting, submission: Submission, mode: Mode, author: str, progress: ProgressLine) -> EvalReport:
+def _report(setting: Setting, submission: Submission, mode: Mode, author: str, progress: PlannedProgress) -> EvalReport:
     problem = setting.problem
     cuda_is_cpu, notes = settings.conditions(setting, submission)
     if setting.evaluator == "theirs":

@@ -14,9 +14,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
-from rich.text import Text
-
 from harness.board import entries, judgements, reports, runs
 from harness.board.entries import Board, Entry, HeldEntry, Judged
 from harness.board.reports import Report, ReportCase
@@ -25,6 +22,7 @@ from harness.core.records import BadFileError, Case, EvalReport, Timed, UsageErr
 from harness.core.stats import Interval, geomean, geomean_speedup, median
 from harness.core.words import clean_line
 from harness.evaluation import verify
+from harness.evaluation.eta import PlannedProgress
 from harness.judging import verdict
 from harness.judging.scoring import score_s
 from harness.kinds.settings import Setting
@@ -56,8 +54,8 @@ Row = Rejudged | Left
 
 
 # ---- again -----------------------------------------------------------------------------------------------------------
-def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace) -> Row:
-    """The entry judged anew, from its report where that suffices, else run again."""
+def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace, progress: PlannedProgress) -> Row:
+    """Judges the entry again: from its report where that suffices, else by running it again."""
     version = judgements.problem_version(setting.problem, setting.suite)
     stale = one.problem_version != version
     if isinstance(one, Entry) and not stale and not asked.rerun:
@@ -71,10 +69,10 @@ def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace) -> Row:
         submission = runs.load_source(one.sha256, one.file, ROOT, one.run_id)
     except (UsageError, runs.SourceError) as error:
         return Left(old=one, why=str(error))
-    Console(stderr=True).print(Text(clean_line(f"{one.file}, {one.run_id}")), soft_wrap=True)
-    found = [verify.launch(one, setting, submission)]
+    progress.note(clean_line(f"{one.file}, {one.run_id}"))
+    found = [verify.launch(one, setting, submission, progress)]
     if verify.held_by_chance(found[0]):  # twice is no chance
-        found.append(verify.launch(one, setting, submission))
+        found.append(verify.launch(one, setting, submission, progress))
     why = f"rejudged: {_change(one, version)}"
     return Rejudged(old=one, new=_judged(one, found, version), why=why, runs=tuple(found))
 

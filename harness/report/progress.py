@@ -9,8 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from harness.core.words import clean, clean_line, short_label
-from harness.evaluation import eta
-from harness.evaluation.eta import Remaining
+from harness.evaluation.eta import Eta, eta_of, eta_text
 from harness.kinds.plan import Plan
 
 SPINNER = "|/-\\"
@@ -27,7 +26,7 @@ class ProgressLine:
         self._phase = self._case = self._label = ""
         self._index = 0
         self._took_s: dict[str, list[float]] = {}
-        self._remaining: Remaining | None = None
+        self._eta: Eta | None = None
         self._live: Live | None = None
 
     def __enter__(self) -> "ProgressLine":
@@ -42,7 +41,7 @@ class ProgressLine:
 
     def expect(self, plan: Plan) -> None:
         """What begins now is this plan's evaluation."""
-        self._remaining, self._took_s = eta.of(plan), {}
+        self._eta, self._took_s = eta_of(plan), {}
         self._expected, self._case = self._clock(), ""
 
     def phase(self, name: str) -> None:
@@ -80,12 +79,12 @@ class ProgressLine:
 
     def _left(self) -> str:
         """`about 20 s left`, or nothing where the plan is not known."""
-        if self._remaining is None:
+        if self._eta is None:
             return ""
         now = self._clock()
         times_s = (now - self._expected, now - self._case_began)
-        left_s = self._remaining.left_s(self._phase, self._index, *times_s, self._took_s)
-        return "longer than expected" if left_s is None else f"{eta.told(left_s)} left"
+        left_s = self._eta.left_s(self._phase, self._index, *times_s, self._took_s)
+        return "longer than expected" if left_s is None else f"{eta_text(left_s)} left"
 
     def _line(self, text: str) -> None:
         if self._live is None and not self._silent:
