@@ -38,11 +38,12 @@ def heed_signals() -> None:
 
 
 class Silent:
-    """A progress that tells nobody."""
+    """Receives progress events and ignores them."""
 
     def phase(self, name: str) -> None: ...
     def case(self, label: str, index: int, count: int) -> None: ...
     def expect(self, plan: object) -> None: ...
+    def note(self, text: str) -> None: ...
 
 
 def submission_of(source: str) -> Submission:

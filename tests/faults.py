@@ -449,8 +449,7 @@ NOTHING_PLAYED = Fault("nothing, played", "before", nothing, 0, run=PLAYED)
 def main(name: str, arguments: Sequence[str]) -> None:
     from harness.cli import eval as verb
     from harness.cli import main as cli
-    from harness.evaluation import evaluate, recorded
-    from harness.ranks import credibility
+    from harness.evaluation import evaluate
     from harness.ranks import group
     from harness.report.progress import ProgressLine
 

@@ -41,7 +41,7 @@ class Launches:
         self.settings: list[Any] = []
 
     def __call__(
-        self, setting: Any, submission: Submission, mode: str, author: str, *, record: bool, quiet: bool = False
+        self, setting: Any, submission: Submission, mode: str, author: str, *, record: bool, progress: Any
     ) -> run_module.Ran:
         assert (mode, record) == ("leaderboard", False)
         self.ran.append(submission)

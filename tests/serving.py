@@ -22,9 +22,11 @@ from factories import TIMES, WRONG_OUTCOME, failed_test, report, results
 from harness import serve
 from harness.board import report_json
 from harness.core.records import Passed
+from harness.engine.base import Engine
 from harness.serve import make_server, make_service
 from harness.serve.api import Service
 from harness.serve.store import Limits, Row
+from harness.serve.worker import Files
 
 OPTIONS = argparse.Namespace(
     suite="quick", ranks=None, device="cpu", seconds=None, timeout=None, cpu_suite="cpu", gpu=["MI300x8"]
@@ -34,22 +36,21 @@ SOURCE = "def custom_kernel(data): ...\n"
 MINE = {"X-Popcorn-Cli-Id": "ada:a secret"}
 BOBS = {"X-Popcorn-Cli-Id": "bob:another"}
 
-# $1 the submission's number, $2 its file, $3 where the result goes, $4 the folder, $5 the mode
+# $1 the submission's number, $2 its file, $3 where the result goes, $4 the folder, $5 the mode, $6 where events go
 SCRIPT = r"""
 echo "$1" >> "$4/ran"
-echo "[  0.1 s] test" >&2
-echo "[  0.2 s]   1/3  m 64  n 2880" >&2
+echo '{"type": "phase_began", "at_s": 0.1, "name": "test"}' >> "$6"
+echo 'no event' >> "$6"
+echo '{"type": "case_began", "at_s": 0.2, "label": "m 64  n 2880", "index": 0, "count": 3}' >> "$6"
 echo "printed by the evaluation"
 result=$5
 if grep -q '# sleeps at first' "$2" && [ "$(grep -c "^$1\$" "$4/ran")" -gt 1 ]; then :
 elif grep -q '# sleeps' "$2"; then exec sleep 60; fi
 if grep -q '# a moment' "$2"; then sleep 0.3; fi
 if grep -q '# stubborn' "$2"; then trap '' TERM; sleep 60; sleep 60; fi
-if grep -q '# nonsense' "$2"; then echo '{"exit_code": 0}' > "$3"; exit; fi
 if grep -q '# crashes' "$2"; then echo "out of luck" >&2; exit 7; fi
 if grep -q '# wrong' "$2"; then result=wrong; fi
 cp "$4/$result.json" "$3.part" && mv "$3.part" "$3"
-if grep -q '# lingers' "$2"; then exec sleep 60; fi
 echo "$1" >> "$4/ended"
 """
 
@@ -65,14 +66,20 @@ def prepare(folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(report_json.to_json(one)))
 
 
-def service(folder: Path, limits: Limits = Limits(), deadline_s: float = 30.0) -> Service:  # noqa: B008
-    """A server's parts over the queue in `folder`, evaluating by the script."""
+def service(
+    folder: Path,
+    limits: Limits = Limits(),  # noqa: B008
+    deadline_s: float = 30.0,
+    engine: Engine | None = None,
+) -> Service:
+    """A server's parts over the queue in `folder`, evaluating by the script, or by what `engine` plays."""
     prepare(folder)
 
-    def command(row: Row, source: Path, result: Path) -> Sequence[str]:
-        return ["/bin/sh", str(folder / "evaluate.sh"), str(row.id), str(source), str(result), str(folder), row.mode]
+    def command(row: Row, files: Files) -> Sequence[str]:
+        words = [row.id, files.source, files.report, folder, row.mode, files.events]
+        return ["/bin/sh", str(folder / "evaluate.sh"), *map(str, words)]
 
-    made = make_service(OPTIONS, folder, command)
+    made = make_service(OPTIONS, folder, command, engine)
     made.limits = limits
     made.worker._deadline_s = lambda row: deadline_s
     return made

@@ -1,5 +1,6 @@
 """The queue over ends and restarts of its server: nothing is lost, nothing is evaluated twice that has a result."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,12 +15,21 @@ import pytest
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
 
 from harness import serve
+from harness.core.events import CaseBegan, PhaseBegan, line_of
 from harness.core.records import BadFileError, UsageError
+from harness.engine.base import ERR, OUT, RESULT, Done, Exited, Job, Lost, Overdue, Running, State, Ticket, Waiting
+from harness.engine.fake import FakeEngine, Play
 from harness.machine.host import descendants
 from harness.serve.store import ATTEMPTS, Asked, Ended, Limits, Store
 
 PROGRAM = Path(__file__).with_name("serving.py")
 ASKED = Asked(problem="gemm_rs", leaderboard="amd-gemm-rs", gpu="CPU", mode="test", file_name="a.py", code=SOURCE)
+
+PASSED = Done(end=Exited(code=0), has_result=True)
+EVENTS = (
+    line_of(PhaseBegan(at_s=0.1, name="test")),
+    line_of(CaseBegan(at_s=0.2, label="m 64  n 2880", index=0, count=3)),
+)
 
 
 @contextmanager
@@ -77,6 +87,13 @@ def abandoned(folder: Path, attempts: int) -> int:
     return row.id
 
 
+def left(folder: Path, number: int, result: str) -> None:
+    """The result that the first attempt of that submission left."""
+    job = folder / "work" / f"{number}-1"
+    job.mkdir(parents=True)
+    (job / "result.json").write_text(result)
+
+
 def test_what_was_interrupted_twice_has_failed(tmp_path: Path) -> None:
     number = abandoned(tmp_path, ATTEMPTS)
     with served(tmp_path) as found, found.client(MINE) as client:
@@ -92,8 +109,7 @@ def test_a_result_that_was_written_before_the_server_died_is_taken(tmp_path: Pat
     prepare(tmp_path)
     number = abandoned(tmp_path, 1)
     text = (tmp_path / "test.json").read_text()
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / f"{number}-1.json").write_text(text if whole else text[: len(text) // 2])
+    left(tmp_path, number, text if whole else text[: len(text) // 2])
     with served(tmp_path) as found, found.client(MINE) as client:
         ended = outcome(client, number)
         assert (ended["job"]["status"], ended["runs"][0]["passed"]) == ("succeeded", True)
@@ -131,22 +147,40 @@ def test_two_servers_do_not_share_a_queue(tmp_path: Path) -> None:
 # ---- one evaluation --------------------------------------------------------------------------------------------------
 
 
+def played(folder: Path, *states: State, result: str | None = None) -> FakeEngine:
+    """An engine whose jobs have these states. They leave `result`, or the one of the submission's mode."""
+    prepare(folder)
+
+    def play(job: Job) -> Play:
+        mode = job.command[-2]
+        written = {RESULT: result or (folder / f"{mode}.json").read_text(), OUT: "", ERR: "no luck\n"}
+        return Play(states=states, written=written)
+
+    return FakeEngine(folder / "fake", play)
+
+
+def names(engine: FakeEngine) -> list[str]:
+    return [job.id for job in engine.submitted]
+
+
 def test_one_evaluation_at_a_time_in_order(tmp_path: Path) -> None:
-    with served(tmp_path) as found, found.client(MINE) as client:
-        submitted = [submit(client, SOURCE + "# a moment\n") for _ in range(3)]
+    engine = played(tmp_path, Waiting(), *[Running()] * 3, PASSED)
+    with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
+        submitted = [submit(client) for _ in range(3)]
         seen = set()
-        while len(numbers(tmp_path / "ended")) < 3:
-            queue = client.get("/live/queue").json()
-            seen.add(len(queue["running"]))
+        while client.get(f"/user/submissions/{submitted[-1]}").json()["done"] is False:
+            assert len(engine.tickets()) <= 1
+            seen.add(len(client.get("/live/queue").json()["running"]))
             time.sleep(0.01)
         assert seen <= {0, 1}
         assert 1 in seen
-        assert numbers(tmp_path / "ran") == numbers(tmp_path / "ended") == submitted
+        assert names(engine) == [f"{number}-1" for number in submitted]
 
 
 def test_a_poll_tells_place_and_progress(tmp_path: Path) -> None:
-    with served(tmp_path) as found, found.client(MINE) as client:
-        first, second = submit(client, SOURCE + "# sleeps\n"), submit(client)
+    engine = played(tmp_path, Waiting(), Running(events=(*EVENTS, "no event")))
+    with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
+        first, second = submit(client), submit(client)
         told = f"/user/submissions/{first}"
         wait_for(lambda: client.get(told).json()["job"]["progress"] == "test 1/3 m 64 n 2880")
         assert client.get(told).json()["job"]["status"] == "running"
@@ -155,7 +189,45 @@ def test_a_poll_tells_place_and_progress(tmp_path: Path) -> None:
         (running,) = client.get("/live/queue").json()["running"]
         assert running["progress"] == "test 1/3 m 64 n 2880"
         client.delete(told)
-        assert outcome(client, second)["job"]["status"] == "succeeded"
+        wait_for(lambda: client.get(f"/user/submissions/{second}").json()["job"]["status"] == "running")
+        assert engine.cancelled == [Ticket(id=f"{first}-1")]
+        client.delete(f"/user/submissions/{second}")
+
+
+def test_a_job_that_its_engine_lost_is_run_once_more(tmp_path: Path) -> None:
+    engine = played(tmp_path, Running(), Lost(why="the machine died"))
+    with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
+        number = submit(client)
+        job = outcome(client, number)["job"]
+        assert (job["status"], job["error"]) == ("failed", serve.store.INTERRUPTED)
+    assert names(engine) == [f"{number}-1", f"{number}-2"]
+    assert engine.tickets() == []
+
+
+def test_an_evaluation_without_a_result_has_failed_with_its_last_line(tmp_path: Path) -> None:
+    engine = played(tmp_path, Done(end=Exited(code=-9), has_result=False))
+    with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
+        job = outcome(client, submit(client))["job"]
+        assert (job["status"], job["error"]) == (
+            "failed", "the evaluation ended with exit code -9 and without a result: no luck"
+        )  # fmt: skip
+
+
+def test_an_engine_that_cannot_start_a_job_fails_its_submission_only(tmp_path: Path) -> None:
+    """A full disk, say."""
+    engine = played(tmp_path, PASSED)
+    with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
+        working, engine._script = engine._script, full_disk
+        job = outcome(client, submit(client))["job"]
+        assert (job["status"], job["error"]) == (
+            "failed", "the server could not run it: OSError: [Errno 28] No space left on device"
+        )  # fmt: skip
+        engine._script = working
+        assert outcome(client, submit(client))["job"]["status"] == "succeeded"
+
+
+def full_disk(job: Job) -> Play:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_is_deleted_while_it_runs_is_ended(tmp_path: Path) -> None:
@@ -170,32 +242,40 @@ def test_what_is_deleted_while_it_runs_is_ended(tmp_path: Path) -> None:
 
 
 def test_what_takes_too_long_is_ended_however_it_resists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.serve.worker.END_S", 0.5)
+    monkeypatch.setattr("harness.engine.local.END_S", 0.5)
     before = descendants(os.getpid())
     with served(tmp_path, deadline_s=1.0) as found, found.client(MINE) as client:
         late = outcome(client, submit(client, SOURCE + "# stubborn\n"))
         assert late["job"]["status"] == "timed_out"
-        assert late["job"]["error"] == "not done after 1 s, at test 1/3 m 64 n 2880: it was ended"
+        assert late["job"]["error"] == "timed out after 1 s, at test 1/3 m 64 n 2880"
         assert descendants(os.getpid()) == before
         assert outcome(client, submit(client))["job"]["status"] == "succeeded"
 
 
-def test_what_had_its_result_before_it_was_ended_has_it(tmp_path: Path) -> None:
-    with served(tmp_path, deadline_s=1.0) as found, found.client(MINE) as client:
-        assert outcome(client, submit(client, SOURCE + "# lingers\n"))["job"]["status"] == "succeeded"
+@pytest.mark.parametrize("has_result", [True, False])
+def test_what_had_its_result_before_it_was_ended_has_it(tmp_path: Path, has_result: bool) -> None:
+    engine = played(tmp_path, Running(), Done(end=Overdue(), has_result=has_result))
+    with served(tmp_path, deadline_s=1.0, engine=engine) as found, found.client(MINE) as client:
+        assert outcome(client, submit(client))["job"]["status"] == ("succeeded" if has_result else "timed_out")
 
 
 def test_a_result_that_is_none_fails_its_submission_only(tmp_path: Path) -> None:
-    with served(tmp_path) as found, found.client(MINE) as client:
-        job = outcome(client, submit(client, SOURCE + "# nonsense\n"))["job"]
+    engine, others = played(tmp_path, PASSED, result='{"exit_code": 0}'), played(tmp_path / "others", PASSED)
+    with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
+        job = outcome(client, submit(client))["job"]
         assert (job["status"], job["error"]) == ("failed", "the server could not run it: KeyError: 'status'")
+        engine._script = others._script
         assert outcome(client, submit(client))["job"]["status"] == "succeeded"
 
 
-@pytest.mark.parametrize("name", ["devices.lock", "work", "queue.sqlite3-wal", "sources"])
+@pytest.mark.parametrize("name", ["server.lock", "work", "queue.sqlite3-wal", "sources"])
 def test_no_submitters_name_stands_in_the_way_of_others(name: str, tmp_path: Path) -> None:
     theirs = {"X-Popcorn-Cli-Id": f"{name}:x"}
-    with served(tmp_path) as found, found.client(theirs) as other, found.client(MINE) as mine:
+    with (
+        served(tmp_path, engine=played(tmp_path, PASSED)) as found,
+        found.client(theirs) as other,
+        found.client(MINE) as mine,
+    ):
         for client in (other, mine):
             assert outcome(client, submit(client))["job"]["status"] == "succeeded"
 
@@ -204,8 +284,7 @@ def test_what_an_interrupted_evaluation_left_cannot_stop_the_queue(tmp_path: Pat
     """A result of another form: it is run once more."""
     prepare(tmp_path)
     number = abandoned(tmp_path, 1)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / f"{number}-1.json").write_text('{"schema": 1, "cases": 5}')
+    left(tmp_path, number, '{"schema": 1, "cases": 5}')
     with served(tmp_path) as found, found.client(MINE) as client:
         assert outcome(client, number)["job"]["status"] == "succeeded"
     assert numbers(tmp_path / "ran") == [number]

@@ -20,14 +20,13 @@ from factories import (
     report,
     results,
 )
-from rich.console import Console
 
 from harness.board import report_json
+from harness.core.events import CaseBegan, PhaseBegan
 from harness.core.records import Exit, Mode, OpTime, Outcome, Passed, Profile, RankProfile
-from harness.report.progress import ProgressLine
 from harness.serve.results import TEXT_CHARS, ended
 from harness.serve.store import Ended, Row
-from harness.serve.worker import Progress
+from harness.serve.worker import Stage
 
 
 def row(mode: Mode = "leaderboard") -> Row:
@@ -146,16 +145,11 @@ def test_a_profile_has_a_run_a_shape_with_its_table_and_its_trace(tmp_path: Path
     assert [run["mode"] for run in made.runs] == ["profile", "profile"]
 
 
-def test_progress_is_read_off_what_eval_prints() -> None:
-    """Of ProgressLine itself, where it is no terminal."""
-    text = io.StringIO()
-    progress = ProgressLine(Console(file=text, width=80))
-    progress.phase("test")
-    progress.case("m 64  n 2880", 0, 3)
-    told = Progress(id=1)
-    for line in [*text.getvalue().splitlines(), "a warning of some library"]:
-        told = told.told(line)
-    assert told.phase.split(",")[0] == "test"
-    assert told.case == "1/3 m 64 n 2880"
-    progress.phase("benchmark")
-    assert told.told(text.getvalue().splitlines()[-1]).case == ""
+def test_the_stage_is_the_phase_and_case_that_began_last() -> None:
+    stage = Stage(id=1)
+    assert stage.text == "start"
+    stage = stage.after(PhaseBegan(at_s=0.1, name="test")).after(
+        CaseBegan(at_s=0.2, label="m 64  has_bias true\n\x1b[1m", index=0, count=3)
+    )
+    assert stage.text == "test 1/3 m 64 bias true"
+    assert stage.after(PhaseBegan(at_s=3.0, name="benchmark")).text == "benchmark"

@@ -27,9 +27,9 @@ from harness.core.records import (
     UsageError,
     Wrong,
 )
+from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.judging import verdict
-from harness.evaluation.evaluate import evaluate
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.kinds.settings import CUDA_IS_CPU

@@ -320,8 +320,8 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
         problem=problem, suite=suite, device="cpu", world_size=2, evaluator="theirs", notes=("a note",)
     )  # fmt: skip
     submission = submission_of(problem.default_submission().read_text())
-    ran = recorded.evaluated(setting, submission, "leaderboard", "ada", record=True, quiet=True)
-    again = recorded.evaluated(setting, submission, "leaderboard", "bob", record=True, quiet=True)
+    ran = recorded.evaluated(setting, submission, "leaderboard", "ada", record=True, progress=Silent())
+    again = recorded.evaluated(setting, submission, "leaderboard", "bob", record=True, progress=Silent())
     assert (ran.unrecorded, again.unrecorded) == (None, None)
     assert again.place is not None
     assert again.place.of == 2

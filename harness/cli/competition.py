@@ -20,6 +20,7 @@ from harness.machine import host
 from harness.problems.submission import directives, read_submission
 from harness.report import terminal
 from harness.report.contest import competition_json, show, show_list
+from harness.report.progress import ProgressLine
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -114,7 +115,10 @@ def _evaluated(
         submission = submission or read_submission(problem.default_submission(), ROOT)
         name = submission.name
         author = asked.author or host.login()
-        ran = recorded.evaluated(setting, submission, "leaderboard", author, record=not asked.no_record)
+        with ProgressLine(Console(stderr=True)) as progress:
+            ran = recorded.evaluated(
+                setting, submission, "leaderboard", author, record=not asked.no_record, progress=progress
+            )
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)
     terminal.show(ran.report, ran.standing, ran.place, console)

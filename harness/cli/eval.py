@@ -1,7 +1,9 @@
 """The verbs `eval` and `check`: one evaluation as it was asked for, recorded and shown."""
 
 import argparse
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -14,9 +16,11 @@ from harness.core.records import Exit, Mode, UsageError
 from harness.evaluation.recorded import evaluated
 from harness.judging import verdict
 from harness.kinds import settings
+from harness.kinds.kind import Progress
 from harness.machine import host
 from harness.problems.submission import read_submission
 from harness.report import terminal
+from harness.report.progress import Both, EventLog, ProgressLine
 
 LINES = "the last three lines: verdict, speedup, place"
 
@@ -45,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "profile: one call of each benchmark under torch.profiler",
     )
     parser.add_argument("--trace", metavar="DIR", help="where mode profile writes its traces (default: runs/<run id>/)")
+    parser.add_argument(
+        "--events",
+        metavar="FILE",
+        help="write a line of JSON to FILE when a phase or a case begins, for programs that follow the evaluation",
+    )
     options.add_seconds(parser)
     options.add_recording(parser)
 
@@ -64,7 +73,9 @@ def _evaluate(asked: argparse.Namespace, mode: Mode, author: str | None, record:
     traces = _trace_folder(asked, mode)
     options.check_json(asked)
     submission = read_submission(setting.file or setting.problem.default_submission(), ROOT)
-    ran = evaluated(setting, submission, mode, author or host.login(), record=record, traces=traces, quiet=asked.quiet)
+    author = author or host.login()
+    with _progress(asked.quiet, getattr(asked, "events", None)) as progress:
+        ran = evaluated(setting, submission, mode, author, record=record, progress=progress, traces=traces)
     out, asked.json = asked.json, None  # it gets the whole result now, which an error must not replace
     if out != options.STDOUT:
         show = terminal.show_summary if asked.quiet else terminal.show
@@ -75,6 +86,27 @@ def _evaluate(asked: argparse.Namespace, mode: Mode, author: str | None, record:
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool, events: str | None) -> Iterator[Progress]:
+    """The progress on the terminal, and in the file `events` if there is one. Raises UsageError if the file cannot be
+    written."""
+    with contextlib.ExitStack() as stack:
+        line = stack.enter_context(ProgressLine(Console(stderr=True), silent=quiet))
+        if events is None:
+            yield line
+            return
+        try:
+            out = stack.enter_context(open(events, "wb", buffering=0, opener=_without_waiting))
+        except OSError as error:
+            raise UsageError(f"--events {events}: cannot be written: {error.strerror}; name another file") from None
+        yield Both(line, EventLog(out))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a pipe without waiting for its reader; a reader that does not keep up misses events."""
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
 def _trace_folder(asked: argparse.Namespace, mode: Mode) -> Path | None:

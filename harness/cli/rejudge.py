@@ -14,6 +14,7 @@ from harness.evaluation import recorded, verify
 from harness.evaluation.rejudge import Left, Rejudged, Row, applied, rejudged
 from harness.kinds import settings
 from harness.kinds.registry import find
+from harness.report.progress import ProgressLine
 from harness.report.rejudged import show, to_json
 
 
@@ -70,7 +71,8 @@ def run_verb(asked: argparse.Namespace) -> Exit:
         if asked.stale and one.problem_version == version:
             continue
         try:
-            row = rejudged(one, setting, asked)
+            with ProgressLine(Console(stderr=True)) as progress:
+                row = rejudged(one, setting, asked, progress)
         except HarnessError as error:  # not on this machine, or not now: what the others are worth is not lost
             row = Left(old=one, why=str(error))
         if asked.apply and isinstance(row, Rejudged):

@@ -27,6 +27,7 @@ from harness.kinds import settings
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.report.decision import show, show_decision, to_json
+from harness.report.progress import ProgressLine
 
 
 # ---- the verb --------------------------------------------------------------------------------------------------------
@@ -70,7 +71,8 @@ def run_verb(asked: argparse.Namespace) -> Exit:
         said = f"launch {len(reports) + 1} of {asked.launches}: {one.file}, {one.run_id}"
         if not asked.quiet:
             Console(stderr=True).print(Text(clean_line(said)), soft_wrap=True)
-        report = launch(one, setting, submission, asked.quiet)
+        with ProgressLine(Console(stderr=True), silent=asked.quiet) as progress:
+            report = launch(one, setting, submission, progress)
         runs.store(report, ROOT)
         reports.append(report)
         if deciding(reports) is not None:

@@ -1,1 +1,2 @@
-"""Where an evaluation runs as a job of its own. Knows no kind of problem."""
+"""Where a job runs: the protocol (base), child processes of this machine (local), and a fake for tests (fake). Knows
+commands, files and processes; no kind of problem and no queue."""

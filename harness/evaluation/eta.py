@@ -1,7 +1,7 @@
-"""How long an evaluation will still take: an estimate from its plan, mended by what its cases have taken so far.
+"""Estimates how long an evaluation will still take: from its plan, corrected by how long its cases have taken so far.
 
-Knows the plan's phases, its cases and the seconds that each benchmark is timed for; knows no clock and shows nothing.
-What is not known beforehand (to start ranks, to check a case) has a value for a usual machine until a case is done.
+Knows the plan's phases, its cases and the seconds for which each benchmark is timed. Reads no clock and shows nothing.
+The time to start the ranks and to check a case is unknown beforehand: until a case is done, a typical value stands in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ from harness.kinds.kind import Plan
 START_S = {"cpu": 4.0, "gpu": 9.0}  # before the first case; docs/measurements.md, start, import and clock
 CHECK_S = {"cpu": 0.5, "gpu": 2.0}  # to check a case, before one was; docs/measurements.md, test over its cases
 END_S = {"cpu": 0.4, "gpu": 1.4}
-OVERDUE = 2.0  # times what was expected of a case: the estimate is wrong then, and says so
+OVERDUE = 2.0  # a case that takes this many times its estimate (and 1 s more) shows that the estimate is wrong
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remaining:
-    """What a plan will take. `cases` a phase and `timed_s` a case are in the order in which phases run."""
+class Eta:
+    """How long a plan is estimated to take. The phases of `cases` (how many) and `timed_s` (seconds a case is timed)
+    are in the order in which they run."""
 
     cases: dict[str, int]
     timed_s: dict[str, float]
-    limit_s: dict[str, float]  # for the whole phase
     device: str
 
     def left_s(
         self, phase: str, index: int, phase_s: float, case_s: float, took_s: Mapping[str, Sequence[float]]
     ) -> float | None:
-        """Seconds to the end, about; None where this case takes so long that nothing can be said.
+        """About how many seconds are left; None if the running case has taken so long that the estimate is worthless.
 
-        `index` is the case of `phase` that runs (from 0), for `case_s` so far; of a phase without cases only
-        `phase_s` counts, from the start of the evaluation. `took_s` has what cases took that are done, by phase.
+        Case `index` (from 0) of `phase` has been running for `case_s` seconds. In a phase without cases only `phase_s`
+        counts, the seconds since the evaluation began. `took_s` has the seconds of the finished cases by phase.
         """
         kind = "cpu" if self.device == "cpu" else "gpu"
         phases = list(self.cases)
@@ -53,18 +53,17 @@ class Remaining:
         return self.timed_s[phase] + (fmean(checks_s) if checks_s else prior_s)
 
 
-def of(plan: Plan) -> Remaining:
-    """What that plan will take."""
-    return Remaining(
+def eta_of(plan: Plan) -> Eta:
+    """The estimate for that plan before anything has run."""
+    return Eta(
         cases={phase.name: len(phase.cases) for phase in plan.phases},
         timed_s={phase.name: phase.case_s for phase in plan.phases},
-        limit_s={phase.name: phase.limit_s for phase in plan.phases},
         device=plan.device,
     )
 
 
-def told(seconds: float) -> str:
-    """In no more digits than an estimate has: `about 7 s`, `about 25 s`, `about 3 min`."""
+def eta_text(seconds: float) -> str:
+    """With only the digits that an estimate has: `about 7 s`, `about 25 s`, `about 3 min`."""
     if seconds < 9.5:
         return f"about {max(1, round(seconds))} s"
     return f"about {5 * round(seconds / 5)} s" if seconds < 117.5 else f"about {round(seconds / 60)} min"

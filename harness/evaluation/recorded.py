@@ -3,17 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import entries, judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.board.places import Place
 from harness.core.checkout import ROOT
 from harness.core.records import EvalReport, HarnessError, Mode, Submission
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import kind_of
-from harness.report.progress import ProgressLine
 
 LEADERBOARD = ROOT / leaderboard.FILE
 
@@ -36,8 +33,8 @@ def evaluated(
     author: str,
     *,
     record: bool,
+    progress: Progress,
     traces: Path | None = None,
-    quiet: bool = False,
 ) -> Ran:
     """Evaluates and, if asked to, records. Whether it could be recorded is known before anything runs; what goes wrong
     with it afterwards does not take away what was measured. Raises HarnessError where nothing could be measured."""
@@ -45,9 +42,8 @@ def evaluated(
     version = judgements.problem_version(setting.problem, setting.suite) if record else None
     if record:
         leaderboard.check_writable(LEADERBOARD)
-    with ProgressLine(Console(stderr=True), silent=quiet) as progress:
-        order = Order(setting=setting, submission=submission, mode=mode, author=author)
-        report = evaluate(kind_of(setting).plan(order), progress)
+    order = Order(setting=setting, submission=submission, mode=mode, author=author)
+    report = evaluate(kind_of(setting).plan(order), progress)
     place = None
     try:
         if mode == "profile":

@@ -15,9 +15,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
-from rich.text import Text
-
 from harness.board import entries, judgements, reports, runs
 from harness.board.entries import Board, Entry, HeldEntry, Judged
 from harness.core.checkout import ROOT
@@ -27,7 +24,7 @@ from harness.core.words import clean_line
 from harness.evaluation import verify
 from harness.judging import verdict
 from harness.judging.figures import figured
-from harness.kinds.kind import Setting
+from harness.kinds.kind import Progress, Setting
 from harness.machine import hardware
 from harness.problems.problem import Problem
 
@@ -56,8 +53,8 @@ Row = Rejudged | Left
 
 
 # ---- again -----------------------------------------------------------------------------------------------------------
-def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace) -> Row:
-    """The entry judged anew, from its report where that suffices, else run again."""
+def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace, progress: Progress) -> Row:
+    """Judges the entry again: from its report where that suffices, else by running it again."""
     version = judgements.problem_version(setting.problem, setting.suite)
     stale = one.problem_version != version
     if isinstance(one, Entry) and not stale and not asked.rerun:
@@ -71,10 +68,10 @@ def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace) -> Row:
         submission = runs.load_source(one.sha256, one.file, ROOT, one.run_id)
     except (UsageError, runs.SourceError) as error:
         return Left(old=one, why=str(error))
-    Console(stderr=True).print(Text(clean_line(f"{one.file}, {one.run_id}")), soft_wrap=True)
-    found = [verify.launch(one, setting, submission)]
+    progress.note(clean_line(f"{one.file}, {one.run_id}"))
+    found = [verify.launch(one, setting, submission, progress)]
     if verify.held_by_chance(found[0]):  # twice is no chance
-        found.append(verify.launch(one, setting, submission))
+        found.append(verify.launch(one, setting, submission, progress))
     why = f"rejudged: {_change(one, version)}"
     return Rejudged(old=one, new=_judged(one, found, version), why=why, runs=tuple(found))
 

@@ -35,7 +35,7 @@ from harness.core import words
 from harness.core.records import CaseResult, EvalReport, Exit, HarnessError, Held, Submission, UsageError
 from harness.evaluation import recorded
 from harness.judging import verdict
-from harness.kinds.kind import Setting
+from harness.kinds.kind import Progress, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 
@@ -185,10 +185,10 @@ def setting_for(one: Judged, problem: str | None, seconds: float | None) -> Sett
     )
 
 
-def launch(one: Judged, setting: Setting, submission: Submission, quiet: bool = False) -> EvalReport:
+def launch(one: Judged, setting: Setting, submission: Submission, progress: Progress) -> EvalReport:
     """One whole evaluation of the entry's source, under the entry's author. Raises UsageError where it turns out to
     have run on another machine, HarnessError where nothing can be said of the submission."""
-    report = recorded.evaluated(setting, submission, "leaderboard", one.author, record=False, quiet=quiet).report
+    report = recorded.evaluated(setting, submission, "leaderboard", one.author, record=False, progress=progress).report
     here = report.environment.machine_class if report.environment else one.machine_class
     if here != one.machine_class:
         raise UsageError(f"{one.run_id} was measured on {one.machine_class}, this is {here}: run it there")

@@ -1,25 +1,30 @@
-"""How far an evaluation is, said while it runs."""
+"""Reports how far an evaluation is while it runs: to people, as a line on the terminal, and to programs, as events.
 
+Both are a Progress (harness.evaluation.eta); `Both` feeds the two at once.
+"""
+
+import contextlib
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import BinaryIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from harness.core.events import CaseBegan, Event, PhaseBegan, line_of
 from harness.core.words import clean, clean_line, short_label
-from harness.evaluation import eta
-from harness.evaluation.eta import Remaining
-from harness.kinds.kind import Plan
+from harness.evaluation.eta import Eta, eta_of, eta_text
+from harness.kinds.kind import Plan, Progress
 
 SPINNER = "|/-\\"
 
 
 class ProgressLine:
-    """Says how far an evaluation is: one live line on a terminal, a short line a phase and case elsewhere, or
-    nothing where `silent`. For use in a `with`; the live line is gone afterwards, whatever happened. What is left of
-    the time is said of an evaluation whose plan it knows (`expect`)."""
+    """Shows people how far an evaluation is: one live line on a terminal, elsewhere a short line for each phase and
+    case, and nothing if `silent`. Used in a `with`, which removes the live line at its end, also after an error. Once
+    it knows the plan (`expect`), it also shows about how much time is left."""
 
     def __init__(self, console: Console, silent: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._silent, self._clock = console, silent, clock
@@ -27,7 +32,7 @@ class ProgressLine:
         self._phase = self._case = self._label = ""
         self._index = 0
         self._took_s: dict[str, list[float]] = {}
-        self._remaining: Remaining | None = None
+        self._eta: Eta | None = None
         self._live: Live | None = None
 
     def __enter__(self) -> "ProgressLine":
@@ -41,19 +46,19 @@ class ProgressLine:
             self._live.stop()
 
     def expect(self, plan: Plan) -> None:
-        """What begins now is this plan's evaluation."""
-        self._remaining, self._took_s = eta.of(plan), {}
+        """The events that follow belong to this plan's evaluation."""
+        self._eta, self._took_s = eta_of(plan), {}
         self._expected, self._case = self._clock(), ""
 
     def phase(self, name: str) -> None:
-        """Another phase begins."""
+        """The next phase begins."""
         self._case_is_done()
         self._phase, self._case, self._label, self._index = name, "", "", 0
         left = self._left()
         self._line(f"[{self._clock() - self._began:5.1f} s] {name}{left and ', '}{left}")
 
     def case(self, label: str, index: int, count: int) -> None:
-        """The case `index` (from 0) of the phase's `count` begins."""
+        """Case `index` (from 0) of the phase's `count` cases begins."""
         case, label = f"{index + 1}/{count}", short_label(label)
         if (case, label) != (self._case, self._label):
             self._case_is_done()
@@ -61,7 +66,7 @@ class ProgressLine:
             self._line(f"[{self._clock() - self._began:5.1f} s]   {case}  {label}")
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own that stays."""
+        """Prints a line that stays."""
         if not self._silent:
             self._console.print(Text(clean(text)), soft_wrap=True)
 
@@ -79,14 +84,74 @@ class ProgressLine:
         self._case_began = now
 
     def _left(self) -> str:
-        """`about 20 s left`, or nothing where the plan is not known."""
-        if self._remaining is None:
+        """`about 20 s left`; "" if the plan is not known."""
+        if self._eta is None:
             return ""
         now = self._clock()
         times_s = (now - self._expected, now - self._case_began)
-        left_s = self._remaining.left_s(self._phase, self._index, *times_s, self._took_s)
-        return "longer than expected" if left_s is None else f"{eta.told(left_s)} left"
+        left_s = self._eta.left_s(self._phase, self._index, *times_s, self._took_s)
+        return "longer than expected" if left_s is None else f"{eta_text(left_s)} left"
 
     def _line(self, text: str) -> None:
         if self._live is None and not self._silent:
             self._console.print(Text(text), soft_wrap=True)
+
+
+class EventLog:
+    """Writes the events as JSON lines, each at once, for a program that follows the evaluation.
+
+    `out` is unbuffered. An event that cannot be written (the disk is full, the reader is gone or does not read) is
+    dropped, and the evaluation goes on.
+    """
+
+    def __init__(self, out: BinaryIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out, self._clock = out, clock
+        self._began_s = clock()
+
+    def expect(self, plan: Plan) -> None:
+        """Not an event: a plan is only needed to estimate the time left."""
+
+    def phase(self, name: str) -> None:
+        """The next phase begins."""
+        self._write(PhaseBegan(at_s=self._at_s(), name=name))
+
+    def case(self, label: str, index: int, count: int) -> None:
+        """Case `index` (from 0) of the phase's `count` cases begins."""
+        self._write(CaseBegan(at_s=self._at_s(), label=label, index=index, count=count))
+
+    def note(self, text: str) -> None:
+        """Not an event: notes are for people."""
+
+    def _at_s(self) -> float:
+        return round(self._clock() - self._began_s, 3)
+
+    def _write(self, event: Event) -> None:
+        with contextlib.suppress(OSError):
+            self._out.write(line_of(event).encode())
+
+
+class Both:
+    """Passes everything on to the first, then to the second."""
+
+    def __init__(self, first: Progress, second: Progress) -> None:
+        self._both = (first, second)
+
+    def expect(self, plan: Plan) -> None:
+        """See Progress."""
+        for one in self._both:
+            one.expect(plan)
+
+    def phase(self, name: str) -> None:
+        """See Progress."""
+        for one in self._both:
+            one.phase(name)
+
+    def case(self, label: str, index: int, count: int) -> None:
+        """See Progress."""
+        for one in self._both:
+            one.case(label, index, count)
+
+    def note(self, text: str) -> None:
+        """See Progress."""
+        for one in self._both:
+            one.note(text)

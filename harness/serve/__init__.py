@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     import uvicorn
 
+    from harness.engine.base import Engine
     from harness.serve.api import Leaderboard, Service
-    from harness.serve.worker import Command
+    from harness.serve.worker import Command, Files
 
 FOLDER = ROOT / "runs" / "serve"
 TOKEN_CHARS = 16  # at least
@@ -126,11 +127,13 @@ def make_server(service: "Service", host: str, port: int, token: str | None) -> 
     return server, bound
 
 
-def make_service(asked: argparse.Namespace, folder: Path, command: "Command") -> "Service":
-    """The parts of a server over the queue in `folder`."""
+def make_service(
+    asked: argparse.Namespace, folder: Path, command: "Command", engine: "Engine | None" = None
+) -> "Service":
+    """The parts of a server over the queue in `folder`; without an engine, evaluations run on this machine."""
     from harness.serve.api import Service
     from harness.serve.live import Live
-    from harness.serve.worker import Worker
+    from harness.serve.worker import Worker, local_engine
 
     leaderboards = _leaderboards(asked)
     by_problem = {one.problem: one for one in leaderboards}
@@ -139,7 +142,7 @@ def make_service(asked: argparse.Namespace, folder: Path, command: "Command") ->
         return by_problem[row.problem].deadline_s if row.problem in by_problem else START_S
 
     store = Store(folder / "queue.sqlite3")
-    worker = Worker(store, folder, command, deadline_s)
+    worker = Worker(store, engine or local_engine(folder), folder, command, deadline_s)
     return Service(
         store=store,
         worker=worker,
@@ -159,9 +162,10 @@ def eval_command(asked: argparse.Namespace) -> "Command":
         if (value := getattr(asked, name)) is not None
     ]
 
-    def command(row: Row, source: Path, report: Path) -> Sequence[str]:
-        words = [sys.executable, "-m", "harness", "eval", row.problem, str(source)]
-        return [*words, f"--mode={row.mode}", f"--author={row.user}", f"--json={report}", *settings]
+    def command(row: Row, files: "Files") -> Sequence[str]:
+        words = [sys.executable, "-m", "harness", "eval", row.problem, str(files.source)]
+        written = [f"--json={files.report}", f"--events={files.events}"]
+        return [*words, f"--mode={row.mode}", f"--author={row.user}", *written, *settings]
 
     return command
 

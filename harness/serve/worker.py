@@ -1,93 +1,121 @@
-"""Runs what the queue holds, one evaluation at a time: each is a process of its own, which imports what it evaluates.
+"""Runs what the queue holds, one evaluation at a time: each is a job of an engine.
 
-Knows how an evaluation is started, watched and ended; nothing of HTTP, and of its result only the file that it writes.
-The evaluations of one machine share its devices, so there is one worker. An evaluation that the server did not live to
-see the end of is taken up again: its result is used where it was written, else it is run once more (store.recover).
+Knows which submission's turn it is, how its evaluation is submitted, watched and given up, and what becomes of it in
+the store; nothing of HTTP and of processes, which are the engine's, and of a result only the file that holds it. The
+evaluations of one machine share its devices, so there is one worker. After the server died, the worker takes up the
+evaluations that were running: it uses a result that was written, and otherwise runs the evaluation once more
+(store.recover).
 """
 
-import contextlib
-import fcntl
 import json
 import os
 import re
-import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from harness.core import files
 from harness.core.checkout import ROOT
-from harness.core.files import read_text
-from harness.core.words import clean, clean_line
-from harness.machine.host import descendants
+from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
+from harness.core.words import clean, clean_line, short_label
+from harness.engine.base import (
+    ERR,
+    EVENTS,
+    FOLDER,
+    OUT,
+    RESULT,
+    Cancelled,
+    Done,
+    Engine,
+    Exited,
+    Job,
+    Lost,
+    Overdue,
+    Running,
+    Ticket,
+    Waiting,
+)
+from harness.engine.local import LocalEngine
 from harness.serve.guard import TOKEN_VARIABLE
 from harness.serve.results import ended
 from harness.serve.store import Ended, Row, Store
 
-CHILD = Path(__file__).with_name("child.py")
-LOCK = "devices.lock"
-IDLE_S = 5.0  # looks at the queue at least that often
+IDLE_S = 5.0  # at most, between two looks at the queue
 POLL_S = 0.05
-END_S = 10.0  # from asking an evaluation to end until it is killed
+WANTED_S = 0.25  # between two looks whether the running submission was deleted
+STOP_S = 30.0  # for the engine to end an evaluation when the server stops
 TAIL_CHARS = 2000
-LINE = re.compile(r"\[ *[\d.]+ s\] +(?P<text>.*)")  # ProgressLine, where there is no terminal
-PLACE = re.compile(r"(?P<index>\d+)/(?P<count>\d+)\b")
 FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
-Command = Callable[[Row, Path, Path], Sequence[str]]  # the submission, its file, the file for its JSON
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far the running evaluation is: its phase and case as `eval` tells them, and when it began (monotonic)."""
+class Files:
+    """The files of an evaluation, as its command names them: the submission, the report as JSON, and the events."""
+
+    source: Path
+    report: Path = Path(FOLDER, RESULT)
+    events: Path = Path(FOLDER, EVENTS)
+
+
+Command = Callable[[Row, Files], Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """How far the running evaluation is, for those who wait: its phase and case."""
 
     id: int
     phase: str = "start"
     case: str = ""
-    began_s: float = 0.0
 
-    def told(self, line: str) -> "Progress":
-        """The progress after one more line of what `eval` prints while it runs."""
-        found = LINE.match(line)
-        if found is None:
-            return self
-        text = " ".join(clean_line(found["text"]).split())
-        if PLACE.match(text):
-            return replace(self, case=text)
-        return replace(self, phase=text.partition(",")[0], case="")  # behind the comma is about how long it will take
+    def after(self, event: Event) -> "Stage":
+        """The stage that begins with the event."""
+        match event:
+            case PhaseBegan():
+                return replace(self, phase=_one_line(event.name), case="")
+            case CaseBegan():
+                case = f"{event.index + 1}/{event.count} {short_label(event.label)}"
+                return replace(self, case=_one_line(case))
 
     @property
     def text(self) -> str:
-        """Both in a line."""
+        """Phase and case in one line."""
         return f"{self.phase} {self.case}".strip()
 
 
-class Worker(threading.Thread):
-    """`folder` is the queue's, for files of evaluations; `deadline_s` says how long one may take in all."""
+def local_engine(folder: Path) -> LocalEngine:
+    """The engine for the queue in `folder`: evaluations run in this checkout, without the server's token."""
+    environ = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    return LocalEngine(folder / "work", ROOT, environ | {"NO_COLOR": "1", "COLUMNS": "100"})
 
-    def __init__(self, store: Store, folder: Path, command: Command, deadline_s: Callable[[Row], float]) -> None:
+
+class Worker(threading.Thread):
+    """Moves submissions between the store and the engine. `folder` is the queue's, for the submissions' files;
+    `deadline_s` is how long an evaluation may take in all."""
+
+    def __init__(
+        self, store: Store, engine: Engine, folder: Path, command: Command, deadline_s: Callable[[Row], float]
+    ) -> None:
         super().__init__(name="evaluations", daemon=True)
-        self._store, self._folder = store, folder
+        self._store, self._engine, self._folder = store, engine, folder
         self._command, self._deadline_s = command, deadline_s
         self._wake, self._ending = threading.Event(), threading.Event()
-        self.progress: Progress | None = None
-        (folder / "work").mkdir(parents=True, exist_ok=True)
-        (folder / LOCK).touch(0o600)
+        self.progress: Stage | None = None
 
     def wake(self) -> None:
         """There may be something to do."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Ends a running evaluation, which keeps its place in the queue, and the thread."""
+        """Ends the thread, and a running evaluation, which keeps its place in the queue."""
         self._ending.set()
         self._wake.set()
         if self.is_alive():
-            self.join(3 * END_S)
+            self.join(STOP_S)
 
     def run(self) -> None:
         """The thread."""
@@ -95,182 +123,145 @@ class Worker(threading.Thread):
         while not self._ending.is_set():
             try:
                 if not recovered:
-                    self._recover()
-                    recovered = True
+                    recovered = self._recover()
+                    continue
                 self._wake.clear()
                 if not self._next():
                     self._wake.wait(IDLE_S)
             except Exception as error:  # a full disk, for one, must not end the queue
-                recovered = False  # one may still stand there as running
-                print(f"the queue stands still: {type(error).__name__}: {error}", file=sys.stderr)
+                recovered = False  # one may still be marked as running
+                print(f"the queue pauses for {IDLE_S:g} s: {type(error).__name__}: {error}", file=sys.stderr)
                 self._ending.wait(IDLE_S)
 
     def _next(self) -> bool:
-        """Evaluates the next submission; False where none waits."""
+        """Evaluates the next submission; False if none waits."""
         row = self._store.claim()
         if row is None:
             return False
+        ticket = _ticket(row)
         try:
-            self._evaluate(row)
-        except sqlite3.Error:
+            self._evaluate(row, ticket)
+        except sqlite3.Error:  # what became of it cannot be written now: it is taken up again
             raise
-        except Exception as error:  # a full disk; a result that is none
-            told = f"the server could not run it: {type(error).__name__}: {error}"
-            self._store.finish(row.id, row.attempt, Ended(state="failed", error=told))
-            print(f"submission {row.id}: {told}", file=sys.stderr)
+        except Exception as error:  # a full disk, or a result of another form
+            why = f"the server could not run it: {type(error).__name__}: {error}"
+            print(f"submission {row.id}: {why}", file=sys.stderr)
+            self._engine.cancel(ticket)
+            self._store.finish(row.id, row.attempt, Ended(state="failed", error=why))
         finally:
             self.progress = None
+        self._tidy(row, ticket)
         return True
 
     # ---- one evaluation
 
-    def _evaluate(self, row: Row) -> None:
-        began_s = time.monotonic()
-        self.progress = Progress(id=row.id, began_s=began_s)
+    def _evaluate(self, row: Row, ticket: Ticket) -> None:
+        self.progress = Stage(id=row.id)
         source = self.source(row)
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(self._store.code(row.id), encoding="utf-8", newline="")
-        report, printed = self._file(row, "json"), self._file(row, "out")
-        command = self._command(row, source, report)
-        guarded = [
-            sys.executable,
-            "-I",
-            "-S",
-            str(CHILD),
-            str(self._folder / LOCK),
-            str(os.getpid()),
-            *command,
-        ]
-        environment = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
-        environment |= {"NO_COLOR": "1", "COLUMNS": "100"}
-        with printed.open("wb") as out:
-            process = subprocess.Popen(
-                guarded,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        told: list[str] = []
-        reader = threading.Thread(target=self._read, args=(process, told), daemon=True)
-        reader.start()
-        why = self._watch(row, process, began_s)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it may have left of its group
-        reader.join(END_S)
-        if why in ("stopped", "late") and _json(report) is not None:
-            why = ""  # it had come to its end, and was recorded, before it was ended
-        if why == "stopped":
-            self._store.release(row.id, row.attempt)
-        elif why == "late":
-            error = f"not done after {self._deadline_s(row):.0f} s, at {self.progress.text}: it was ended"
-            self._store.finish(row.id, row.attempt, Ended(state="timed_out", error=error))
-        elif why == "":
-            tail = clean("".join(told))[-TAIL_CHARS:]
-            self._store.finish(row.id, row.attempt, self._ended(row, process.returncode, tail))
-        for file in (report, printed, source):
-            file.unlink(missing_ok=True)
+        command = tuple(self._command(row, Files(source=source)))
+        self._engine.submit(Job(id=ticket.id, command=command, deadline_s=self._deadline_s(row)))
+        state = self._watched(row, ticket)
+        match state:
+            case Lost():
+                self._store.recover(row.id, row.attempt)
+            case Done(has_result=True):  # also where it was ended after it had written that
+                self._store.finish(row.id, row.attempt, self._result(row, ticket))
+            case Done(end=Cancelled()) if self._ending.is_set():
+                self._store.release(row.id, row.attempt)
+            case Done(end=Cancelled()):  # it was deleted: there is nothing to write
+                pass
+            case Done():
+                self._store.finish(row.id, row.attempt, self._without_result(row, ticket, state))
 
-    def _watch(self, row: Row, process: "subprocess.Popen[bytes]", began_s: float) -> str:
-        """Waits for the end, and says who brought it about: "" the evaluation itself."""
-        deadline_s, looked_s = began_s + self._deadline_s(row), began_s
+    def _watched(self, row: Row, ticket: Ticket) -> Done | Lost:
+        """How the job ended: by itself, or because it was cancelled when it was not wanted any more."""
+        seen, looked_s = 0, time.monotonic()
         while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(POLL_S)
-                return ""
-            now_s, why = time.monotonic(), ""
-            if self._ending.is_set():
-                why = "stopped"
-            elif now_s > deadline_s:
-                why = "late"
-            elif now_s - looked_s > 0.25:
-                looked_s = now_s
-                why = "" if self._store.runs_on(row.id, row.attempt) else "deleted"
-            if why:
-                _end(process)
-                return why
+            state = self._engine.poll(ticket)
+            if isinstance(state, Done | Lost):
+                return state
+            if isinstance(state, Running):
+                self._follow(state.events[seen:])
+                seen = len(state.events)
+            is_wanted = True
+            if time.monotonic() - looked_s > WANTED_S:
+                looked_s, is_wanted = time.monotonic(), self._store.runs_on(row.id, row.attempt)
+            if self._ending.wait(POLL_S) or not is_wanted:
+                self._engine.cancel(ticket)
 
-    def _read(self, process: "subprocess.Popen[bytes]", told: list[str]) -> None:
-        assert process.stderr is not None
-        with process.stderr as lines:
-            for data in lines:
-                line = data.decode(errors="replace")
-                told.append(line)
-                del told[:-100]
-                if self.progress is not None:
-                    self.progress = self.progress.told(line)
+    def _follow(self, lines: Sequence[str]) -> None:
+        for event in map(event_of, lines):
+            if event is not None and self.progress is not None:
+                self.progress = self.progress.after(event)
 
-    def _ended(self, row: Row, code: int, tail: str) -> Ended:
-        found = _json(self._file(row, "json"))
-        if found is None:
-            last = tail.strip().splitlines()[-1:] or ["it said nothing"]
-            return Ended(state="failed", error=f"the evaluation ended with {code} and without a result: {last[0]}")
-        out = self._file(row, "out")
-        printed = out.read_text(encoding="utf-8", errors="replace") if out.exists() else ""
-        return ended(row, found, printed, f"python -m harness eval {row.problem} --mode {row.mode}")
+    def _result(self, row: Row, ticket: Ticket) -> Ended:
+        """What the evaluation's own result comes to. Raises whatever a result of another form causes."""
+        folder = self._fetched(ticket)
+        out = folder / OUT
+        printed = files.read_bytes(out).decode(errors="replace") if out.exists() else ""
+        command = f"python -m harness eval {row.problem} --mode {row.mode}"
+        return ended(row, json.loads(files.read_text(folder / RESULT)), printed, command)
+
+    def _without_result(self, row: Row, ticket: Ticket, state: Done) -> Ended:
+        if isinstance(state.end, Overdue):
+            stage = self.progress.text if self.progress is not None else "start"
+            return Ended(state="timed_out", error=f"timed out after {self._deadline_s(row):.0f} s, at {stage}")
+        code = f"with exit code {state.end.code} " if isinstance(state.end, Exited) else ""
+        tail = clean(files.read_bytes(self._fetched(ticket) / ERR).decode(errors="replace"))[-TAIL_CHARS:]
+        last = tail.strip().splitlines()[-1:] or ["it printed no error"]
+        return Ended(state="failed", error=f"the evaluation ended {code}and without a result: {last[0]}")
+
+    def _tidy(self, row: Row, ticket: Ticket) -> None:
+        self._engine.discard(ticket)
+        self.source(row).unlink(missing_ok=True)
+
+    def _fetched(self, ticket: Ticket) -> Path:
+        return self._engine.fetch(ticket, self._folder / "fetched" / ticket.id)
 
     # ---- after a server that died
 
-    def _recover(self) -> None:
-        rows = self._store.running()
-        if not rows:
-            return
-        lock = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            while not _locked(lock):  # the evaluation has been told to end and is ending
+    def _recover(self) -> bool:
+        """Settles what was running when the server, or this thread's last round, ended; False if it is to end now."""
+        rows = {_ticket(row): row for row in self._store.running()}
+        for ticket in self._engine.tickets():
+            if ticket not in rows:  # deleted meanwhile
+                self._engine.discard(ticket)
+        for ticket, row in rows.items():
+            deadline_s = time.monotonic() + self._deadline_s(row)
+            while isinstance(state := self._engine.poll(ticket), Waiting | Running):
                 if self._ending.wait(POLL_S):
-                    return
-            for row in rows:
-                try:
-                    ended = self._ended(row, 0, "") if _json(self._file(row, "json")) is not None else None
-                except Exception:  # a result that is none
-                    ended = None
-                if ended is not None:
-                    self._store.finish(row.id, row.attempt, ended)
-                else:
-                    self._store.recover(row.id, row.attempt)
-                for suffix in ("json", "out"):
-                    self._file(row, suffix).unlink(missing_ok=True)
-        finally:
-            os.close(lock)
+                    return False
+                if time.monotonic() > deadline_s:  # it ends with the server that started it, unless it resists
+                    self._engine.cancel(ticket)
+            result = self._recovered_result(row, ticket) if isinstance(state, Done) and state.has_result else None
+            if result is not None:
+                self._store.finish(row.id, row.attempt, result)
+            else:
+                self._store.recover(row.id, row.attempt)
+            self._tidy(row, ticket)
+        return True
+
+    def _recovered_result(self, row: Row, ticket: Ticket) -> Ended | None:
+        """None if the result has another form: an interrupted evaluation may have left anything."""
+        try:
+            return self._result(row, ticket)
+        except Exception:
+            return None
 
     def source(self, row: Row) -> Path:
-        """Where the submission lies while it is evaluated: an entry of the leaderboard goes by author and file, so the
-        same user's same file is the same place."""
+        """Where the submission lies while it is evaluated. The leaderboard knows an entry by author and file, so that
+        the same user's file of the same name always has the same place."""
         name = FILE_NAME.sub("_", row.file_name).lstrip(".")[-64:]
         name = name if name.endswith(".py") and len(name) > 3 else "submission.py"
         return self._folder / "sources" / row.user / name
 
-    def _file(self, row: Row, suffix: str) -> Path:
-        return self._folder / "work" / f"{row.id}-{row.attempt}.{suffix}"
+
+def _ticket(row: Row) -> Ticket:
+    """The ticket of a submission's attempt, which is the same after a restart."""
+    return Ticket(id=f"{row.id}-{row.attempt}")
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    """The object in the file; None where there is none, or not all of it."""
-    try:
-        found = json.loads(read_text(path))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Asks it to end, which ends its ranks in order; kills it and whatever it has started where it does not."""
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(END_S)
-        return
-    for pid in [process.pid, *descendants(process.pid)]:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
+def _one_line(text: str) -> str:
+    return " ".join(clean_line(text).split())

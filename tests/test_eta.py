@@ -5,15 +5,13 @@ import dataclasses
 import pytest
 
 from harness.core.records import Mode, Submission
-from harness.evaluation import eta
-from harness.evaluation.eta import Remaining, told
+from harness.evaluation.eta import Eta, eta_of, eta_text
 from harness.kinds.plan import PHASES, make_plan
 from harness.problems.shape_file import find
 
-PLAN = Remaining(
+PLAN = Eta(
     cases={"test": 4, "benchmark": 5},
     timed_s={"test": 0.0, "benchmark": 3.0},
-    limit_s={"test": 90.0, "benchmark": 200.0},
     device="cpu",
 )
 SUBMISSION = Submission(path="x.py", name="x.py", source="", sha256="0" * 64)
@@ -49,7 +47,7 @@ def test_a_case_that_takes_far_longer_than_expected_ends_the_estimate() -> None:
 def test_a_plan_says_what_it_will_run(mode: Mode) -> None:
     problem = find("a2a")
     suite = dataclasses.replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=2.5)
-    found = eta.of(make_plan(problem, suite, SUBMISSION, mode, "cpu", 1, "tester"))
+    found = eta_of(make_plan(problem, suite, SUBMISSION, mode, "cpu", 1, "tester"))
     assert tuple(found.cases) == PHASES[mode]
     counts = {"test": len(suite.tests), "benchmark": len(suite.benchmarks), "profile": len(suite.benchmarks)}
     assert found.cases == {phase: counts[phase] for phase in PHASES[mode]}
@@ -62,4 +60,4 @@ def test_a_plan_says_what_it_will_run(mode: Mode) -> None:
      (118.0, "about 2 min"), (3000.0, "about 50 min")],
 )  # fmt: skip
 def test_it_is_told_in_few_digits(seconds: float, text: str) -> None:
-    assert told(seconds) == text
+    assert eta_text(seconds) == text

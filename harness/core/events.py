@@ -1,0 +1,52 @@
+"""What an evaluation reports while it runs: typed events, and the JSON lines in which they are passed on.
+
+Knows how an event is written and read. Does not know who reports events or what is shown of them.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.core.decode import decode, encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseBegan:
+    """A phase ("test", say) began, `at_s` seconds after the evaluation did."""
+
+    type: Literal["phase_began"] = "phase_began"
+    at_s: float
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseBegan:
+    """Case `index` (from 0) of the running phase's `count` cases began, `at_s` seconds after the evaluation did."""
+
+    type: Literal["case_began"] = "case_began"
+    at_s: float
+    label: str
+    index: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ValueError(f"case {self.index} of {self.count}: an index from 0 to below the count is needed")
+
+
+Event = PhaseBegan | CaseBegan
+
+
+def line_of(event: Event) -> str:
+    """The event as one line of JSON, with its line end."""
+    return json.dumps(encode(event)) + "\n"
+
+
+def event_of(line: str) -> Event | None:
+    """The event that a line holds; None for a malformed line."""
+    try:
+        # decode's type parameter does not take a union
+        found: Event = decode(Event, json.loads(line))  # type: ignore[arg-type]
+    except (ValueError, RecursionError):
+        return None
+    return found

@@ -1,0 +1,136 @@
+"""The seam between a queue and the place where its jobs run: the records of a job, and the protocol of an engine.
+
+A job is a command that leaves a JSON object in RESULT and may write a line to EVENTS whenever there is news. It gets a
+folder of its own, which is wherever the engine puts it; FOLDER stands for it in the command. What else the command
+names must be readable where the engine runs it.
+
+An engine does not decide what runs when: which jobs may run at the same time is the queue's business.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harness.core.records import HarnessError
+
+FOLDER = "{job}"  # in a command: the job's folder
+RESULT = "result.json"  # in the job's folder: what came of it, written by the job
+EVENTS = "events.jsonl"  # lines that the job writes while it runs
+OUT = "out.txt"  # what it prints on standard output
+ERR = "err.txt"  # and on standard error
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a job
+
+
+class EngineError(HarnessError):
+    """The engine cannot do what it was asked to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ticket:
+    """What an engine knows a job by. It can be made again from the job's name, after the queue was restarted."""
+
+    id: str
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.id):
+            raise ValueError(f"'{self.id}': expected up to 64 letters, digits, dots, dashes and underscores")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A command to run, under a name that the engine has not seen. `deadline_s` counts from the command's start."""
+
+    id: str
+    command: tuple[str, ...]
+    deadline_s: float
+
+    @property
+    def ticket(self) -> Ticket:
+        """The job's ticket. Raises ValueError if the name cannot be one."""
+        return Ticket(id=self.id)
+
+
+# ---- how a job ends --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Exited:
+    """The command ended by itself, with this exit code; minus a signal's number if the signal killed it."""
+
+    code: int
+
+
+@dataclass(frozen=True)
+class Overdue:
+    """The engine ended it at its deadline."""
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The engine ended it because it was told to."""
+
+
+@dataclass(frozen=True)
+class Unwatched:
+    """It ended while no engine watched, so that its exit code is unknown; it left a result."""
+
+
+End = Exited | Overdue | Cancelled | Unwatched
+
+
+# ---- the states of a job ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Waiting:
+    """The engine has the job and has not started it: it waits in a cluster's queue, say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """The command runs; `events` are the lines that it has written to EVENTS so far."""
+
+    events: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """None of its processes is left. `has_result`: RESULT holds a whole JSON object, also where the job was ended
+    after it had written that."""
+
+    end: End
+    has_result: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """The job is gone and left no result, and nobody saw how it ended: the engine or the machine died under it, or
+    the engine never had it. It can be submitted once more, under another name."""
+
+    why: str
+
+
+State = Waiting | Running | Done | Lost
+
+
+class Engine(Protocol):
+    """Where jobs run. All calls come from one thread, which must outlive the jobs that it submitted."""
+
+    def submit(self, job: Job) -> Ticket:
+        """Starts the job, or queues it. Raises ValueError for a name that cannot be one, EngineError for a name that
+        is taken, and OSError if the job cannot be started."""
+
+    def poll(self, ticket: Ticket) -> State:
+        """How the job stands. Does not wait, except for processes that it ends at a deadline. Raises OSError if that
+        cannot be found out now."""
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Ends the job with all its processes, and returns when they are gone. Nothing happens if it is not running."""
+
+    def fetch(self, ticket: Ticket, into: Path) -> Path:
+        """The folder with the files of a job that is done: the job's own folder if this machine can read it, otherwise
+        a copy in `into`. Raises EngineError if there is no such job or it still runs, OSError if copying fails."""
+
+    def discard(self, ticket: Ticket) -> None:
+        """Removes what the engine keeps of the job; cancels it first if it runs. Unknown jobs are no error."""
+
+    def tickets(self) -> Sequence[Ticket]:
+        """All jobs that were not discarded, those from before a restart included: the queue decides about each."""

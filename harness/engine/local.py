@@ -1,0 +1,204 @@
+"""Runs jobs on this machine: each is a child process with a session and process group of its own.
+
+A job's folder lies in the engine's. Beside the files that base names it has ORDER, the job as it was submitted, and
+LOCK, which the job holds as long as it lives (child.py). A job ends when its engine's process does. A later engine over
+the same folder finds the job by these files, whether it is still ending or has left a result.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.core import files
+from harness.core.decode import encode
+from harness.engine.base import (
+    ERR,
+    EVENTS,
+    FOLDER,
+    NAME,
+    OUT,
+    RESULT,
+    Cancelled,
+    Done,
+    End,
+    EngineError,
+    Exited,
+    Job,
+    Lost,
+    Overdue,
+    Running,
+    State,
+    Ticket,
+    Unwatched,
+)
+from harness.process.tree import end_tree
+
+CHILD = Path(__file__).with_name("child.py")
+ORDER = "order.json"
+LOCK = "lock"
+END_S = 10.0  # from asking a job to end until it is killed
+POLL_S = 0.05
+EVENT_CHARS = 1 << 20  # of a job's events that are read
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Child:
+    """A job that this engine started; `end` once it is known."""
+
+    process: "subprocess.Popen[bytes]"
+    deadline_s: float  # by the monotonic clock
+    end: End | None = None
+
+
+class LocalEngine:
+    """An Engine whose jobs run in `cwd` with exactly the environment `environ`; `folder` holds the jobs' folders, and
+    is this engine's alone."""
+
+    def __init__(self, folder: Path, cwd: Path, environ: Mapping[str, str]) -> None:
+        self._folder, self._cwd, self._environ = folder, cwd, dict(environ)
+        self._children: dict[str, _Child] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def submit(self, job: Job) -> Ticket:
+        """See Engine."""
+        ticket, folder = job.ticket, self._folder / job.id
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            raise EngineError(f"{folder}: there is a job of this name already; discard it first") from None
+        try:
+            files.replace_held(folder / ORDER, json.dumps(encode(job)) + "\n")
+            process = self._started(job, folder)
+        except BaseException:
+            files.remove(folder)
+            raise
+        self._children[job.id] = _Child(process=process, deadline_s=time.monotonic() + job.deadline_s)
+        return ticket
+
+    def poll(self, ticket: Ticket) -> State:
+        """See Engine."""
+        folder, child = self._folder / ticket.id, self._children.get(ticket.id)
+        if child is None:
+            return self._from_before(ticket)
+        if child.end is None and _has_ended(child.process):
+            child = self._ended(ticket, Exited(code=_reaped(child.process)))
+        elif child.end is None and time.monotonic() > child.deadline_s:
+            _end(child.process)
+            child = self._ended(ticket, Overdue())
+        if child.end is None:
+            return Running(events=_lines(folder / EVENTS))
+        return Done(end=child.end, has_result=_is_whole(folder / RESULT))
+
+    def cancel(self, ticket: Ticket) -> None:
+        """See Engine."""
+        child = self._children.get(ticket.id)
+        if child is None:
+            while (pid := _holder(self._folder / ticket.id / LOCK)) is not None:
+                end_tree(pid, END_S)
+                time.sleep(POLL_S)
+        elif child.end is None:
+            _end(child.process)
+            self._ended(ticket, Cancelled())
+
+    def fetch(self, ticket: Ticket, into: Path) -> Path:
+        """See Engine; the job's own folder."""
+        state = self.poll(ticket)
+        if not isinstance(state, Done):
+            raise EngineError(f"{self._folder / ticket.id}: this job is not done, there is nothing to fetch")
+        return self._folder / ticket.id
+
+    def discard(self, ticket: Ticket) -> None:
+        """See Engine."""
+        self.cancel(ticket)
+        self._children.pop(ticket.id, None)
+        files.remove(self._folder / ticket.id)
+
+    def tickets(self) -> Sequence[Ticket]:
+        """See Engine."""
+        return [Ticket(id=name) for name in sorted(os.listdir(self._folder)) if NAME.fullmatch(name)]
+
+    def _started(self, job: Job, folder: Path) -> "subprocess.Popen[bytes]":
+        command = [word.replace(FOLDER, str(folder)) for word in job.command]
+        guarded = [sys.executable, "-I", "-S", str(CHILD), str(folder / LOCK), str(os.getpid()), *command]
+        with (folder / OUT).open("wb") as out, (folder / ERR).open("wb") as err:
+            return subprocess.Popen(
+                guarded,
+                cwd=self._cwd,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def _ended(self, ticket: Ticket, end: End) -> _Child:
+        child = replace(self._children[ticket.id], end=end)
+        self._children[ticket.id] = child
+        return child
+
+    def _from_before(self, ticket: Ticket) -> State:
+        """The state of a job that an earlier engine over the same folder started."""
+        folder = self._folder / ticket.id
+        if _holder(folder / LOCK) is not None:
+            return Running(events=_lines(folder / EVENTS))
+        if _is_whole(folder / RESULT):
+            return Done(end=Unwatched(), has_result=True)
+        return Lost(why="its process is gone and left no result" if folder.exists() else "there is no such job")
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether it has; it is not waited for yet, so that its number stays its own."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _reaped(process: "subprocess.Popen[bytes]") -> int:
+    """The exit code of a process that has ended, after what is left of its group was killed."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Ends it with all that it started."""
+    end_tree(process.pid, END_S)
+    _reaped(process)
+
+
+def _holder(lock: Path) -> int | None:
+    """The process that holds the lock file's lock; None if none does."""
+    try:
+        with files.open_ordinary(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        return int(files.read_text(lock))
+    return None
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+def _is_whole(result: Path) -> bool:
+    """Whether it holds a JSON object: a result of which only a part was written does not count."""
+    try:
+        return isinstance(json.loads(files.read_text(result)), dict)
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _lines(events: Path) -> tuple[str, ...]:
+    """The lines that are complete."""
+    try:
+        with files.open_ordinary(events) as file:
+            text = file.read(EVENT_CHARS).decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(text.split("\n")[:-1])
