@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.cli import roofline as verb
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, UsageError
 from harness.machine import hardware
 from harness.problems.shape_file import find
@@ -32,7 +33,7 @@ def printed(found: Roofline, width: int = 80) -> str:
 def run(*arguments: str) -> Exit:
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
-    return verb.run(parser.parse_args(arguments))
+    return verb.run(parser.parse_args(arguments), Checkout.here())
 
 
 def test_the_bounds_of_gemm_rs_are_the_published_ones() -> None:

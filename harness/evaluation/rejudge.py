@@ -9,7 +9,6 @@ anew from the samples of then, by today's ranking rule, costs and hardware table
 stored source, once (--rerun: all are). What is not right any more is held, with that as its evidence.
 """
 
-import argparse
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -56,11 +55,11 @@ Row = Rejudged | Left
 
 
 # ---- again -----------------------------------------------------------------------------------------------------------
-def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace) -> Row:
-    """The entry judged anew, from its report where that suffices, else run again."""
+def rejudged(one: Judged, setting: Setting, rerun: bool) -> Row:
+    """The entry judged anew, from its report where that suffices, else, or with `rerun`, run again."""
     version = judgements.problem_version(setting.problem, setting.suite)
     stale = one.problem_version != version
-    if isinstance(one, Entry) and not stale and not asked.rerun:
+    if isinstance(one, Entry) and not stale and not rerun:
         with contextlib.suppress(UsageError, BadFileError):  # gone, or not readable any more
             new = from_report(one, reports.find(one.run_id, ROOT), setting.problem)
             return Rejudged(old=one, new=new, why="judged again from its report")
