@@ -24,7 +24,6 @@ from recorded import entry_for, gpu, run_id, slower
 from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.cli import main
-from harness.core import files
 from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Exit, HarnessError, Held, UsageError
 from harness.evaluation import verify
@@ -465,7 +464,7 @@ def test_a_full_disk_when_the_board_is_written_changes_nothing_and_shows_the_res
     def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "replace_held", full)
+    monkeypatch.setattr(leaderboard, "replace_held", full)
     with pytest.raises(HarnessError, match="was not written: No space left on device"):
         verified(root, ENTRY_RUN, "--launches", "3")
     assert (root / "leaderboard.yaml").read_bytes() == before

@@ -70,6 +70,7 @@ class Verified:
     score_s_ci: tuple[float, float]
     geomean_speedup: float
     geomean_speedup_ci: tuple[float, float]
+    confined: bool = True  # False: a launch ran outside the sandbox
 
     def __post_init__(self) -> None:
         _check_positive(self, "launches", "score_s", "geomean_speedup")
@@ -88,6 +89,7 @@ class _OfFile:
     author: str
     file: str
     sha256: str
+    confined: bool = True  # False: it ran outside the sandbox
 
     def __post_init__(self) -> None:
         _check_positive(self, "world_size")

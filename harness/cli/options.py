@@ -75,7 +75,8 @@ def add_unconfined(parser: argparse.ArgumentParser) -> None:
         "--unconfined",
         dest="confined",
         action="store_false",
-        help="leave the sandbox out (docs/trust.md): the submission may do what you may; the report warns of it",
+        help="leave the sandbox out (docs/trust.md): the submission may do whatever you may; "
+        "the report and the leaderboard say so",
     )
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from harness.board import judgements, leaderboard, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options
-from harness.cli.verify import chosen
+from harness.cli.verify import chosen, outside_sandbox
 from harness.core.checkout import Checkout
 from harness.core.records import Exit, HarnessError, UsageError
 from harness.evaluation import recorded, verify
@@ -127,6 +127,7 @@ def _again(one: Judged, order: Options) -> Row | None:
     if order.stale and one.problem_version == version:
         return None
     try:
-        return rejudged(one, setting, order.rerun)
+        row = rejudged(one, setting, order.rerun)
     except HarnessError as error:  # not on this machine, or not now: what the others are worth is not lost
         return Left(old=one, why=str(error))
+    return replace(row, why=row.why + outside_sandbox(one, row.runs if isinstance(row, Rejudged) else ()))

@@ -1,6 +1,7 @@
 """The verb `verify`: does an entry's source reproduce what the entry claims?"""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from rich.console import Console
@@ -102,11 +103,20 @@ def verify(order: Options, checkout: Checkout) -> Exit:
         if deciding(reports) is not None:
             break  # what holds the entry is known
     decision = decision_of(one, reports, order.launches)
+    decision = replace(decision, why=decision.why + outside_sandbox(one, reports))
     try:
         leaderboard.change(path, lambda now: applied(now, one, decision, reports, version))
     finally:  # what was measured is shown all the same
         _show(order, one, decision, reports)
     return EXITS[decision.word]
+
+
+def outside_sandbox(one: Judged, reports: Sequence[EvalReport]) -> str:
+    """What is said, behind a decision, of runs outside the sandbox."""
+    told = [] if one.confined else ["the entry was evaluated outside the sandbox"]
+    if count := sum(not report.confined for report in reports):
+        told.append(f"{count} of {len(reports)} launches ran outside the sandbox")
+    return "".join(f"; {text}" for text in told)
 
 
 def _show(order: Options, one: Judged, decision: Decision, reports: list[EvalReport]) -> None:

@@ -271,6 +271,7 @@ def applied(found: Board, one: Judged, decision: Decision, reports: Sequence[Eva
         score_s_ci=decision.score_s.ci,
         geomean_speedup=decision.geomean_speedup.value,
         geomean_speedup_ci=decision.geomean_speedup.ci,
+        confined=all(report.confined for report in reports),
     )
     why = f"verified: {decision.why}"
     if isinstance(one, Entry):

@@ -246,6 +246,7 @@ class _Evaluation:
             warnings=(NOTE, *order.notes),
             logs=self.logs,
             gate="theirs",
+            confined=False,
         )
 
     def _results(self, phase: Phase, outcomes: Sequence[Outcome] | None) -> list[CaseResult]:

@@ -525,6 +525,7 @@ class Evaluation:
             gpu_sampling=sampling,
             logs=self.logs,
             gate=plan.problem.gate,
+            confined=plan.confined,
         )
 
 
