@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 from harness.board import judgements, leaderboard, places
 from harness.board.entries import EVIDENCE_CHARS, Board, Entry, HeldEntry
 from harness.board.places import Place
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.records import BadFileError, HarnessError, Held, Passed, UsageError
 from harness.problems.shape_file import find
@@ -483,7 +483,7 @@ def test_a_problem_version_follows_what_is_judged_and_by_what(tmp_path: Path, mo
     shapes, kernel = tmp_path / "shapes/gemm_rs.yaml", tmp_path / "reference/gemm_rs/reference.py"
 
     def version(suite: str = "quick", ranks: int = 8) -> str:
-        problem = find("gemm_rs", tmp_path)
+        problem = find("gemm_rs", Checkout(tmp_path))
         return judgements.problem_version(problem, problem.with_world_size(problem.suite(suite), ranks))
 
     first = version()

@@ -25,7 +25,7 @@ from harness.machine import host
 from harness.problems.shape_file import find
 from harness.report import export, history
 
-GEMM = find("gemm_rs")
+GEMM = find("gemm_rs", Checkout.here())
 NOW = judgements.problem_version(GEMM, GEMM.suite("cpu"))
 BEFORE = "0123456789abcdef"
 

@@ -18,7 +18,7 @@ from harness.report.roofline import Roofline, peaks_of
 
 
 def of(problem: str, name: str = "mi300x", ranks: int | None = None, suite: str = "official") -> Roofline:
-    found = find(problem)
+    found = find(problem, Checkout.here())
     cases = found.suite(suite)
     cases = found.with_world_size(cases, ranks) if ranks else cases
     return roofline.roofline(found, cases, *peaks_of(name))

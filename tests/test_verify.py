@@ -151,8 +151,8 @@ def test_an_entry_that_is_reproduced_is_verified_and_its_launches_are_kept(root:
     assert now.verified.score_s == pytest.approx(before.score_s, rel=1e-4)  # the middle one of three
     assert now.verified.score_s_ci[0] < now.verified.score_s < now.verified.score_s_ci[1]
     assert now.verified.geomean_speedup == pytest.approx(before.geomean_speedup, rel=1e-4)
-    suite = find("gemm_rs").suite("cpu")
-    assert now.problem_version == judgements.problem_version(find("gemm_rs"), suite)
+    suite = find("gemm_rs", Checkout.here()).suite("cpu")
+    assert now.problem_version == judgements.problem_version(find("gemm_rs", Checkout.here()), suite)
     assert replace(now, verified=None, problem_version=None) == before
     told = json.loads(out.read_text())
     assert (told["decision"]["word"], told["exit_code"], len(told["launches"])) == ("verified", 0, 3)

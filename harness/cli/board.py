@@ -23,6 +23,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`board`: prints leaderboard.yaml."""
     found = leaderboard.load(checkout.leaderboard)
     names = {entry.problem for entry in found.entries}
-    problem = find_name(namespace.problem, names) if namespace.problem else None
+    problem = find_name(namespace.problem, names, checkout) if namespace.problem else None
     board_view.show_board(found, Console(), problem, namespace.format, runs.standings(found, checkout.root))
     return Exit.OK

@@ -84,7 +84,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     files = _assigned([read_submission(file, checkout.root) for file in order.submissions], chosen)
     if not namespace.list:
         return evaluate(order, competition, chosen, files, checkout)
-    show_list(competition, chosen, leaderboard.load(recorded.LEADERBOARD), _console(order))
+    show_list(competition, chosen, leaderboard.load(checkout.leaderboard), _console(order), checkout)
     if order.json:
         order.json.write(competition_json(competition, []))
     return Exit.OK
@@ -158,11 +158,11 @@ def _evaluated(
 ) -> Evaluated:
     closes, name = competition.closes(listed), submission.name if submission else ""
     try:
-        problem = problem_of(listed, order.file, order.folders)
+        problem = problem_of(listed, order.file, order.folders, checkout)
         setting = settings.setting(order.asked, checkout, problem)
         submission = submission or read_submission(problem.default_submission(), checkout.root)
         name = submission.name
-        ran = recorded.evaluated(setting, submission, "leaderboard", order.author, record=order.record)
+        ran = recorded.evaluated(setting, submission, "leaderboard", order.author, checkout, record=order.record)
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)
     terminal.show(ran.report, ran.standing, ran.place, console)

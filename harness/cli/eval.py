@@ -85,6 +85,7 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
         submission,
         order.mode,
         order.author or host.login(),
+        checkout,
         record=order.record,
         traces=traces,
         quiet=order.quiet,

@@ -49,7 +49,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     recorded, unreadable = reports.load_all(checkout.root)
     found = rows(leaderboard.load(checkout.leaderboard), recorded, checkout.root)
     if namespace.problem:
-        problem = find_name(namespace.problem, {row["problem"] for row in found})
+        problem = find_name(namespace.problem, {row["problem"] for row in found}, checkout)
         found = [row for row in found if row["problem"] == problem]
     data = FORMATS[to.form](found)
     if to.path is None:

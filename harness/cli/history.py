@@ -29,7 +29,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`history`: prints every line of runs; what cannot be read is said behind them."""
     recorded, unreadable = reports.load_all(checkout.root)
     found = lines(leaderboard.load(checkout.leaderboard), recorded)
-    problem = find_name(namespace.problem, {line.group[0] for line in found}) if namespace.problem else None
+    problem = find_name(namespace.problem, {line.group[0] for line in found}, checkout) if namespace.problem else None
     picked = chosen(found, problem, namespace.author)
     if namespace.format == "json":
         print(json.dumps(encode(picked), indent=2))

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`problems`: prints a row for each."""
-    found = [find(name) for name in problem_names()]
+    found = [find(name, checkout) for name in problem_names(checkout)]
     rows = [(problem.name, problem.leaderboard, problem.description, list(problem.suites)) for problem in found]
     Console().print(terminal.problems_table(rows))
     return Exit.OK

@@ -11,7 +11,7 @@ from harness.cli import options
 from harness.cli.verify import chosen, outside_sandbox
 from harness.core.checkout import Checkout
 from harness.core.records import Exit, HarnessError, UsageError
-from harness.evaluation import recorded, verify
+from harness.evaluation import verify
 from harness.evaluation.rejudge import Left, Rejudged, Row, applied, rejudged
 from harness.kinds import settings
 from harness.kinds.registry import find
@@ -75,11 +75,12 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     return rejudge(order, checkout)
 
 
-def selected(found: Board, order: Options) -> list[Judged]:
+def selected(found: Board, order: Options, checkout: Checkout) -> list[Judged]:
     """The entries that are meant, in the board's order; UsageError where there is none."""
-    name = find(order.problem).name if order.problem else None
+    name = find(order.problem, checkout).name if order.problem else None
     if order.entries:
-        return list({id(one): one for text in order.entries for one in [chosen(found, text, order.problem)]}.values())
+        named = [chosen(found, text, order.problem, checkout) for text in order.entries]
+        return list({id(one): one for one in named}.values())
     everything: list[Judged] = [*found.entries, *found.held]
     meant = [one for one in everything if name in (None, one.problem)]
     if not meant:
@@ -89,14 +90,14 @@ def selected(found: Board, order: Options) -> list[Judged]:
 
 def rejudge(order: Options, checkout: Checkout) -> Exit:
     """Judges the entries again; only with `apply` is the board changed, in one step."""
-    path = recorded.LEADERBOARD
+    path = checkout.leaderboard
     found = leaderboard.load(path)
-    meant = selected(found, order)
+    meant = selected(found, order, checkout)
     if order.apply:
         leaderboard.check_writable(path)
     rows: list[Row] = []
     for one in meant:
-        row = _again(one, order)
+        row = _again(one, order, checkout)
         if row is None:
             continue
         if order.apply and isinstance(row, Rejudged):
@@ -115,10 +116,10 @@ def rejudge(order: Options, checkout: Checkout) -> Exit:
     return Exit.OK
 
 
-def _again(one: Judged, order: Options) -> Row | None:
+def _again(one: Judged, order: Options, checkout: Checkout) -> Row | None:
     """The entry judged again, or why it could not be; None where it is not meant."""
     try:
-        setting = replace(verify.setting_for(one, order.problem, order.seconds), confined=order.confined)
+        setting = replace(verify.setting_for(one, order.problem, order.seconds, checkout), confined=order.confined)
         version = judgements.problem_version(setting.problem, setting.suite)
     except UsageError as error:  # no such problem, suite or split any more
         if order.entries:
@@ -127,7 +128,7 @@ def _again(one: Judged, order: Options) -> Row | None:
     if order.stale and one.problem_version == version:
         return None
     try:
-        row = rejudged(one, setting, order.rerun)
+        row = rejudged(one, setting, order.rerun, checkout)
     except HarnessError as error:  # not on this machine, or not now: what the others are worth is not lost
         return Left(old=one, why=str(error))
     return replace(row, why=row.why + outside_sandbox(one, row.runs if isinstance(row, Rejudged) else ()))

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`roofline`: prints the bound of every benchmark shape."""
-    problem = find(namespace.problem)
+    problem = find(namespace.problem, checkout)
     suite = problem.suite(namespace.suite)
     if namespace.ranks is not None:
         if not 1 <= namespace.ranks <= MAX_RANKS:

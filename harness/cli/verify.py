@@ -13,7 +13,6 @@ from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Exit, UsageError
 from harness.core.words import clean_line
-from harness.evaluation import recorded
 from harness.evaluation.verify import (
     EXITS,
     LAUNCHES,
@@ -61,10 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_quiet(parser, "the decision, in one line")
 
 
-def chosen(found: Board, text: str, problem: str | None) -> Judged:
+def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
     """The entry that is meant, on this machine where there are several; see board.find."""
     here = host.environment("", 0).machine_class  # a CPU's, which does not depend on the rank count
-    return leaderboard.find(found, text, find(problem).name if problem else None, here)
+    return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here)
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
@@ -79,11 +78,11 @@ def verify(order: Options, checkout: Checkout) -> Exit:
     if order.json:
         order.json.check()
     settings.check_seconds("--seconds", order.seconds)
-    path = recorded.LEADERBOARD
+    path = checkout.leaderboard
     found = leaderboard.load(path)
-    one = chosen(found, order.entry, order.problem)
+    one = chosen(found, order.entry, order.problem, checkout)
     check_machine(one)
-    setting = replace(setting_for(one, order.problem, order.seconds), confined=order.confined)
+    setting = replace(setting_for(one, order.problem, order.seconds, checkout), confined=order.confined)
     version = judgements.problem_version(setting.problem, setting.suite)
     if one.problem_version not in (None, version):
         raise UsageError(
@@ -97,7 +96,7 @@ def verify(order: Options, checkout: Checkout) -> Exit:
         said = f"launch {len(reports) + 1} of {order.launches}: {one.file}, {one.run_id}"
         if not order.quiet:
             Console(stderr=True).print(Text(clean_line(said)), soft_wrap=True)
-        report = launch(one, setting, submission, order.quiet)
+        report = launch(one, setting, submission, checkout, order.quiet)
         runs.store(report, checkout.root)
         reports.append(report)
         if deciding(reports) is not None:

@@ -1,13 +1,14 @@
-"""Where a checkout keeps what, and how messages name a path in it."""
+"""Where a checkout keeps what, and how messages name a path."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent  # the checkout
+ROOT = Path(__file__).resolve().parent.parent.parent  # for programs that find themselves; others are given a Checkout
 
 
-def shown(path: Path, root: Path = ROOT) -> str:
-    """`path` as messages name it: relative to the checkout where it lies inside."""
+def shown(path: Path, root: Path | None = None) -> str:
+    """`path` as messages name it: relative to `root`, or else to the current folder, where it lies inside."""
+    root = root or Path.cwd()
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
@@ -21,7 +22,7 @@ class Checkout:
     @classmethod
     def here(cls) -> "Checkout":
         """The checkout that this file belongs to."""
-        return cls(Path(__file__).resolve().parent.parent.parent)
+        return cls(ROOT)
 
     @property
     def leaderboard(self) -> Path:

@@ -19,7 +19,7 @@ from rich.text import Text
 from harness.board import entries, judgements, reports, runs
 from harness.board.entries import Board, Entry, HeldEntry, Judged
 from harness.board.reports import Report, ReportCase
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import BadFileError, Case, EvalReport, Timed, UsageError
 from harness.core.stats import Interval, geomean, geomean_speedup, median
 from harness.core.words import clean_line
@@ -55,25 +55,25 @@ Row = Rejudged | Left
 
 
 # ---- again -----------------------------------------------------------------------------------------------------------
-def rejudged(one: Judged, setting: Setting, rerun: bool) -> Row:
+def rejudged(one: Judged, setting: Setting, rerun: bool, checkout: Checkout) -> Row:
     """The entry judged anew, from its report where that suffices, else, or with `rerun`, run again."""
     version = judgements.problem_version(setting.problem, setting.suite)
     stale = one.problem_version != version
     if isinstance(one, Entry) and not stale and not rerun:
         with contextlib.suppress(UsageError, BadFileError):  # gone, or not readable any more
-            new = from_report(one, reports.find(one.run_id, ROOT), setting.problem)
+            new = from_report(one, reports.find(one.run_id, checkout.root), setting.problem)
             return Rejudged(old=one, new=new, why="judged again from its report")
     if isinstance(one, HeldEntry) and one.check == "verify" and not stale:
         return Left(old=one, why="held by `verify`, which alone can release it")
     try:
         verify.check_machine(one)
-        submission = runs.load_source(one.sha256, one.file, ROOT, one.run_id)
+        submission = runs.load_source(one.sha256, one.file, checkout.root, one.run_id)
     except (UsageError, runs.SourceError) as error:
         return Left(old=one, why=str(error))
     Console(stderr=True).print(Text(clean_line(f"{one.file}, {one.run_id}")), soft_wrap=True)
-    found = [verify.launch(one, setting, submission)]
+    found = [verify.launch(one, setting, submission, checkout)]
     if verify.held_by_chance(found[0]):  # twice is no chance
-        found.append(verify.launch(one, setting, submission))
+        found.append(verify.launch(one, setting, submission, checkout))
     why = f"rejudged: {_change(one, version)}"
     return Rejudged(old=one, new=_judged(one, found, version), why=why, runs=tuple(found))
 

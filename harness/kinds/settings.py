@@ -129,7 +129,7 @@ def named(asked: Asked, checkout: Checkout) -> tuple[Problem, Path | None, tuple
         file = Path(asked.problem)
         problem, notes = _named_by(file, checkout)
         return problem, file, notes
-    return find(asked.problem), asked.file, ()
+    return find(asked.problem, checkout), asked.file, ()
 
 
 def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[str, ...]]:
@@ -143,7 +143,7 @@ def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[str, ...]]
         )
     try:
         # No folder: whose code is trusted is not the submission's to say.
-        problem = find_problem(said.leaderboard)
+        problem = find_problem(said.leaderboard, checkout)
     except UsageError as error:
         raise UsageError(f"{submission.name}: its `#!POPCORN leaderboard` line: {error}") from None
     gpus = host.gpus()

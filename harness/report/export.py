@@ -27,6 +27,7 @@ from harness.board import places
 from harness.board.entries import Board, Earlier, Entry
 from harness.board.reports import Report, ReportCase
 from harness.board.runs import FOLDER
+from harness.core.checkout import Checkout
 from harness.core.files import read_text
 from harness.core.records import HarnessError, UsageError
 from harness.core.stats import median, speedup
@@ -227,7 +228,7 @@ def _row(values: Mapping[str, Any]) -> Row:
 def _leaderboard(problem: str, root: Path) -> str | None:
     """GPU MODE's name of the problem's board; None for a problem that is not here any more."""
     with contextlib.suppress(HarnessError):
-        return find(problem, root).leaderboard
+        return find(problem, Checkout(root)).leaderboard
     return None
 
 

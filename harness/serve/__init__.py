@@ -127,11 +127,11 @@ def make_service(options: Options, folder: Path, command: "Command", checkout: C
         return by_problem[row.problem].deadline_s if row.problem in by_problem else START_S
 
     store = Store(folder / "queue.sqlite3")
-    worker = Worker(store, folder, command, deadline_s)
+    worker = Worker(store, folder, command, deadline_s, checkout.root)
     return Service(
         store=store,
         worker=worker,
-        live=Live(store, worker, checkout.root),
+        live=Live(store, worker, checkout),
         leaderboards=leaderboards,
         find=_finder(leaderboards),
         login=host.login(),
@@ -192,7 +192,7 @@ def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, .
     from harness.serve.api import Leaderboard
 
     found, refused = [], []
-    for number, name in enumerate(problem_names(), start=1):
+    for number, name in enumerate(problem_names(checkout), start=1):
         try:
             setting = settings.setting(replace(options.asked, problem=name), checkout)
         except HarnessError as error:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.core.checkout import ROOT
 from harness.core.files import read_text
 from harness.core.words import clean, clean_line
 from harness.machine.host import descendants
@@ -67,12 +66,15 @@ class Progress:
 
 
 class Worker(threading.Thread):
-    """`folder` is the queue's, for files of evaluations; `deadline_s` says how long one may take in all."""
+    """`folder` is the queue's, for files of evaluations; `deadline_s` says how long one may take in all; they run
+    in the checkout at `root`."""
 
-    def __init__(self, store: Store, folder: Path, command: Command, deadline_s: Callable[[Row], float]) -> None:
+    def __init__(
+        self, store: Store, folder: Path, command: Command, deadline_s: Callable[[Row], float], root: Path
+    ) -> None:
         super().__init__(name="evaluations", daemon=True)
         self._store, self._folder = store, folder
-        self._command, self._deadline_s = command, deadline_s
+        self._command, self._deadline_s, self._root = command, deadline_s, root
         self._wake, self._ending = threading.Event(), threading.Event()
         self.progress: Progress | None = None
         (folder / "work").mkdir(parents=True, exist_ok=True)
@@ -146,7 +148,7 @@ class Worker(threading.Thread):
         with printed.open("wb") as out:
             process = subprocess.Popen(
                 guarded,
-                cwd=ROOT,
+                cwd=self._root,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
