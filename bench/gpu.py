@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from figures import Figures, add_data_argument, need_gpus
 
+from harness.core.checkout import Checkout
 from harness.core.stats import geomean, median
 from harness.machine import gpus
 from harness.problems.shape_file import problem_names
@@ -41,15 +42,14 @@ SHORT = {"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_n
 
 
 def main() -> None:
+    names = problem_names(Checkout.here())
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("which", nargs="*", help=f"of {', '.join(BENCHES)} (default: all)")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--times", type=int, default=5, help="evaluations a problem in repeats (default: %(default)s)")
     parser.add_argument("--seconds", default="1", help="a shape (default: %(default)s; evaluations: the suite's own)")
     parser.add_argument("--duels", type=int, default=10, help="evaluations in ordering (default: %(default)s)")
-    parser.add_argument(
-        "--problems", nargs="*", choices=problem_names(), default=problem_names(), help="of repeats and entries"
-    )
+    parser.add_argument("--problems", nargs="*", choices=names, default=names, help="of repeats and entries")
     parser.add_argument("--record", action="store_true", help="keep the evaluations in leaderboard.yaml")
     parser.add_argument("--author", default="maintainers", help="whom to record them under (default: %(default)s)")
     parser.add_argument("--keep", type=Path, help="folder for every evaluation's JSON")
@@ -110,7 +110,7 @@ def device_speedup(report: dict) -> float:
 
 def evaluations(options: argparse.Namespace) -> None:
     phases = []
-    for problem in problem_names():
+    for problem in problem_names(Checkout.here()):
         report = evaluate(options, problem, reference_of(problem))
         clocks = list(report["empty_call_samples_us"])
         rows = []

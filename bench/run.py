@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 from figures import Figures, add_data_argument
 
 from harness.core import stats
+from harness.core.checkout import Checkout
 from harness.machine import host
 from harness.machine.host import cores, descendants
 from harness.problems.shape_file import problem_names
@@ -81,7 +82,7 @@ def pss_bytes(pid: int) -> int:
 def turnaround(options: argparse.Namespace) -> None:
     phases: list[str] = []
     rows = []
-    for problem in problem_names():
+    for problem in problem_names(Checkout.here()):
         report, seconds, peak_bytes = evaluate(problem, f"submissions/{problem}/submission.py", "--suite", "cpu")
         phases = list(report["phases_s"])
         rows.append([problem, seconds, *report["phases_s"].values(), peak_bytes / 2**30, report["geomean_speedup"]])
@@ -91,7 +92,7 @@ def turnaround(options: argparse.Namespace) -> None:
 
 def aa(options: argparse.Namespace) -> None:
     rows = []
-    for problem in problem_names():
+    for problem in problem_names(Checkout.here()):
         speedups, covered = [], 0
         for _ in range(options.times):
             report, _, _ = evaluate(problem, f"submissions/{problem}/reference.py", "--suite", "cpu")

@@ -27,6 +27,7 @@ from figures import Figures, add_data_argument, need_gpus
 from tune import PROBLEMS, ROOT, load
 
 sys.path.insert(0, str(ROOT))
+from harness.core.checkout import Checkout
 from harness.judging import correctness
 from harness.machine import host
 from harness.problems.shape_file import find
@@ -107,7 +108,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.device != "cpu":
         need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
-    problem = find(options.problem)
+    problem = find(options.problem, Checkout.here())
     suite = problem.with_world_size(problem.suite(options.suite), options.ranks)
     cases = [dict(case.params) for case in suite.tests]
     where = torch.cuda.get_device_name(0) if options.device != "cpu" else host.environment("", 1).machine_class

@@ -27,6 +27,7 @@ from unittest import mock
 
 from figures import ROOT, Figures, add_data_argument
 
+from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Passed
 from harness.judging import verdict
 from harness.kinds import op
@@ -75,7 +76,7 @@ def trusting() -> Iterator[None]:
 
 def evaluation_s(problem_name: str) -> float:
     """Seconds of one whole evaluation of the shipped submission, start-up included."""
-    problem = find(problem_name)
+    problem = find(problem_name, Checkout.here())
     began = time.monotonic()
     failed = verdict.first_failure(evaluated(problem, problem.suite("cpu")))
     assert failed is None, failed
@@ -147,7 +148,7 @@ def busy(figures: Figures, times: int) -> None:
     rows = []
     for loops in (cores(), 2 * cores()):
         for name in (*PROBLEMS, str(TINY)):
-            problem = find(name)
+            problem = find(name, Checkout.here())
             suite = problem.suite("quick" if "quick" in problem.suites else "official")
             suite = replace(problem.with_world_size(suite, min(2, suite.benchmarks[0].world_size)), benchmark_s=0.1)
             held: Counter[str] = Counter()

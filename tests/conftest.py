@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import prefork
 import pytest
 
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.plan import make_plan
@@ -119,7 +119,7 @@ def evaluated(
         device: str = "cpu",
         burst: bool = False,
     ) -> EvalReport:
-        found = find(problem)
+        found = find(problem, Checkout.here())
         cases = found.suite(suite)
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),

@@ -29,13 +29,14 @@ from harness.board import leaderboard, report_json, reports
 from harness.cli import popcorn
 from harness.contest import rules
 from harness.core import checkout, words
+from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError
 from harness.core.records import BadFileError, BadSubmissionError, UsageError
 from harness.gpumode import folder as folder_file
 from harness.gpumode import result_lines
 from harness.kinds import external
 from harness.machine import hardware, peaks_cache
-from harness.problems import bundle, problem, shape_file, submission
+from harness.problems import bundle, shape_file, submission
 from harness.ranks import payload, trace, wire
 from harness.ranks.shared_buffer import FileBox
 
@@ -230,7 +231,7 @@ def search(target: Target, start: int, count: int, told: Callable[[int], None] =
 def ours_once() -> Iterator[None]:
     """This checkout's own problems and their params.py are no inputs, and reading them anew takes most of the time."""
     with contextlib.ExitStack() as stack:
-        for module, name in ((problem, "_load_params"), (problem, "_file_type"), (popcorn, "find")):
+        for module, name in ((shape_file, "_load_params"), (shape_file, "_file_type"), (popcorn, "find")):
             stack.enter_context(mock.patch.object(module, name, cache(getattr(module, name))))
         yield
 
@@ -303,7 +304,7 @@ def outputs_of(data: bytes) -> None:
 
 def shapes(path: Path) -> None:
     """All that is asked of a shape file before anything runs."""
-    found = shape_file.find("a2a", folder())
+    found = shape_file.find("a2a", Checkout(folder()))
     for suite in found.suites.values():
         for case in (*suite.tests, *suite.benchmarks):
             found.cost(case)
@@ -316,13 +317,13 @@ def shapes(path: Path) -> None:
 def cases(data: bytes) -> None:
     """A cases file, as each of the evaluator's modes reads it."""
     lines = result_lines.parse_cases(data.decode("utf-8", "replace"))
-    found = popcorn.recognise(lines, (ROOT / GEMM_REFERENCE).read_text())
+    found = popcorn.recognise(lines, (ROOT / GEMM_REFERENCE).read_text(), Checkout.here())
     popcorn.cases_of(found, lines, "test", None, words_are_true=True)
     popcorn.cases_of(found, lines, "leaderboard", 2**20, words_are_true=False)
 
 
 def staged_reference(data: bytes) -> None:
-    popcorn.recognise(result_lines.parse_cases(CASES), data.decode("utf-8", "replace"))
+    popcorn.recognise(result_lines.parse_cases(CASES), data.decode("utf-8", "replace"), Checkout.here())
 
 
 def profiles(data: bytes) -> None:
@@ -353,7 +354,7 @@ def compiles(text: str) -> bool:
 
 
 def task_folder(path: Path) -> None:
-    folder_file.read(path.parent)
+    folder_file.read(path.parent, Checkout(folder()))
 
 
 def directives(data: bytes) -> None:

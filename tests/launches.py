@@ -11,11 +11,8 @@ from recorded import entry_for, run, run_id
 
 from harness.board import leaderboard, runs
 from harness.board.entries import Board, Entry
-from harness.cli import rejudge as rejudge_verb
-from harness.cli import verify as verify_verb
 from harness.core.records import EvalReport, Submission
 from harness.evaluation import recorded as run_module
-from harness.evaluation import rejudge
 from harness.machine import host
 from harness.problems.submission import digest
 
@@ -41,7 +38,15 @@ class Launches:
         self.settings: list[Any] = []
 
     def __call__(
-        self, setting: Any, submission: Submission, mode: str, author: str, *, record: bool, progress: Any
+        self,
+        setting: Any,
+        submission: Submission,
+        mode: str,
+        author: str,
+        checkout: Any,
+        *,
+        record: bool,
+        quiet: bool = False,
     ) -> run_module.Ran:
         assert (mode, record) == ("leaderboard", False)
         self.ran.append(submission)
@@ -62,9 +67,6 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Launches:
 
 def prepared(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`root` as a checkout with one entry by alice, its source stored, and one by bob, who is a little slower."""
-    monkeypatch.setattr(run_module, "LEADERBOARD", root / "leaderboard.yaml")
-    for module in (verify_verb, rejudge_verb, rejudge):
-        monkeypatch.setattr(module, "ROOT", root)
     runs.store(launch(1), root)
     leaderboard.record(root / "leaderboard.yaml", entry_for(launch(1)))
     leaderboard.record(root / "leaderboard.yaml", entry_for(launch(2, 1.1, author="bob")))

@@ -4,7 +4,6 @@ As a program (`serving.py FOLDER`) it is a server in a process of its own, to be
 for each evaluation that was begun, `ended` one for each that came to its end.
 """
 
-import argparse
 import contextlib
 import json
 import signal
@@ -21,16 +20,16 @@ from factories import TIMES, WRONG_OUTCOME, failed_test, report, results
 
 from harness import serve
 from harness.board import report_json
+from harness.core.checkout import Checkout
 from harness.core.records import Passed
 from harness.engine.base import Engine
+from harness.kinds.settings import Asked
 from harness.serve import make_server, make_service
 from harness.serve.api import Service
 from harness.serve.store import Limits, Row
 from harness.serve.worker import Files
 
-OPTIONS = argparse.Namespace(
-    suite="quick", ranks=None, device="cpu", seconds=None, timeout=None, cpu_suite="cpu", gpu=["MI300x8"]
-)
+OPTIONS = serve.Options(asked=Asked(problem="", suite="quick", device="cpu"), gpus=("MI300x8",))
 GEMM, GPU = "amd-gemm-rs", "CPU"
 SOURCE = "def custom_kernel(data): ...\n"
 MINE = {"X-Popcorn-Cli-Id": "ada:a secret"}

@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 from harness.board import judgements, leaderboard, places
 from harness.board.entries import EVIDENCE_CHARS, Board, Entry, HeldEntry
 from harness.board.places import Place
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.records import BadFileError, HarnessError, Held, Passed, UsageError
 from harness.problems.shape_file import find
@@ -122,6 +122,7 @@ entries:
   sha256: '"""
         + "77" * 32
         + """'
+  confined: true
   score_s: 0.001
   geomean_speedup: 1.6
   geomean_speedup_ci: [1.5, 1.7]
@@ -482,7 +483,7 @@ def test_a_problem_version_follows_what_is_judged_and_by_what(tmp_path: Path, mo
     shapes, kernel = tmp_path / "shapes/gemm_rs.yaml", tmp_path / "reference/gemm_rs/reference.py"
 
     def version(suite: str = "quick", ranks: int = 8) -> str:
-        problem = find("gemm_rs", tmp_path)
+        problem = find("gemm_rs", Checkout(tmp_path))
         return judgements.problem_version(problem, problem.with_world_size(problem.suite(suite), ranks))
 
     first = version()
@@ -567,7 +568,7 @@ def test_waiting_for_the_lock_has_an_end_that_says_who_to_look_for(path: Path) -
 RECORD_TWICE = """
 from pathlib import Path
 from factories import entry
-from harness import board
+from harness.board import leaderboard as board
 path, number = Path(sys.argv[1]), sys.argv[2]
 for again in range(2):
     board.record(path, entry(author=number, run_id=f"{number}-{again}"))
@@ -588,7 +589,7 @@ def test_sixteen_processes_that_record_at_once_lose_nothing(path: Path) -> None:
 RECORD_FOR_EVER = """
 from pathlib import Path
 from factories import entry
-from harness import board
+from harness.board import leaderboard as board
 number = int(sys.argv[2])
 while True:
     number += 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import BadSubmissionError, Exit, Submission
 from harness.kinds.op import _staged
 from harness.kinds.plan import make_plan
@@ -160,7 +160,7 @@ def test_candidate_ranks_alone_get_the_modules_and_no_installed_package_comes_be
     (tmp_path / "installed" / "common").mkdir(parents=True)
     for name in ("__init__.py", "heap.py"):
         (tmp_path / "installed" / "common" / name).write_text("x = 'installed'\n")
-    problem = find("a2a")
+    problem = find("a2a", Checkout.here())
     with _staged(make_plan(problem, problem.suite("quick"), found, "test", "cpu", 2, "ada")) as launch:
         assert not (launch.workdir("baseline", 0) / "tuning.py").exists()
         assert not (launch.workdir("trusted", 0) / "common").exists()
@@ -456,7 +456,7 @@ def test_what_cannot_be_bundled_is_said(
     assert not (checkout / "build").exists()
 
 
-@pytest.mark.parametrize("problem", problem_names())
+@pytest.mark.parametrize("problem", problem_names(Checkout.here()))
 def test_the_bundle_of_a_shipped_submission_passes_on_its_own(problem: str, harness: Harness, tmp_path: Path) -> None:
     alone = tmp_path / "elsewhere" / "bundle.py"
     made = harness("bundle", problem, "--out", str(alone))

@@ -126,7 +126,7 @@ def test_two_evaluations_at_once_are_both_recorded(checkout: Path) -> None:
         (["eval", "a2a", "--seconds", "inf"], 2, "seconds above 0"),
         (["eval", "a2a", "--mode", "tset"], 2, "invalid choice"),
         (["eval", "a2a", "--device", "tpu"], 2, "invalid choice"),
-        (["eval", "a2a", "--json", "no/such/folder.json"], 2, "its folder is not there"),
+        (["eval", "a2a", "--json", "no/such/folder.json"], 2, "its folder does not exist"),
         (["eval", "a2a", "--json", "shapes"], 2, "it is a folder"),
         (["eval"], 2, "required"),
         ([], 2, "required"),

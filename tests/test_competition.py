@@ -11,7 +11,7 @@ import pytest
 from harness.cli import competition
 from harness.contest import rules
 from harness.contest.rules import Competition, Listed, closing, is_late, read
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.records import BadFileError, Exit, UsageError
 from harness.problems.submission import read_submission
@@ -123,9 +123,9 @@ def test_the_name_of_a_problem_here_goes_before_the_folder_unless_folders_are_as
 ) -> None:
     file = written(DISTRIBUTED)
     listed = read(file).problems[1]
-    assert rules.problem_of(listed, file, folders=False).name == "gemm_rs"
+    assert rules.problem_of(listed, file, folders=False, checkout=Checkout.here()).name == "gemm_rs"
     with pytest.raises(UsageError, match="gemm-rs"):
-        rules.problem_of(listed, file, folders=True)  # no such folder is beside the file
+        rules.problem_of(listed, file, folders=True, checkout=Checkout.here())  # no such folder is beside the file
 
 
 def test_a_submission_goes_to_the_problem_that_it_names(tmp_path: Path, written: Callable[[str], Path]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from harness.cli import doctor as doctor_verb
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import Exit, NotSampled, Sampled, UsageError
 from harness.machine import readings, smoke
 from harness.machine.doctor import DOCTOR_SCHEMA, Finding, doctor, read, short
@@ -453,7 +453,7 @@ def test_the_json_has_the_same_keys_on_every_machine() -> None:
 def run(*arguments: str) -> Exit:
     parser = argparse.ArgumentParser()
     doctor_verb.add_arguments(parser)
-    return doctor_verb.run(parser.parse_args(arguments))
+    return doctor_verb.run(parser.parse_args(arguments), Checkout.here())
 
 
 def test_the_verb_runs_on_this_machine_whatever_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

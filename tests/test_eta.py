@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from harness.core.checkout import Checkout
 from harness.core.records import Mode, Submission
 from harness.evaluation.eta import Eta, eta_of, eta_text
 from harness.kinds.plan import PHASES, make_plan
@@ -45,7 +46,7 @@ def test_a_case_that_takes_far_longer_than_expected_ends_the_estimate() -> None:
 
 @pytest.mark.parametrize("mode", list(PHASES))
 def test_a_plan_says_what_it_will_run(mode: Mode) -> None:
-    problem = find("a2a")
+    problem = find("a2a", Checkout.here())
     suite = dataclasses.replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=2.5)
     found = eta_of(make_plan(problem, suite, SUBMISSION, mode, "cpu", 1, "tester"))
     assert tuple(found.cases) == PHASES[mode]

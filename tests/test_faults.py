@@ -28,7 +28,7 @@ from faults import FAULTS, MARK, MINE, NOTHING, NOTHING_PLAYED, Fault
 
 from harness.board import leaderboard, reports
 from harness.cli import popcorn
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import BadFileError, Exit
 from harness.machine.host import descendants
 from harness.process import sandbox
@@ -220,7 +220,7 @@ def test_kernelbot_gets_a_result_when_the_machine_has_no_more_to_give(
     shutil.copy(ROOT / "reference/gemm_rs/reference.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(popcorn, "_evaluated", Mock(side_effect=error))
-    pairs, code = popcorn.run(popcorn.parser().parse_args(["test", "cases"]), {})
+    pairs, code = popcorn.run(popcorn.parser().parse_args(["test", "cases"]), {}, Checkout.here())
     found = dict(pairs)
     assert (found["check"], found["test.0.status"], code) == ("fail", "fail", Exit.ERROR)
     assert re.search("/tmp/x: No space left on device; make room there|no memory left", found["test.0.error"])

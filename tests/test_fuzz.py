@@ -15,7 +15,7 @@ import pytest
 from fuzzing import TARGETS, Target
 
 from harness.cli import popcorn
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import BadFileError
 from harness.gpumode import folder, result_lines
 from harness.machine import peaks_cache
@@ -76,7 +76,7 @@ def test_a_staged_reference_that_is_nested_too_deeply_is_a_bad_file() -> None:
     lines = result_lines.parse_cases(fuzzing.CASES)
     for text in ("(" * 199 + ")" * 199, "x = " + "-" * 100_000 + "1", "x" + "[0" * 3000):
         with pytest.raises(BadFileError):
-            popcorn.recognise(lines, text)
+            popcorn.recognise(lines, text, Checkout.here())
 
 
 def test_a_task_whose_file_cannot_be_a_files_name_is_a_bad_file(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_gpu_benches_make_a_section_of_their_evaluations(machine: Path, monkeypa
     path = machine / "20-gpu.yaml"
     told = [report_json.to_json(run(number, times)) for number, times in ((3, 1.0), (4, 1.02))] * 20
     monkeypatch.setattr(gpu, "evaluate", lambda *arguments: told.pop())
-    monkeypatch.setattr(gpu, "problem_names", lambda: ["gemm_rs"])
+    monkeypatch.setattr(gpu, "problem_names", lambda checkout: ["gemm_rs"])
     monkeypatch.setattr(gpu.gpus, "gpu_names", lambda: ("NVIDIA H200",) * 8)
     arguments = ["gpu.py", "--ranks", "8", "--times", "2", "--duels", "2", "--problems", "gemm_rs", "--data", str(path)]
     monkeypatch.setattr(sys, "argv", [*arguments, "entries", "evaluations", "repeats", "ordering"])

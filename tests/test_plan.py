@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.checkout import Checkout
 from harness.core.records import BadSubmissionError, Submission, UsageError
 from harness.kinds.plan import PHASES, make_plan
 from harness.machine import host
@@ -15,7 +16,7 @@ SUBMISSION = Submission(path="s.py", name="s.py", source="", sha256="0" * 64)
 
 
 def plan_of(mode: str = "leaderboard"):
-    problem = find("a2a")
+    problem = find("a2a", Checkout.here())
     return make_plan(problem, problem.suite("quick"), SUBMISSION, mode, "cpu", 8, "ada")
 
 
@@ -58,7 +59,7 @@ def test_ranks_share_the_cores_evenly_and_keep_to_one_memory_node(monkeypatch: p
 
 
 def test_the_limit_of_a_phase_is_that_of_the_mode() -> None:
-    suite = find("a2a").suite("official")
+    suite = find("a2a", Checkout.here()).suite("official")
     plan = dataclasses.replace(plan_of(), suite=dataclasses.replace(suite, benchmark_timeout_s=7, ranked_timeout_s=9))
     assert plan.phase_s("benchmark") == 9
     assert dataclasses.replace(plan, mode="benchmark").phase_s("benchmark") == 7

@@ -22,7 +22,7 @@ from factories import CRASHED, FAILURES, GEMM_TESTS, HOSTILE, RAISED, TIMED_OUT,
 
 from harness.cli import popcorn
 from harness.core import records
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.records import (
     BadFileError,
@@ -487,20 +487,20 @@ def test_a_small_result_is_not_shortened() -> None:
 
 def test_a_secret_is_combined_with_each_seed_by_their_formula() -> None:
     lines = result_lines.parse_cases(CASES)
-    cases = popcorn.cases_of(find("gemm_rs"), lines, "test", 1000, words_are_true=False)
+    cases = popcorn.cases_of(find("gemm_rs", Checkout.here()), lines, "test", 1000, words_are_true=False)
     assert [case.seed for case in cases] == [5 + 1005 * 1006 // 2, 6 + 1006 * 1007 // 2]
     assert [result_lines.combined_seed(*pair) for pair in ((0, 0), (1, 2), (1234, 0))] == [0, 7, 763229]
     secret = 2**31 - 1
-    (first, _) = popcorn.cases_of(find("gemm_rs"), lines, "test", secret, words_are_true=False)
+    (first, _) = popcorn.cases_of(find("gemm_rs", Checkout.here()), lines, "test", secret, words_are_true=False)
     assert first.seed > 2**60, "large, and still a seed that torch takes"
     with pytest.raises(DecodeError, match=r"line 1\.seed: expected 0 to"):
-        popcorn.cases_of(find("gemm_rs"), lines, "test", 2**63, words_are_true=False)
+        popcorn.cases_of(find("gemm_rs", Checkout.here()), lines, "test", 2**63, words_are_true=False)
 
 
 def test_numbers_are_switches_in_either_reading() -> None:
     lines = result_lines.parse_cases(CASES.replace("False", "0").replace("True", "1"))
     for words_are_true in (False, True):
-        cases = popcorn.cases_of(find("gemm_rs"), lines, "benchmark", None, words_are_true)
+        cases = popcorn.cases_of(find("gemm_rs", Checkout.here()), lines, "benchmark", None, words_are_true)
         assert [case.params["has_bias"] for case in cases] == [False, True]
         assert {case.kind for case in cases} == {"benchmark"}
 
@@ -508,7 +508,7 @@ def test_numbers_are_switches_in_either_reading() -> None:
 @pytest.mark.parametrize("name", REFERENCES)
 @pytest.mark.parametrize("staged", ["theirs", "ours"])
 def test_the_three_problems_are_recognised(name: str, staged: str) -> None:
-    problem = find(name)
+    problem = find(name, Checkout.here())
     reference = REFERENCES[name] if staged == "theirs" else (problem.folder / "reference.py").read_text()
     for suite in problem.suites.values():
         text = "\n".join(
@@ -516,7 +516,7 @@ def test_the_three_problems_are_recognised(name: str, staged: str) -> None:
             for case in suite.tests
         )
         lines = result_lines.parse_cases(text)
-        assert popcorn.recognise(lines, reference).name == name
+        assert popcorn.recognise(lines, reference, Checkout.here()).name == name
         assert popcorn.cases_of(problem, lines, "test", None, words_are_true=False) == suite.tests
 
 
@@ -532,16 +532,16 @@ def test_the_three_problems_are_recognised(name: str, staged: str) -> None:
 )
 def test_a_reference_that_could_be_another_problem_is_refused(reference: str, why: str) -> None:
     with pytest.raises(BadFileError, match=why):
-        popcorn.recognise(result_lines.parse_cases(CASES), reference)
+        popcorn.recognise(result_lines.parse_cases(CASES), reference, Checkout.here())
 
 
 def test_all2all_with_drawn_expert_weights_is_another_problem() -> None:
     """A revision under the same name: inputs have a tensor more, and the experts multiply by it."""
-    case = find("a2a").suite("official").tests[0]
+    case = find("a2a", Checkout.here()).suite("official").tests[0]
     lines = result_lines.parse_cases(result_lines.spec_of({**case.params, "world_size": 8, "seed": 1}))
     later = REFERENCES["a2a"] + "\n\ndef ref_kernel(data):\n    return data[1].expert_local_weight\n"
     with pytest.raises(BadFileError, match=r"as those of a2a, but reference\.py is not that problem's"):
-        popcorn.recognise(lines, later)
+        popcorn.recognise(lines, later, Checkout.here())
 
 
 # ---- results ------------------------------------------------------------------------------------------------------

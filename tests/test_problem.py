@@ -12,12 +12,19 @@ import pytest
 from harness.core import checkout
 from harness.core.records import BadFileError, Case, UsageError
 from harness.machine.hardware import bound, peaks
-from harness.problems import problem
+from harness.problems import problem, shape_file
 from harness.problems.problem import Problem
-from harness.problems.shape_file import find, problem_names
 
 NAMES = ["a2a", "ag_gemm", "gemm_rs"]
 SUITES = ["official", "cpu", "quick"]
+
+
+def find(name: str, root: Path = checkout.ROOT) -> Problem:
+    return shape_file.find(name, checkout.Checkout(root))
+
+
+def problem_names(root: Path = checkout.ROOT) -> list[str]:
+    return shape_file.problem_names(checkout.Checkout(root))
 
 
 @pytest.fixture
@@ -149,7 +156,8 @@ def test_a_new_problem_needs_no_harness_code(root: Path) -> None:
 def test_reading_problems_does_not_import_torch() -> None:
     """The parent process would pay seconds for it."""
     imports = "import sys, harness.machine.hardware; from harness.problems.shape_file import problem_names"
-    code = f"{imports}; problem_names(); print('torch' in sys.modules)"
+    here = "from harness.core.checkout import Checkout; problem_names(Checkout.here())"
+    code = f"{imports}; {here}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=checkout.ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import Exit
 from harness.problems.shape_file import find, problem_names
 
@@ -59,8 +59,8 @@ def test_the_output_shown_has_every_line_of_a_real_one(
 
 
 def test_the_tables_of_problems_and_exit_codes_are_complete() -> None:
-    for name in problem_names():
-        assert f"| `{name}` | {find(name).leaderboard} |" in README
+    for name in problem_names(Checkout.here()):
+        assert f"| `{name}` | {find(name, Checkout.here()).leaderboard} |" in README
     assert sorted(int(code) for code in re.findall(r"^\| (\d+) \|", USAGE, re.MULTILINE)) == sorted(map(int, Exit))
 
 

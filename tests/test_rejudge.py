@@ -17,7 +17,7 @@ from recorded import entry_for, run_id
 from harness.board import judgements, leaderboard, places, reports, runs
 from harness.board.entries import Board, Entry
 from harness.cli import main
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import Exit, HarnessError, Held, UsageError
 from harness.core.stats import geomean, median
 from harness.evaluation import rejudge
@@ -26,7 +26,7 @@ from harness.machine import host
 from harness.problems.shape_file import find
 from harness.report import export, history
 
-GEMM = find("gemm_rs")
+GEMM = find("gemm_rs", Checkout.here())
 NOW = judgements.problem_version(GEMM, GEMM.suite("cpu"))
 BEFORE = "0123456789abcdef"
 
@@ -49,9 +49,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def rejudged(*arguments: str) -> int:
-    asked = main.parser().parse_args(["rejudge", *arguments])
-    return int(asked.verb(asked))
+def rejudged(root: Path, *arguments: str) -> int:
+    namespace = main.parser().parse_args(["rejudge", *arguments])
+    return int(namespace.verb(namespace, Checkout(root)))
 
 
 def tree(root: Path) -> dict[str, str]:
@@ -75,7 +75,7 @@ def test_without_apply_the_difference_is_shown_and_nothing_is_written(
 ) -> None:
     launches.script = [launch(11, 2.0)]
     before = tree(root)
-    assert rejudged("--stale") == Exit.OK
+    assert rejudged(root, "--stale") == Exit.OK
     assert tree(root) == before
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if line.startswith("gemm_rs"))
@@ -88,7 +88,7 @@ def test_applied_the_new_judgement_stands_and_the_old_one_is_history(root: Path,
     launches.script = [launch(11, 2.0)]
     old = alice(loaded(root))
     untouched = bob(loaded(root))
-    assert rejudged("--stale", "--apply") == Exit.OK
+    assert rejudged(root, "--stale", "--apply") == Exit.OK
     found = loaded(root)
     now = alice(found)
     assert (now.run_id, now.problem_version, now.status) == (run_id(11), NOW, "ranked")
@@ -100,7 +100,7 @@ def test_applied_the_new_judgement_stands_and_the_old_one_is_history(root: Path,
     assert [one.author for _, one in places.ranked(found, now.group)] == ["bob", "alice"]
     assert (root / "runs" / run_id(11) / "report.json").is_file()
     launches.ran.clear()
-    assert rejudged("--stale") == Exit.OK
+    assert rejudged(root, "--stale") == Exit.OK
     assert launches.ran == []
 
 
@@ -114,7 +114,7 @@ def test_what_is_not_right_any_more_is_held_with_its_evidence(
 ) -> None:
     failed = failed_benchmark if outcome is HELD else failed_test
     launches.script = [replace(failed(outcome), environment=HERE, submission=MINE, run_id=run_id(11))]
-    assert rejudged("--entry", ENTRY_RUN, "--apply") == Exit.OK
+    assert rejudged(root, "--entry", ENTRY_RUN, "--apply") == Exit.OK
     found = loaded(root)
     assert [one.author for one in found.entries] == ["bob"]
     (held,) = found.held
@@ -127,11 +127,11 @@ def test_what_a_check_of_times_holds_is_run_once_more(root: Path, launches: Laun
     outcome = Held(check="clock", evidence="700 us more passed around its calls")
     doubtful = replace(failed_benchmark(outcome), environment=HERE, submission=MINE, run_id=run_id(11))
     launches.script = [doubtful, launch(12)]
-    rejudged("--entry", ENTRY_RUN, "--apply")
+    rejudged(root, "--entry", ENTRY_RUN, "--apply")
     assert alice(loaded(root)).run_id == run_id(12)
     launches.script = [doubtful, replace(doubtful, run_id=run_id(13))]
     launches.ran.clear()
-    rejudged("--entry", run_id(12), "--rerun", "--apply")
+    rejudged(root, "--entry", run_id(12), "--rerun", "--apply")
     (held,) = loaded(root).held
     assert (held.check, held.run_ids) == ("clock", (run_id(11), run_id(13)))
 
@@ -145,7 +145,7 @@ def test_a_held_evaluation_that_passes_today_is_ranked_and_keeps_why_it_was_held
     assert held is not None
     leaderboard.record(root / "leaderboard.yaml", held)
     launches.script = [launch(11, 2.0, author="carol")]
-    rejudged("--entry", held.run_id, "--apply")
+    rejudged(root, "--entry", held.run_id, "--apply")
     found = loaded(root)
     assert found.held == ()
     carol = next(one for one in found.entries if one.author == "carol")
@@ -160,7 +160,7 @@ def test_what_verify_held_is_released_by_verify_or_another_problem_only(
         root / "leaderboard.yaml",
         lambda now: judgements.replaced(now, old, judgements.held(old, "verify", "less", ()), "not reproduced"),
     )
-    assert rejudged("--entry", run_id(2)) == Exit.OK
+    assert rejudged(root, "--entry", run_id(2)) == Exit.OK
     assert launches.ran == []
     assert "held by `verify`, which alone can release it" in capsys.readouterr().out
 
@@ -179,7 +179,7 @@ def test_an_entry_of_todays_problem_is_judged_from_its_report_without_a_run(
     """Here the bounds have changed, of all that its figures depend on."""
     bounded(monkeypatch, 100.0)
     old = bob(loaded(root))
-    rejudged("--entry", run_id(2), "--apply")
+    rejudged(root, "--entry", run_id(2), "--apply")
     assert launches.ran == []
     now = bob(loaded(root))
     assert (now.run_id, now.score, now.ratio) == (old.run_id, old.score, old.ratio)
@@ -190,7 +190,7 @@ def test_an_entry_of_todays_problem_is_judged_from_its_report_without_a_run(
     assert [(one.run_id, one.why) for one in now.history] == [(run_id(2), "judged again from its report")]
     capsys.readouterr()
     before = (root / "leaderboard.yaml").read_bytes()
-    assert rejudged("--entry", run_id(2), "--apply") == Exit.OK
+    assert rejudged(root, "--entry", run_id(2), "--apply") == Exit.OK
     assert "Nothing changes." in capsys.readouterr().out
     assert (root / "leaderboard.yaml").read_bytes() == before
 
@@ -206,7 +206,7 @@ def test_intervals_are_of_the_blocks_that_the_report_tells(
     path.write_text(json.dumps(report))
     bounded(monkeypatch, 100.0)
     old = bob(loaded(root))
-    rejudged("--entry", run_id(2), "--apply")
+    rejudged(root, "--entry", run_id(2), "--apply")
     now = bob(loaded(root))
     assert now.ratio == old.ratio
     assert now.ratio_ci != old.ratio_ci
@@ -216,7 +216,7 @@ def test_a_run_that_stands_twice_is_told_once_as_the_entry_has_it(
     root: Path, launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounded(monkeypatch, 100.0)
-    rejudged("--entry", run_id(2), "--apply")
+    rejudged(root, "--entry", run_id(2), "--apply")
     path = root / "leaderboard.yaml"
     leaderboard.change(
         path,
@@ -233,7 +233,7 @@ def test_a_run_that_stands_twice_is_told_once_as_the_entry_has_it(
 
 def test_a_report_that_beats_todays_bound_is_held(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bounded(monkeypatch, 1e6)
-    rejudged("--entry", run_id(2), "--apply")
+    rejudged(root, "--entry", run_id(2), "--apply")
     (held,) = loaded(root).held
     assert (held.check, held.run_ids) == ("roofline", (run_id(2),))
     assert "us are less than the bound of 1000000.00 us (flops), by its report" in held.evidence
@@ -249,7 +249,7 @@ def test_where_the_report_does_not_do_the_source_is_run_again(how: str, root: Pa
     elif how == "it is of another source":
         report.write_text(report.read_text().replace(MINE.sha256, "0" * 64))
     launches.script = [launch(11, 2.0, author="bob")]
-    rejudged("--entry", run_id(2), "--apply", *(["--rerun"] if how == "--rerun" else []))
+    rejudged(root, "--entry", run_id(2), "--apply", *(["--rerun"] if how == "--rerun" else []))
     assert len(launches.ran) == 1
     assert bob(loaded(root)).run_id == run_id(11)
 
@@ -263,7 +263,7 @@ def test_all_a_problems_and_single_entries_can_be_chosen(root: Path, launches: L
 
     def chosen(*arguments: str) -> list[str]:
         launches.ran.clear()
-        rejudged("--json", str(out), *arguments)
+        rejudged(root, "--json", str(out), *arguments)
         return [one["old"]["author"] for one in json.loads(out.read_text())["entries"]]
 
     assert chosen() == ["alice", "bob"]
@@ -277,7 +277,7 @@ def test_all_a_problems_and_single_entries_can_be_chosen(root: Path, launches: L
         (["--problem", "zzz"], "no problem 'zzz'"),
     ):
         with pytest.raises(UsageError, match=says):
-            rejudged(*arguments)
+            rejudged(root, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_what_cannot_be_judged_here_is_left_as_it_is_and_does_not_stop_the_other
     one = replace(entry_for(launch(30)), author="dave", problem_version=BEFORE, **changes)
     leaderboard.record(root / "leaderboard.yaml", one)
     launches.script = [launch(11)]
-    assert rejudged("--stale", "--apply") == Exit.OK
+    assert rejudged(root, "--stale", "--apply") == Exit.OK
     shown = capsys.readouterr().out
     assert says in shown
     assert "1 of 2 entries" in shown
@@ -312,7 +312,7 @@ def test_an_entry_whose_version_was_not_recorded_counts_as_stale_and_not_as_know
         lambda now: Board(entries=tuple(replace(one, problem_version=None) for one in now.entries)),
     )
     launches.script = [launch(11), launch(12, author="bob")]
-    rejudged("--stale")
+    rejudged(root, "--stale")
     assert len(launches.ran) == 2
     assert not any(one.stale for one in runs.standings(loaded(root), ROOT).values())
 
@@ -321,7 +321,7 @@ def test_an_evaluation_that_cannot_be_leaves_its_entry_and_not_the_rest(
     root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launches.script = [HarnessError("the ranks could not be started"), launch(12, author="bob")]
-    assert rejudged("--rerun", "--apply") == Exit.OK
+    assert rejudged(root, "--rerun", "--apply") == Exit.OK
     assert "the ranks could not be started" in capsys.readouterr().out
     found = loaded(root)
     assert alice(found).run_id == ENTRY_RUN
@@ -337,7 +337,7 @@ def test_all_is_applied_or_nothing(root: Path, launches: Launches) -> None:
     launches.script = [launch(11, 2.0), launch(12, author="bob")]
     launches.during = lambda: leaderboard.change(path, lambda now: Board(entries=(alice(now),)))
     with pytest.raises(HarnessError, match=r"meanwhile \(it was deleted\)"):
-        rejudged("--rerun", "--apply")
+        rejudged(root, "--rerun", "--apply")
     assert [one.run_id for one in loaded(root).entries] == [ENTRY_RUN]
 
 
@@ -345,7 +345,7 @@ def test_an_interrupted_one_applies_nothing(root: Path, launches: Launches) -> N
     launches.script = [launch(11, 2.0), KeyboardInterrupt()]
     before = (root / "leaderboard.yaml").read_bytes()
     with pytest.raises(KeyboardInterrupt):
-        rejudged("--rerun", "--apply")
+        rejudged(root, "--rerun", "--apply")
     assert (root / "leaderboard.yaml").read_bytes() == before
 
 

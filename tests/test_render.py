@@ -38,6 +38,7 @@ from harness.board import judgements, leaderboard, report_json
 from harness.board.entries import Board, Standing, Verified
 from harness.board.places import Place, place_of
 from harness.core import records
+from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Exit, NotRun, Passed, Raised, Submission, Wrong
 from harness.core.words import clean, clean_line
 from harness.kinds.plan import make_plan
@@ -331,7 +332,7 @@ def test_progress_on_a_terminal_is_one_line_that_is_gone_afterwards_even_after_a
 
 
 def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> None:
-    problem = find("a2a")
+    problem = find("a2a", Checkout.here())
     suite = replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=3.0)
     submission = Submission(path="x.py", name="x.py", source="", sha256="0" * 64)
     plan = make_plan(problem, suite, submission, "leaderboard", "cpu", 1, "tester")

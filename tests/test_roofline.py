@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.cli import roofline as verb
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, UsageError
 from harness.machine import hardware
 from harness.problems.shape_file import find
@@ -17,7 +18,7 @@ from harness.report.roofline import Roofline, peaks_of
 
 
 def of(problem: str, name: str = "mi300x", ranks: int | None = None, suite: str = "official") -> Roofline:
-    found = find(problem)
+    found = find(problem, Checkout.here())
     cases = found.suite(suite)
     cases = found.with_world_size(cases, ranks) if ranks else cases
     return roofline.roofline(found, cases, *peaks_of(name))
@@ -32,7 +33,7 @@ def printed(found: Roofline, width: int = 80) -> str:
 def run(*arguments: str) -> Exit:
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
-    return verb.run(parser.parse_args(arguments))
+    return verb.run(parser.parse_args(arguments), Checkout.here())
 
 
 def test_the_bounds_of_gemm_rs_are_the_published_ones() -> None:

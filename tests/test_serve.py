@@ -20,7 +20,8 @@ from popcorn_client import PopcornClient, Refused
 from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, submit, wait_for
 
 from harness import serve
-from harness.core.checkout import ROOT
+from harness.cli import serve as verb
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import UsageError
 from harness.problems.submission import MAX_BYTES
 from harness.serve import guard
@@ -38,10 +39,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-def options(*arguments: str) -> argparse.Namespace:
+def run(*arguments: str) -> None:
     parser = argparse.ArgumentParser()
-    serve.add_arguments(parser)
-    return parser.parse_args(arguments)
+    verb.add_arguments(parser)
+    verb.run(parser.parse_args(arguments), Checkout.here())
 
 
 # ---- what popcorn-cli does -------------------------------------------------------------------------------------------
@@ -377,10 +378,10 @@ def test_which_addresses_are_this_machines_own(host: str, loopback: bool) -> Non
 def test_another_address_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(guard.TOKEN_VARIABLE, raising=False)
     with pytest.raises(UsageError, match=r"--host 0\.0\.0\.0: .*--token FILE"):
-        serve.run(options("--host", "0.0.0.0"))
+        run("--host", "0.0.0.0")
     (tmp_path / "token").write_text("short\n")
     with pytest.raises(UsageError, match="16 or more"):
-        serve.run(options("--host", "0.0.0.0", "--token", str(tmp_path / "token")))
+        run("--host", "0.0.0.0", "--token", str(tmp_path / "token"))
     with pytest.raises(UsageError, match="cannot be read"):
         serve.read_token(tmp_path / "nowhere", {})
     (tmp_path / "token").write_text("long-enough-to-be-one\n")
@@ -393,13 +394,13 @@ def test_a_port_that_cannot_be_had_is_said(running: Served, tmp_path: Path) -> N
     with pytest.raises(UsageError, match=f"--port {taken}: cannot be bound on 127"):
         serve.make_server(running.service, "127.0.0.1", taken, None)
     with pytest.raises(UsageError, match="0 to 65535"):
-        serve.run(options("--port", "99999"))
+        run("--port", "99999")
 
 
 def test_without_its_packages_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"fastapi and uvicorn .*pip install -e '\.\[serve\]'"):
-        serve.run(options())
+        run()
 
 
 # ---- a real evaluation -----------------------------------------------------------------------------------------------

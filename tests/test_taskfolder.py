@@ -15,6 +15,7 @@ import torch
 from conftest import Silent, submission_of
 
 from harness.cli.main import main
+from harness.core.checkout import Checkout
 from harness.core.records import (
     BadFileError,
     BadSubmissionError,
@@ -67,7 +68,7 @@ def ran(nothing_left: None) -> Evaluate:
         seconds: float = 0.1,
         cuda_is_cpu: bool = False,
     ) -> EvalReport:
-        problem = read(folder)
+        problem = read(folder, Checkout.here())
         suite = dataclasses.replace(problem.suite("official"), benchmark_s=seconds)
         if not isinstance(source, Submission):
             source = submission_of(source or problem.default_submission().read_text())
@@ -83,7 +84,7 @@ def ran(nothing_left: None) -> Evaluate:
 
 def test_a_folder_is_a_problem() -> None:
     """Its name is its set's and its own; files come from where task.yml says, also from beside the folder."""
-    found = read(SCALE)
+    found = read(SCALE, Checkout.here())
     assert (found.name, found.ranking_by, found.gate, found.missing) == ("single/scale", "last", "folder", ())
     assert list(found.suites) == ["official"]
     assert set(found.staged()) == {"task.py", "utils.py", "reference.py", "eval.py"}
@@ -95,14 +96,14 @@ def test_a_folder_is_a_problem() -> None:
 
 
 def test_parameters_may_be_texts_numbers_switches_and_lists() -> None:
-    found = read(FOLDERS / "single" / "words").suite("official").tests[1]
+    found = read(FOLDERS / "single" / "words", Checkout.here()).suite("official").tests[1]
     params = {"shape": (4, 2), "how": "columns", "power": 3, "scale": 2.0, "double": True}
     assert found == Case(kind="test", params=params, seed=4, world_size=1)
     assert cases_text((params,)) == "shape: [4, 2]; how: columns; power: 3; scale: 2.0; double: True\n"
 
 
 def test_a_problem_of_several_gpus_has_its_ranks_from_its_cases() -> None:
-    found = read(FOLDERS / "multi" / "rowsum").suite("official")
+    found = read(FOLDERS / "multi" / "rowsum", Checkout.here()).suite("official")
     assert {case.world_size for case in (*found.tests, *found.benchmarks)} == {2}
     assert found.test_timeout_s == 180  # KernelBot's, where task.yml does not say
 
@@ -110,14 +111,14 @@ def test_a_problem_of_several_gpus_has_its_ranks_from_its_cases() -> None:
 @pytest.mark.parametrize("name", [str(SCALE), str(SCALE / "task.yml"), "tests/folders/single/scale/"])
 def test_a_path_is_taken_where_a_name_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDERS.parent.parent)
-    assert find(name).name == "single/scale"
+    assert find(name, Checkout.here()).name == "single/scale"
 
 
 def test_names_of_the_checkout_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever lies in the working folder."""
     shutil.copytree(SCALE, tmp_path / "a2a")
     monkeypatch.chdir(tmp_path)
-    assert find("a2a").name == find("amd-all2all").name == "a2a"
+    assert find("a2a", Checkout.here()).name == find("amd-all2all", Checkout.here()).name == "a2a"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_names_of_the_checkout_stay_what_they_are(tmp_path: Path, monkeypatch: p
 def test_what_is_no_problem_is_said_to_be_none(name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDERS.parent.parent)
     with pytest.raises(UsageError, match=told):
-        find(name)
+        find(name, Checkout.here())
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_what_is_no_problem_is_said_to_be_none(name: str, told: str, monkeypatch
 def test_a_bad_task_is_told_its_place(old: str, new: str, told: str, folder: Path) -> None:
     edit(folder / "task.yml", old, new)
     with pytest.raises(BadFileError) as caught:
-        read(folder)
+        read(folder, Checkout.here())
     assert told in str(caught.value)
     assert "task.yml" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -162,18 +163,18 @@ def test_what_kernelbot_passes_over_is_passed_over(folder: Path) -> None:
     """Keys of a file, a validation, an empty list of GPUs."""
     edit(folder / "task.yml", '"source": "task.py"}', '"source": "task.py", "note": 1}')
     edit(folder / "task.yml", "gpus:\n  - L4", "gpus:\nvalidation: {version: v1, script: validate.py}")
-    assert read(folder).task.gpus == ()
+    assert read(folder, Checkout.here()).task.gpus == ()
 
 
 def test_cuda_sources_are_refused_in_a_line(folder: Path) -> None:
     edit(folder / "task.yml", 'lang: "py"', 'lang: "cu"')
     with pytest.raises(UsageError, match=r"task.yml: \$.lang: 'cu' problems are compiled by nvcc"):
-        read(folder)
+        read(folder, Checkout.here())
 
 
 def test_a_reference_that_cannot_be_run_by_us_is_left_to_its_own_evaluator(folder: Path) -> None:
     edit(folder / "reference.py", "def ref_kernel", "def slow_kernel")
-    problem = read(folder)
+    problem = read(folder, Checkout.here())
     with pytest.raises(UsageError, match=r"defines no ref_kernel.*--eval theirs"):
         problem.check_runnable()
 
@@ -195,17 +196,17 @@ def test_what_a_reference_defines_is_read_off_its_text(
     edit(folder / "reference.py", "def ref_kernel", "def slow_kernel")
     with (folder / "reference.py").open("a") as file:
         file.write(f"\n\n{more}\n")
-    assert (read(folder).missing, read(folder).gate) == (missing, gate)
+    assert (read(folder, Checkout.here()).missing, read(folder, Checkout.here()).gate) == (missing, gate)
 
 
 def test_without_a_submission_or_a_template_there_is_nothing_to_evaluate(folder: Path) -> None:
     (folder / "template.py").unlink()
     with pytest.raises(UsageError, match=r"neither a submission.py nor a Python template.*SUBMISSION=path"):
-        read(folder).default_submission()
+        read(folder, Checkout.here()).default_submission()
 
 
 def test_one_gpu_is_one_rank() -> None:
-    problem = read(SCALE)
+    problem = read(SCALE, Checkout.here())
     with pytest.raises(UsageError, match="runs on 1 rank, not on 2"):
         problem.with_world_size(problem.suite("official"), 2)
 
@@ -518,7 +519,7 @@ def test_what_an_import_compiles_is_compiled_once_and_kept(ran: Evaluate) -> Non
     """By rank 0, in a phase of its own, with its log; the other ranks and the next run find it. A lock that a killed
     run has left does not stop the next."""
     name = f"compiles-{os.getpid()}"
-    cache = compile_cache.folder(read(SCALE).root, name)
+    cache = compile_cache.folder(read(SCALE, Checkout.here()).root, name)
     assert cache is not None
     submission = dataclasses.replace(submission_of(COMPILES), sha256=name)
     try:
@@ -538,7 +539,7 @@ def test_what_an_import_compiles_is_compiled_once_and_kept(ran: Evaluate) -> Non
 @needs_compiler
 def test_what_does_not_compile_is_shown_with_the_compilers_words(ran: Evaluate) -> None:
     name = f"broken-{os.getpid()}"
-    cache = compile_cache.folder(read(SCALE).root, name)
+    cache = compile_cache.folder(read(SCALE, Checkout.here()).root, name)
     assert cache is not None
     broken = submission_of(COMPILES.replace("PyLong_FromLong(3)", "no_such_name(3)"))
     try:
@@ -580,7 +581,7 @@ def test_no_lock_is_removed_through_a_link(tmp_path: Path) -> None:
 
 def test_the_case_has_the_published_seed_and_later_calls_have_none_that_is_known(ran: Evaluate) -> None:
     """A kernel that knows its answer for the published seed is found out by the second call of the same case."""
-    case = read(SCALE).suite("official").tests[0]
+    case = read(SCALE, Checkout.here()).suite("official").tests[0]
     source = (
         "from reference import generate_input, ref_kernel\n"
         f"KNOWN = {{n: generate_input(n, s) for n, s in [({case.params['size']}, {case.seed}), (64, 12)]}}\n"

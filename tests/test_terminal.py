@@ -38,7 +38,7 @@ def harness(checkout: Path, *arguments: str, **environment: str) -> subprocess.C
 
 SEVERAL = """
 import json, sys
-from harness.cli import main
+from harness.cli.main import main
 for arguments in json.loads(sys.argv[1]):
     try:
         main(arguments)

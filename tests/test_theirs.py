@@ -20,6 +20,7 @@ from rich.console import Console
 
 from harness.board import leaderboard, reports
 from harness.cli import eval
+from harness.core.checkout import Checkout
 from harness.core.records import (
     BadFileError,
     Crashed,
@@ -78,7 +79,7 @@ def told(nothing_left: None, tmp_path: Path) -> Evaluate:
             (copy.parent.parent / "single").symlink_to(FOLDERS / "single")
             (copy / "eval.py").write_text(BEGIN + text)
             folder = copy
-        problem = read(folder)
+        problem = read(folder, Checkout.here())
         suite = dataclasses.replace(
             problem.suite("official"), test_timeout_s=seconds, benchmark_timeout_s=seconds, ranked_timeout_s=seconds
         )
@@ -130,7 +131,7 @@ def test_another_secret_can_be_asked_for(told: Evaluate) -> None:
 
 def test_an_evaluator_with_processes_of_its_own_runs_with_the_cpu_in_place_of_cuda(told: Evaluate) -> None:
     """As KernelBot's do: in a spawned process, which waits for CUDA. With a secret, which it makes its seeds of."""
-    source = read(SCALE).default_submission().read_text() + (
+    source = read(SCALE, Checkout.here()).default_submission().read_text() + (
         "import sys\nsys.stderr.write(f'cuda is {__import__(\"torch\").cuda.synchronize.__module__}\\n')\n"
     )
     report = told(mode="test", folder=SCALE, cuda_is_cpu=True, seed=5, submission=submission_of(source), seconds=100.0)
@@ -312,16 +313,14 @@ def test_no_text_breaks_it_and_none_passes_without_a_result_of_every_case(
 
 def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a speedup, under the suite `theirs`; and the report can be read back."""
-    monkeypatch.setattr(recorded, "LEADERBOARD", tmp_path / "leaderboard.yaml")
-    monkeypatch.setattr(recorded, "ROOT", tmp_path)
-    problem = read(ROWSUM)
+    problem = read(ROWSUM, Checkout.here())
     suite = problem.suite("official")
     setting = Setting(
         problem=problem, suite=suite, device="cpu", world_size=2, evaluator="theirs", notes=("a note",)
     )  # fmt: skip
     submission = submission_of(problem.default_submission().read_text())
-    ran = recorded.evaluated(setting, submission, "leaderboard", "ada", record=True, progress=Silent())
-    again = recorded.evaluated(setting, submission, "leaderboard", "bob", record=True, progress=Silent())
+    ran = recorded.evaluated(setting, submission, "leaderboard", "ada", Checkout(tmp_path), record=True, quiet=True)
+    again = recorded.evaluated(setting, submission, "leaderboard", "bob", Checkout(tmp_path), record=True, quiet=True)
     assert (ran.unrecorded, again.unrecorded) == (None, None)
     assert again.place is not None
     assert again.place.of == 2

@@ -24,8 +24,7 @@ from recorded import entry_for, gpu, run_id, slower
 from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.cli import main
-from harness.core import files
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Exit, HarnessError, Held, UsageError
 from harness.evaluation import verify
 from harness.evaluation.verify import Claim
@@ -43,9 +42,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return prepared(tmp_path, monkeypatch)
 
 
-def verified(*arguments: str) -> int:
-    asked = main.parser().parse_args(["verify", *arguments])
-    return int(asked.verb(asked))
+def verified(root: Path, *arguments: str) -> int:
+    namespace = main.parser().parse_args(["verify", *arguments])
+    return int(namespace.verb(namespace, Checkout(root)))
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def test_an_entry_that_is_reproduced_is_verified_and_its_launches_are_kept(root:
     (root / NAME).write_text("raise SystemExit\n")
     before = alice(loaded(root))
     out = root / "out.json"
-    assert verified(ENTRY_RUN, "--launches", "3", "--json", str(out)) == Exit.OK
+    assert verified(root, ENTRY_RUN, "--launches", "3", "--json", str(out)) == Exit.OK
     assert [one.source for one in launches.ran] == [SOURCE] * 3
     assert all((root / "runs" / run_id(number) / "report.json").is_file() for number in (11, 12, 13))
     now = alice(loaded(root))
@@ -164,9 +163,9 @@ def test_quiet_prints_the_decision_alone_and_json_nothing_else(
     root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launches.script = [launch(10 + number) for number in range(6)]
-    assert verified(ENTRY_RUN, "--launches", "3", "--quiet") == Exit.OK
+    assert verified(root, ENTRY_RUN, "--launches", "3", "--quiet") == Exit.OK
     assert re.fullmatch(r"verified: .*\n", capsys.readouterr().out)
-    assert verified(ENTRY_RUN, "--launches", "3", "--json", "-") == Exit.OK
+    assert verified(root, ENTRY_RUN, "--launches", "3", "--json", "-") == Exit.OK
     assert json.loads(capsys.readouterr().out)["decision"]["word"] == "verified"
 
 
@@ -175,7 +174,7 @@ def test_an_entry_that_is_not_reproduced_is_held_with_the_evidence(
 ) -> None:
     launches.script = [launch(10 + number, 2 + number / 100) for number in range(5)]
     assert places.place_of(loaded(root), alice(loaded(root))).place == 1
-    assert verified(ENTRY_RUN) == Exit.INVALID
+    assert verified(root, ENTRY_RUN) == Exit.INVALID
     found = loaded(root)
     assert [one.author for one in found.entries] == ["bob"]
     (held,) = found.held
@@ -197,7 +196,7 @@ def test_a_launch_that_does_not_pass_holds_the_entry_at_once(outcome: Any, root:
     failed = failed_benchmark if outcome is HELD else failed_test
     bad = replace(failed(outcome), environment=HERE, submission=MINE, run_id=run_id(12))
     launches.script = [launch(11), bad]
-    assert verified(ENTRY_RUN) == Exit.INVALID
+    assert verified(root, ENTRY_RUN) == Exit.INVALID
     assert len(launches.ran) == 2
     (held,) = loaded(root).held
     assert held.check == (HELD.check if outcome is HELD else "verify")
@@ -216,7 +215,7 @@ def test_one_launch_that_a_check_of_times_held_is_run_again(
     check: str, root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launches.script = [launch(11), by_chance(12, check), launch(13), launch(14)]
-    assert verified(ENTRY_RUN, "--launches", "3") == Exit.OK
+    assert verified(root, ENTRY_RUN, "--launches", "3") == Exit.OK
     now = alice(loaded(root)).verified
     assert now is not None
     assert (now.launches, len(now.run_ids)) == (3, 4)
@@ -225,7 +224,7 @@ def test_one_launch_that_a_check_of_times_held_is_run_again(
 
 def test_two_launches_that_a_check_of_times_held_are_no_chance(root: Path, launches: Launches) -> None:
     launches.script = [by_chance(11), launch(12), by_chance(13), launch(14)]
-    assert verified(ENTRY_RUN, "--launches", "3") == Exit.INVALID
+    assert verified(root, ENTRY_RUN, "--launches", "3") == Exit.INVALID
     (held,) = loaded(root).held
     assert (held.check, held.evidence) == ("clock", "launch 3 of 3: 700 us more passed around its calls")
     assert len(launches.ran) == 3
@@ -236,7 +235,7 @@ def test_launches_that_differ_too_much_decide_nothing(
 ) -> None:
     launches.script = [launch(11 + number, times) for number, times in enumerate([1.0, 3.0, 1.4, 2.0, 1.5])]
     before = (root / "leaderboard.yaml").read_bytes()
-    assert verified(ENTRY_RUN) == Exit.ERROR
+    assert verified(root, ENTRY_RUN) == Exit.ERROR
     assert (root / "leaderboard.yaml").read_bytes() == before
     assert "undecided" in capsys.readouterr().out
     assert (root / "runs" / run_id(15)).is_dir()
@@ -250,7 +249,7 @@ def test_a_held_evaluation_that_is_reproduced_becomes_an_entry_and_keeps_what_it
     leaderboard.record(root / "leaderboard.yaml", held)
     assert judgements.doubted(loaded(root), alice(loaded(root))) is not None
     launches.script = [launch(11, 1.3), launch(12, 1.2), launch(13, 1.1)]
-    assert verified(run_id(7), "--launches", "3") == Exit.OK
+    assert verified(root, run_id(7), "--launches", "3") == Exit.OK
     found = loaded(root)
     assert found.held == ()
     now = alice(found)
@@ -264,7 +263,7 @@ def test_verifying_an_entry_settles_the_doubt_about_its_source(root: Path, launc
     assert held is not None
     leaderboard.record(root / "leaderboard.yaml", held)
     launches.script = [launch(11), launch(12), launch(13)]
-    assert verified(ENTRY_RUN, "--launches", "3") == Exit.OK
+    assert verified(root, ENTRY_RUN, "--launches", "3") == Exit.OK
     found = loaded(root)
     assert (found.held, alice(found).status, [one.run_id for one in alice(found).holds]) == (
         (),
@@ -275,7 +274,7 @@ def test_verifying_an_entry_settles_the_doubt_about_its_source(root: Path, launc
 
 def test_evaluating_again_is_a_new_claim_that_nobody_has_verified(root: Path, launches: Launches) -> None:
     launches.script = [launch(11), launch(12), launch(13)]
-    verified(ENTRY_RUN, "--launches", "3")
+    verified(root, ENTRY_RUN, "--launches", "3")
     leaderboard.record(root / "leaderboard.yaml", entry_for(launch(20, 0.9)))
     now = alice(loaded(root))
     assert (now.status, [one.status for one in now.history]) == ("ranked", ["verified"])
@@ -320,7 +319,7 @@ def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
     elsewhere(**changes)
     before = (root / "leaderboard.yaml").read_bytes()
     with pytest.raises(HarnessError, match=says):
-        verified("elsewhere")
+        verified(root, "elsewhere")
     assert launches.ran == []
     assert (root / "leaderboard.yaml").read_bytes() == before
 
@@ -331,9 +330,9 @@ def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
         (["mine.py"], r"'mine.py' is 2 entries; give the run id of one:\n .*alice.*\n .*bob"),
         (["nobody.py"], "no entry 'nobody.py'"),
         ([ENTRY_RUN, "--problem", "a2a"], "no entry of a2a"),
-        ([ENTRY_RUN, "--launches", "2"], "--launches 2: 3 are the least"),
+        ([ENTRY_RUN, "--launches", "2"], "--launches 2: at least 3 are needed"),
         ([ENTRY_RUN, "--seconds", "0"], "seconds above 0"),
-        ([ENTRY_RUN, "--json", "no/such/folder/x.json"], "its folder is not there"),
+        ([ENTRY_RUN, "--json", "no/such/folder/x.json"], "its folder does not exist"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said_before_anything_runs(
@@ -341,13 +340,13 @@ def test_what_cannot_be_asked_for_is_said_before_anything_runs(
 ) -> None:
     leaderboard.record(root / "leaderboard.yaml", replace(entry_for(launch(3)), author="bob"))
     with pytest.raises(UsageError, match=says):
-        verified(*arguments)
+        verified(root, *arguments)
     assert launches.ran == []
 
 
 def test_seconds_reach_the_evaluation(root: Path, launches: Launches) -> None:
     launches.script = [launch(11), launch(12), launch(13)]
-    verified(ENTRY_RUN, "--launches", "3", "--seconds", "0.25")
+    verified(root, ENTRY_RUN, "--launches", "3", "--seconds", "0.25")
     assert [(one.suite.benchmark_s, one.suite.name, one.world_size) for one in launches.settings] == [
         (0.25, "cpu", 8)
     ] * 3
@@ -358,7 +357,7 @@ def test_a_stored_source_that_was_altered_is_not_run(root: Path, launches: Launc
     stored.unlink()
     stored.write_text("def custom_kernel(data): return 'another'\n")
     with pytest.raises(HarnessError, match="was altered"):
-        verified(ENTRY_RUN)
+        verified(root, ENTRY_RUN)
     assert launches.ran == []
 
 
@@ -367,7 +366,7 @@ def test_a_launch_that_turns_out_to_be_on_another_gpu_is_refused(root: Path, lau
     launches.script = [replace(launch(11), environment=replace(HERE, machine_class="8x Another GPU"))]
     before = (root / "leaderboard.yaml").read_bytes()
     with pytest.raises(UsageError, match="this is 8x Another GPU"):
-        verified(ENTRY_RUN)
+        verified(root, ENTRY_RUN)
     assert (root / "leaderboard.yaml").read_bytes() == before
 
 
@@ -379,7 +378,7 @@ def test_what_ends_a_launch_leaves_the_board_as_it_was(error: BaseException, roo
     launches.script = [launch(11), error]
     before = (root / "leaderboard.yaml").read_bytes()
     with pytest.raises(type(error)):
-        verified(ENTRY_RUN)
+        verified(root, ENTRY_RUN)
     assert (root / "leaderboard.yaml").read_bytes() == before
     assert (root / "runs" / run_id(11) / "report.json").is_file()
 
@@ -390,13 +389,13 @@ def test_a_kill_in_the_middle_leaves_the_board_as_it_was_and_the_next_works(root
     if pid == 0:
         launches.script = [launch(11)] * 5
         launches.during = lambda: os.kill(os.getpid(), signal.SIGKILL) if len(launches.ran) == 3 else None
-        verified(ENTRY_RUN)
+        verified(root, ENTRY_RUN)
         os._exit(0)
     _, status = os.waitpid(pid, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert (root / "leaderboard.yaml").read_bytes() == before
     launches.script = [launch(11), launch(12), launch(13)]
-    assert verified(ENTRY_RUN, "--launches", "3") == Exit.OK
+    assert verified(root, ENTRY_RUN, "--launches", "3") == Exit.OK
 
 
 def test_an_entry_that_is_deleted_meanwhile_stays_deleted(root: Path, launches: Launches) -> None:
@@ -405,7 +404,7 @@ def test_an_entry_that_is_deleted_meanwhile_stays_deleted(root: Path, launches: 
     launches.during = lambda: leaderboard.change(root / "leaderboard.yaml", lambda now: Board(entries=others))
     out = root / "out.json"
     with pytest.raises(HarnessError, match=r"was changed in the leaderboard meanwhile \(it was deleted\)"):
-        verified(ENTRY_RUN, "--launches", "3", "--json", str(out))
+        verified(root, ENTRY_RUN, "--launches", "3", "--json", str(out))
     assert loaded(root) == Board(entries=others)
     assert json.loads(out.read_text())["decision"]["word"] == "verified"
 
@@ -414,14 +413,14 @@ def test_an_entry_that_is_evaluated_anew_meanwhile_keeps_the_new_claim(root: Pat
     launches.script = [launch(11, 3.0), launch(12, 3.0), launch(13, 3.0)]
     launches.during = lambda: leaderboard.record(root / "leaderboard.yaml", entry_for(launch(20)))
     with pytest.raises(HarnessError, match=f"now stands there: {run_id(20)}"):
-        verified(ENTRY_RUN, "--launches", "3")
+        verified(root, ENTRY_RUN, "--launches", "3")
     assert (alice(loaded(root)).run_id, loaded(root).held) == (run_id(20), ())
 
 
 def test_another_entry_that_is_recorded_meanwhile_is_not_lost(root: Path, launches: Launches) -> None:
     launches.script = [launch(11), launch(12), launch(13)]
     launches.during = lambda: leaderboard.record(root / "leaderboard.yaml", entry_for(launch(20, author="carol")))
-    assert verified(ENTRY_RUN, "--launches", "3") == Exit.OK
+    assert verified(root, ENTRY_RUN, "--launches", "3") == Exit.OK
     assert sorted(one.author for one in loaded(root).entries) == ["alice", "bob", "carol"]
     assert alice(loaded(root)).status == "verified"
 
@@ -449,9 +448,9 @@ def test_of_two_at_once_one_that_does_not_reproduce_it_is_enough(
     launches.during = other
     if first > 1:
         with pytest.raises(HarnessError, match=r"now stands there: .*held"):
-            verified(ENTRY_RUN, "--launches", "3")
+            verified(root, ENTRY_RUN, "--launches", "3")
     else:
-        verified(ENTRY_RUN, "--launches", "3")
+        verified(root, ENTRY_RUN, "--launches", "3")
     found = loaded(root)
     assert [one.status for one in (*found.entries, *found.held) if one.author == "alice"] == [ends]
 
@@ -465,9 +464,9 @@ def test_a_full_disk_when_the_board_is_written_changes_nothing_and_shows_the_res
     def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "replace_held", full)
+    monkeypatch.setattr(leaderboard, "replace_held", full)
     with pytest.raises(HarnessError, match="was not written: No space left on device"):
-        verified(ENTRY_RUN, "--launches", "3")
+        verified(root, ENTRY_RUN, "--launches", "3")
     assert (root / "leaderboard.yaml").read_bytes() == before
     assert "verified: 3 launches" in capsys.readouterr().out
 
@@ -483,7 +482,7 @@ def test_a_full_disk_when_a_launch_is_kept_ends_it_before_the_next(
 
     monkeypatch.setattr(runs.os, "fsync", full)
     with pytest.raises(HarnessError, match="No space left on device"):
-        verified(ENTRY_RUN)
+        verified(root, ENTRY_RUN)
     assert len(launches.ran) == 1
     assert (root / "leaderboard.yaml").read_bytes() == before
 

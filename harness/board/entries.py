@@ -72,6 +72,7 @@ class Verified:
     score_ci: tuple[float, float]
     ratio: float
     ratio_ci: tuple[float, float]
+    confined: bool = True  # False: a launch ran outside the sandbox
 
     def __post_init__(self) -> None:
         _check_positive(self, "launches", "score", "ratio")
@@ -90,6 +91,7 @@ class OfFile:
     author: str
     file: str
     sha256: str
+    confined: bool = True  # False: it ran outside the sandbox
 
     def __post_init__(self) -> None:
         _check_positive(self, "world_size")

@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.board import report_json
 from harness.board.entries import Board, Group, Judged, Standing
 from harness.board.judgements import problem_version
-from harness.core.checkout import shown
+from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, decode
 from harness.core.files import read_text
 from harness.core.records import EvalReport, HarnessError, Module, Submission
@@ -139,7 +139,7 @@ def standings(found: Board, root: Path) -> dict[str, Standing]:
 def _version(one: Judged, root: Path) -> str | None:
     """The problem version of today; None where the problem, the suite or the split is not there any more."""
     try:
-        problem = find(one.problem, root)
+        problem = find(one.problem, Checkout(root))
         return problem_version(problem, problem.with_world_size(problem.suite(one.suite), one.world_size))
     except HarnessError:
         return None

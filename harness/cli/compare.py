@@ -2,28 +2,47 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from harness.board import reports
 from harness.cli import options
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, Mode, Submission, UsageError
-from harness.evaluation.compare import MARGIN, WORDS, Comparison, check, exit_code, live, recorded
+from harness.evaluation.compare import MARGIN, WORDS, Comparison, check, exit_code, live, recorded, rule
 from harness.kinds import settings
-from harness.kinds.kind import Order, Plan
+from harness.kinds.kind import Order, Plan, Setting
 from harness.kinds.registry import kind_of
+from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import read_submission
 from harness.report.comparison import show, show_summary, to_json
 from harness.report.progress import ProgressLine
 
+DESCRIPTION = f"""Compare files, or recorded runs, head to head. Two files are checked, and timed in turn on the same
+inputs. Of two recorded runs, the recorded measurements are compared. Nothing is recorded.
 
-# ---- the command line ------------------------------------------------------------------------------------------------
+{rule(MARGIN)}"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is compared: files where `asked` says of which problem, else recorded runs. `margin` is a fraction."""
+
+    sides: tuple[str, ...]
+    asked: Asked | None
+    margin: float
+    fail_if: tuple[str, ...]
+    quiet: bool
+    json: options.JsonFile | None
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `compare`."""
     options.add_setting(parser, cpu_suite="cpu")
+    options.add_unconfined(parser)
     options.add_quiet(parser, "the summary, a line for each B")
     parser.add_argument("sides", nargs="+", metavar="FILE_OR_RUN", help="A, then B; more are each compared with A")
     parser.add_argument("--problem", metavar="P", help="compare files, of this problem; without it, recorded runs")
@@ -40,47 +59,73 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_seconds(parser)
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Each file or recorded run after the first against the first, by the rule."""
-    margin = margin_of(asked.margin)
-    check_sides(asked.sides, files=asked.problem is not None)
-    options.check_json(asked)
-    if asked.problem is None:
-        if given := [name for name in ("ranks", "suite", "device", "timeout", "seconds") if getattr(asked, name)]:
-            raise UsageError(f"--{given[0]}: recorded runs are timed already; it is for files (--problem)")
-        first, *others = (reports.find(side, ROOT) for side in asked.sides)
-        found = [recorded(first, other, margin) for other in others]
+def run(namespace: argparse.Namespace, checkout: Checkout) -> int:
+    """`compare`: each file or recorded run after the first against the first."""
+    is_of_files = namespace.problem is not None
+    order = Options(
+        sides=tuple(namespace.sides),
+        asked=options.asked(namespace) if is_of_files else None,
+        margin=margin_of(namespace.margin),
+        fail_if=tuple(namespace.fail_if),
+        quiet=namespace.quiet,
+        json=namespace.json,
+    )
+    check_sides(order.sides, files=is_of_files)
+    if order.json:
+        order.json.check()
+    if not is_of_files and (given := _given(namespace)):
+        raise UsageError(f"--{given[0]}: recorded runs are timed already; this option is for files (--problem)")
+    return compare(order, checkout)
+
+
+def _given(namespace: argparse.Namespace) -> list[str]:
+    """The options that were given and that only an evaluation can follow."""
+    values = {
+        "ranks": namespace.ranks,
+        "suite": namespace.suite,
+        "device": namespace.device,
+        "timeout": namespace.timeout_s,
+        "seconds": namespace.seconds,
+        "unconfined": not namespace.confined,
+    }
+    return [name for name, value in values.items() if value]
+
+
+def compare(order: Options, checkout: Checkout) -> int:
+    """Compares, shows, and exits as --fail-if says."""
+    if order.asked is None:
+        first, *others = (reports.find(side, checkout.root) for side in order.sides)
+        found = [recorded(first, other, order.margin) for other in others]
     else:
-        found = _compare_files(asked, margin)
-    code = exit_code(found, asked.fail_if)
+        found = _compare_files(order, settings.setting(order.asked, checkout), checkout)
+    code = exit_code(found, order.fail_if)
     console = Console()
-    for index, one in enumerate(found if asked.json != options.STDOUT else ()):
-        if asked.quiet:
+    for index, one in enumerate(found if order.json is None or not order.json.is_stdout else ()):
+        if order.quiet:
             show_summary(one, console)
             continue
         if index:
             console.print()
         show(one, console)
-    if asked.json:
-        options.write_json(asked.json, to_json(found, code))
+    if order.json:
+        order.json.write(to_json(found, code))
     return code
 
 
-def _compare_files(asked: argparse.Namespace, margin: float) -> list[Comparison]:
-    setting = settings.setting(asked)
-    first, *others = (read_submission(Path(side), ROOT) for side in asked.sides)
+def _compare_files(order: Options, setting: Setting, checkout: Checkout) -> list[Comparison]:
+    first, *others = (read_submission(Path(side), checkout.root) for side in order.sides)
 
     def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
-        order = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)
-        return kind_of(setting).plan(order)
+        wanted = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)
+        return kind_of(setting).plan(wanted)
 
-    with ProgressLine(Console(stderr=True), silent=asked.quiet) as progress:
+    with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
         progress.note(f"A, {first.name}: tests")
         check(planned(first, "test"), progress)
         found = []
         for other in others:
             progress.note(f"B, {other.name}: tests, then timed against A")
-            found.append(live(planned(other, "leaderboard", first), margin, progress))
+            found.append(live(planned(other, "leaderboard", first), order.margin, progress))
         return found
 
 

@@ -1,7 +1,8 @@
 """The verb `competition`: the problems of a KernelBot competition, listed or evaluated."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -9,21 +10,37 @@ from rich.console import Console
 from harness.board import leaderboard
 from harness.cli import options
 from harness.contest.rules import Competition, Evaluated, Listed, problem_of, read
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean
 from harness.core.records import Exit, HarnessError, Submission, UsageError
 from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
 from harness.kinds import settings
-from harness.kinds.kind import Setting
+from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import directives, read_submission
 from harness.report import terminal
 from harness.report.contest import competition_json, show, show_list
 from harness.report.progress import ProgressLine
 
+DESCRIPTION = """Evaluate all problems of a KernelBot competition file, one after the other, with a summary over all of
+them. --list shows the problems, their deadlines and who leads here."""
 
-# ---- the command line ------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Which of the competition's problems are evaluated and how. Of `asked` the problem and the file are left open."""
+
+    file: Path
+    submissions: tuple[Path, ...]
+    only: tuple[str, ...]
+    folders: bool  # rather than this checkout's problems of the same name
+    asked: Asked
+    author: str
+    record: bool
+    json: options.JsonFile | None
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `competition`."""
     parser.add_argument("competition", type=Path, help="a KernelBot competition file, such as amd_distributed.yaml")
@@ -45,34 +62,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_setting(parser, cpu_suite="cpu")
     options.add_seconds(parser)
+    options.add_unconfined(parser)
     options.add_recording(parser)
 
 
-def run_verb(asked: argparse.Namespace) -> Exit:
-    """Lists the problems, or evaluates them one after the other: one that fails does not keep the others from being
-    evaluated. Exits with the first failure's code."""
-    options.check_json(asked)
-    competition = read(asked.competition)
-    chosen = _chosen(competition, asked.only)
-    files = _assigned([read_submission(file, ROOT) for file in asked.files], chosen)
-    console = Console(stderr=asked.json == options.STDOUT)
-    if asked.list:
-        show_list(competition, chosen, leaderboard.load(recorded.LEADERBOARD), console)
-        if asked.json:
-            options.write_json(asked.json, competition_json(competition, []))
-        return Exit.OK
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`competition`: lists the problems, or evaluates them."""
+    order = Options(
+        file=namespace.competition,
+        submissions=tuple(namespace.files),
+        only=tuple(namespace.only),
+        folders=namespace.folders,
+        asked=options.asked(namespace, problem=""),
+        author=namespace.author or host.login(),
+        record=not namespace.no_record,
+        json=namespace.json,
+    )
+    if order.json:
+        order.json.check()
+    competition = read(order.file)
+    chosen = _chosen(competition, order.only)
+    files = _assigned([read_submission(file, checkout.root) for file in order.submissions], chosen)
+    if not namespace.list:
+        return evaluate(order, competition, chosen, files, checkout)
+    show_list(competition, chosen, leaderboard.load(checkout.leaderboard), _console(order), checkout)
+    if order.json:
+        order.json.write(competition_json(competition, []))
+    return Exit.OK
+
+
+def evaluate(
+    order: Options,
+    competition: Competition,
+    chosen: Sequence[Listed],
+    files: Mapping[str, Submission],
+    checkout: Checkout,
+) -> Exit:
+    """Evaluates the problems one after the other: one that fails does not keep the others from being evaluated. Exits
+    with the first failure's code."""
+    console = _console(order)
     done = []
     for listed in chosen:
         console.rule(clean_line(listed.name), align="left")
-        one = _evaluated(asked, competition, listed, files.get(listed.name), console)
+        one = _evaluated(order, competition, listed, files.get(listed.name), console, checkout)
         if one.error is not None:
             console.print(f"error: {clean(str(one.error))}", markup=False, highlight=False)
         console.print()
         done.append(one)
     show(competition, done, console)
-    if asked.json:
-        options.write_json(asked.json, competition_json(competition, done))
+    if order.json:
+        order.json.write(competition_json(competition, done))
     return next((one.exit_code for one in done if one.exit_code != Exit.OK), Exit.OK)
+
+
+def _console(order: Options) -> Console:
+    return Console(stderr=order.json is not None and order.json.is_stdout)
 
 
 def _chosen(competition: Competition, only: Sequence[str]) -> list[Listed]:
@@ -106,18 +150,22 @@ def _assigned(submissions: Sequence[Submission], chosen: Sequence[Listed]) -> di
 
 
 def _evaluated(
-    asked: argparse.Namespace, competition: Competition, listed: Listed, submission: Submission | None, console: Console
+    order: Options,
+    competition: Competition,
+    listed: Listed,
+    submission: Submission | None,
+    console: Console,
+    checkout: Checkout,
 ) -> Evaluated:
     closes, name = competition.closes(listed), submission.name if submission else ""
     try:
-        problem = problem_of(listed, asked.competition, asked.folders)
-        setting: Setting = settings.setting(asked, problem)
-        submission = submission or read_submission(problem.default_submission(), ROOT)
+        problem = problem_of(listed, order.file, order.folders, checkout)
+        setting = settings.setting(order.asked, checkout, problem)
+        submission = submission or read_submission(problem.default_submission(), checkout.root)
         name = submission.name
-        author = asked.author or host.login()
         with ProgressLine(Console(stderr=True)) as progress:
             ran = recorded.evaluated(
-                setting, submission, "leaderboard", author, record=not asked.no_record, progress=progress
+                setting, submission, "leaderboard", order.author, checkout, record=order.record, progress=progress
             )
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)

@@ -6,9 +6,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, UsageError
 from harness.machine.doctor import doctor, read
 from harness.report.findings import show, to_json
+
+DESCRIPTION = "Say what on this machine changes results. Reads only, never changes a setting."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`doctor`: reads, judges, prints; Exit.ERROR where a check fails."""
-    found = read(options.smoke)
+    found = read(namespace.smoke)
     findings = doctor(found)
     text = json.dumps(to_json(found, findings), indent=2)
-    if options.json_to == "-":
+    if namespace.json_to == "-":
         print(text)
     else:
-        if options.json_to:
-            _write(options.json_to, text)
+        if namespace.json_to:
+            _write(namespace.json_to, text)
         show(findings, Console())
     return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK
 

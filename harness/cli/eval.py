@@ -1,9 +1,10 @@
-"""The verbs `eval` and `check`: one evaluation as it was asked for, recorded and shown."""
+"""The verb `eval`: one evaluation, recorded and shown."""
 
 import argparse
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -11,27 +12,35 @@ from rich.console import Console
 
 from harness.board import report_json
 from harness.cli import options
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, Mode, UsageError
 from harness.evaluation.recorded import evaluated
 from harness.judging import verdict
 from harness.kinds import settings
 from harness.kinds.kind import Progress
+from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import read_submission
 from harness.report import terminal
 from harness.report.progress import Both, EventLog, ProgressLine
 
+DESCRIPTION = """Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
+the reference, and records the result. Stops at the first phase that fails; a failure is never recorded."""
 LINES = "the last three lines: verdict, speedup, place"
 
 
-def add_check_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `check`."""
-    options.add_file(parser)
-    options.add_setting(parser, cpu_suite="quick")
-    options.add_evaluator(parser)
-    options.add_unconfined(parser)
-    options.add_quiet(parser, LINES)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `eval` and `check` were asked to do. `trace` is the folder for traces; `json` also gets the report."""
+
+    asked: Asked
+    mode: Mode
+    author: str | None = None  # None: the login
+    record: bool = False
+    quiet: bool = False
+    json: options.JsonFile | None = None
+    trace: str | None = None
+    events: str | None = None  # the file that progress events are written to
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,31 +67,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_recording(parser)
 
 
-def run(asked: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
-    return _evaluate(asked, asked.mode, asked.author, record=not asked.no_record)
+    return evaluate(
+        Options(
+            asked=options.asked(namespace),
+            mode=namespace.mode,
+            author=namespace.author,
+            record=not namespace.no_record,
+            quiet=namespace.quiet,
+            json=namespace.json,
+            trace=namespace.trace,
+            events=namespace.events,
+        ),
+        checkout,
+    )
 
 
-def run_check(asked: argparse.Namespace) -> Exit:
-    """`check`: the tests of a suite."""
-    return _evaluate(asked, "test", author=None, record=False)
-
-
-def _evaluate(asked: argparse.Namespace, mode: Mode, author: str | None, record: bool) -> Exit:
-    setting = settings.setting(asked)
-    traces = _trace_folder(asked, mode)
-    options.check_json(asked)
-    submission = read_submission(setting.file or setting.problem.default_submission(), ROOT)
-    author = author or host.login()
-    with _progress(asked.quiet, getattr(asked, "events", None)) as progress:
-        ran = evaluated(setting, submission, mode, author, record=record, progress=progress, traces=traces)
-    out, asked.json = asked.json, None  # it gets the whole result now, which an error must not replace
-    if out != options.STDOUT:
-        show = terminal.show_summary if asked.quiet else terminal.show
+def evaluate(order: Options, checkout: Checkout) -> Exit:
+    """Evaluates, shows the report, and writes it as JSON where that was asked for."""
+    setting = settings.setting(order.asked, checkout)
+    traces = _trace_folder(order)
+    if order.json:
+        order.json.check()
+    submission = read_submission(setting.file or setting.problem.default_submission(), checkout.root)
+    author = order.author or host.login()
+    with _progress(order.quiet, order.events) as progress:
+        ran = evaluated(
+            setting, submission, order.mode, author, checkout, record=order.record, progress=progress, traces=traces
+        )
+    if order.json is None or not order.json.is_stdout:
+        show = terminal.show_summary if order.quiet else terminal.show
         show(ran.report, ran.standing, ran.place, Console())
-    if out:
+    if order.json:
         error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
-        options.write_json(out, report_json.to_json(ran.report, ran.place) | error)
+        order.json.write(report_json.to_json(ran.report, ran.place) | error)
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
@@ -109,17 +128,17 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
-def _trace_folder(asked: argparse.Namespace, mode: Mode) -> Path | None:
+def _trace_folder(order: Options) -> Path | None:
     """The folder that --trace names, made now rather than found to be impossible when there is something to write."""
-    if getattr(asked, "trace", None) is None:
+    if order.trace is None:
         return None
-    if mode != "profile":
-        raise UsageError(f"--trace {asked.trace}: only --mode profile writes traces; add it, or leave --trace out")
-    folder = Path(asked.trace)
+    if order.mode != "profile":
+        raise UsageError(f"--trace {order.trace}: only --mode profile writes traces; add it, or leave --trace out")
+    folder = Path(order.trace)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--trace {asked.trace}: cannot be made: {error.strerror}; name another folder") from None
+        raise UsageError(f"--trace {order.trace}: cannot be made: {error.strerror}; name another folder") from None
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"--trace {asked.trace}: cannot be written to; name another folder")
+        raise UsageError(f"--trace {order.trace}: cannot be written to; name another folder")
     return folder

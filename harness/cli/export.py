@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.board import leaderboard, reports
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.files import replace_file
 from harness.core.records import Exit, UsageError
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
 from harness.report.export import COLUMNS, FORMATS, rows
 
+DESCRIPTION = """Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
+of GPU MODE's public dataset. Parquet needs the extra `parquet`."""
 
-# ---- the verb ----------------------------------------------------------------------------------------------------
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Where the rows go and how they look; `path` is None for standard output."""
@@ -41,13 +43,13 @@ def target(form: str | None, out: Path | None) -> Target:
     return Target(form=chosen, path=out)
 
 
-def run(options: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
-    to = target(options.format, options.out)
-    recorded, unreadable = reports.load_all(ROOT)
-    found = rows(leaderboard.load(ROOT / leaderboard.FILE), recorded, ROOT)
-    if options.problem:
-        problem = find_name(options.problem, {row["problem"] for row in found})
+    to = target(namespace.format, namespace.out)
+    recorded, unreadable = reports.load_all(checkout.root)
+    found = rows(leaderboard.load(checkout.leaderboard), recorded, checkout.root)
+    if namespace.problem:
+        problem = find_name(namespace.problem, {row["problem"] for row in found}, checkout)
         found = [row for row in found if row["problem"] == problem]
     data = FORMATS[to.form](found)
     if to.path is None:

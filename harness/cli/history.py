@@ -8,12 +8,14 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard, reports
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.records import Exit
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
 from harness.report.history import chosen, lines, show
+
+DESCRIPTION = "Show how each file's score moved over its runs: those of runs/ and of the leaderboard."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,13 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", default="table", choices=["table", "json"])
 
 
-def run(options: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`history`: prints every line of runs; what cannot be read is said behind them."""
-    recorded, unreadable = reports.load_all(ROOT)
-    found = lines(leaderboard.load(ROOT / leaderboard.FILE), recorded)
-    problem = find_name(options.problem, {line.group[0] for line in found}) if options.problem else None
-    picked = chosen(found, problem, options.author)
-    if options.format == "json":
+    recorded, unreadable = reports.load_all(checkout.root)
+    found = lines(leaderboard.load(checkout.leaderboard), recorded)
+    problem = find_name(namespace.problem, {line.group[0] for line in found}, checkout) if namespace.problem else None
+    picked = chosen(found, problem, namespace.author)
+    if namespace.format == "json":
         print(json.dumps(encode(picked), indent=2))
         for message in unreadable:
             print(f"left out: {clean_line(message)}", file=sys.stderr)

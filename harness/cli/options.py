@@ -1,21 +1,25 @@
-"""The options that verbs which evaluate share, and what they ask for: which problem, shapes, device and rank count.
-
-Knows the machine only as far as it decides what can be asked for. Runs nothing.
-"""
+"""Options that several verbs share, and the record that they become. Runs nothing."""
 
 import argparse
 import errno
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 from harness.core.records import UsageError
 from harness.kinds.kind import Evaluator
-from harness.kinds.settings import DEVICES
+from harness.kinds.settings import DEVICES, Asked
 
 STDOUT = "-"  # as a file's name
 JSON_HELP = "write the full result there as one JSON object; -: to standard output, with nothing else there"
+
+
+def asked(namespace: argparse.Namespace, **more: Any) -> Asked:
+    """What the options ask for; `more` are fields that the verb has no option for."""
+    given = vars(namespace) | more
+    return Asked(**{field.name: given[field.name] for field in fields(Asked) if field.name in given})
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
@@ -55,16 +59,25 @@ def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
     )
     parser.set_defaults(cpu_suite=cpu_suite)
     parser.add_argument("--device", choices=DEVICES, help="what ranks run on (default: GPUs where there are any)")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)")
-    parser.add_argument("--json", metavar="FILE", help=JSON_HELP)
+    parser.add_argument(
+        "--timeout", dest="timeout_s", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)"
+    )
+    add_json(parser)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Where the result goes as JSON."""
+    parser.add_argument("--json", type=JsonFile, metavar="FILE", help=JSON_HELP)
 
 
 def add_unconfined(parser: argparse.ArgumentParser) -> None:
     """For machines on whose drivers the sandbox does harm."""
     parser.add_argument(
         "--unconfined",
-        action="store_true",
-        help="leave the sandbox out (docs/trust.md): the submission may do what you may; the report warns of it",
+        dest="confined",
+        action="store_false",
+        help="leave the sandbox out (docs/trust.md): the submission may do whatever you may; "
+        "the report and the leaderboard say so",
     )
 
 
@@ -90,43 +103,49 @@ def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help=f"print only {what}; no progress")
 
 
-def check_json(options: argparse.Namespace) -> None:
-    """UsageError where --json cannot be written, to be known before an evaluation and not after it."""
-    if not options.json or options.json == STDOUT:
-        return
-    path = Path(options.json)
-    if path.is_dir():
-        raise UsageError(f"--json {path}: it is a folder; name a file in it")
-    if path.is_fifo():
+class JsonFile:
+    """The file that --json names; `-` is standard output. Either the whole result is written to it, or an error."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.is_stdout = name, name == STDOUT
+        self.is_written = False  # or an attempt was made
+
+    def check(self) -> None:
+        """Raises UsageError where it cannot be written, to be called before an evaluation and not after it."""
+        if self.is_stdout:
+            return
+        path = Path(self.name)
+        if path.is_dir():
+            raise UsageError(f"--json {path}: it is a folder; name a file in it")
+        if path.is_fifo():
+            try:
+                os.close(_opened(path))
+            except OSError as error:
+                raise self._unwritable(error) from None
+        elif not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
+            what = "the file" if path.exists() else "its folder does not exist or"
+            raise UsageError(f"--json {path}: {what} cannot be written to; make it, or name another")
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Writes one JSON object. Raises UsageError where that fails."""
+        self.is_written = True
+        text = json.dumps(content, indent=2) + "\n"
+        if self.is_stdout:
+            print(text, end="", flush=True)
+            return
         try:
-            os.close(_opened(path))
+            with open(self.name, "w", encoding="utf-8", opener=_opened) as out:
+                out.write(text)
         except OSError as error:
-            raise _unwritable(path, error) from None
-    elif not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
-        what = "it" if path.exists() else "its folder is not there or"
-        raise UsageError(f"--json {path}: {what} cannot be written to; make it, or name another")
+            raise self._unwritable(error) from None
 
-
-def write_json(file: str, content: dict[str, Any]) -> None:
-    """One JSON object, to standard output where the file is `-`; UsageError where it cannot be written."""
-    text = json.dumps(content, indent=2) + "\n"
-    if file == STDOUT:
-        print(text, end="", flush=True)
-        return
-    try:
-        with open(file, "w", encoding="utf-8", opener=_opened) as out:
-            out.write(text)
-    except OSError as error:
-        raise _unwritable(file, error) from None
+    def _unwritable(self, error: OSError) -> UsageError:
+        why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
+        return UsageError(f"--json {self.name}: {why}; name another file")
 
 
 def _opened(path: str | Path, flags: int = os.O_WRONLY) -> int:
-    """--json's file, open for writing; not waited for where it is a pipe that nobody reads."""
+    """The file, open for writing; does not wait where it is a pipe that nobody reads."""
     fd = os.open(path, flags | os.O_NONBLOCK, 0o666)
     os.set_blocking(fd, True)
     return fd
-
-
-def _unwritable(file: str | Path, error: OSError) -> UsageError:
-    why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
-    return UsageError(f"--json {file}: {why}; name another file")

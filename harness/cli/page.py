@@ -5,25 +5,25 @@ import datetime
 from pathlib import Path
 
 from harness.board import leaderboard, reports
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, UsageError
-from harness.report.page import DEFAULT_OUT, html, page_of
+from harness.report.page import html, page_of
+
+DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page needs no network."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `page`."""
-    parser.add_argument(
-        "-o", "--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help="where to (default: build/page.html)"
-    )
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where to (default: build/page.html)")
 
 
-def run(options: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`page`: writes the file."""
-    out: Path = options.out
-    recorded, unreadable = reports.load_all(ROOT)
+    out: Path = namespace.out or checkout.build / "page.html"
+    recorded, unreadable = reports.load_all(checkout.root)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    found = leaderboard.load(ROOT / leaderboard.FILE)
-    page = page_of(found, recorded, unreadable, ROOT, out.resolve().parent, now)
+    found = leaderboard.load(checkout.leaderboard)
+    page = page_of(found, recorded, unreadable, checkout.root, out.resolve().parent, now)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(html(page), encoding="utf-8")

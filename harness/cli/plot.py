@@ -4,9 +4,11 @@ import argparse
 from pathlib import Path
 
 from harness.board import reports
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, UsageError
 from harness.report.plot import DPI, SUFFIXES, figure
+
+DESCRIPTION = "Draw a recorded run as SVG or PNG, for slides. Needs the extra `plot`."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help=".svg or .png")
 
 
-def run(options: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`plot`: writes the figure."""
-    out: Path = options.out
+    out: Path = namespace.out
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--out {out}: its name ends in .svg or .png")
-    made = figure(reports.find(options.recorded, ROOT))
+    made = figure(reports.find(namespace.recorded, checkout.root))
     metadata = {"Date": None} if out.suffix.lower() == ".svg" else None
     try:
         made.savefig(out, dpi=DPI, metadata=metadata)

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, get_type_hints
 from rich.console import Console
 
 from harness.board import runs
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError, decode
 from harness.core.records import BadFileError, Case, Crashed, EvalReport, Exit, HarnessError, Mode, Raised, UsageError
 from harness.core.words import clean
@@ -130,7 +130,7 @@ def cases_of(
     return tuple(cases)
 
 
-def recognise(lines: Sequence[Line], reference: str, root: Path = ROOT) -> Problem:
+def recognise(lines: Sequence[Line], reference: str, checkout: Checkout) -> Problem:
     """The problem of this checkout that the staged one is: by the keys of its cases, by its generate_input's arguments
     and by what its reference calls. Raises BadFileError where it is none."""
     keys = set(lines[0].values)
@@ -145,7 +145,7 @@ def recognise(lines: Sequence[Line], reference: str, root: Path = ROOT) -> Probl
         getattr(node, field) for node in ast.walk(tree) for field in ("id", "attr", "name") if hasattr(node, field)
     }
     arguments = _arguments(tree, "generate_input")
-    fitting = [problem for name in problem_names(root) if _keys(problem := find(name, root)) == keys]
+    fitting = [problem for name in problem_names(checkout) if _keys(problem := find(name, checkout)) == keys]
     found = [
         problem
         for problem in fitting
@@ -154,7 +154,7 @@ def recognise(lines: Sequence[Line], reference: str, root: Path = ROOT) -> Probl
     ]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(problem_names(root))
+    known = ", ".join(problem_names(checkout))
     why = f"no problem here has cases of {', '.join(sorted(keys))}"
     if fitting:
         alike = " or ".join(problem.name for problem in fitting)
@@ -222,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if fd is None:
         print("error: POPCORN_FD names no descriptor that results can be written to", file=sys.stderr)
         sys.exit(NO_RESULT_FD)
-    pairs, code = run(options, os.environ)
+    pairs, code = run(options, os.environ, Checkout.here())
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # what is known is written, in at most STALL_S
     try:
@@ -233,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def run(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Pairs, int]:
+def run(options: argparse.Namespace, environ: Mapping[str, str], checkout: Checkout) -> tuple[Pairs, int]:
     """Carries out what was asked: the results, whatever happens, and the exit code."""
     mode = MODES[options.mode]
     specs: list[str] = []
@@ -241,9 +241,9 @@ def run(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Pairs,
         with _as_bad_file(options.cases):
             lines = parse_cases(_text(options.cases))
             specs = [line.spec for line in lines]
-            problem = recognise(lines, _text(Path("reference.py")))
+            problem = recognise(lines, _text(Path("reference.py")), checkout)
             cases = cases_of(problem, lines, mode, _number(environ, "POPCORN_SEED"), options.words_are_true)
-        report = _evaluated(options, problem, mode, cases, _number(environ, "POPCORN_GPUS"))
+        report = _evaluated(options, problem, mode, cases, _number(environ, "POPCORN_GPUS"), checkout)
         _tell(report, specs)
         return report_pairs(mode, specs, report), _exit_code(report)
     except HarnessError as error:
@@ -259,7 +259,12 @@ def run(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Pairs,
 
 
 def _evaluated(
-    options: argparse.Namespace, problem: Problem, mode: Mode, cases: tuple[Case, ...], gpu_limit: int | None
+    options: argparse.Namespace,
+    problem: Problem,
+    mode: Mode,
+    cases: tuple[Case, ...],
+    gpu_limit: int | None,
+    checkout: Checkout,
 ) -> EvalReport:
     gpus, world_size = host.gpus(), cases[0].world_size
     device = options.device or gpus.device
@@ -268,7 +273,7 @@ def _evaluated(
     most = gpus.count if gpu_limit is None else min(gpus.count, gpu_limit)
     if device != "cpu" and world_size > most:
         raise BadFileError(f"{options.cases}: world_size {world_size}: there are {most} GPUs for as many ranks")
-    submission = read_submission(Path("submission.py"), ROOT)
+    submission = read_submission(Path("submission.py"), checkout.root)
     where = f"{world_size} ranks on {device}"
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
     suite = _suite(problem, mode, cases, options.timeout)

@@ -1,29 +1,50 @@
 """The verb `rejudge`: what entries are worth by today's problem and checks."""
 
 import argparse
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 
 from harness.board import judgements, leaderboard, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options
-from harness.cli.verify import chosen
-from harness.core.checkout import ROOT
+from harness.cli.verify import chosen, outside_sandbox
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, HarnessError, UsageError
-from harness.evaluation import recorded, verify
+from harness.evaluation import verify
 from harness.evaluation.rejudge import Left, Rejudged, Row, applied, rejudged
 from harness.kinds import settings
 from harness.kinds.registry import find
 from harness.report.progress import ProgressLine
 from harness.report.rejudged import show, to_json
 
+DESCRIPTION = """Judge entries again after a change of a problem, shape or check. Shows what would change. Only --apply
+changes the leaderboard, and keeps the old judgements."""
 
-# ---- which ----------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Which entries are judged again, how, and whether the board is changed."""
+
+    entries: tuple[str, ...]
+    problem: str | None
+    stale: bool  # only those judged under another version of their problem
+    rerun: bool
+    apply: bool
+    seconds: float | None
+    confined: bool
+    json: options.JsonFile | None
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rejudge`."""
     parser.add_argument("--problem", metavar="P", help="only this problem's entries; a problem folder's path")
     parser.add_argument(
-        "--entry", action="append", metavar="E", help="only this one, as `verify` names them; may be repeated"
+        "--entry",
+        action="append",
+        default=[],
+        metavar="E",
+        help="only this one, as `verify` names them; may be repeated",
     )
     parser.add_argument(
         "--stale",
@@ -33,60 +54,83 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rerun", action="store_true", help="run each again, even where its report would do")
     parser.add_argument("--apply", action="store_true", help="change the leaderboard (default: show what would change)")
     options.add_seconds(parser)
-    parser.add_argument("--json", metavar="FILE", help=options.JSON_HELP)
+    options.add_unconfined(parser)
+    options.add_json(parser)
 
 
-def selected(found: Board, asked: argparse.Namespace) -> list[Judged]:
-    """The entries that are meant, in the board's order; UsageError where there is none."""
-    name = find(asked.problem).name if asked.problem else None
-    if asked.entry:
-        return list({id(one): one for text in asked.entry for one in [chosen(found, text, asked.problem)]}.values())
-    everything: list[Judged] = [*found.entries, *found.held]
-    chosen = [one for one in everything if name in (None, one.problem)]
-    if not chosen:
-        raise UsageError(f"no entry{f' of {name}' if name else ''} is on the leaderboard: there is nothing to judge")
-    return chosen
-
-
-# ---- the verb --------------------------------------------------------------------------------------------------------
-def run_verb(asked: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`rejudge`: judges again, shows the difference, applies it if asked to."""
-    options.check_json(asked)
-    settings.check_seconds("--seconds", asked.seconds)
-    path = recorded.LEADERBOARD
+    order = Options(
+        entries=tuple(namespace.entry),
+        problem=namespace.problem,
+        stale=namespace.stale,
+        rerun=namespace.rerun,
+        apply=namespace.apply,
+        seconds=namespace.seconds,
+        confined=namespace.confined,
+        json=namespace.json,
+    )
+    if order.json:
+        order.json.check()
+    settings.check_seconds("--seconds", order.seconds)
+    return rejudge(order, checkout)
+
+
+def selected(found: Board, order: Options, checkout: Checkout) -> list[Judged]:
+    """The entries that are meant, in the board's order; UsageError where there is none."""
+    name = find(order.problem, checkout).name if order.problem else None
+    if order.entries:
+        named = [chosen(found, text, order.problem, checkout) for text in order.entries]
+        return list({id(one): one for one in named}.values())
+    everything: list[Judged] = [*found.entries, *found.held]
+    meant = [one for one in everything if name in (None, one.problem)]
+    if not meant:
+        raise UsageError(f"no entry{f' of {name}' if name else ''} is on the leaderboard: there is nothing to judge")
+    return meant
+
+
+def rejudge(order: Options, checkout: Checkout) -> Exit:
+    """Judges the entries again; only with `apply` is the board changed, in one step."""
+    path = checkout.leaderboard
     found = leaderboard.load(path)
-    chosen = selected(found, asked)
-    if asked.apply:
+    meant = selected(found, order, checkout)
+    if order.apply:
         leaderboard.check_writable(path)
     rows: list[Row] = []
-    for one in chosen:
-        try:
-            setting = verify.setting_for(one, asked.problem, asked.seconds)
-            version = judgements.problem_version(setting.problem, setting.suite)
-        except UsageError as error:  # no such problem, suite or split any more
-            if asked.entry:
-                raise
-            rows.append(Left(old=one, why=str(error)))
+    for one in meant:
+        row = _again(one, order, checkout)
+        if row is None:
             continue
-        if asked.stale and one.problem_version == version:
-            continue
-        try:
-            with ProgressLine(Console(stderr=True)) as progress:
-                row = rejudged(one, setting, asked, progress)
-        except HarnessError as error:  # not on this machine, or not now: what the others are worth is not lost
-            row = Left(old=one, why=str(error))
-        if asked.apply and isinstance(row, Rejudged):
+        if order.apply and isinstance(row, Rejudged):
             for report in row.runs:
-                runs.store(report, ROOT)
+                runs.store(report, checkout.root)
         rows.append(row)
     changes = [row for row in rows if isinstance(row, Rejudged) and row.new != row.old]
     try:
-        if asked.apply and changes:
+        if order.apply and changes:
             leaderboard.change(path, lambda now: applied(now, changes))
     finally:  # what was found is shown all the same
-        out, asked.json = asked.json, None  # it gets the whole result now, which an error must not replace
-        if out != options.STDOUT:
-            show(rows, changes, asked.apply, Console())
-        if out:
-            options.write_json(out, to_json(rows, asked.apply))
+        if order.json is None or not order.json.is_stdout:
+            show(rows, changes, order.apply, Console())
+        if order.json:
+            order.json.write(to_json(rows, order.apply))
     return Exit.OK
+
+
+def _again(one: Judged, order: Options, checkout: Checkout) -> Row | None:
+    """The entry judged again, or why it could not be; None where it is not meant."""
+    try:
+        setting = replace(verify.setting_for(one, order.problem, order.seconds, checkout), confined=order.confined)
+        version = judgements.problem_version(setting.problem, setting.suite)
+    except UsageError as error:  # no such problem, suite or split any more
+        if order.entries:
+            raise
+        return Left(old=one, why=str(error))
+    if order.stale and one.problem_version == version:
+        return None
+    try:
+        with ProgressLine(Console(stderr=True)) as progress:
+            row = rejudged(one, setting, order.rerun, checkout, progress)
+    except HarnessError as error:  # not on this machine, or not now: what the others are worth is not lost
+        return Left(old=one, why=str(error))
+    return replace(row, why=row.why + outside_sandbox(one, row.runs if isinstance(row, Rejudged) else ()))

@@ -6,11 +6,14 @@ from typing import get_args
 
 from rich.console import Console
 
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, UsageError
 from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
 from harness.problems.problem import OFFICIAL
 from harness.report.roofline import Format, peaks_of, roofline, show, to_json
+
+DESCRIPTION = "Print the bound of every benchmark shape. It is computed; nothing is run."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,17 +25,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", default="table", choices=get_args(Format))
 
 
-def run(options: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`roofline`: prints the bound of every benchmark shape."""
-    problem = find(options.problem)
-    suite = problem.suite(options.suite)
-    if options.ranks is not None:
-        if not 1 <= options.ranks <= MAX_RANKS:
-            raise UsageError(f"--ranks {options.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
-        suite = problem.with_world_size(suite, options.ranks)
-    name, peaks = peaks_of(options.hardware)
+    problem = find(namespace.problem, checkout)
+    suite = problem.suite(namespace.suite)
+    if namespace.ranks is not None:
+        if not 1 <= namespace.ranks <= MAX_RANKS:
+            raise UsageError(f"--ranks {namespace.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
+        suite = problem.with_world_size(suite, namespace.ranks)
+    name, peaks = peaks_of(namespace.hardware)
     found = roofline(problem, suite, name, peaks)
-    if options.format == "json":
+    if namespace.format == "json":
         print(json.dumps(to_json(found), indent=2))
     else:
         show(found, Console())

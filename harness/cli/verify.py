@@ -1,6 +1,8 @@
 """The verb `verify`: does an entry's source reproduce what the entry claims?"""
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 from rich.console import Console
 from rich.text import Text
@@ -8,14 +10,14 @@ from rich.text import Text
 from harness.board import judgements, leaderboard, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Exit, UsageError
 from harness.core.words import clean_line
-from harness.evaluation import recorded
 from harness.evaluation.verify import (
     EXITS,
     LAUNCHES,
     LEAST_LAUNCHES,
+    Decision,
     applied,
     check_machine,
     deciding,
@@ -29,64 +31,99 @@ from harness.machine import host
 from harness.report.decision import show, show_decision, to_json
 from harness.report.progress import ProgressLine
 
+DESCRIPTION = """Run an entry's source again: does it reproduce what it claims? Runs its stored source in independent
+launches, each a whole evaluation, and drops the fastest and the slowest. An entry that is not reproduced is held (exit
+112); where launches differ too much, nothing is decided (exit 1)."""
 
-# ---- the verb --------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Which entry is run again, how often and how long."""
+
+    entry: str
+    problem: str | None
+    launches: int
+    seconds: float | None
+    confined: bool
+    quiet: bool
+    json: options.JsonFile | None
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `verify`."""
     parser.add_argument("entry", help="its run id or the beginning of it (`board --format json`), or its file's name")
     parser.add_argument("--problem", metavar="P", help="only this problem's entries; a problem folder's path")
     parser.add_argument("--launches", type=int, default=LAUNCHES, metavar="N", help=f"3 or more (default: {LAUNCHES})")
     options.add_seconds(parser)
-    parser.add_argument("--json", metavar="FILE", help=options.JSON_HELP)
+    options.add_unconfined(parser)
+    options.add_json(parser)
     options.add_quiet(parser, "the decision, in one line")
 
 
-def chosen(found: Board, text: str, problem: str | None) -> Judged:
+def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
     """The entry that is meant, on this machine where there are several; see board.find."""
     here = host.environment("", 0).machine_class  # a CPU's, which does not depend on the rank count
-    return leaderboard.find(found, text, find(problem).name if problem else None, here)
+    return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here)
 
 
-def run_verb(asked: argparse.Namespace) -> Exit:
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`verify`: launches, decision, and the decision on the board."""
-    if asked.launches < LEAST_LAUNCHES:
-        raise UsageError(f"--launches {asked.launches}: {LEAST_LAUNCHES} are the least, as two are dropped")
-    options.check_json(asked)
-    settings.check_seconds("--seconds", asked.seconds)
-    path = recorded.LEADERBOARD
+    return verify(Options(**{field.name: getattr(namespace, field.name) for field in fields(Options)}), checkout)
+
+
+def verify(order: Options, checkout: Checkout) -> Exit:
+    """Runs the entry's source again and puts the decision on the board."""
+    if order.launches < LEAST_LAUNCHES:
+        raise UsageError(f"--launches {order.launches}: at least {LEAST_LAUNCHES} are needed, as two are dropped")
+    if order.json:
+        order.json.check()
+    settings.check_seconds("--seconds", order.seconds)
+    path = checkout.leaderboard
     found = leaderboard.load(path)
-    one = chosen(found, asked.entry, asked.problem)
+    one = chosen(found, order.entry, order.problem, checkout)
     check_machine(one)
-    setting = setting_for(one, asked.problem, asked.seconds)
+    setting = replace(setting_for(one, order.problem, order.seconds, checkout), confined=order.confined)
     version = judgements.problem_version(setting.problem, setting.suite)
     if one.problem_version not in (None, version):
         raise UsageError(
             f"{one.run_id} was judged under another version of {one.problem} than this checkout's: "
             f"`python -m harness rejudge --entry {one.run_id} --apply` first"
         )
-    submission = runs.load_source(one.sha256, one.file, ROOT, one.run_id)
+    submission = runs.load_source(one.sha256, one.file, checkout.root, one.run_id)
     leaderboard.check_writable(path)
     reports: list[EvalReport] = []
-    while sum(report.figures is not None for report in reports) < asked.launches:
-        said = f"launch {len(reports) + 1} of {asked.launches}: {one.file}, {one.run_id}"
-        if not asked.quiet:
+    while sum(report.figures is not None for report in reports) < order.launches:
+        said = f"launch {len(reports) + 1} of {order.launches}: {one.file}, {one.run_id}"
+        if not order.quiet:
             Console(stderr=True).print(Text(clean_line(said)), soft_wrap=True)
-        with ProgressLine(Console(stderr=True), silent=asked.quiet) as progress:
-            report = launch(one, setting, submission, progress)
-        runs.store(report, ROOT)
+        with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
+            report = launch(one, setting, submission, checkout, progress)
+        runs.store(report, checkout.root)
         reports.append(report)
         if deciding(reports) is not None:
             break  # what holds the entry is known
-    decision = decision_of(one, reports, asked.launches)
+    decision = decision_of(one, reports, order.launches)
+    decision = replace(decision, why=decision.why + outside_sandbox(one, reports))
     try:
         leaderboard.change(path, lambda now: applied(now, one, decision, reports, version))
     finally:  # what was measured is shown all the same
-        out, asked.json = asked.json, None  # it gets the whole result now, which an error must not replace
-        if out != options.STDOUT:
-            if asked.quiet:
-                show_decision(decision, Console())
-            else:
-                show(one, decision, reports, Console())
-        if out:
-            options.write_json(out, to_json(one, decision, reports))
+        _show(order, one, decision, reports)
     return EXITS[decision.word]
+
+
+def outside_sandbox(one: Judged, reports: Sequence[EvalReport]) -> str:
+    """What is said, behind a decision, of runs outside the sandbox."""
+    told = [] if one.confined else ["the entry was evaluated outside the sandbox"]
+    if count := sum(not report.confined for report in reports):
+        told.append(f"{count} of {len(reports)} launches ran outside the sandbox")
+    return "".join(f"; {text}" for text in told)
+
+
+def _show(order: Options, one: Judged, decision: Decision, reports: list[EvalReport]) -> None:
+    if order.json is None or not order.json.is_stdout:
+        if order.quiet:
+            show_decision(decision, Console())
+        else:
+            show(one, decision, reports, Console())
+    if order.json:
+        order.json.write(to_json(one, decision, reports))

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from harness.board.places import Place
+from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError
 from harness.core.records import EvalReport, Exit, HarnessError, UsageError
 from harness.core.yaml_file import read_yaml
@@ -106,17 +107,17 @@ def is_late(moment: str, closes: datetime | None) -> bool:
     return closes is not None and datetime.fromisoformat(moment) > closes
 
 
-def problem_of(listed: Listed, file: Path, folders: bool) -> Problem:
+def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) -> Problem:
     """What the problem is here: the checkout's own of that name, or the folder. Raises UsageError or BadFileError where
     it is neither, or is broken."""
     folder = file.resolve().parent / listed.directory
     if not folders:
         try:
-            return find(listed.name)
+            return find(listed.name, checkout)
         except UsageError:  # no problem of this checkout has that name
             if not folder.is_dir():
                 raise
-    return find(str(folder))
+    return find(str(folder), checkout)
 
 
 def _with_texts(value: object) -> object:

@@ -485,3 +485,4 @@ class EvalReport:
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     logs: dict[str, str] = field(default_factory=dict)  # "candidate rank 3" -> the end of what it printed
     gate: GateName = "strict"
+    confined: bool = True  # False: the submission ran outside the sandbox

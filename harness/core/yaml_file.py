@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import yaml
 
-from harness.core.checkout import ROOT, shown
+from harness.core.checkout import shown
 from harness.core.decode import decode
 from harness.core.files import read_text
 from harness.core.records import BadFileError
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def read_yaml(
-    kind: type[T], path: Path, root: Path = ROOT, prepare: Callable[[object], object] = lambda value: value
+    kind: type[T], path: Path, root: Path | None = None, prepare: Callable[[object], object] = lambda value: value
 ) -> T:
     """The YAML file at `path`, decoded strictly; a key that appears twice in a mapping is an error. `prepare` sees what
     the file holds before it is decoded.

@@ -106,4 +106,5 @@ def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], sess
         gpu_sampling=found.gpu_sampling,
         logs=found.logs,
         gate=plan.gate,
+        confined=plan.confined,
     )

@@ -6,13 +6,11 @@ from pathlib import Path
 from harness.board import entries, judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.board.places import Place
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, HarnessError, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import kind_of
-
-LEADERBOARD = ROOT / leaderboard.FILE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +29,7 @@ def evaluated(
     submission: Submission,
     mode: Mode,
     author: str,
+    checkout: Checkout,
     *,
     record: bool,
     progress: Progress,
@@ -38,20 +37,20 @@ def evaluated(
 ) -> Ran:
     """Evaluates and, if asked to, records. Whether it could be recorded is known before anything runs; what goes wrong
     with it afterwards does not take away what was measured. Raises HarnessError where nothing could be measured."""
-    earlier = leaderboard.load(LEADERBOARD) if record else None
+    earlier = leaderboard.load(checkout.leaderboard) if record else None
     version = judgements.problem_version(setting.problem, setting.suite) if record else None
     if record:
-        leaderboard.check_writable(LEADERBOARD)
+        leaderboard.check_writable(checkout.leaderboard)
     order = Order(setting=setting, submission=submission, mode=mode, author=author)
     report = evaluate(kind_of(setting).plan(order), progress)
     place = None
     try:
         if mode == "profile":
-            report = runs.store_traces(report, traces or ROOT / runs.FOLDER / report.run_id)
+            report = runs.store_traces(report, traces or checkout.runs / report.run_id)
         if record:
-            runs.store(report, ROOT)
+            runs.store(report, checkout.root)
             if mode == "leaderboard" and (judged := judgements.judged(report, version)) is not None:
-                earlier = leaderboard.record(LEADERBOARD, judged)
+                earlier = leaderboard.record(checkout.leaderboard, judged)
                 place = places.place_of(earlier, judged) if isinstance(judged, entries.Entry) else None
     except HarnessError as error:
         return Ran(report=report, standing=earlier, place=None, unrecorded=error)

@@ -9,7 +9,6 @@ anew from the samples of then, by today's ranking rule, costs and hardware table
 stored source, once (--rerun: all are). What is not right any more is held, with that as its evidence.
 """
 
-import argparse
 import contextlib
 import math
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from harness.board import entries, judgements, reports, runs
 from harness.board.entries import Board, Entry, HeldEntry, Judged
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import BadFileError, Bound, CaseResult, EvalReport, UsageError
 from harness.core.stats import median
 from harness.core.words import clean_line
@@ -53,25 +52,25 @@ Row = Rejudged | Left
 
 
 # ---- again -----------------------------------------------------------------------------------------------------------
-def rejudged(one: Judged, setting: Setting, asked: argparse.Namespace, progress: Progress) -> Row:
-    """Judges the entry again: from its report where that suffices, else by running it again."""
+def rejudged(one: Judged, setting: Setting, rerun: bool, checkout: Checkout, progress: Progress) -> Row:
+    """Judges the entry again: from its report where that suffices, else, or with `rerun`, by running it again."""
     version = judgements.problem_version(setting.problem, setting.suite)
     stale = one.problem_version != version
-    if isinstance(one, Entry) and not stale and not asked.rerun:
+    if isinstance(one, Entry) and not stale and not rerun:
         with contextlib.suppress(UsageError, BadFileError):  # gone, or not readable any more
-            new = from_report(one, reports.find(one.run_id, ROOT), setting.problem)
+            new = from_report(one, reports.find(one.run_id, checkout.root), setting.problem)
             return Rejudged(old=one, new=new, why="judged again from its report")
     if isinstance(one, HeldEntry) and one.check == "verify" and not stale:
         return Left(old=one, why="held by `verify`, which alone can release it")
     try:
         verify.check_machine(one)
-        submission = runs.load_source(one.sha256, one.file, ROOT, one.run_id)
+        submission = runs.load_source(one.sha256, one.file, checkout.root, one.run_id)
     except (UsageError, runs.SourceError) as error:
         return Left(old=one, why=str(error))
     progress.note(clean_line(f"{one.file}, {one.run_id}"))
-    found = [verify.launch(one, setting, submission, progress)]
+    found = [verify.launch(one, setting, submission, checkout, progress)]
     if verify.held_by_chance(found[0]):  # twice is no chance
-        found.append(verify.launch(one, setting, submission, progress))
+        found.append(verify.launch(one, setting, submission, checkout, progress))
     why = f"rejudged: {_change(one, version)}"
     return Rejudged(old=one, new=_judged(one, found, version), why=why, runs=tuple(found))
 

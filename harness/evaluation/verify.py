@@ -32,6 +32,7 @@ from typing import Literal
 from harness.board import judgements
 from harness.board.entries import Board, Entry, Judged, Verified
 from harness.core import words
+from harness.core.checkout import Checkout
 from harness.core.records import CaseResult, EvalReport, Exit, HarnessError, Held, Submission, UsageError
 from harness.evaluation import recorded
 from harness.judging import verdict
@@ -164,7 +165,7 @@ def check_machine(one: Judged) -> None:
         raise UsageError(f"{there}; this one is {here}, and times of two machines do not compare: run it there")
 
 
-def setting_for(one: Judged, problem: str | None, seconds: float | None) -> Setting:
+def setting_for(one: Judged, problem: str | None, seconds: float | None, checkout: Checkout) -> Setting:
     """Where and on which shapes the entry was evaluated, as they are today. `problem` is where its problem lies, where
     its name does not say that. Raises UsageError where there is no such problem, suite or split any more."""
     if isinstance(one, Entry) and one.ratio is None:
@@ -173,7 +174,7 @@ def setting_for(one: Judged, problem: str | None, seconds: float | None) -> Sett
             "speedup to reproduce; evaluate it with our clocks (--eval ours)"
         )
     try:
-        found = find(problem or one.problem)
+        found = find(problem or one.problem, checkout)
     except UsageError as error:
         hint = "" if problem else "; one in a folder of its own is named with --problem FOLDER"
         raise UsageError(f"{error}{hint}") from None
@@ -185,10 +186,11 @@ def setting_for(one: Judged, problem: str | None, seconds: float | None) -> Sett
     )
 
 
-def launch(one: Judged, setting: Setting, submission: Submission, progress: Progress) -> EvalReport:
+def launch(one: Judged, setting: Setting, submission: Submission, checkout: Checkout, progress: Progress) -> EvalReport:
     """One whole evaluation of the entry's source, under the entry's author. Raises UsageError where it turns out to
     have run on another machine, HarnessError where nothing can be said of the submission."""
-    report = recorded.evaluated(setting, submission, "leaderboard", one.author, record=False, progress=progress).report
+    ran = recorded.evaluated(setting, submission, "leaderboard", one.author, checkout, record=False, progress=progress)
+    report = ran.report
     here = report.environment.machine_class if report.environment else one.machine_class
     if here != one.machine_class:
         raise UsageError(f"{one.run_id} was measured on {one.machine_class}, this is {here}: run it there")
@@ -270,6 +272,7 @@ def applied(found: Board, one: Judged, decision: Decision, reports: Sequence[Eva
         score_ci=decision.score.ci,
         ratio=decision.ratio.value,
         ratio_ci=decision.ratio.ci,
+        confined=all(report.confined for report in reports),
     )
     why = f"verified: {decision.why}"
     if isinstance(one, Entry):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from harness.core.checkout import ROOT, shown
+from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError
 from harness.core.files import read_bytes, read_text
 from harness.core.records import BadFileError, Case, Kind, Param, Params, UsageError
@@ -175,7 +175,7 @@ class AnyGpus(OneGpu):
     def check_world_size(self, world_size: int) -> None: ...
 
 
-def read(folder: Path) -> TaskProblem:
+def read(folder: Path, checkout: Checkout) -> TaskProblem:
     """The problem folder. Raises BadFileError, with file and place, for one that does not fit; UsageError for one in
     another language than Python."""
     folder = folder.resolve()
@@ -194,7 +194,7 @@ def read(folder: Path) -> TaskProblem:
         name="".join(char if char.isprintable() else "?" for char in f"{folder.parent.name}/{folder.name}"),
         leaderboard=folder.name,
         description=" ".join(task.description.split()),
-        root=ROOT,
+        root=checkout.root,
         folder=folder,
         shapes_path=path,
         submissions_folder=folder,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from harness.core.checkout import Checkout
 from harness.core.files import remove
 from harness.core.records import (
     BadFileError,
@@ -110,9 +111,9 @@ class ExternalKind:
         """None: kind `folder` reads such folders."""
         return False
 
-    def read(self, place: Path) -> Problem:
+    def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem folder."""
-        return read(place)
+        return read(place, checkout)
 
     def plan(self, order: Order) -> Plan:
         """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from harness.core.checkout import Checkout
 from harness.gpumode import folder
 from harness.kinds.op import OpKind
 from harness.problems.problem import Problem
@@ -15,6 +16,6 @@ class FolderKind(OpKind):
         """A folder that has a task.yml."""
         return os.path.isfile(place / folder.FILE)
 
-    def read(self, place: Path) -> Problem:
+    def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem folder. Raises BadFileError for one that does not fit; UsageError for one in another language."""
-        return folder.read(place)
+        return folder.read(place, checkout)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from harness.core.checkout import Checkout
 from harness.core.records import (
     Bound,
     Case,
@@ -194,8 +195,8 @@ class Kind(Protocol):
         """Whether a folder holds a problem of this kind."""
         ...
 
-    def read(self, place: Path) -> Problem:
-        """The problem in that folder. Raises BadFileError, with the place of the mistake."""
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """The problem in that folder, for use in that checkout. Raises BadFileError, with the place of the mistake."""
         ...
 
     def plan(self, order: Order) -> Plan:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from harness.core.checkout import Checkout
 from harness.core.files import remove
 from harness.core.records import (
     Bound,
@@ -57,9 +58,9 @@ class OpKind:
         """A folder reference/<name>/ of a checkout."""
         return place.parent.name == "reference" and any((place / file).is_file() for file in shape_file.FOLDER_FILES)
 
-    def read(self, place: Path) -> Problem:
+    def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
-        return shape_file.find(place.name, place.parent.parent)
+        return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""

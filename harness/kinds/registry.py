@@ -4,9 +4,9 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import UsageError
-from harness.gpumode.folder import FILE, read
+from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
 from harness.kinds.kind import Kind, Setting
@@ -24,23 +24,24 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def find(name: str, root: Path = ROOT) -> Problem:
+def find(name: str, checkout: Checkout) -> Problem:
     """The problem folder at that path, or else the checkout's problem of that name.
 
     Raises UsageError where there is neither, BadFileError where its files are bad.
     """
     path = Path(name).expanduser()
     path = path.parent if path.name == FILE else path
-    folded = {known.lower().replace("-", "_") for known in problem_names(root)}
+    folded = {known.lower().replace("-", "_") for known in problem_names(checkout)}
     is_path = os.sep in name or name in (".", "..")
-    if (path / FILE).is_file() and (is_path or name.lower().replace("-", "_") not in folded):
-        return read(path)
+    claimed = next((kind for kind in KINDS.values() if kind.claims(path)), None)
+    if claimed is not None and (is_path or name.lower().replace("-", "_") not in folded):
+        return claimed.read(path, checkout)
     if is_path:
         what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such folder"
         raise UsageError(
             f"{name}: {what}; name one of GPU MODE's, or a problem that `python -m harness problems` lists"
         )
-    return find_named(name, root)
+    return find_named(name, checkout)
 
 
 def kind_of(setting: Setting) -> Kind:
@@ -48,7 +49,7 @@ def kind_of(setting: Setting) -> Kind:
     return KINDS["external" if setting.evaluator == "theirs" else setting.problem.kind]
 
 
-def find_name(text: str, recorded: Collection[str], root: Path = ROOT) -> str:
+def find_name(text: str, recorded: Collection[str], checkout: Checkout) -> str:
     """The name under which boards have the problem that `text` means: one that is `recorded`, since a problem folder
     may be anywhere by now, or else as `find` has it. Raises what `find` does."""
-    return text if text in recorded else find(text, root).name
+    return text if text in recorded else find(text, checkout).name

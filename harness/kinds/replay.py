@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from harness.core.checkout import Checkout
 from harness.core.records import (
     Bound,
     Case,
@@ -63,7 +64,7 @@ class ReplayKind:
         """None."""
         return False
 
-    def read(self, place: Path) -> Problem:
+    def read(self, place: Path, checkout: Checkout) -> Problem:
         """There is nothing to read."""
         raise HarnessError(f"{place}: a replay has no folder")
 

@@ -1,16 +1,15 @@
 """What an evaluation is asked for, made definite on this machine: problem, suite, device, ranks, file.
 
-Decides from the options that a verb was given and from what the machine has. Runs nothing.
+Decides from a record of what was asked for and from what the machine has. Runs nothing.
 """
 
-import argparse
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.records import UsageError, Warning
-from harness.kinds.kind import Setting
+from harness.kinds.kind import Evaluator, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.problems.problem import OFFICIAL, Problem
@@ -21,36 +20,54 @@ MAX_RANKS = 1024
 DEVICES = ("cpu", "cuda", "rocm")
 
 
-def setting(options: argparse.Namespace, problem: Problem | None = None) -> Setting:
-    """What `options` ask for, of `problem` or else of the one that they name; UsageError where this machine or the
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What an evaluation was asked for. `problem` is a name, a folder, or a submission that names its problem. None
+    leaves a choice to the problem and the machine; `cpu_suite` is what runs on CPU cores where no suite is named."""
+
+    problem: str
+    file: Path | None = None
+    suite: str | None = None
+    ranks: int | None = None
+    device: str | None = None
+    timeout_s: float | None = None
+    seconds: float | None = None
+    evaluator: Evaluator = "ours"
+    seed: int | None = None
+    confined: bool = True
+    cpu_suite: str = "cpu"
+
+
+def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) -> Setting:
+    """What was asked for, of `problem` or else of the one that `asked` names; UsageError where this machine or the
     problem cannot give it, BadFileError or BadSubmissionError for a file that does not say what it is for."""
-    file: Path | None = getattr(options, "file", None)
+    file = asked.file
     notes: tuple[Warning, ...] = ()
     gpus = host.gpus()
     if problem is None:
-        problem, file, notes = named(options)
-    device = options.device or gpus.device
+        problem, file, notes = named(asked, checkout)
+    device = asked.device or gpus.device
     if device != "cpu" and device != gpus.device:
         raise UsageError(f"--device {device}: this machine has {gpus.told}; --device {gpus.device} runs here")
-    cpu_suite = options.cpu_suite if len(problem.suites) > 1 else OFFICIAL  # a problem folder has but one
-    suite = problem.suite(options.suite or (cpu_suite if device == "cpu" else OFFICIAL))
-    if options.timeout is not None:
-        check_seconds("--timeout", options.timeout)
+    cpu_suite = asked.cpu_suite if len(problem.suites) > 1 else OFFICIAL  # a problem folder has but one
+    suite = problem.suite(asked.suite or (cpu_suite if device == "cpu" else OFFICIAL))
+    if asked.timeout_s is not None:
+        check_seconds("--timeout", asked.timeout_s)
         suite = replace(
             suite,
-            test_timeout_s=options.timeout,
-            benchmark_timeout_s=options.timeout,
-            ranked_timeout_s=options.timeout,
+            test_timeout_s=asked.timeout_s,
+            benchmark_timeout_s=asked.timeout_s,
+            ranked_timeout_s=asked.timeout_s,
         )
-    if getattr(options, "seconds", None) is not None:
-        check_seconds("--seconds", options.seconds)
-        suite = replace(suite, benchmark_s=options.seconds)
+    if asked.seconds is not None:
+        check_seconds("--seconds", asked.seconds)
+        suite = replace(suite, benchmark_s=asked.seconds)
     world_size = suite.benchmarks[0].world_size if device == "cpu" else min(gpus.count, suite.benchmarks[0].world_size)
-    if options.ranks is not None:
+    if asked.ranks is not None:
         most = MAX_RANKS if device == "cpu" else gpus.count
-        if not 1 <= options.ranks <= most:
-            raise UsageError(f"--ranks {options.ranks}: 1 to {most} ranks can be asked for on {device}")
-        world_size = options.ranks
+        if not 1 <= asked.ranks <= most:
+            raise UsageError(f"--ranks {asked.ranks}: 1 to {most} ranks can be asked for on {device}")
+        world_size = asked.ranks
     suite = problem.with_world_size(suite, world_size)
     return Setting(
         problem=problem,
@@ -58,28 +75,27 @@ def setting(options: argparse.Namespace, problem: Problem | None = None) -> Sett
         device=device,
         world_size=world_size,
         file=file,
-        is_cpu_asked=options.device == "cpu",
-        evaluator=getattr(options, "evaluator", "ours"),
-        seed=getattr(options, "seed", None),
-        confined=not getattr(options, "unconfined", False),
+        is_cpu_asked=asked.device == "cpu",
+        evaluator=asked.evaluator,
+        seed=asked.seed,
+        confined=asked.confined,
         notes=notes,
     )
 
 
-def named(options: argparse.Namespace) -> tuple[Problem, Path | None, tuple[Warning, ...]]:
-    """Which problem `options` mean, which of its files (None: its default), and what is to be said of that; UsageError
-    where there is no such problem, or a file alone does not name one."""
-    file: Path | None = getattr(options, "file", None)
-    if file is None and options.problem.endswith(".py"):
-        file = Path(options.problem)
-        problem, notes = _named_by(file)
+def named(asked: Asked, checkout: Checkout) -> tuple[Problem, Path | None, tuple[Warning, ...]]:
+    """The problem that is meant, its file (None: its default), and notes for the report; UsageError where there is no
+    such problem, or a file alone does not name one."""
+    if asked.file is None and asked.problem.endswith(".py"):
+        file = Path(asked.problem)
+        problem, notes = _named_by(file, checkout)
         return problem, file, notes
-    return find(options.problem), file, ()
+    return find(asked.problem, checkout), asked.file, ()
 
 
-def _named_by(file: Path) -> tuple[Problem, tuple[Warning, ...]]:
+def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[Warning, ...]]:
     """The problem that a submission's first lines name, and what is to be said of the GPUs that they name."""
-    submission = read_submission(file, ROOT)
+    submission = read_submission(file, checkout.root)
     said = directives(submission.source, submission.name)
     if said.leaderboard is None:
         raise UsageError(
@@ -88,7 +104,7 @@ def _named_by(file: Path) -> tuple[Problem, tuple[Warning, ...]]:
         )
     try:
         # No folder: whose code is trusted is not the submission's to say.
-        problem = find_problem(said.leaderboard)
+        problem = find_problem(said.leaderboard, checkout)
     except UsageError as error:
         raise UsageError(f"{submission.name}: its `#!POPCORN leaderboard` line: {error}") from None
     gpus = host.gpus()

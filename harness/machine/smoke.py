@@ -13,14 +13,15 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-from harness.core.checkout import ROOT
 from harness.core.decode import DecodeError, decode
 from harness.machine.readings import Collective, SmokeFailed, printable
 
 GPU_BYTES, CPU_BYTES = 64 << 20, 4 << 20  # of the reduced buffer, and of what is gathered in all
 DEADLINE_S = 60.0
 CPU_RANKS = 2
+PROGRAM = Path(__file__).with_name("smoke_ranks.py")
 WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 
 
@@ -42,8 +43,8 @@ def smoke(device: str, world_size: int, deadline_s: float = DEADLINE_S) -> Colle
     with tempfile.TemporaryDirectory(prefix="smoke-") as folder:
         command = [
             sys.executable,
-            "-m",
-            "harness.machine.smoke_ranks",
+            "-P",  # its folder has modules whose names others may use
+            str(PROGRAM),
             device,
             str(world_size),
             str(nbytes),
@@ -51,7 +52,6 @@ def smoke(device: str, world_size: int, deadline_s: float = DEADLINE_S) -> Colle
         ]
         with subprocess.Popen(
             [*command, f"{folder}/meet"],
-            cwd=ROOT,
             env={**os.environ, **WITHOUT_MULTICAST, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from harness.core.checkout import ROOT, shown
+from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.records import BadFileError, Case, Cost, Kind, Params, UsageError
 from harness.core.yaml_file import read_yaml
@@ -31,33 +31,33 @@ from harness.problems.problem import (
 FOLDER_FILES = ("reference.py", "task.py", "params.py")
 
 
-def problem_names(root: Path = ROOT) -> list[str]:
+def problem_names(checkout: Checkout) -> list[str]:
     """Every problem of which at least a part is there, broken or not, in order."""
-    folders = {path.parent.name for file in FOLDER_FILES for path in (root / "reference").glob(f"*/{file}")}
-    return sorted(folders | {path.stem for path in (root / "shapes").glob("*.yaml")})
+    folders = {path.parent.name for file in FOLDER_FILES for path in checkout.reference.glob(f"*/{file}")}
+    return sorted(folders | {path.stem for path in checkout.shapes.glob("*.yaml")})
 
 
-def find(name: str, root: Path = ROOT) -> Problem:
+def find(name: str, checkout: Checkout) -> Problem:
     """The problem of that name or GPU MODE leaderboard name; case and '-' for '_' do not matter.
 
     Raises UsageError for an unknown name and BadFileError where the problem's files are bad.
     """
-    names = problem_names(root)
+    names = problem_names(checkout)
     for known in names:
         if folded(known) == folded(name):
-            return read_problem(known, root)
+            return read_problem(known, checkout.root)
     problems: list[Problem] = []
     unreadable = ""
     for known in names:
         try:
-            problems.append(read_problem(known, root))
+            problems.append(read_problem(known, checkout.root))
         except BadFileError as error:
             unreadable = f"; not readable: {error}"
     for problem in problems:
         if problem.is_named(name):
             return problem
     hint = did_you_mean(name.lower(), [*names, *(problem.leaderboard for problem in problems)])
-    raise UsageError(f"no problem '{name}'{hint} (known: {', '.join(names) or f'none in {root}'}){unreadable}")
+    raise UsageError(f"no problem '{name}'{hint} (known: {', '.join(names) or f'none in {checkout.root}'}){unreadable}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "*": "its source is not kept, so it cannot be reproduced",
     "~": "judged under another version of the problem",
     "!": "the same source was also held",
+    "^": "evaluated or verified outside the sandbox",
 }
 NARROW, NARROW_WITHOUT = 72, (">roof", "file", "date")  # columns below which these are left out of it
 WIDE = 120  # columns from which on the leaderboard shows intervals, and run ids in place of dates
@@ -109,7 +110,7 @@ def board_csv(board: Board, problem: str | None = None, standings: Standings | N
     writer = csv.writer(text, lineterminator="\n")
     columns = ["problem", "suite", "machine_class", "world_size", "place", "author", "file", "score", "unit"]
     columns += ["ratio", "low", "high", "fraction", "device", "date", "run_id", "sha256"]
-    columns += ["status", "check", "evidence", "problem_version", "reproducible", "stale"]
+    columns += ["status", "check", "evidence", "problem_version", "reproducible", "stale", "confined"]
     writer.writerow(columns)
     rows: list[tuple[int | str, Judged]] = [*_rows(board, problem), *(("", one) for one in _held(board, problem))]
     for place, one in rows:
@@ -160,6 +161,8 @@ def _standing(board: Board, entry: Entry, standings: Standings | None) -> str:
     known = (standings or {}).get(entry.run_id)
     lost, stale = known is not None and not known.reproducible, known is not None and known.stale
     marks = ("*" if lost else "") + ("~" if stale else "") + ("!" if doubted(board, entry) else "")
+    if not entry.confined or (entry.verified and not entry.verified.confined):
+        marks += "^"
     return entry.status + marks
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from harness.board.entries import Board, Entry
 from harness.board.report_json import error_json, to_json
 from harness.contest.rules import Competition, Evaluated, Listed, closing, is_late
+from harness.core.checkout import Checkout
 from harness.core.records import Exit, HarnessError
 from harness.core.stats import geomean
 from harness.core.words import clean, clean_line, plain_table, score_text
@@ -22,6 +23,7 @@ def show_list(
     chosen: Sequence[Listed],
     found: Board,
     console: Console,
+    checkout: Checkout,
     now: datetime | None = None,
 ) -> None:
     """The problems with their deadlines, and which entry of the local leaderboard has the greatest speedup."""
@@ -31,7 +33,7 @@ def show_list(
     for listed in chosen:
         closes = competition.closes(listed)
         state = "" if closes is None else "closed" if now > closes else _in(closes, now)
-        entry = _best(found, listed)
+        entry = _best(found, listed, checkout)
         best = f"{entry.ratio:.2f}x {entry.author}, {entry.suite}" if entry else "none"
         late = "late" if entry and is_late(entry.date, closes) else ""
         row = [listed.name, " ".join(listed.gpus), f"{closes:%Y-%m-%d %H:%M}" if closes else "never", state, best, late]
@@ -98,11 +100,11 @@ def _headline(competition: Competition, console: Console) -> None:
     console.print()
 
 
-def _best(found: Board, listed: Listed) -> Entry | None:
+def _best(found: Board, listed: Listed, checkout: Checkout) -> Entry | None:
     """The entry of that leaderboard name with the greatest speedup over its reference: scores of different suites and
     machines do not compare."""
     try:
-        name = find(listed.name).name
+        name = find(listed.name, checkout).name
     except HarnessError:
         return None
     entries = [entry for entry in found.entries if entry.problem == name and entry.ratio is not None]

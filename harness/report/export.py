@@ -26,6 +26,7 @@ from typing import Any, Literal
 from harness.board import places
 from harness.board.entries import Board, Earlier, Entry
 from harness.board.runs import FOLDER
+from harness.core.checkout import Checkout
 from harness.core.files import read_text
 from harness.core.records import CaseResult, EvalReport, HarnessError, Measured, Passed, UsageError
 from harness.core.stats import median
@@ -229,7 +230,7 @@ def _row(values: Mapping[str, Any]) -> Row:
 def _leaderboard(problem: str, root: Path) -> str | None:
     """GPU MODE's name of the problem's board; None for a problem that is not here any more."""
     with contextlib.suppress(HarnessError):
-        return find(problem, root).leaderboard
+        return find(problem, Checkout(root)).leaderboard
     return None
 
 

@@ -29,7 +29,7 @@ from harness.board.entries import Board, Entry, Group
 from harness.board.places import groups, ranked
 from harness.board.reports import Report, ReportCase, Samples, Times, times
 from harness.board.runs import FOLDER
-from harness.core.checkout import ROOT
+from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.records import Case, Cost, HarnessError, Peaks
 from harness.core.stats import geomean, median, speedup
@@ -43,7 +43,6 @@ from harness.report.history import Line, Run
 ASSETS = Path(__file__).resolve().parent / "assets"
 SCRIPTS = ("d3-7.9.2.min.js", "plot-0.6.17.umd.min.js", "text.js", "charts.js", "page.js")  # in this order
 LIVE_SCRIPT, LIVE_STYLE, LIVE_PART = "live.js", "live.css", "live.html"  # of the page that `serve` shows
-DEFAULT_OUT = ROOT / "build" / "page.html"
 PAGE_SCHEMA = 1  # of the data in the page; 1: first
 CostOf = Callable[[ReportCase], Cost | None]
 
@@ -246,7 +245,7 @@ def _clock(name: str, samples: Samples, empty_us: Sequence[float]) -> PageClock:
 def _costs(name: str, root: Path) -> CostOf:
     """What a case of that problem costs a rank; nothing where the problem, or this shape of it, is not known here."""
     try:
-        problem: Problem = find(name, root)
+        problem: Problem = find(name, Checkout(root))
     except HarnessError:  # an entry outlives its problem
         return lambda case: None
 

@@ -5,20 +5,22 @@ Knows what the server is made of and what it may be asked to do; the parts are g
 results (theirs out of ours) and live (the page). FastAPI and uvicorn come with the extra `serve`.
 """
 
-import argparse
 import fcntl
 import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.core.checkout import ROOT
-from harness.core.records import Exit, HarnessError, UsageError
+from harness.core.checkout import Checkout
+from harness.core.records import HarnessError, UsageError
 from harness.kinds import settings
+from harness.kinds.kind import Setting
 from harness.kinds.op import COMPILE_S
+from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.shape_file import problem_names
 from harness.serve.guard import LOOPBACK_NAMES, TOKEN_VARIABLE, Guard, is_loopback
@@ -33,54 +35,41 @@ if TYPE_CHECKING:
     from harness.serve.api import Leaderboard, Service
     from harness.serve.worker import Command, Files
 
-FOLDER = ROOT / "runs" / "serve"
 TOKEN_CHARS = 16  # at least
 START_S = 120.0  # of an evaluation's time beside its phases and compiling: to start ranks, to end
 NEEDED = ("fastapi", "uvicorn", "python_multipart")
 INSTALL = "`.venv/bin/python -m pip install -e '.[serve]'`"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `serve`."""
-    parser.add_argument("--host", default="127.0.0.1", help="address to answer on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="default: 8000; 0 takes a free one")
-    parser.add_argument(
-        "--token",
-        type=Path,
-        metavar="FILE",
-        help=f"the file with what requests must show; or set {TOKEN_VARIABLE}. Another address than this machine's "
-        "own needs one",
-    )
-    parser.add_argument("--suite", metavar="S", help="as for `eval`, for every submission, as the next three")
-    parser.add_argument("--ranks", type=int, metavar="N")
-    parser.add_argument("--device", choices=settings.DEVICES)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument(
-        "--gpu",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a GPU's name that clients may ask for beside this machine's own (MI300x8); it is run here all the same",
-    )
-    parser.set_defaults(cpu_suite="cpu", timeout=None)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How the server was started. `token` is the file with what requests must show; `asked` holds for every submission,
+    but for its problem and file; `gpus` are names that clients may ask for beside this machine's own."""
+
+    asked: Asked
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: Path | None = None
+    gpus: tuple[str, ...] = ()
 
 
-def run(asked: argparse.Namespace) -> Exit:
-    """`serve`: answers until it is told to end."""
+def run_server(options: Options, checkout: Checkout) -> None:
+    """Answers until it is told to end. Raises UsageError where it was asked for what it cannot do."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"`serve` needs {' and '.join(missing)}, which is not installed: {INSTALL}")
-    if not 0 <= asked.port <= 65535:
-        raise UsageError(f"--port {asked.port}: ports are 0 to 65535")
-    token = read_token(asked.token, os.environ)
-    if token is None and not is_loopback(asked.host):
+    if not 0 <= options.port <= 65535:
+        raise UsageError(f"--port {options.port}: ports are 0 to 65535")
+    token = read_token(options.token, os.environ)
+    if token is None and not is_loopback(options.host):
         raise UsageError(
-            f"--host {asked.host}: other machines could reach it, so requests must show a token: --token FILE, or "
+            f"--host {options.host}: other machines could reach it, so requests must show a token: --token FILE, or "
             f"{TOKEN_VARIABLE}"
         )
-    with only_server(FOLDER):
-        answer(make_service(asked, FOLDER, eval_command(asked)), asked.host, asked.port, token)
-    return Exit.OK
+    folder = checkout.runs / "serve"
+    with only_server(folder):
+        service = make_service(options, folder, eval_command(options.asked), checkout)
+        answer(service, options.host, options.port, token)
 
 
 def answer(service: "Service", host: str, port: int, token: str | None) -> None:
@@ -128,25 +117,25 @@ def make_server(service: "Service", host: str, port: int, token: str | None) -> 
 
 
 def make_service(
-    asked: argparse.Namespace, folder: Path, command: "Command", engine: "Engine | None" = None
+    options: Options, folder: Path, command: "Command", checkout: Checkout, engine: "Engine | None" = None
 ) -> "Service":
     """The parts of a server over the queue in `folder`; without an engine, evaluations run on this machine."""
     from harness.serve.api import Service
     from harness.serve.live import Live
     from harness.serve.worker import Worker, local_engine
 
-    leaderboards = _leaderboards(asked)
+    leaderboards = _leaderboards(options, checkout)
     by_problem = {one.problem: one for one in leaderboards}
 
     def deadline_s(row: Row) -> float:
         return by_problem[row.problem].deadline_s if row.problem in by_problem else START_S
 
     store = Store(folder / "queue.sqlite3")
-    worker = Worker(store, engine or local_engine(folder), folder, command, deadline_s)
+    worker = Worker(store, engine or local_engine(folder, checkout.root), folder, command, deadline_s)
     return Service(
         store=store,
         worker=worker,
-        live=Live(store, worker, ROOT),
+        live=Live(store, worker, checkout),
         leaderboards=leaderboards,
         find=_finder(leaderboards),
         login=host.login(),
@@ -154,13 +143,11 @@ def make_service(
     )
 
 
-def eval_command(asked: argparse.Namespace) -> "Command":
+def eval_command(asked: Asked) -> "Command":
     """How a submission is evaluated: by `eval`, with what the server was started with."""
-    settings = [
-        f"--{name}={value}"
-        for name in ("suite", "ranks", "device", "seconds")
-        if (value := getattr(asked, name)) is not None
-    ]
+    given = {"suite": asked.suite, "ranks": asked.ranks, "device": asked.device, "seconds": asked.seconds}
+    settings = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    settings += [] if asked.confined else ["--unconfined"]
 
     def command(row: Row, files: "Files") -> Sequence[str]:
         words = [sys.executable, "-m", "harness", "eval", row.problem, str(files.source)]
@@ -205,14 +192,14 @@ def only_server(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _leaderboards(asked: argparse.Namespace) -> "tuple[Leaderboard, ...]":
+def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, ...]":
     """Every problem that can be evaluated as asked. Raises the first problem's UsageError where none can."""
     from harness.serve.api import Leaderboard
 
     found, refused = [], []
-    for number, name in enumerate(problem_names(), start=1):
+    for number, name in enumerate(problem_names(checkout), start=1):
         try:
-            setting = settings.setting(argparse.Namespace(**vars(asked) | {"problem": name}))
+            setting = settings.setting(replace(options.asked, problem=name), checkout)
         except HarnessError as error:
             refused.append(error)
             continue
@@ -225,7 +212,7 @@ def _leaderboards(asked: argparse.Namespace) -> "tuple[Leaderboard, ...]":
                 name=setting.problem.leaderboard,
                 problem=setting.problem.name,
                 description=setting.problem.description,
-                gpus=tuple(dict.fromkeys((gpu, *asked.gpu))),
+                gpus=tuple(dict.fromkeys((gpu, *options.gpus))),
                 task=_task(setting),
                 deadline_s=START_S + COMPILE_S + limits_s,
             )
@@ -237,7 +224,7 @@ def _leaderboards(asked: argparse.Namespace) -> "tuple[Leaderboard, ...]":
     return tuple(found)
 
 
-def _task(setting: settings.Setting) -> dict[str, Any]:
+def _task(setting: Setting) -> dict[str, Any]:
     """The problem under the keys of task.yml, with the cases that will run."""
     suite = setting.suite
     files = {name: data.decode() for name, data in setting.problem.staged().items()}

@@ -8,11 +8,10 @@ import hashlib
 import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from harness.board import leaderboard, reports
-from harness.board.runs import FOLDER
+from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.words import clean_line
 from harness.report import page
@@ -55,15 +54,15 @@ class Queue:
 class Live:
     """The page's data, made anew when a board or a run has changed. Its methods may be called from any thread."""
 
-    def __init__(self, store: Store, worker: Worker, root: Path) -> None:
-        self._store, self._worker, self._root = store, worker, root
+    def __init__(self, store: Store, worker: Worker, checkout: Checkout) -> None:
+        self._store, self._worker, self._checkout = store, worker, checkout
         self._lock = threading.Lock()
         self._made: tuple[str, Page] | None = None
 
     def version(self) -> str:
         """Of what the boards are made of: changes with it."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
-        for path in (self._root / leaderboard.FILE, self._root / FOLDER):
+        for path in (self._checkout.leaderboard, self._checkout.runs):
             try:
                 found = path.stat()
                 parts += [found.st_mtime_ns, found.st_size, found.st_ino]
@@ -76,10 +75,10 @@ class Live:
         with self._lock:
             version = self.version()
             if self._made is None or self._made[0] != version:
-                recorded, unreadable = reports.load_all(self._root)
+                recorded, unreadable = reports.load_all(self._checkout.root)
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
-                found = leaderboard.load(self._root / leaderboard.FILE)
-                made = page.page_of(found, recorded, unreadable, self._root, self._root, made_at)
+                found = leaderboard.load(self._checkout.leaderboard)
+                made = page.page_of(found, recorded, unreadable, self._checkout.root, self._checkout.root, made_at)
                 self._made = (version, _unlinked(made))
             return self._made
 

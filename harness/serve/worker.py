@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core import files
-from harness.core.checkout import ROOT
 from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
 from harness.core.words import clean, clean_line, short_label
 from harness.engine.base import (
@@ -87,10 +86,10 @@ class Stage:
         return f"{self.phase} {self.case}".strip()
 
 
-def local_engine(folder: Path) -> LocalEngine:
-    """The engine for the queue in `folder`: evaluations run in this checkout, without the server's token."""
+def local_engine(folder: Path, root: Path) -> LocalEngine:
+    """The engine for the queue in `folder`: evaluations run in the checkout at `root`, without the server's token."""
     environ = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
-    return LocalEngine(folder / "work", ROOT, environ | {"NO_COLOR": "1", "COLUMNS": "100"})
+    return LocalEngine(folder / "work", root, environ | {"NO_COLOR": "1", "COLUMNS": "100"})
 
 
 class Worker(threading.Thread):

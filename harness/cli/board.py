@@ -1,0 +1,28 @@
+"""The verb `board`: the local leaderboard as a table, or as text for other programs."""
+
+import argparse
+
+from rich.console import Console
+
+from harness.board import leaderboard, runs
+from harness.core.checkout import Checkout
+from harness.core.records import Exit
+from harness.kinds.registry import find_name
+from harness.report import board_view
+
+DESCRIPTION = "Show the local leaderboard."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `board`."""
+    parser.add_argument("--problem", metavar="P", help="only this problem's boards")
+    parser.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
+
+
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`board`: prints leaderboard.yaml."""
+    found = leaderboard.load(checkout.leaderboard)
+    names = {entry.problem for entry in found.entries}
+    problem = find_name(namespace.problem, names, checkout) if namespace.problem else None
+    board_view.show_board(found, Console(), problem, namespace.format, runs.standings(found, checkout.root))
+    return Exit.OK

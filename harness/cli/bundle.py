@@ -1,0 +1,60 @@
+"""The verb `bundle`: one file out of a submission and its local modules."""
+
+import argparse
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.cli import options
+from harness.core.checkout import Checkout
+from harness.core.records import Exit, UsageError
+from harness.kinds import settings
+from harness.kinds.settings import Asked
+from harness.problems.bundle import addressed, bundle
+from harness.problems.submission import read_submission, shown_path
+
+DESCRIPTION = """Write a submission and its local modules as one file. GPU MODE takes that file, and it runs
+without this checkout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is bundled, and into which file; None: build/<GPU MODE's name>-<file>."""
+
+    asked: Asked
+    out: Path | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `bundle`."""
+    options.add_file(parser)
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="OUT", help="where to (default: build/<GPU MODE's name>-<file>)"
+    )
+
+
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`bundle`: writes the file and says what to do with it."""
+    return write(Options(asked=options.asked(namespace), out=namespace.out), checkout)
+
+
+def write(order: Options, checkout: Checkout) -> Exit:
+    """Writes the bundle. Raises UsageError where its file cannot be written, or is one that it is made of."""
+    problem, file, _ = settings.named(order.asked, checkout)
+    submission = read_submission(file or problem.default_submission(), checkout.root)
+    source = addressed(bundle(submission), problem.leaderboard, submission.name)
+    out = order.out or checkout.build / f"{problem.leaderboard}-{Path(submission.path).name}"
+    made_of = (Path(submission.path), *(checkout.root / module.file for module in submission.modules))
+    if out.resolve() in (path.resolve() for path in made_of):
+        raise UsageError(f"--out {out}: the bundle is made of this file; name another")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_bytes(source.encode())
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
+    modules = ", ".join(module.name for module in submission.modules)
+    shown = shlex.quote(shown_path(out, checkout.root))
+    print(f"{shown}: {submission.name}" + (f" with {modules}" if modules else ""))
+    print(f"evaluate it here   make eval PROBLEM={problem.name} SUBMISSION={shown}")
+    print(f"hand it in         popcorn-cli submit {shown}")
+    return Exit.OK

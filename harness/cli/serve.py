@@ -1,0 +1,55 @@
+"""The verb `serve`: popcorn-cli's API and the live page on this machine."""
+
+import argparse
+from pathlib import Path
+
+from harness.cli import options
+from harness.core.checkout import Checkout
+from harness.core.records import Exit
+from harness.kinds.settings import DEVICES
+from harness.serve import Options, run_server
+from harness.serve.guard import TOKEN_VARIABLE
+
+DESCRIPTION = """Answer popcorn-cli, and show the boards live. A server on this machine that queues submissions and
+evaluates them one by one; the page is at its address. Needs the extra `serve`."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `serve`."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to answer on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, help="default: 8000; 0 takes a free one")
+    parser.add_argument(
+        "--token",
+        type=Path,
+        metavar="FILE",
+        help=f"file with the token that every request must show; or set {TOKEN_VARIABLE}. Needed where --host is not "
+        "this machine's own address",
+    )
+    parser.add_argument("--suite", metavar="S", help="as for `eval`, for every submission; so are the next four")
+    parser.add_argument("--ranks", type=int, metavar="N")
+    parser.add_argument("--device", choices=DEVICES)
+    parser.add_argument("--seconds", type=float)
+    options.add_unconfined(parser)
+    parser.add_argument(
+        "--gpu",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a GPU name that clients may ask for beside this machine's own (MI300x8); submissions run here all the "
+        "same",
+    )
+
+
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`serve`: answers until it is told to end."""
+    run_server(
+        Options(
+            host=namespace.host,
+            port=namespace.port,
+            token=namespace.token,
+            gpus=tuple(namespace.gpu),
+            asked=options.asked(namespace, problem=""),
+        ),
+        checkout,
+    )
+    return Exit.OK

@@ -1,0 +1,70 @@
+"""The command line's options, and the records that they become."""
+
+import ast
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main, options
+from harness.core.checkout import ROOT
+from harness.kinds.settings import Asked
+
+
+def imports(path: Path) -> set[str]:
+    """The packages that a module imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_argparse_is_imported_by_the_command_line_alone() -> None:
+    others = [path for path in (ROOT / "harness").rglob("*.py") if path.parent.name != "cli"]
+    assert len(others) > 50
+    assert [str(path) for path in others if "argparse" in imports(path)] == []
+
+
+def test_every_verb_has_arguments_a_description_and_a_line_of_help() -> None:
+    names = [name for name, _, _ in main.VERBS]
+    assert len(set(names)) == len(names)
+    for name, verb, text in main.VERBS:
+        assert verb.DESCRIPTION.split(), name
+        assert text, name
+
+
+def test_what_an_evaluation_was_asked_for_is_one_frozen_record() -> None:
+    words = ["eval", "a2a", "mine.py", "--ranks=2", "--suite=quick", "--device=cpu", "--timeout=3", "--seconds=0.5"]
+    namespace = main.parser().parse_args([*words, "--eval=theirs", "--seed=7", "--unconfined"])
+    asked = options.asked(namespace)
+    assert asked == Asked(
+        problem="a2a",
+        file=Path("mine.py"),
+        suite="quick",
+        ranks=2,
+        device="cpu",
+        timeout_s=3.0,
+        seconds=0.5,
+        evaluator="theirs",
+        seed=7,
+        confined=False,
+        cpu_suite="cpu",
+    )
+    with pytest.raises(FrozenInstanceError):
+        asked.ranks = 4  # type: ignore[misc]
+
+
+def test_an_option_that_a_verb_does_not_have_keeps_its_default() -> None:
+    asked = options.asked(main.parser().parse_args(["check", "a2a"]))
+    assert asked == Asked(problem="a2a", cpu_suite="quick")
+
+
+def test_an_error_does_not_replace_a_result_that_was_written(tmp_path: Path) -> None:
+    """Nor is one written where the result itself could not be."""
+    file = options.JsonFile(str(tmp_path / "result.json"))
+    assert not file.is_written
+    file.write({"a": 1})
+    assert file.is_written
