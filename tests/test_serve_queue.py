@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -202,6 +203,39 @@ def test_a_job_that_its_engine_lost_is_run_once_more(tmp_path: Path) -> None:
         assert (job["status"], job["error"]) == ("failed", serve.store.INTERRUPTED)
     assert names(engine) == [f"{number}-1", f"{number}-2"]
     assert engine.tickets() == []
+
+
+def test_a_job_whose_submission_was_deleted_is_ended_before_the_next_begins(tmp_path: Path) -> None:
+    """It outlived the server under which it was submitted."""
+    engine = played(tmp_path, Running(), Running())
+    left_running = engine.submit(Job(id="9-1", command=("eval", "test", ""), deadline_s=9.0))
+    engine._script = played(tmp_path, PASSED)._script
+    with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
+        assert outcome(client, submit(client))["job"]["status"] == "succeeded"
+    assert engine.cancelled == [left_running]
+    assert engine.tickets() == []
+
+
+def test_a_store_that_fails_for_a_moment_costs_no_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job runs on meanwhile, and its result is taken."""
+    monkeypatch.setattr("harness.serve.worker.IDLE_S", 0.1)
+    monkeypatch.setattr("harness.serve.worker.WANTED_S", 0.0)
+    engine = played(tmp_path, *[Running()] * 5, PASSED)
+    with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
+        store, failed = found.service.store, []
+        runs_on = store.runs_on
+
+        def fails_once(id_: int, attempt: int) -> bool:
+            if not failed:
+                failed.append(id_)
+                raise sqlite3.OperationalError("disk I/O error")
+            return runs_on(id_, attempt)
+
+        monkeypatch.setattr(store, "runs_on", fails_once)
+        number = submit(client)
+        assert outcome(client, number)["job"]["status"] == "succeeded"
+    assert failed == [number]
+    assert names(engine) == [f"{number}-1"]
 
 
 def test_an_evaluation_without_a_result_has_failed_with_its_last_line(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ class FakeEngine:
 
     def discard(self, ticket: Ticket) -> None:
         """See Engine."""
+        self.cancel(ticket)
         self._left.pop(ticket.id, None)
         files.remove(self._folder / ticket.id)
 

@@ -123,7 +123,8 @@ class LocalEngine:
 
     def tickets(self) -> Sequence[Ticket]:
         """See Engine."""
-        return [Ticket(id=name) for name in sorted(os.listdir(self._folder)) if NAME.fullmatch(name)]
+        folders = [one.name for one in self._folder.iterdir() if one.is_dir() and NAME.fullmatch(one.name)]
+        return [Ticket(id=name) for name in sorted(folders)]
 
     def _started(self, job: Job, folder: Path) -> "subprocess.Popen[bytes]":
         command = [word.replace(FOLDER, str(folder)) for word in job.command]
