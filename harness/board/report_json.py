@@ -133,6 +133,7 @@ def _case_json(result: CaseResult) -> dict[str, Any]:
     return {
         "kind": result.case.kind,
         "params": dict(result.case.params),
+        "short": dict(result.case.short),
         "seed": result.case.seed,
         "world_size": result.case.world_size,
         "status": verdict.case_status(result),

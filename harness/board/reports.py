@@ -6,6 +6,7 @@ file: texts in it are as untrusted as the submission that they speak of.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import statistics
@@ -34,6 +35,7 @@ from harness.core.records import (
     UsageError,
 )
 from harness.core.stats import median
+from harness.problems.shape_file import short_names
 from harness.ranks.clocks import block
 
 FILE = "report.json"
@@ -82,6 +84,7 @@ class ReportCase:
     bound_by: Literal["flops", "hbm", "link"] | None
     published_us: float | None = None
     told: Told | None = None  # by a problem folder's own evaluator, which tells no samples
+    short: dict[str, str] | None = None  # the parameters' short names; older reports do not tell
 
     def __post_init__(self) -> None:
         if self.clocks and "wall" not in self.clocks:
@@ -97,10 +100,16 @@ class ReportCase:
         return self.clocks.get("device", self.clocks["wall"]).samples_us
 
     @property
+    def case(self) -> Case:
+        """The case alone, without its seed."""
+        return Case(
+            kind=self.kind, params=self.params, seed=0, world_size=self.world_size, short=dict(self.short or {})
+        )
+
+    @property
     def label(self) -> str:
         """The shape in short, as `eval` prints it."""
-        case = Case(kind=self.kind, params=self.params, seed=0, world_size=self.world_size)
-        return words.case_label(CaseResult(case=case, outcome=NotRun()))
+        return words.case_label(CaseResult(case=self.case, outcome=NotRun()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +192,7 @@ def load(path: Path) -> Report:
         schema = found.get("schema") if isinstance(found, dict) else None
         if schema != REPORT_SCHEMA:
             raise DecodeError("$.schema", f"expected {REPORT_SCHEMA}, found {schema!r}; is it another harness's?")
-        return decode(Report, _known(Report, found))
+        return _with_short_names(decode(Report, _known(Report, found)))
     except FileNotFoundError:
         raise BadFileError(
             f"{shown(path)}: no such file; `python -m harness history` lists the runs that there are"
@@ -194,6 +203,20 @@ def load(path: Path) -> Report:
         raise BadFileError(f"{shown(path)}: nested too deeply; is it a report that `eval` wrote?") from None
     except ValueError as error:  # DecodeError; not JSON; not UTF-8
         raise BadFileError(f"{shown(path)}: {error}") from None
+
+
+def _with_short_names(report: Report) -> Report:
+    """The report with the short names that its problem's shape file has now, where it was written before reports had
+    them."""
+    if all(case.short is not None for case in report.cases):
+        return report
+    names = _short_names_now(report.problem)
+    return dataclasses.replace(
+        report, cases=tuple(dataclasses.replace(case, short=case.short or names) for case in report.cases)
+    )
+
+
+_short_names_now = functools.cache(short_names)  # once a problem, however many reports there are
 
 
 def load_all(root: Path) -> tuple[tuple[Report, ...], tuple[str, ...]]:

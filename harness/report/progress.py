@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from harness.core.words import clean, clean_line, short_label
+from harness.core.words import clean, clean_line
 from harness.evaluation import eta
 from harness.evaluation.eta import Remaining
 from harness.kinds.plan import Plan
@@ -54,7 +54,7 @@ class ProgressLine:
 
     def case(self, label: str, index: int, count: int) -> None:
         """The case `index` (from 0) of the phase's `count` begins."""
-        case, label = f"{index + 1}/{count}", short_label(label)
+        case, label = f"{index + 1}/{count}", clean_line(label)
         if (case, label) != (self._case, self._label):
             self._case_is_done()
             self._case, self._label, self._index = case, label, index

@@ -253,7 +253,7 @@ def _task(setting: settings.Setting) -> dict[str, Any]:
         "ranked_timeout": suite.ranked_timeout_s,
         "ranking_by": setting.problem.ranking_by,
         "seed": None,
-        "multi_gpu": True,
+        "multi_gpu": setting.problem.multi_gpu,
     }
 
 
