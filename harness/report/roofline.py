@@ -18,7 +18,7 @@ from rich.text import Text
 from harness.core.decode import encode
 from harness.core.records import Case, CaseResult, NotRun, Params, Peaks, UsageError
 from harness.core.stats import geomean
-from harness.core.words import case_label, clean_line, letters_text
+from harness.core.words import case_label, clean_line, count_text, letters_text
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import OFFICIAL, Problem, Suite
@@ -122,7 +122,7 @@ def to_json(found: Roofline) -> dict[str, Any]:
 
 def show(found: Roofline, console: Console) -> None:
     """Prints the table, what its columns are, and where the peaks come from; 80 columns do."""
-    title = f"  suite {found.suite}, {found.world_size} ranks on {clean_line(found.hardware)}"
+    title = f"  suite {found.suite}, {count_text(found.world_size, 'rank')} on {clean_line(found.hardware)}"
     console.print(Text.assemble((found.problem, "bold"), title), highlight=False, soft_wrap=True)
     published = any(row.published_us is not None for row in found.rows)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
