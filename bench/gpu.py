@@ -38,7 +38,6 @@ from harness.ranks.group import ROLES, Launch, Ranks
 
 ENTRIES = ("submission.py", "torch_fused.py")  # beside the reference, which every evaluation times
 SLOWER = Path(__file__).resolve().parent / "slower.py"
-SHORT = {"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_num_tokens": "T", "has_bias": "bias"}
 
 
 def main() -> None:
@@ -214,7 +213,7 @@ def ordering(options: argparse.Namespace) -> None:
 
 
 def label(case: dict) -> str:
-    return " ".join(f"{SHORT.get(name, name)} {value}".lower() for name, value in case["params"].items())
+    return " ".join(f"{case['short'].get(name, name)} {value}".lower() for name, value in case["params"].items())
 
 
 BENCHES = {

@@ -46,6 +46,13 @@ A2A_BENCHMARKS: tuple[Params, ...] = (
     {"num_experts": 8, "experts_per_token": 2, "hidden_dim": 6144, "max_num_tokens": 16},
     {"num_experts": 256, "experts_per_token": 8, "hidden_dim": 7168, "max_num_tokens": 256},
 )
+SHORT = {  # as the shape files have them
+    "num_experts": "E",
+    "experts_per_token": "k",
+    "hidden_dim": "H",
+    "max_num_tokens": "T",
+    "has_bias": "bias",
+}
 RIGHT = Verdicts(strict=Verdict(passed=True), gpumode=Verdict(passed=True))
 WRONG = Verdicts(
     strict=Verdict(passed=False, message="rank 2: tile (0, 64) of the output is off by 3.1e-02, 40 times the budget"),
@@ -110,7 +117,8 @@ def measured(own: Sequence[float], baseline: Sequence[float], block: int = 4) ->
 
 
 def case(params: Params, kind: Kind = "benchmark") -> Case:
-    return Case(kind=kind, params=params, seed=1234, world_size=8)
+    short = {name: value for name, value in SHORT.items() if name in params}
+    return Case(kind=kind, params=params, seed=1234, world_size=8, short=short)
 
 
 def results(

@@ -1,10 +1,12 @@
 """The table of peaks, and the roofline over it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.core.records import BadFileError, Cost, Peaks, UsageError
+from harness.machine import peaks_cache
 from harness.machine.hardware import bound, match, peaks
 
 UNIT = Peaks(flops_per_s=1e6, hbm_bytes_per_s=1e6, link_bytes_per_s=1e6, source="test")
@@ -90,6 +92,15 @@ ROW = (
     "gpus:\n  X1:\n    device_names: [Xen X1]\n    flops_per_s: 1.0e+12\n    hbm_bytes_per_s: 1.0e+12\n"
     "    link_bytes_per_s: 1.0e+9\n    source: a leaflet\n    date: '2025-01'\n"
 )
+
+
+def test_one_rank_has_no_links_and_so_no_rate_that_could_bound_it(tmp_path: Path) -> None:
+    """A GPU that the table does not know is measured, and one rank's links come out as 0. It was a division by 0."""
+    measured = replace(UNIT, link_bytes_per_s=0.0)
+    assert bound(Cost(flops=1, hbm_bytes=3, link_bytes=0), measured) == (3.0, "hbm")
+    file = tmp_path / "peaks.json"
+    peaks_cache.store(file, measured)
+    assert peaks_cache.load(file) == measured, "it is not measured again at every evaluation"
 
 
 @pytest.mark.parametrize(

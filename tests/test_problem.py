@@ -94,9 +94,14 @@ def test_the_official_suite_holds_every_published_case(root: Path) -> None:
         seed=4,
         world_size=8,
         published_us=104.36,
+        short={"num_experts": "E", "experts_per_token": "k", "hidden_dim": "H", "max_num_tokens": "T"},
     )
     assert officials(root)["ag_gemm"].tests[4] == Case(
-        kind="test", params={"m": 2048, "n": 7168, "k": 4096, "has_bias": False}, seed=90953, world_size=8
+        kind="test",
+        params={"m": 2048, "n": 7168, "k": 4096, "has_bias": False},
+        seed=90953,
+        world_size=8,
+        short={"has_bias": "bias"},
     )
 
 
@@ -108,7 +113,7 @@ def test_params_keep_the_order_of_the_dataclass_whatever_the_file_says(root: Pat
     """So that labels of the same problem read alike."""
     case = find("gemm_rs", root).suite("quick").tests[0]
     assert list(case.params) == ["m", "n", "k", "has_bias"]
-    assert case.label == "m 8  n 72  k 72  has_bias true"
+    assert case.label == "m 8  n 72  k 72  bias true"
 
 
 def test_no_suite_of_ours_carries_a_published_limit(root: Path) -> None:
@@ -276,7 +281,17 @@ CPU_THIRD = "- {world_size: 8, m: 256, n: 360, k: 360, has_bias: true, seed: 13}
         ("[6.46, ", "[.nan, ", "$.published_us[0]: expected a finite number, found nan"),
         ("ranking_by: geom", "ranking_by: best", "$.ranking_by: expected one of 'last', 'mean', 'geom', found 'best'"),
         ("ranking_by:", "rankingby:", "$.rankingby: unknown key; did you mean 'ranking_by'?"),
-        ("multi_gpu: true", "multi_gpu: false", "$.multi_gpu: every problem here runs on several ranks; write true"),
+        ("multi_gpu: true", "multi_gpu: false", "$.tests[0]: a case of one GPU runs on 1 rank, not on 8"),
+        ("{has_bias: bias}", "{bias: b}", "$.short.bias: no such parameter; did you mean 'has_bias'? (known: m, n, k"),
+        ("{has_bias: bias}", "{has_bias: m}", "$.short.has_bias: 'm' already stands for another parameter; choose"),
+        ("{has_bias: bias}", "{has_bias: ''}", "$.short.has_bias: expected a short name without spaces, found ''"),
+        (
+            "published_on: MI300X",
+            "published_on: MI300",
+            "$.published_on: no GPU 'MI300' in hardware.yaml; did you mean",
+        ),
+        ("published_on: MI300X\n", "", "$.published_on: is missing, and published_us has values; write"),
+        ("{has: reduce_scatter}", "{lacks: x}", "$.marks: the key 'has' is missing"),
         ("test_timeout: 60\n", "test_timeout: 0\n", "$.suites.cpu.test_timeout: expected seconds above 0, found 0.0"),
         ("test_timeout: 640", "test_timeout: 1e3", "$.test_timeout: expected a number, found '1e3'"),
         ("problem: gemm_rs", "problem: a2a", "$.problem: expected 'gemm_rs' as the file's name says, found 'a2a'"),
@@ -377,10 +392,10 @@ def test_a_missing_file_of_a_problem_is_named(root: Path, missing: str) -> None:
         ("from dataclasses", "from dataklasses", "cannot be imported: ModuleNotFoundError: No module named 'datak"),
         ("class Params:", "class Parameters:", "cannot be imported: NameError: name 'Params' is not defined"),
         ("frozen=True, ", "", "Params is missing; write a @dataclass(frozen=True, kw_only=True)"),
-        ("has_bias: bool", "has_bias: str", "Params.has_bias: expected keyword-only int or bool fields"),
-        ("has_bias: bool", "seed: int", "Params.seed: expected keyword-only int or bool fields, without rank"),
+        ("has_bias: bool", "has_bias: bytes", "Params.has_bias: expected keyword-only fields of type int, bool"),
+        ("has_bias: bool", "seed: int", "Params.seed: expected keyword-only fields of type int, bool, float, str or"),
         ("def check_world_size", "def check", "Params.check_world_size(world_size) is missing; raise DecodeError"),
-        ("def cost", "def costs", "cost(params, world_size) is missing; it returns a harness.core.records.Cost"),
+        ("def cost(", "cost = 3\n\n\ndef costs(", "cost is no function; leave it out, or write `def cost(...)`"),
     ],
 )
 def test_a_broken_params_file_is_named(root: Path, old: str, new: str, message: str) -> None:

@@ -129,7 +129,7 @@ def test_the_verb_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> 
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["world_size"], found["published_on"]) == (1, 4, "8x MI300X")
     assert len(found["rows"]) == 6
-    assert found["rows"][0].keys() == {field.name for field in dataclasses.fields(roofline.Row)}
+    assert found["rows"][0].keys() == {field.name for field in dataclasses.fields(roofline.Shape)}
 
 
 @pytest.mark.parametrize("ranks", ["0", "-1", "9999", "7"])

@@ -91,7 +91,7 @@ def _case(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     found = dict(value)
-    names = ("kind", "params", "seed", "world_size", "published_us")
+    names = ("kind", "params", "seed", "world_size", "published_us", "short")
     found["case"] = {name: found[name] for name in names if name in found}
     if isinstance(found.get("profile"), Mapping):
         found["profile"] = {"trace_json": ""} | dict(found["profile"])
@@ -166,7 +166,7 @@ def _case_1(value: object, device: object) -> object:
     if not isinstance(value, Mapping):
         return value
     bound_us, verdicts = value.get("bound_us"), value.get("verdicts")
-    case = {name: value[name] for name in ("kind", "params", "world_size", "published_us") if name in value}
+    case = {name: value[name] for name in ("kind", "params", "world_size", "published_us", "short") if name in value}
     messages = value.get("verdict_messages") or {}
     return {
         "case": {"seed": 0} | ({"seed": value["seed"]} if "seed" in value else {}) | case,

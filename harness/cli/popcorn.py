@@ -49,7 +49,7 @@ from harness.judging.warnings import text_of
 from harness.kinds.plan import make_plan
 from harness.kinds.settings import check_seconds
 from harness.machine import host
-from harness.problems.problem import MAX_INT, OFFICIAL, Problem, Suite
+from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, check_ranks
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import read_submission
 from harness.report.progress import ProgressLine
@@ -67,13 +67,6 @@ PRINTED_CHARS = 16_000  # KernelBot keeps 16,384 of what is printed
 MAX_SEED = 2**63 - 1 - 4096  # a rank adds its number, and torch takes 64 bits
 DEVICE_ERROR = re.compile(r"\b(?:CUDA|HIP|NCCL|RCCL)(?: driver)? error\b")
 WORDS = {"true": True, "false": False}
-# What a staged reference names that makes it ours: a name that begins so is in it, and none that is another revision's.
-# (One revision of GPU MODE's all2all draws the experts' weights, where ours, and another, multiplies by 1 + rank.)
-MARKS: dict[str, tuple[str, str | None]] = {
-    "a2a": ("MoEConfig", "expert_local_weight"),
-    "gemm_rs": ("reduce_scatter", None),
-    "ag_gemm": ("all_gather", None),
-}
 EPILOG = f"""\
 environment:
   POPCORN_FD     the file descriptor that results are written to; needed
@@ -105,7 +98,7 @@ def cases_of(
                 values[key] = _switch(value, words_are_true)
         numbers = {}
         for key, most in (("world_size", MAX_INT), ("seed", MAX_SEED)):
-            numbers[key] = decode(int, values.pop(key), f"{where}.{key}")
+            numbers[key] = decode(int, values.pop(key, 1), f"{where}.{key}")  # one rank's cases have no world_size
             if key == "seed" and secret is not None:
                 numbers[key] = combined_seed(numbers[key], secret)
             if not 0 <= numbers[key] <= most:
@@ -122,11 +115,8 @@ def cases_of(
                 f"{numbers['world_size']} after {cases[0].world_size}: the cases of one file run on the same ranks; "
                 "split the file",
             )
-        try:
-            params.check_world_size(numbers["world_size"])
-        except DecodeError as error:
-            raise DecodeError(where + error.path, error.problem) from None
-        cases.append(Case(kind=_kind(mode), params=dataclasses.asdict(params), **numbers))
+        check_ranks(params, numbers["world_size"], problem.multi_gpu, where)
+        cases.append(Case(kind=_kind(mode), params=dataclasses.asdict(params), short=problem.short, **numbers))
     return tuple(cases)
 
 
@@ -150,7 +140,7 @@ def recognise(lines: Sequence[Line], reference: str, checkout: Checkout) -> Prob
         problem
         for problem in fitting
         if reference == (problem.folder / "reference.py").read_text(encoding="utf-8")
-        or (arguments == keys | {"rank"} and _marked(problem.name, names))
+        or (arguments == keys | {"rank"} and _marked(problem.marks, names))
     ]
     if len(found) == 1:
         return found[0]
@@ -173,15 +163,15 @@ def _switch(value: int | str, words_are_true: bool) -> object:
 
 
 def _keys(problem: Problem) -> set[str]:
-    return {field.name for field in dataclasses.fields(problem.params_type)} | {"world_size", "seed"}
+    names = {field.name for field in dataclasses.fields(problem.params_type)} | {"seed"}
+    return names | {"world_size"} if problem.multi_gpu else names
 
 
-def _marked(name: str, names: Iterable[object]) -> bool:
-    if name not in MARKS:
+def _marked(marks: Marks | None, names: Iterable[object]) -> bool:
+    if marks is None:
         return False
-    has, lacks = MARKS[name]
     texts = [text for text in names if isinstance(text, str)]
-    return any(text.startswith(has) for text in texts) and lacks not in texts
+    return any(text.startswith(marks.has) for text in texts) and marks.lacks not in texts
 
 
 def _arguments(tree: ast.Module, function: str) -> set[str]:

@@ -13,6 +13,7 @@ Own code instead of msgspec or pydantic because the harness also runs on a GPU m
 import dataclasses
 import difflib
 import math
+import re
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -91,6 +92,8 @@ def _plain(kind: type, value: object, path: str) -> object:
         hint = ""
         if kind is bool and isinstance(value, str):
             hint = "; write it without quotes, as true or false"
+        if kind is float and isinstance(value, str) and re.fullmatch(r"[+-]?\d+[eE][+-]?\d+", value):
+            hint = "; YAML wants a point and a sign in such a number, as 1.0e-6"
         raise DecodeError(path, f"expected {EXPECTED[kind]}, found {_shown(value)}{hint}")
     if kind is float and not math.isfinite(cast(float, value)):
         raise DecodeError(path, f"expected a finite number, found {value}")

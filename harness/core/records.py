@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 # Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
 # the figures that are shown.
 REPORT_SCHEMA = 2
-Param = int | bool | float | str | tuple[int, ...]  # the checkout's own problems have whole numbers and switches only
+Param = int | bool | float | str | tuple[int, ...]
 Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
@@ -72,17 +72,27 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One shape: `params` are the problem's arguments without rank, world_size and seed."""
+    """One shape: `params` are the problem's arguments without rank, world_size and seed; `short` has the names that
+    tables show in place of long ones, as the problem's shape file gives them."""
 
     kind: Kind
     params: Params
     seed: int
     world_size: int
     published_us: float | None = None  # the published speed of light at the official world size
+    short: dict[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        return "  ".join(f"{name} {str(value).lower()}" for name, value in self.params.items())
+        """Every parameter by its short name: `E 64  k 6  bias true`."""
+        return "  ".join(f"{self.short.get(name, name)} {param_text(value)}" for name, value in self.params.items())
+
+
+def param_text(value: Param) -> str:
+    """A parameter's value without spaces of ours: `true`, `1e-05`, `gelu`, `[64,32]`."""
+    if isinstance(value, tuple):
+        return f"[{','.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,19 +5,13 @@ it can neither style a terminal nor pass for our words.
 """
 
 import re
+from collections.abc import Iterable
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from harness.core.records import CaseResult, Score
+from harness.core.records import Case, CaseResult, Score, param_text
 
-SHORT = {  # parameters whose full names would fill a line; `show` says what they stand for
-    "num_experts": "E",
-    "experts_per_token": "k",
-    "hidden_dim": "H",
-    "max_num_tokens": "T",
-    "has_bias": "bias",
-}
 SHOWN_CHARS = 16_384  # of what is printed, as KernelBot keeps
 EXCERPT_LINES = 24
 LINE_CHARS = 400
@@ -43,13 +37,6 @@ def excerpt(text: str, head: int = 0) -> list[str]:
         return lines
     left_out = f"({len(lines) - EXCERPT_LINES} lines left out; --json FILE keeps them)"
     return [*lines[:head], left_out, *lines[len(lines) - EXCERPT_LINES + head :]]
-
-
-def short_label(label: str) -> str:
-    """A case's label (records.Case) with the short names that the table has: `E 64  k 6`."""
-    words = clean_line(label).split("  ")
-    pairs = (word.partition(" ") for word in words)
-    return "  ".join(f"{SHORT.get(name, name)}{space}{value}" for name, space, value in pairs)
 
 
 def cut_line(text: str, chars: int) -> str:
@@ -125,9 +112,17 @@ def case_label(result: CaseResult) -> str:
     """The shape in short: `m 512 n 512 k 1536 bias`; a switch that is off is left out."""
     words = []
     for name, value in result.case.params.items():
+        shown = result.case.short.get(name, name)
         if value is not False:
-            words.append(SHORT.get(name, name) if value is True else f"{SHORT.get(name, name)} {value}")
+            words.append(shown if value is True else f"{shown} {param_text(value)}")
     return clean_line(" ".join(words)) or "the only shape"
+
+
+def letters_text(cases: Iterable[Case]) -> str:
+    """What the letters in these cases' labels stand for: `E num_experts, k experts_per_token`. Longer short names
+    explain themselves."""
+    pairs = dict.fromkeys((case.short[name], name) for case in cases for name in case.params if name in case.short)
+    return clean_line(", ".join(f"{short} {name}" for short, name in pairs if len(short) == 1))
 
 
 def cut(text: str) -> str:

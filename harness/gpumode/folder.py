@@ -22,6 +22,7 @@ from harness.core.decode import DecodeError
 from harness.core.files import read_bytes, read_text
 from harness.core.records import BadFileError, Case, Kind, Param, Params, UsageError
 from harness.core.yaml_file import read_yaml
+from harness.gpumode import result_lines
 from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Ranking, Suite
 
 FILE = "task.yml"
@@ -158,19 +159,11 @@ class TaskProblem(Problem):
         return word in submission or any(word.encode() in data for data in self.staged().values())
 
 
-class OneGpu:
-    """The parameters of a case without a world_size, as Problem takes them."""
+class AnyParams:
+    """The parameters of a case, whatever they are. generate_input decides whether a case can be split over more ranks
+    or fewer."""
 
     def __init__(self, **params: Param) -> None: ...
-
-    def check_world_size(self, world_size: int) -> None:
-        """Raises DecodeError for more ranks than one."""
-        if world_size != 1:
-            raise DecodeError("", f"a case of one GPU runs on 1 rank, not on {world_size}")
-
-
-class AnyGpus(OneGpu):
-    """Those of a case with one; whether it can be split over other numbers of ranks, generate_input says."""
 
     def check_world_size(self, world_size: int) -> None: ...
 
@@ -200,9 +193,10 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
         submissions_folder=folder,
         ranking_by=task.ranking_by,
         suites={OFFICIAL: _suite(task)},
-        params_type=AnyGpus if all("world_size" in case for case in (*task.tests, *task.benchmarks)) else OneGpu,
+        params_type=AnyParams,
         cost_of=None,
         kind="folder",
+        multi_gpu=all("world_size" in case for case in (*task.tests, *task.benchmarks)),
         gate="strict" if names is not None and names.issuperset(STRICT) else "folder",
         task=task,
         sources=sources,
@@ -213,11 +207,7 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
 
 def cases_text(cases: tuple[Params, ...]) -> str:
     """The cases as a cases file of KernelBot's: a line each, `key: value; key: value`."""
-    return "".join("; ".join(f"{key}: {_written(value)}" for key, value in case.items()) + "\n" for case in cases)
-
-
-def _written(value: Param) -> str:
-    return str(list(value) if isinstance(value, tuple) else value)
+    return "".join(f"{result_lines.spec_of(case)}\n" for case in cases)
 
 
 def _suite(task: Task) -> Suite:

@@ -121,7 +121,8 @@ def stats_ns(times_us: Sequence[float]) -> dict[str, float]:
 
 def spec_of(params: Mapping[str, object]) -> str:
     """A case as a line of a cases file."""
-    return "; ".join(f"{key}: {value}" for key, value in params.items())
+    values = {key: list(value) if isinstance(value, tuple) else value for key, value in params.items()}
+    return "; ".join(f"{key}: {value}" for key, value in values.items())
 
 
 def encoded(pairs: Pairs, limit_bytes: int) -> bytes:

@@ -67,15 +67,23 @@ def match(device_name: str, table: Path = TABLE) -> Peaks | None:
     return None
 
 
+def times_us(cost: Cost, peaks: Peaks) -> dict[Term, float]:
+    """What each term of `cost` takes alone, in us. A term that costs nothing takes no time, whatever its rate: one rank
+    has no links, and so a rate of 0 for them."""
+    terms: dict[Term, tuple[float, float]] = {
+        "flops": (cost.flops, peaks.flops_per_s),
+        "hbm": (cost.hbm_bytes, peaks.hbm_bytes_per_s),
+        "link": (cost.link_bytes, peaks.link_bytes_per_s),
+    }
+    return {term: amount / rate * 1e6 if amount and rate else 0.0 for term, (amount, rate) in terms.items()}
+
+
 def bound(cost: Cost, peaks: Peaks) -> tuple[float, Term]:
-    """The roofline in us, and the term that sets it: max(flops / rate, bytes / rate, bytes / rate).
+    """The roofline in us, and the term that sets it: the largest of `times_us`.
 
     No call can be faster: each of the three has to happen, and at best all at the same time.
     Anchor: official gemm_rs case 6 (8192, 8192, 29568) at W = 8 on MI300X: 379.43 us, by flops.
     """
-    terms: list[tuple[float, Term]] = [
-        (cost.flops / peaks.flops_per_s * 1e6, "flops"),
-        (cost.hbm_bytes / peaks.hbm_bytes_per_s * 1e6, "hbm"),
-        (cost.link_bytes / peaks.link_bytes_per_s * 1e6, "link"),
-    ]
-    return max(terms, key=lambda term: term[0])
+    times = times_us(cost, peaks)
+    term = max(times, key=lambda each: times[each])
+    return times[term], term

@@ -27,7 +27,8 @@ def load(file: Path) -> Peaks | None:
         peaks = decode(Peaks, json.loads(read_text(file)))
     except (OSError, ValueError, RecursionError):  # ValueError: not UTF-8, not JSON, not peaks
         return None
-    return peaks if min(peaks.flops_per_s, peaks.hbm_bytes_per_s, peaks.link_bytes_per_s) > 0 else None
+    usable = min(peaks.flops_per_s, peaks.hbm_bytes_per_s) > 0 and peaks.link_bytes_per_s >= 0  # one rank has no links
+    return peaks if usable else None
 
 
 def store(file: Path, peaks: Peaks) -> None:

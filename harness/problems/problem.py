@@ -6,14 +6,15 @@ shapes/<name>.yaml, is a problem. Of these only params.py is imported here (`Par
 `depends_on`, without tensors).
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
-from harness.core.records import Case, Cost, GateName, UsageError
+from harness.core.records import BadFileError, Case, Cost, GateName, UsageError
 
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
@@ -38,8 +39,27 @@ class Suite:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Published:
+    """Where the published limits of the official benchmarks come from: `gpu` as the hardware table names it, and `what`
+    they are (`GPU MODE's speed of light`)."""
+
+    gpu: str
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """How a reference.py that somebody else staged is recognised as this problem's: some name in it begins with `has`,
+    and none is `lacks`."""
+
+    has: str
+    lacks: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A problem, read and checked. `leaderboard` is GPU MODE's name for it."""
+    """A problem, read and checked. `leaderboard` is GPU MODE's name for it. `cost_of` is None where its files do not
+    say what a call costs: then it has no bound. `short` has the parameters' short names."""
 
     name: str
     leaderboard: str
@@ -53,6 +73,10 @@ class Problem:
     params_type: type[Any]
     cost_of: Callable[[Any, int], Cost] | None
     depends_of: DependsOf | None = None
+    multi_gpu: bool = True  # else it runs on one rank
+    short: dict[str, str] = field(default_factory=dict)
+    published: Published | None = None
+    marks: Marks | None = None
     gate: GateName = "strict"  # by which rule outputs are judged
     kind: str = "op"  # of kinds.registry
 
@@ -98,7 +122,12 @@ class Problem:
             raise UsageError(
                 f"{self.name} does not say what a call costs (no cost() in a params.py): it has no roofline"
             )
-        return self.cost_of(self.params_type(**case.params), case.world_size)
+        cost = self.cost_of(self.params_type(**case.params), case.world_size)
+        terms = (cost.flops, cost.hbm_bytes, cost.link_bytes)
+        if not all(0 <= term < math.inf for term in terms) or not any(terms):
+            where = shown(self.folder / "params.py", self.root)
+            raise BadFileError(f"{where}: cost() of {case.label}: expected terms of 0 or more, one above, found {cost}")
+        return cost
 
     def depends_on(self, case: Case, rank: int) -> frozenset[int]:
         """The other ranks without whose data this rank's result cannot be had, on a hardened input of `case`. Empty
@@ -124,7 +153,7 @@ class Problem:
     def _retargeted(self, suite: Suite, world_size: int) -> Suite:
         def moved(case: Case, index: int) -> Case:
             path = f"{suite_path(suite.name)}.{case.kind}s[{index}]"
-            check_ranks(self.params_type(**case.params), world_size, path)
+            check_ranks(self.params_type(**case.params), world_size, self.multi_gpu, path)
             published_us = case.published_us if world_size == case.world_size else None
             return replace(case, world_size=world_size, published_us=published_us)
 
@@ -142,9 +171,15 @@ class Problem:
         return True
 
 
-def check_ranks(params: Any, world_size: int, path: str) -> None:
+def check_ranks(params: Any, world_size: int, multi_gpu: bool, path: str) -> None:
+    """Raises DecodeError, whose path begins with `path`, where a case of these parameters cannot run on that many
+    ranks."""
     if world_size < 1:
         raise DecodeError(f"{path}.world_size", f"expected 1 or more ranks, found {world_size}")
+    if not multi_gpu:
+        if world_size != 1:
+            raise DecodeError(path, f"a case of one GPU runs on 1 rank, not on {world_size}")
+        return
     try:
         params.check_world_size(world_size)
     except DecodeError as error:
@@ -152,8 +187,10 @@ def check_ranks(params: Any, world_size: int, path: str) -> None:
 
 
 def suite_path(name: str) -> str:
+    """The place of a suite in its shape file."""
     return "$" if name == OFFICIAL else f"$.suites.{name}"
 
 
 def folded(name: str) -> str:
+    """The name as names are compared: case and '-' for '_' do not matter."""
     return name.lower().replace("-", "_")

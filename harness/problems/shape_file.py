@@ -13,14 +13,17 @@ from typing import Any, get_type_hints
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
-from harness.core.records import BadFileError, Case, Cost, Kind, Params, UsageError
+from harness.core.records import BadFileError, Case, Cost, Kind, Param, Params, UsageError
 from harness.core.yaml_file import read_yaml
+from harness.machine import hardware
 from harness.problems.problem import (
     DEFAULT_BENCHMARK_S,
     MAX_INT,
     OFFICIAL,
     DependsOf,
+    Marks,
     Problem,
+    Published,
     Ranking,
     Suite,
     check_ranks,
@@ -29,6 +32,8 @@ from harness.problems.problem import (
 )
 
 FOLDER_FILES = ("reference.py", "task.py", "params.py")
+PARAM_TYPES = (int, bool, float, str, tuple[int, ...])
+NO_CHECK = "Params.check_world_size(world_size) is missing; raise DecodeError in it where a case cannot be split"
 
 
 def problem_names(checkout: Checkout) -> list[str]:
@@ -62,7 +67,7 @@ def find(name: str, checkout: Checkout) -> Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class _SuiteFile:
-    """A suite as it stands in the file. Cases become rows of the problem's own Params in `_file_type`."""
+    """A suite as it stands in the file. Cases become records of the problem's own Params in `_file_type`."""
 
     description: str
     test_timeout: float
@@ -89,13 +94,15 @@ class _ProblemFile(_SuiteFile):
     leaderboard: str
     multi_gpu: bool
     ranking_by: Ranking
+    short: dict[str, str] = field(default_factory=dict)
     published_us: tuple[float, ...] = ()
+    published_on: str | None = None
+    published_by: str | None = None
+    marks: Marks | None = None
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.multi_gpu:
-            raise DecodeError(".multi_gpu", "every problem here runs on several ranks; write true")
         if self.published_us and len(self.published_us) != len(self.benchmarks):
             raise DecodeError(
                 ".published_us",
@@ -105,15 +112,23 @@ class _ProblemFile(_SuiteFile):
         for index, value in enumerate(self.published_us):
             if value <= 0:
                 raise DecodeError(f".published_us[{index}]", f"expected microseconds above 0, found {value}")
+        for name in ("published_on", "published_by"):
+            if self.published_us and not getattr(self, name):
+                raise DecodeError(f".{name}", "is missing, and published_us has values; write whose they are, for what")
+        for parameter, short in self.short.items():
+            if not short or not short.isprintable() or " " in short:
+                raise DecodeError(f".short.{parameter}", f"expected a short name without spaces, found {short!r}")
         if OFFICIAL in self.suites:
             raise DecodeError(f".suites.{OFFICIAL}", "the name belongs to the suite at the top; choose another")
 
 
 def _file_type(params_type: type[Any]) -> type[_ProblemFile]:
     """_ProblemFile whose cases have the fields of `params_type`, world_size and seed."""
-    row = make_dataclass("Row", [("world_size", int), ("seed", int)], bases=(params_type,), frozen=True, kw_only=True)
-    rows = types.GenericAlias(tuple, (row, ...))
-    cases: list[tuple[str, Any]] = [("tests", rows), ("benchmarks", rows)]
+    # Whether a case needs a world_size is for multi_gpu to say, which is in the same file.
+    fields: list[Any] = [("world_size", int | None, field(default=None)), ("seed", int)]
+    case = make_dataclass("CaseInFile", fields, bases=(params_type,), frozen=True, kw_only=True)
+    list_of_cases = types.GenericAlias(tuple, (case, ...))
+    cases: list[tuple[str, Any]] = [("tests", list_of_cases), ("benchmarks", list_of_cases)]
     suite = make_dataclass("SuiteFile", cases, bases=(_SuiteFile,), frozen=True, kw_only=True)
     suites: tuple[str, Any, Any] = ("suites", types.GenericAlias(dict, (str, suite)), field(default_factory=dict))
     return make_dataclass("ProblemFile", [*cases, suites], bases=(_ProblemFile,), frozen=True, kw_only=True)
@@ -130,11 +145,15 @@ def read_problem(name: str, root: Path) -> Problem:
     with _as_bad_file(shapes_path, root):
         if file.problem != name:
             raise DecodeError("$.problem", f"expected '{name}' as the file's name says, found '{file.problem}'")
-        official = _suite(OFFICIAL, file, params_type)
-        published = file.published_us or (None,) * len(official.benchmarks)
-        benchmarks = zip(official.benchmarks, published, strict=True)
+        if file.multi_gpu and not callable(getattr(params_type, "check_world_size", None)):
+            raise BadFileError(f"{shown(folder / 'params.py', root)}: {NO_CHECK}")
+        _check_short(file.short, params_type)
+        published = _published(file)
+        official = _suite(OFFICIAL, file, file, params_type)
+        limits = file.published_us or (None,) * len(official.benchmarks)
+        benchmarks = zip(official.benchmarks, limits, strict=True)
         official = replace(official, benchmarks=tuple(replace(case, published_us=us) for case, us in benchmarks))
-        others = {suite_name: _suite(suite_name, suite, params_type) for suite_name, suite in file.suites.items()}
+        others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
     return Problem(
         name=name,
         leaderboard=file.leaderboard,
@@ -148,38 +167,87 @@ def read_problem(name: str, root: Path) -> Problem:
         params_type=params_type,
         cost_of=cost_of,
         depends_of=depends_of,
+        multi_gpu=file.multi_gpu,
+        short=file.short,
+        published=published,
+        marks=file.marks,
     )
 
 
-def _suite(name: str, file: _SuiteFile, params_type: type[Any]) -> Suite:
-    def cases(kind: Kind, rows: tuple[Any, ...]) -> tuple[Case, ...]:
+def short_names(name: str, checkout: Checkout) -> dict[str, str]:
+    """The short names of a problem's parameters, by its shape file of today; none where there is no such problem, or
+    where it cannot be read."""
+    if name not in problem_names(checkout):  # a name out of a report may be any text, a path among them
+        return {}
+    try:
+        return read_problem(name, checkout.root).short
+    except BadFileError:
+        return {}
+
+
+def _check_short(short: dict[str, str], params_type: type[Any]) -> None:
+    names = [item.name for item in dataclasses.fields(params_type)]
+    for name in short:
+        if name not in names:
+            raise DecodeError(
+                f"$.short.{name}", f"no such parameter{did_you_mean(name, names)} (known: {', '.join(names)})"
+            )
+    shown_names = [short.get(name, name) for name in names]
+    for name, value in short.items():
+        if shown_names.count(value) > 1:
+            raise DecodeError(f"$.short.{name}", f"'{value}' already stands for another parameter; choose another")
+
+
+def _published(file: _ProblemFile) -> Published | None:
+    if file.published_on is None or file.published_by is None:
+        return None
+    try:
+        hardware.peaks(file.published_on)
+    except UsageError as error:
+        raise DecodeError("$.published_on", str(error)) from None
+    return Published(gpu=file.published_on, what=file.published_by)
+
+
+def _suite(name: str, suite: _SuiteFile, file: _ProblemFile, params_type: type[Any]) -> Suite:
+    def cases(kind: Kind, listed: tuple[Any, ...]) -> tuple[Case, ...]:
         path = f"{suite_path(name)}.{kind}s"
-        return tuple(_case(kind, row, params_type, f"{path}[{index}]") for index, row in enumerate(rows))
+        return tuple(_case(kind, case, file, params_type, f"{path}[{index}]") for index, case in enumerate(listed))
 
     return Suite(
         name=name,
-        description=file.description,
-        tests=cases("test", file.tests),
-        benchmarks=cases("benchmark", file.benchmarks),
-        test_timeout_s=file.test_timeout,
-        benchmark_timeout_s=file.benchmark_timeout,
-        ranked_timeout_s=file.ranked_timeout,
-        benchmark_s=file.benchmark_seconds,
+        description=suite.description,
+        tests=cases("test", suite.tests),
+        benchmarks=cases("benchmark", suite.benchmarks),
+        test_timeout_s=suite.test_timeout,
+        benchmark_timeout_s=suite.benchmark_timeout,
+        ranked_timeout_s=suite.ranked_timeout,
+        benchmark_s=suite.benchmark_seconds,
     )
 
 
-def _case(kind: Kind, row: Any, params_type: type[Any], path: str) -> Case:
-    params: Params = {item.name: getattr(row, item.name) for item in dataclasses.fields(params_type)}
-    for name, value in (params | {"world_size": row.world_size, "seed": row.seed}).items():
-        if value > MAX_INT:
-            raise DecodeError(f"{path}.{name}", f"too large; choose at most {MAX_INT}")
-    if row.seed < 0:
-        raise DecodeError(f"{path}.seed", f"expected 0 to {MAX_INT}, found {row.seed}")
-    check_ranks(row, row.world_size, path)
-    return Case(kind=kind, params=params, seed=row.seed, world_size=row.world_size)
+def _case(kind: Kind, case: Any, file: _ProblemFile, params_type: type[Any], path: str) -> Case:
+    params: Params = {item.name: getattr(case, item.name) for item in dataclasses.fields(params_type)}
+    if case.world_size is None and file.multi_gpu:
+        raise DecodeError(path, "the key 'world_size' is missing")
+    world_size = 1 if case.world_size is None else case.world_size
+    for name, value in (params | {"world_size": world_size, "seed": case.seed}).items():
+        _check_size(value, f"{path}.{name}")
+    if case.seed < 0:
+        raise DecodeError(f"{path}.seed", f"expected 0 to {MAX_INT}, found {case.seed}")
+    check_ranks(case, world_size, file.multi_gpu, path)
+    return Case(kind=kind, params=params, seed=case.seed, world_size=world_size, short=file.short)
 
 
-def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int], Cost], DependsOf | None]:
+def _check_size(value: Param, path: str) -> None:
+    """Whole numbers are sizes or seeds, alone or in a list."""
+    if isinstance(value, tuple):
+        for index, item in enumerate(value):
+            _check_size(item, f"{path}[{index}]")
+    elif isinstance(value, int) and value > MAX_INT:
+        raise DecodeError(path, f"too large; choose at most {MAX_INT}")
+
+
+def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int], Cost] | None, DependsOf | None]:
     """`Params`, `cost` and `depends_on` of a params.py, imported under a name of its own: every problem has one."""
     name = "_params_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -198,22 +266,24 @@ def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int]
     wrong = _wrong_with(module)
     if wrong:
         raise BadFileError(f"{shown(path, root)}: {wrong}")
-    return module.Params, module.cost, getattr(module, "depends_on", None)
+    return module.Params, getattr(module, "cost", None), getattr(module, "depends_on", None)
 
 
 def _wrong_with(module: types.ModuleType) -> str:
-    params_type, cost_of = getattr(module, "Params", None), getattr(module, "cost", None)
+    params_type = getattr(module, "Params", None)
     settings = getattr(params_type, "__dataclass_params__", None)
     if not isinstance(params_type, type) or settings is None or not settings.frozen:
         return "Params is missing; write a @dataclass(frozen=True, kw_only=True) with generate_input's case arguments"
     hints = get_type_hints(params_type)
     for item in dataclasses.fields(params_type):
-        if not item.kw_only or hints[item.name] not in (int, bool) or item.name in ("rank", "world_size", "seed"):
-            return f"Params.{item.name}: expected keyword-only int or bool fields, without rank, world_size and seed"
-    if not callable(getattr(params_type, "check_world_size", None)):
-        return "Params.check_world_size(world_size) is missing; raise DecodeError in it where a case cannot be split"
-    if not callable(cost_of):
-        return "cost(params, world_size) is missing; it returns a harness.core.records.Cost"
+        if not item.kw_only or hints[item.name] not in PARAM_TYPES or item.name in ("rank", "world_size", "seed"):
+            return (
+                f"Params.{item.name}: expected keyword-only fields of type int, bool, float, str or tuple[int, ...], "
+                "without rank, world_size and seed"
+            )
+    for name in ("cost", "depends_on"):
+        if hasattr(module, name) and not callable(getattr(module, name)):
+            return f"{name} is no function; leave it out, or write `def {name}(...)`"
     return ""
 
 

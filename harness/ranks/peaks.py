@@ -30,8 +30,9 @@ def measure(rank: int, world_size: int, device: torch.device, folder: Path) -> P
     bytes a second of memory, read and written both counted, and bytes a second that it sends. Needs an open process
     group.
 
-    On CPUs each has a file in `folder` that its neighbour reads, to move bytes the cheapest way a host has: out of
-    memory that both map; on GPUs each rank sends to all others at once through the process group."""
+    One rank has no links: their rate is 0. On CPUs each rank has a file in `folder` that its neighbour reads, to move
+    bytes the cheapest way a host has: out of memory that both map. On GPUs each rank sends to all others at once
+    through the process group."""
     kind, nbytes = device.type, COPY_BYTES[device.type]
     flops_per_s = 0.0
     for dtype in GEMM_DTYPES[kind]:
@@ -47,7 +48,7 @@ def measure(rank: int, world_size: int, device: torch.device, folder: Path) -> P
     return PeaksMeasured(
         flops_per_s=flops_per_s,
         memory_bytes_per_s=2 * nbytes / memory_s,  # each byte is read and written
-        link_bytes_per_s=link(rank, world_size, device, folder),
+        link_bytes_per_s=link(rank, world_size, device, folder) if world_size > 1 else 0.0,
     )
 
 

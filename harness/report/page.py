@@ -33,7 +33,7 @@ from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.records import Case, Cost, HarnessError, Peaks
 from harness.core.stats import geomean, median, speedup
-from harness.core.words import SHORT, clean_line
+from harness.core.words import clean_line, letters_text
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
 from harness.report import history
@@ -168,7 +168,7 @@ def page_of(
         boards=tuple(boards),
         held=tuple(f"{one.problem}, suite {one.suite}: {clean_line(held_line(one))}" for one in found.held),
         unreadable=tuple(map(clean_line, unreadable)),
-        legend=", ".join(f"{short} {name}" for name, short in SHORT.items() if len(short) == 1),
+        legend=letters_text(case.case for report in recorded for case in report.cases),
     )
 
 

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from harness.core.events import CaseBegan, Event, PhaseBegan, line_of
-from harness.core.words import clean, clean_line, short_label
+from harness.core.words import clean, clean_line
 from harness.evaluation.eta import Eta, eta_of, eta_text
 from harness.kinds.kind import Plan, Progress
 
@@ -58,8 +58,8 @@ class ProgressLine:
         self._line(f"[{self._clock() - self._began:5.1f} s] {name}{left and ', '}{left}")
 
     def case(self, label: str, index: int, count: int) -> None:
-        """Case `index` (from 0) of the phase's `count` cases begins."""
-        case, label = f"{index + 1}/{count}", short_label(label)
+        """The case `index` (from 0) of the phase's `count` begins."""
+        case, label = f"{index + 1}/{count}", clean_line(label)
         if (case, label) != (self._case, self._label):
             self._case_is_done()
             self._case, self._label, self._index = case, label, index

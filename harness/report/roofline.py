@@ -1,9 +1,9 @@
 """The verb `roofline`: what no kernel can beat, shape by shape, on a GPU of the hardware table.
 
-Per shape the three times of hardware.bound, which of them binds, and GPU MODE's published speed of light
-beside it. A published value is for 8x MI300X; where it is well above our bound for that machine it is no lower
-bound (ag_gemm's table counts m n gathered bytes for m k; a2a's is a model with a 5 us constant), and says so.
-Computes from shapes and the table alone: no ranks, no torch, no measurement.
+For each shape it shows the three times of hardware.bound, which of them binds, and beside them the limit that the
+problem's shape file has as published. Where such a limit is well above our bound for the GPU that it was published
+for, it is no lower bound, and the table says so. Computes from shapes and the hardware table alone: no ranks, no
+torch, no measurement.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from rich.text import Text
 from harness.core.decode import encode
 from harness.core.records import Case, CaseResult, NotRun, Params, Peaks, UsageError
 from harness.core.stats import geomean
-from harness.core.words import SHORT, case_label, clean_line
+from harness.core.words import case_label, clean_line, count_text, letters_text
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
-from harness.problems.problem import Problem, Suite
+from harness.problems.problem import OFFICIAL, Problem, Suite
 
 ROOFLINE_SCHEMA = 1  # of --format json; 1: first
-PUBLISHED_ON = "MI300X"  # what the published tables are for, 8 of them
 NO_BOUND = 1.05  # published / bound above this: not a rounding of the bound
 Format = Literal["table", "json"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One benchmark shape. `flop_per_byte` is the arithmetic intensity over memory traffic. `published_ratio` is the
+class Shape:
+    """One benchmark shape. `flop_per_byte` is the arithmetic intensity over memory traffic (None
+    without any). `published_ratio` is the
     published value over our bound for the machine that it was published for (None where none was published)."""
 
     params: Params
@@ -43,7 +43,7 @@ class Row:
     link_us: float
     bound_us: float
     bound_by: hardware.Term
-    flop_per_byte: float
+    flop_per_byte: float | None
     published_us: float | None
     published_ratio: float | None
     note: str
@@ -58,14 +58,18 @@ class Roofline:
     world_size: int
     hardware: str
     peaks: Peaks
-    rows: tuple[Row, ...]
+    rows: tuple[Shape, ...]
     geomean_bound_us: float
+    short: dict[str, str]  # the parameters' short names
+    published_on: str | None  # `8x MI300X`
+    published_by: str | None
 
 
 def roofline(problem: Problem, suite: Suite, hardware_name: str, peaks: Peaks) -> Roofline:
     """The bound of every benchmark of `suite`. Anchor: gemm_rs, official, MI300X: 6.46 8.19 23.04 65.54 131.07
     379.43 us, geometric mean 39.80."""
-    rows = tuple(_row(problem, case, peaks) for case in suite.benchmarks)
+    rows = tuple(_shape(problem, case, peaks) for case in suite.benchmarks)
+    published, official = problem.published, problem.suite(OFFICIAL)
     return Roofline(
         problem=problem.name,
         suite=suite.name,
@@ -74,26 +78,30 @@ def roofline(problem: Problem, suite: Suite, hardware_name: str, peaks: Peaks) -
         peaks=peaks,
         rows=rows,
         geomean_bound_us=geomean([row.bound_us for row in rows]),
+        short=problem.short,
+        published_on=f"{official.benchmarks[0].world_size}x {published.gpu}" if published else None,
+        published_by=published.what if published else None,
     )
 
 
-def _row(problem: Problem, case: Case, peaks: Peaks) -> Row:
+def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
     cost = problem.cost(case)
+    times_us = hardware.times_us(cost, peaks)
     bound_us, bound_by = hardware.bound(cost, peaks)
     ratio = None
-    if case.published_us is not None:
-        ratio = case.published_us / hardware.bound(cost, hardware.peaks(PUBLISHED_ON))[0]
-    return Row(
+    if case.published_us is not None and problem.published is not None:
+        ratio = case.published_us / hardware.bound(cost, hardware.peaks(problem.published.gpu))[0]
+    return Shape(
         params=case.params,
         flops=cost.flops,
         hbm_bytes=cost.hbm_bytes,
         link_bytes=cost.link_bytes,
-        flops_us=cost.flops / peaks.flops_per_s * 1e6,
-        hbm_us=cost.hbm_bytes / peaks.hbm_bytes_per_s * 1e6,
-        link_us=cost.link_bytes / peaks.link_bytes_per_s * 1e6,
+        flops_us=times_us["flops"],
+        hbm_us=times_us["hbm"],
+        link_us=times_us["link"],
         bound_us=bound_us,
         bound_by=bound_by,
-        flop_per_byte=cost.flops / cost.hbm_bytes,
+        flop_per_byte=cost.flops / cost.hbm_bytes if cost.hbm_bytes else None,
         published_us=case.published_us,
         published_ratio=ratio,
         note=_note(ratio),
@@ -109,12 +117,12 @@ def _note(ratio: float | None) -> str:
 def to_json(found: Roofline) -> dict[str, Any]:
     """The object of --format json."""
     values: dict[str, Any] = encode(found)
-    return {"schema": ROOFLINE_SCHEMA, **values, "published_on": f"8x {PUBLISHED_ON}"}
+    return {"schema": ROOFLINE_SCHEMA, **values}
 
 
 def show(found: Roofline, console: Console) -> None:
     """Prints the table, what its columns are, and where the peaks come from; 80 columns do."""
-    title = f"  suite {found.suite}, {found.world_size} ranks on {clean_line(found.hardware)}"
+    title = f"  suite {found.suite}, {count_text(found.world_size, 'rank')} on {clean_line(found.hardware)}"
     console.print(Text.assemble((found.problem, "bold"), title), highlight=False, soft_wrap=True)
     published = any(row.published_us is not None for row in found.rows)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
@@ -123,10 +131,10 @@ def show(found: Roofline, console: Console) -> None:
         table.add_column(name, justify="left" if name == "by" else "right", no_wrap=True)
     for row in found.rows:
         cells = [_us(value) for value in (row.flops_us, row.hbm_us, row.link_us, row.bound_us)]
-        cells += [row.bound_by, f"{row.flop_per_byte:,.0f}" if row.flop_per_byte >= 10 else f"{row.flop_per_byte:.1f}"]
+        cells += [row.bound_by, _intensity(row.flop_per_byte)]
         if published:
             cells.append(_us(row.published_us) + (" *" if row.note else "  ") if row.published_us is not None else "-")
-        table.add_row(Text(_label(row)), *cells)
+        table.add_row(Text(_label(_case_of(row, found))), *cells)
     if len(found.rows) > 1:
         table.add_row("geometric mean", "", "", "", _us(found.geomean_bound_us), style="bold")
     console.print(table, highlight=False)
@@ -138,9 +146,8 @@ def show(found: Roofline, console: Console) -> None:
 def _legend(found: Roofline) -> list[str]:
     peaks = found.peaks
     ridge = peaks.flops_per_s / peaks.hbm_bytes_per_s
-    names = dict.fromkeys(name for row in found.rows for name in row.params)
-    shorts = ", ".join(f"{SHORT[name]} {name}" for name in names if name in SHORT and len(SHORT[name]) == 1)
-    lines = [f"{shorts}."] if shorts else []
+    letters = letters_text(_case_of(row, found) for row in found.rows)
+    lines = [f"{letters}."] if letters else []
     lines += [
         "Times in us; the bound is the longest of arithmetic, memory and links. flop/B is",
         f"arithmetic a byte of memory traffic; memory binds it below {ridge:,.0f}.",
@@ -149,7 +156,7 @@ def _legend(found: Roofline) -> list[str]:
         f"{clean_line(peaks.source)}.",
     ]
     if any(row.published_us is not None for row in found.rows):
-        lines.append(f"published: GPU MODE's speed of light for 8x {PUBLISHED_ON}.")
+        lines.append(clean_line(f"published: {found.published_by} for {found.published_on}."))
     above = [row.published_ratio for row in found.rows if row.published_ratio is not None and row.note]
     if above:
         times = ", ".join(f"{ratio:.2f}" for ratio in above)
@@ -157,9 +164,18 @@ def _legend(found: Roofline) -> list[str]:
     return lines
 
 
-def _label(row: Row) -> str:
-    case = Case(kind="benchmark", params=row.params, seed=0, world_size=1)
+def _case_of(row: Shape, found: Roofline) -> Case:
+    return Case(kind="benchmark", params=row.params, seed=0, world_size=found.world_size, short=found.short)
+
+
+def _label(case: Case) -> str:
     return case_label(CaseResult(case=case, outcome=NotRun()))
+
+
+def _intensity(flop_per_byte: float | None) -> str:
+    if flop_per_byte is None:
+        return "-"
+    return f"{flop_per_byte:,.0f}" if flop_per_byte >= 10 else f"{flop_per_byte:.1f}"
 
 
 def _us(value_us: float) -> str:

@@ -38,13 +38,13 @@ from harness.core.records import (
 from harness.core.stats import geomean, median
 from harness.core.words import (
     EXCERPT_LINES,
-    SHORT,
     case_label,
     clean,
     clean_line,
     count_text,
     cut_line,
     excerpt,
+    letters_text,
     percent_text,
     plain_table,
     print_all,
@@ -245,8 +245,7 @@ def _marks(console: Console) -> Marks:
 
 def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) -> str:
     """What the table's letters, columns and marks stand for."""
-    names = dict.fromkeys(name for result in benchmarks for name in result.case.params)
-    shorts = ", ".join(f"{SHORT[name]} {name}" for name in names if name in SHORT and len(SHORT[name]) == 1)
+    letters = letters_text(result.case for result in benchmarks)
     shown = {str(column.header) for column in table.columns}
     measured = [result.outcome for result in benchmarks if isinstance(result.outcome, Measured)]
     by_device = any(one.bounded == "device" for one in measured)
@@ -256,7 +255,7 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     parts += ["speedup is the median ratio on the same input"] if "speedup" in shown and not is_told else []
     parts += ["spread is the interquartile range"] if "spread" in shown and not is_told else []
     parts += [f"roof is bound / time{on_clock}"] if "roof" in shown else []
-    lines = [shorts] if shorts else []
+    lines = [letters] if letters else []
     lines.append(f"{'; '.join(parts)}.")
     if len(shown) > len({name.removeprefix(">") for name in TIMES} & shown):
         marks = _marks(console)
@@ -285,8 +284,9 @@ def _peaks(peaks: Peaks) -> str:
     rates = [
         f"{rate_text(peaks.flops_per_s)}FLOP/s",
         f"{rate_text(peaks.hbm_bytes_per_s)}B/s memory",
-        f"{rate_text(peaks.link_bytes_per_s)}B/s links",
     ]
+    if peaks.link_bytes_per_s:  # one rank has none
+        rates.append(f"{rate_text(peaks.link_bytes_per_s)}B/s links")
     return f"Bound by a rank's peaks, {clean_line(peaks.source)}:\n{', '.join(rates)}."
 
 

@@ -244,7 +244,7 @@ def _task(setting: Setting) -> dict[str, Any]:
         "ranked_timeout": suite.ranked_timeout_s,
         "ranking_by": setting.problem.ranking_by,
         "seed": None,
-        "multi_gpu": True,
+        "multi_gpu": setting.problem.multi_gpu,
     }
 
 

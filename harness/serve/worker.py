@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness.core import files
 from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
-from harness.core.words import clean, clean_line, short_label
+from harness.core.words import clean, clean_line
 from harness.engine.base import (
     ERR,
     EVENTS,
@@ -77,7 +77,7 @@ class Stage:
             case PhaseBegan():
                 return replace(self, phase=_one_line(event.name), case="")
             case CaseBegan():
-                case = f"{event.index + 1}/{event.count} {short_label(event.label)}"
+                case = f"{event.index + 1}/{event.count} {clean_line(event.label)}"
                 return replace(self, case=_one_line(case))
 
     @property

@@ -282,9 +282,9 @@ const charts = (() => {
     const choose = el(
       "select",
       {},
-      ...Object.entries(AGAINST).map(([key, { text }]) =>
-        el("option", { value: key, selected: key === bound }, `bytes over ${text}`),
-      ),
+      ...Object.entries(AGAINST)
+        .filter(([, { peak }]) => peak(peaks) > 0) // one rank has no links
+        .map(([key, { text }]) => el("option", { value: key, selected: key === bound }, `bytes over ${text}`)),
     );
     const points = (kind) =>
       series.flatMap(({ entry, colour }) =>

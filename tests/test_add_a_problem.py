@@ -1,0 +1,163 @@
+"""docs/problems.md, followed: its two problems are added to a checkout as they stand there; harness/ is not edited."""
+
+import csv
+import filecmp
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.core.checkout import ROOT
+from harness.problems.shape_file import find
+
+PAGE = (ROOT / "docs" / "problems.md").read_text()
+Harness = Callable[..., subprocess.CompletedProcess[str]]
+FORGETS_OTHERS = """
+import torch
+
+
+def custom_kernel(data):
+    x, weight, eps = data
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, eps)
+"""
+IN_FP8 = """
+import torch
+from reference import ref_kernel
+
+
+def custom_kernel(data):
+    x, weight, eps = data
+    return ref_kernel((x.to(torch.float8_e4m3fn).to(x.dtype), weight, eps))
+"""
+WITHOUT_EPS = """
+from reference import ref_kernel
+
+
+def custom_kernel(data):
+    return ref_kernel((data[0], data[1], 1e-12))
+"""
+OUT_OF_PLACE = """
+import torch
+
+
+def custom_kernel(data):
+    x, function, scale = data
+    assert isinstance(scale, float) and isinstance(function, str)
+    y = x * scale
+    return y * torch.sigmoid(y) if function == "silu" else y.clamp_min(0)
+"""
+
+
+def files_of(problem: str) -> dict[str, str]:
+    """The files that the page shows for a problem."""
+    shown = dict(re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+    return {path: text for path, text in shown.items() if f"/{problem}/" in path or path == f"shapes/{problem}.yaml"}
+
+
+def add(problem: str, checkout: Path) -> None:
+    files = files_of(problem)
+    assert len(files) == 5, "params.py, task.py, reference.py, the shapes and a submission"
+    for path, text in files.items():
+        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / path).write_text(text)
+
+
+@pytest.fixture
+def added(checkout: Path) -> Path:
+    """A checkout with both problems."""
+    for problem in ("ar_norm", "activate"):
+        add(problem, checkout)
+    return checkout
+
+
+def report_of(checkout: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((checkout / "out.json").read_text())
+    return found
+
+
+def test_a_problem_of_several_ranks_is_evaluated_ranked_and_shown(added: Path, harness: Harness) -> None:
+    """Right, timed, bounded, on the board; and the reference is no faster than itself."""
+    assert "ar_norm" in harness("problems").stdout
+    done = harness("eval", "ar_norm", "--suite", "quick", "--ranks", "2", "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    assert "rows 16 H 256 eps 1e-05" in done.stdout
+    assert "H hidden_dim" in done.stdout, "the legend"
+    assert "2/2" in done.stdout
+    report = report_of(added)
+    assert report["status"] == "pass"
+    assert {case["params"]["eps"] for case in report["cases"]} == {1e-5}
+    timed = [case for case in report["cases"] if case["kind"] == "benchmark"]
+    assert all(case["bound_us"] > 0 for case in timed)
+    assert "ar_norm" in (added / "leaderboard.yaml").read_text()
+    assert not filecmp.dircmp(ROOT / "harness", added / "harness", ignore=["__pycache__"]).diff_files
+
+
+@pytest.mark.parametrize("source", [FORGETS_OTHERS, IN_FP8, WITHOUT_EPS], ids=["no all-reduce", "fp8", "no eps"])
+def test_a_kernel_that_is_wrong_in_a_new_problem_fails(source: str, added: Path, harness: Harness) -> None:
+    (added / "wrong.py").write_text(source)
+    assert harness("check", "ar_norm", "wrong.py", "--suite", "quick", "--ranks", "2").returncode == 112
+
+
+def test_a_problem_of_one_rank_takes_floats_texts_and_lists_all_the_way(added: Path, harness: Harness) -> None:
+    """From the shape file through ranks, terminal, report, board and export."""
+    (added / "mine.py").write_text(OUT_OF_PLACE)
+    done = harness("eval", "activate", "mine.py", "--suite", "quick", "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    assert "sizes [64,256] f silu scale 2.0" in done.stdout
+    report = report_of(added)
+    assert (report["status"], report["world_size"], report["peaks"]["link_bytes_per_s"]) == ("pass", 1, 0)
+    timed = [case for case in report["cases"] if case["kind"] == "benchmark"]
+    assert [case["params"] for case in timed] == [{"sizes": [64, 256], "function": "silu", "scale": 2.0}]
+    assert {case["bound_by"] for case in timed} <= {"flops", "hbm"}
+    entries = yaml.safe_load((added / "leaderboard.yaml").read_text())["entries"]
+    assert [(entry["problem"], entry["world_size"]) for entry in entries] == [("activate", 1)]
+    exported = harness("export", "--format", "csv")
+    rows = list(csv.DictReader(exported.stdout.splitlines()))
+    assert json.loads(rows[-1]["case_params"]) == timed[-1]["params"]
+    assert harness("page").returncode == 0
+    assert "sizes [64,256] f silu scale 2.0" in (added / "build" / "page.html").read_text()
+
+
+def test_a_problem_of_one_rank_runs_on_no_other_number(added: Path, harness: Harness) -> None:
+    done = harness("eval", "activate", "--suite", "quick", "--ranks", "2")
+    assert done.returncode == 2
+    assert "a case of one GPU runs on 1 rank, not on 2" in done.stderr
+
+
+def test_a_problem_without_a_cost_has_no_bound_but_all_else(added: Path, harness: Harness) -> None:
+    path = added / "reference" / "activate" / "params.py"
+    path.write_text(path.read_text().partition("def cost")[0])
+    assert find("activate", added).cost_of is None
+    done = harness("eval", "activate", "--suite", "quick", "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    assert {case["bound_us"] for case in report_of(added)["cases"]} == {None}
+    refused = harness("roofline", "activate", "--hardware", "h200")
+    assert refused.returncode == 2
+    assert "activate does not say what a call costs" in refused.stderr
+
+
+def test_the_roofline_of_one_rank_has_no_links(added: Path, harness: Harness) -> None:
+    done = harness("roofline", "activate", "--hardware", "h200")
+    assert done.returncode == 0, done.stderr
+    assert "1 rank on h200" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("eps: 1.0e-5, seed: 1}", "eps: 1e-5, seed: 1}", "$.tests[0].eps: expected a number, found '1e-5'; YAML wants"),
+        ("eps: 1.0e-5, seed: 1}", "eps: 0, seed: 1}", "$.tests[0].eps: expected a number above 0, found 0.0"),
+        ("eps: 1.0e-5, seed: 1}", "eps: .inf, seed: 1}", "$.tests[0].eps: expected a finite number, found inf"),
+        ("rows: 7,", "rows: [7],", "$.tests[0].rows: expected a whole number, found a list"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(old: str, new: str, message: str, added: Path, harness: Harness) -> None:
+    path = added / "shapes" / "ar_norm.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    done = harness("problems")
+    assert f"shapes/ar_norm.yaml: {message}" in " ".join((done.stdout + done.stderr).split())
