@@ -45,7 +45,7 @@ from harness.gpumode.result_lines import number, parse, profile_text
 from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import Suite
-from harness.process import compile_cache, sandbox
+from harness.process import compile_cache, cuda_shim_site, sandbox
 from harness.process.child import Ended, run_child, search_path, signal_name
 
 Phase = Literal["test", "benchmark", "leaderboard", "profile"]
@@ -205,10 +205,10 @@ class _Evaluation:
         if order.problem.task.multi_gpu:
             environ["POPCORN_GPUS"] = str(host.gpus().count or order.world_size)
         if order.cuda_is_cpu:
-            hook, here = folder / "hook", Path(__file__).parent
+            hook = folder / "hook"
             hook.mkdir()
-            shutil.copy(here / "standin_site.py", hook / "sitecustomize.py")
-            environ["HARNESS_STANDIN"] = str(here / "standin.py")
+            shutil.copy(cuda_shim_site.__file__, hook / "sitecustomize.py")
+            environ[cuda_shim_site.VARIABLE] = str(cuda_shim_site.SHIM)
             environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(hook), environ.get("PYTHONPATH")]))
         return environ
 

@@ -6,11 +6,9 @@ see the end of is taken up again: its result is used where it was written, else 
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -21,9 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.core.files import read_text
+from harness.core.files import LockedError, locked, read_text
 from harness.core.words import clean, clean_line
-from harness.machine.host import descendants
+from harness.machine.processes import end_group, end_tree
 from harness.serve.guard import TOKEN_VARIABLE
 from harness.serve.results import ended
 from harness.serve.store import Ended, Row, Store
@@ -159,8 +157,7 @@ class Worker(threading.Thread):
         reader = threading.Thread(target=self._read, args=(process, told), daemon=True)
         reader.start()
         why = self._watch(row, process, began_s)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it may have left of its group
+        end_group(process.pid)  # what it may have left
         reader.join(END_S)
         if why in ("stopped", "late") and _json(report) is not None:
             why = ""  # it had come to its end, and was recorded, before it was ended
@@ -217,26 +214,24 @@ class Worker(threading.Thread):
 
     def _recover(self) -> None:
         rows = self._store.running()
-        if not rows:
-            return
-        lock = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        while rows and not self._ending.is_set():
+            with contextlib.suppress(LockedError):  # the evaluation has been told to end and is ending
+                with locked(self._folder / LOCK, wait_s=POLL_S):
+                    for row in rows:
+                        self._take_up(row)
+                return
+
+    def _take_up(self, row: Row) -> None:
         try:
-            while not _locked(lock):  # the evaluation has been told to end and is ending
-                if self._ending.wait(POLL_S):
-                    return
-            for row in rows:
-                try:
-                    ended = self._ended(row, 0, "") if _json(self._file(row, "json")) is not None else None
-                except Exception:  # a result that is none
-                    ended = None
-                if ended is not None:
-                    self._store.finish(row.id, row.attempt, ended)
-                else:
-                    self._store.recover(row.id, row.attempt)
-                for suffix in ("json", "out"):
-                    self._file(row, suffix).unlink(missing_ok=True)
-        finally:
-            os.close(lock)
+            ended = self._ended(row, 0, "") if _json(self._file(row, "json")) is not None else None
+        except Exception:  # not a result
+            ended = None
+        if ended is not None:
+            self._store.finish(row.id, row.attempt, ended)
+        else:
+            self._store.recover(row.id, row.attempt)
+        for suffix in ("json", "out"):
+            self._file(row, suffix).unlink(missing_ok=True)
 
     def source(self, row: Row) -> Path:
         """Where the submission lies while it is evaluated: an entry of the leaderboard goes by author and file, so the
@@ -258,21 +253,11 @@ def _json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Asks it to end, which ends its ranks in order; kills it and whatever it has started where it does not."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(END_S)
         return
-    for pid in [process.pid, *descendants(process.pid)]:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    end_tree(process.pid)
     process.wait()
