@@ -11,6 +11,7 @@ from recorded import entry_for, run, run_id
 
 from harness.board import leaderboard, runs
 from harness.board.entries import Board, Entry
+from harness.core.checkout import ROOT
 from harness.core.records import EvalReport, Submission
 from harness.evaluation import recorded as run_module
 from harness.machine import host
@@ -65,8 +66,10 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Launches:
     return launches
 
 
-def prepared(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def prepared(root: Path) -> Path:
     """`root` as a checkout with one entry by alice, its source stored, and one by bob, who is a little slower."""
+    for part in ("reference", "shapes"):
+        (root / part).symlink_to(ROOT / part)
     runs.store(launch(1), root)
     leaderboard.record(root / "leaderboard.yaml", entry_for(launch(1)))
     leaderboard.record(root / "leaderboard.yaml", entry_for(launch(2, 1.1, author="bob")))

@@ -20,10 +20,11 @@ from harness.cli import doctor as doctor_verb
 from harness.core.checkout import ROOT, Checkout
 from harness.core.records import Exit, NotSampled, Sampled, UsageError
 from harness.machine import readings, smoke
-from harness.machine.doctor import DOCTOR_SCHEMA, Finding, doctor, read, short
-from harness.machine.findings import CHECKS
-from harness.machine.gpus import read_gpus, read_nvidia, visible
+from harness.machine.doctor import CHECKS, DOCTOR_SCHEMA, Finding, doctor, read, short
+from harness.machine.gpu_common import visible
+from harness.machine.gpus import read_gpus
 from harness.machine.host import descendants
+from harness.machine.nvml import read_nvidia
 from harness.machine.readings import Collective, Gpus, Readings, SmokeFailed, Unread
 from harness.machine.sampler import GpuSampler, warnings
 from harness.report.findings import show, summary, to_json

@@ -37,9 +37,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path) -> Path:
     """A checkout in which alice's entry was judged under an earlier problem, and bob's under today's."""
-    root = prepared(tmp_path, monkeypatch)
+    root = prepared(tmp_path)
     versions = {"alice": BEFORE, "bob": NOW}
     leaderboard.change(
         root / "leaderboard.yaml",

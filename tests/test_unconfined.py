@@ -32,9 +32,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
 
 
 @pytest.fixture
-def verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
+def verb(tmp_path: Path) -> Verb:
     """Runs a verb in a checkout whose entry by alice was evaluated outside the sandbox."""
-    root = prepared(tmp_path, monkeypatch)
+    root = prepared(tmp_path)
 
     def unconfined(board: Board) -> Board:
         return Board(entries=tuple(replace(one, confined=one.author != "alice") for one in board.entries))

@@ -38,8 +38,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return prepared(tmp_path, monkeypatch)
+def root(tmp_path: Path) -> Path:
+    return prepared(tmp_path)
 
 
 def verified(root: Path, *arguments: str) -> int:
@@ -461,10 +461,10 @@ def test_a_full_disk_when_the_board_is_written_changes_nothing_and_shows_the_res
     launches.script = [launch(11), launch(12), launch(13)]
     before = (root / "leaderboard.yaml").read_bytes()
 
-    def full(path: Path, text: str) -> None:
+    def full(path: Path, data: bytes, is_alone: bool) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(leaderboard, "replace_held", full)
+    monkeypatch.setattr(leaderboard, "replace_file", full)
     with pytest.raises(HarnessError, match="was not written: No space left on device"):
         verified(root, ENTRY_RUN, "--launches", "3")
     assert (root / "leaderboard.yaml").read_bytes() == before

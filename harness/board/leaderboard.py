@@ -28,7 +28,7 @@ from harness.board.entries import Board, Entry, HeldEntry, Judged, described
 from harness.board.judgements import with_judged
 from harness.core.checkout import shown
 from harness.core.decode import did_you_mean, encode
-from harness.core.files import locked, read_text, replace_held
+from harness.core.files import locked, read_text, replace_file
 from harness.core.records import BadFileError, HarnessError, UsageError
 from harness.core.yaml_file import read_yaml
 
@@ -116,7 +116,7 @@ def change(path: Path, how: Callable[[Board], Board], wait_s: float = LOCK_WAIT_
             old = load(path)
             board = how(old)
             if board != old:
-                replace_held(path, _text(board))
+                replace_file(path, _text(board).encode(), is_alone=True)
     except OSError as error:
         raise HarnessError(
             f"{shown(path)} was not written: {error.strerror}; make room or check rights there"

@@ -20,7 +20,7 @@ from harness.board.entries import Board, Group, Judged, Standing
 from harness.board.judgements import problem_version
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, decode
-from harness.core.files import read_text
+from harness.core.files import read_text, replace_file
 from harness.core.records import EvalReport, HarnessError, Module, Submission
 from harness.problems.shape_file import find
 from harness.problems.submission import digest, read_submission
@@ -46,9 +46,8 @@ def store(report: EvalReport, root: Path) -> Path:
             _link(source / name, folder / name)
         for rank, text in report.logs.items():
             (folder / f"{rank.replace(' ', '-')}.log").write_text(text, encoding="utf-8", errors="replace")
-        scratch = folder / "report.json.part"
-        _write(scratch, (json.dumps(report_json.to_json(report), indent=2) + "\n").encode())
-        scratch.rename(folder / "report.json")
+        text = json.dumps(report_json.to_json(report), indent=2) + "\n"
+        replace_file(folder / "report.json", text.encode())
     except OSError as error:
         raise HarnessError(
             f"{folder} cannot be written: {error.strerror}; nothing was recorded: make room or "

@@ -47,11 +47,7 @@ def write(order: Options, checkout: Checkout) -> Exit:
     made_of = (Path(submission.path), *(checkout.root / module.file for module in submission.modules))
     if out.resolve() in (path.resolve() for path in made_of):
         raise UsageError(f"--out {out}: the bundle is made of this file; name another")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_bytes(source.encode())
-    except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
+    options.write_out(out, source.encode(), make_folder=True)
     modules = ", ".join(module.name for module in submission.modules)
     shown = shlex.quote(shown_path(out, checkout.root))
     print(f"{shown}: {submission.name}" + (f" with {modules}" if modules else ""))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.board import leaderboard, reports
+from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.files import replace_file
 from harness.core.records import Exit, UsageError
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
@@ -57,7 +57,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        replace_file(to.path, data)
+        options.write_out(to.path, data)
         runs = len({row["run_id"] for row in found})
         print(f"{to.path}: {len(found)} rows of {runs} runs, {len(COLUMNS)} columns")
     for message in unreadable:

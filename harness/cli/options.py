@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
+from harness.core.files import replace_file
 from harness.core.records import UsageError
 from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
@@ -142,6 +143,20 @@ class JsonFile:
     def _unwritable(self, error: OSError) -> UsageError:
         why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
         return UsageError(f"--json {self.name}: {why}; name another file")
+
+
+def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
+    """Writes the file that --out names. A file is replaced in one step; a pipe or a device is written to. Raises
+    UsageError where that fails."""
+    try:
+        if make_folder:
+            out.parent.mkdir(parents=True, exist_ok=True)
+        if out.exists() and not out.is_file():
+            out.write_bytes(data)
+        else:
+            replace_file(out, data)
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
 
 
 def _opened(path: str | Path, flags: int = os.O_WRONLY) -> int:

@@ -5,8 +5,9 @@ import datetime
 from pathlib import Path
 
 from harness.board import leaderboard, reports
+from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, UsageError
+from harness.core.records import Exit
 from harness.report.page import html, page_of
 
 DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page needs no network."
@@ -24,11 +25,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found = leaderboard.load(checkout.leaderboard)
     page = page_of(found, recorded, unreadable, checkout.root, out.resolve().parent, now)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(html(page), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
+    options.write_out(out, html(page).encode(), make_folder=True)
     entries = [entry for one in page.boards for entry in one.entries]
     reported = sum(entry.run is not None for entry in entries)
     print(f"{out}: {len(page.boards)} boards, {len(entries)} entries, {reported} of them with their report")

@@ -1,9 +1,11 @@
 """The verb `plot`: one run as a figure."""
 
 import argparse
+import io
 from pathlib import Path
 
 from harness.board import reports
+from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.records import Exit, UsageError
 from harness.report.plot import DPI, SUFFIXES, figure
@@ -24,9 +26,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         raise UsageError(f"--out {out}: its name ends in .svg or .png")
     made = figure(reports.find(namespace.recorded, checkout.root))
     metadata = {"Date": None} if out.suffix.lower() == ".svg" else None
-    try:
-        made.savefig(out, dpi=DPI, metadata=metadata)
-    except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
+    drawn = io.BytesIO()
+    made.savefig(drawn, format=out.suffix.lower().removeprefix("."), dpi=DPI, metadata=metadata)
+    options.write_out(out, drawn.getvalue())
     print(f"{out}: {len(made.axes[0].get_yticks())} shapes")
     return Exit.OK

@@ -1,26 +1,32 @@
-"""Reading and removing files that somebody else may have put there."""
+"""Files that other processes read, write, lock or put there: reading, replacing, locking and removing them."""
 
 import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import stat
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock, Timeout
+
 from harness.core.checkout import shown
-from harness.core.records import HarnessError, UsageError
+from harness.core.records import HarnessError
 
 DYING_S = 1.0  # for what was killed to be gone
 
 
+class LockedError(HarnessError):
+    """Another process holds a lock."""
+
+
 def open_ordinary(path: Path, flags: int = 0) -> BinaryIO:
-    """The file, open for reading. Raises OSError where it cannot be opened, or is none whose reading has an end: a
-    pipe, a socket, a device. `flags` as os.open has them."""
+    """Opens the file for reading. Raises OSError where it cannot be opened or is not an ordinary file: reading from a
+    pipe, a socket or a device may never end. `flags` are those of os.open."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)  # does not wait for a pipe's writer
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -43,8 +49,8 @@ def read_text(path: Path) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Removes a folder to which a submission may have done anything, as far as that can be done. Into it its processes,
-    killed, may still write while they die, so that it is tried again."""
+    """Removes a folder in which a submission may have done anything, as far as possible. Killed processes may still be
+    writing there, so it retries."""
     end = time.monotonic() + DYING_S
     shutil.rmtree(folder, ignore_errors=True)
     while folder.exists() and time.monotonic() < end:
@@ -54,34 +60,49 @@ def remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, wait_s: float) -> Iterator[None]:
-    """Holds the lock file's lock, which the kernel lets go when its holder ends, however that ends.
+    """Holds the lock file's lock, which the kernel releases when its holder ends, however that ends. Raises
+    HarnessError where another process still holds it after `wait_s`, OSError where the file cannot be opened.
 
-    A file of its own, because leaderboard.yaml itself is replaced: whoever waited for the old file's lock would then
-    write beside whoever locks the new one. It is never deleted, for the same reason.
+    The lock is a file of its own, because the file that it guards is replaced: whoever waited for the old file's lock
+    would then write beside whoever locks the new one. It is never deleted, for the same reason.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise HarnessError(
-                        f"another process has held {shown(path)} for {wait_s:g} s; see who with `fuser {path}`, "
-                        "end it, and evaluate again"
-                    ) from None
-                time.sleep(0.01)
+        held = FileLock(path, timeout=wait_s).acquire(poll_interval=0.01)
+    except Timeout:
+        raise LockedError(
+            f"another process has held {shown(path)} for {wait_s:g} s; see which one with `fuser {path}`, end it, and "
+            "try again"
+        ) from None
+    with held:
+        yield
+
+
+@contextlib.contextmanager
+def locked_by_several(path: Path, first: Callable[[], object]) -> Iterator[None]:
+    """Holds the lock file's lock together with others that call this. `first` is called where nobody else holds it;
+    until it returns, nobody else gets it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.utime(fd)  # it is in use
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            first()
+        fcntl.flock(fd, fcntl.LOCK_SH)  # filelock shares no file's lock, so it is asked for here
         yield
     finally:
         os.close(fd)
 
 
-def replace_held(path: Path, text: str) -> None:
-    """Puts `text` in the file's place in one step, with the file's mode. To be called under the lock, which is why
-    the temporary file can have a fixed name: what a killed writer left there is written over."""
-    temporary = path.parent / f".{path.name}.tmp"
+def replace_file(path: Path, data: bytes, is_alone: bool = False) -> None:
+    """Puts `data` in the file's place in one step, with the mode of the file that was there: whoever looks sees the old
+    file or the new one, and after a power failure finds one of them. Raises OSError where it cannot be written.
+
+    `is_alone`: nobody else writes the file now, as where its lock is held. The temporary file then has a fixed name, so
+    that what a killed writer left there is written over.
+    """
+    path = path.resolve()  # replacing a link would leave what it points to as it is
+    middle = "" if is_alone else f".{secrets.token_hex(4)}"
+    temporary = path.parent / f".{path.name}{middle}.tmp"
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -89,7 +110,7 @@ def replace_held(path: Path, text: str) -> None:
         with os.fdopen(fd, "wb") as file:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(fd, path.stat().st_mode & 0o7777)
-            file.write(text.encode())
+            file.write(data)
             file.flush()
             os.fsync(fd)  # the content is on the disk before the name points to it
         os.replace(temporary, path)
@@ -102,30 +123,3 @@ def replace_held(path: Path, text: str) -> None:
         os.fsync(folder)  # and so is the name
     finally:
         os.close(folder)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Puts `data` in the file's place in one step: whoever looks sees the old file or the new one. Raises UsageError
-    where it cannot be written."""
-    path = path.resolve()  # replacing a link would leave what it points to as it is
-    temporary = None
-    try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"--out {path}: cannot be written: {error.strerror}; name another file") from None
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-
-
-def _umask() -> int:
-    value = os.umask(0)
-    os.umask(value)
-    return value

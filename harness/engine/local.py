@@ -39,7 +39,7 @@ from harness.engine.base import (
     Ticket,
     Unwatched,
 )
-from harness.process.tree import end_tree
+from harness.machine.processes import end_tree
 
 CHILD = Path(__file__).with_name("child.py")
 ORDER = "order.json"

@@ -51,7 +51,7 @@ from harness.kinds.plan import phases
 from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import Problem
-from harness.process import compile_cache, sandbox
+from harness.process import compile_cache, cuda_shim_site, sandbox
 from harness.process.child import Ended, run_child, search_path, signal_name
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
@@ -292,10 +292,10 @@ class ExternalSession:
         if order.task_problem.task.multi_gpu:
             environ["POPCORN_GPUS"] = str(host.gpus().count or order.world_size)
         if order.cuda_is_cpu:
-            hook, here = folder / "hook", Path(__file__).parent
+            hook = folder / "hook"
             hook.mkdir()
-            shutil.copy(here / "standin_site.py", hook / "sitecustomize.py")
-            environ["HARNESS_STANDIN"] = str(here / "standin.py")
+            shutil.copy(cuda_shim_site.__file__, hook / "sitecustomize.py")
+            environ[cuda_shim_site.VARIABLE] = str(cuda_shim_site.SHIM)
             environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(hook), environ.get("PYTHONPATH")]))
         return environ
 

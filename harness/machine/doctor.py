@@ -1,20 +1,48 @@
-"""What on this machine changes results: a finding a check, with the fix. Never changes a setting itself.
+"""What on this machine changes results: a finding for each check, with its fix. Never changes a setting itself.
 
-`read` fetches the readings (readings, gpus, smoke), `doctor` has them judged (judges), `show` and `to_json` are what
-people and programs read. Knows no problems and no tensors.
+`read` fetches the readings (readings, gpus, smoke), `doctor` checks them (gpu_findings, host_findings). Knows no
+problems and no tensors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.core.records import MachineState
-from harness.machine import hardware, readings
-from harness.machine.findings import CHECKS, Status, used_gpus
+from harness.machine import gpu_findings, hardware, host_findings, readings
+from harness.machine.findings import Result, Status, used_gpus
 from harness.machine.gpus import read_gpus
 from harness.machine.readings import Collective, Readings, SmokeFailed, Unread
 from harness.machine.smoke import CPU_RANKS, DEADLINE_S, smoke
 
 DOCTOR_SCHEMA = 1  # of --json; 1: first
+CHECKS: list[tuple[str, Callable[[Readings], Result]]] = [
+    ("GPUs", gpu_findings.check_count),
+    ("driver", gpu_findings.check_driver),
+    ("software", host_findings.check_software),
+    ("clocks", gpu_findings.check_clocks),
+    ("throttling", gpu_findings.check_throttling),
+    ("temperature", gpu_findings.check_temperature),
+    ("power", gpu_findings.check_power),
+    ("ECC", gpu_findings.check_ecc),
+    ("MIG", gpu_findings.check_partition),
+    ("compute mode", gpu_findings.check_compute_mode),
+    ("persistence", gpu_findings.check_persistence),
+    ("GPU processes", gpu_findings.check_gpu_processes),
+    ("P2P", gpu_findings.check_p2p),
+    ("links", gpu_findings.check_links),
+    ("PCIe", gpu_findings.check_pcie),
+    ("collectives", host_findings.check_collectives),
+    ("CPU cores", host_findings.check_cores),
+    ("CPU quota", host_findings.check_quota),
+    ("CPU governor", host_findings.check_governor),
+    ("load", host_findings.check_load),
+    ("memory", host_findings.check_memory),
+    ("/dev/shm", host_findings.check_shm),
+    ("NUMA balancing", host_findings.check_numa),
+    ("huge pages", host_findings.check_huge_pages),
+    ("ASLR", host_findings.check_aslr),
+    ("open files", host_findings.check_open_files),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +57,8 @@ class Finding:
 
 def doctor(found: Readings) -> tuple[Finding, ...]:
     """Every check's finding, always all of them and in the same order."""
-    judged = ((name, judge(found)) for name, judge in CHECKS)
-    return tuple(Finding(check=name, status=one.status, found=one.found, fix=one.fix) for name, one in judged)
+    results = ((name, check(found)) for name, check in CHECKS)
+    return tuple(Finding(check=name, status=one.status, found=one.found, fix=one.fix) for name, one in results)
 
 
 def short(findings: Sequence[Finding]) -> tuple[MachineState, ...]:

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from harness.core.decode import decode, encode
-from harness.core.files import read_text
+from harness.core.files import read_text, replace_file
 from harness.core.records import Peaks
 from harness.machine import host
 
@@ -35,8 +34,6 @@ def store(file: Path, peaks: Peaks) -> None:
     """Remember; a checkout that cannot be written to is measured again next time."""
     try:
         file.parent.mkdir(exist_ok=True)
-        scratch = file.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(encode(peaks)))
-        os.replace(scratch, file)
+        replace_file(file, json.dumps(encode(peaks)).encode())
     except OSError:
         pass

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import psutil
+
 from harness.machine import host
 from harness.machine.host import cores
 
@@ -330,8 +332,7 @@ def read_aslr(root: Path = Path("/")) -> int | Unread:
 
 def read_load() -> float | Unread:
     """Runnable processes, averaged over the last minute."""
-    psutil = module("psutil")
-    return psutil if isinstance(psutil, Unread) else attempt(lambda: float(psutil.getloadavg()[0]))
+    return attempt(lambda: float(psutil.getloadavg()[0]))
 
 
 def read_cpus(root: Path = Path("/")) -> Cpus | Unread:
@@ -373,9 +374,6 @@ def _quota(group: Path) -> float | None:
 
 def read_memory() -> Memory | Unread:
     """The host's memory, and what of it can still be taken here."""
-    psutil = module("psutil")
-    if isinstance(psutil, Unread):
-        return psutil
     return attempt(
         lambda: Memory(available_bytes=host.available_bytes(), total_bytes=int(psutil.virtual_memory().total))
     )

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from harness.core.records import GpuTrack, NotSampled, Sampled, Sampling
-from harness.machine.gpus import CLOCK_SM, throttle_reasons
+from harness.machine.nvml import CLOCK_SM, throttle_reasons
 from harness.machine.readings import NOT_THROTTLING, Unread, attempt, module
 
 INTERVAL_S = 0.05

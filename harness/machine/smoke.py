@@ -7,7 +7,6 @@ deadline. NVLink multicast stays off: it tests the collectives that do without i
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.decode import DecodeError, decode
+from harness.machine.processes import end_group
 from harness.machine.readings import Collective, SmokeFailed, printable
 
 GPU_BYTES, CPU_BYTES = 64 << 20, 4 << 20  # of the reduced buffer, and of what is gathered in all
@@ -63,8 +63,7 @@ def smoke(device: str, world_size: int, deadline_s: float = DEADLINE_S) -> Colle
             except subprocess.TimeoutExpired:
                 return SmokeFailed(why=f"not done after {deadline_s:g} s; its ranks were ended")
             finally:
-                with contextlib.suppress(ProcessLookupError):  # every rank is in the group, whatever happened
-                    os.killpg(process.pid, signal.SIGKILL)
+                end_group(process.pid)  # every rank is in it, whatever happened
     return judged(out.decode(errors="replace"), errors.decode(errors="replace"), device, world_size, nbytes, began)
 
 

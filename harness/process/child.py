@@ -1,6 +1,5 @@
 """A child process that is not trusted: run with a deadline, read while it runs, ended with all its children."""
 
-import contextlib
 import os
 import selectors
 import signal
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from harness.core.records import HarnessError
 from harness.core.words import SHOWN_CHARS, cut
-from harness.machine import host
+from harness.machine.processes import end_tree
 
 
 def search_path() -> str:
@@ -76,7 +75,7 @@ def run_child(command: Sequence[str], folder: Path, environ: Mapping[str, str], 
             try:
                 in_time = _read_until(selector, time.monotonic() + limit_s, child.pid)
             finally:
-                _kill(child.pid)
+                end_tree(child.pid)
                 code = child.wait()
             _read_until(selector, time.monotonic() + DRAIN_S, None)
     texts = [cut(kept.data.decode(errors="replace")) for kept in list(keeps.values())[1:]]
@@ -109,13 +108,3 @@ def _read_until(selector: selectors.BaseSelector, deadline: float, pid: int | No
             if not data:
                 selector.unregister(key.fd)
     return True
-
-
-def _kill(pid: int) -> None:
-    """The process, its group and what else is below it. It has not been waited for, so its number is its own."""
-    below = host.descendants(pid)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    for other in below:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(other, signal.SIGKILL)

@@ -1,18 +1,17 @@
-"""Where compilers keep what they made of a submission, so that its next evaluation starts warm.
+"""Compile caches: what compilers made of a submission is kept for its next evaluation.
 
-A folder for each text of a submission: whoever can write to a cache decides what the next run executes, so no
-submission writes where another one reads. torch's compiler of extensions waits for a lock file in its folder, for good
-where whoever made it was killed: such a file is removed before ranks start.
+Each text of a submission has a folder of its own: whoever can write to a cache decides what the next run executes, so
+no submission writes where another one reads. torch's compiler of extensions waits for a lock file in its folder, for
+ever if the process that made it was killed: such a file is removed before ranks start.
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+from harness.core.files import locked_by_several
 from harness.core.records import Submission
 
 FOLDER = ".cache/compiled"
@@ -41,20 +40,10 @@ def compiles(submission: Submission) -> bool:
     return any(word in text for text in texts for word in ("cpp_extension", "load_inline"))
 
 
-@contextlib.contextmanager
-def held(found: Path) -> Iterator[None]:
-    """While ranks use the cache. Nobody else's compiler has a lock in it at the start, unless another evaluation of the
-    same text is at it."""
-    fd = os.open(found.with_name(f"{found.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.utime(fd)  # in use, see `folder`
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _drop_locks(found / "extensions")
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(fd)
+def held(found: Path) -> contextlib.AbstractContextManager[None]:
+    """Holds the cache while ranks use it. At the start no compiler's lock is left in it, unless another evaluation of
+    the same text uses it now."""
+    return locked_by_several(found.with_name(f"{found.name}.lock"), lambda: _drop_locks(found / "extensions"))
 
 
 def _drop_locks(extensions: Path) -> None:

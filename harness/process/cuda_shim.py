@@ -1,10 +1,10 @@
-"""The CPU in place of "cuda", for code that hard-wires that device, on machines that have none.
+"""The CUDA shim: the CPU in the place of "cuda", for code that names that device on machines that have none.
 
-`install()` changes this process only, for good: wherever torch is asked for a device "cuda" it takes the CPU, and
-what torch.cuda does with streams, events and waiting is done by stand-ins on the host. torch.cuda.is_available() still
-says no, and what is of GPUs alone (their properties, their libraries, kernels that are compiled for them) is still
-missing. Only the thread that calls `install()` is changed for calls of torch. Nothing here is meant to be measured: it
-makes a program run.
+`install()` changes this process only, for its whole life: wherever torch is asked for a device "cuda" it takes the CPU,
+and streams, events and waiting of torch.cuda are replaced by objects that work on the host. torch.cuda.is_available()
+still says no. Whatever only GPUs have (their properties, their libraries, kernels compiled for them) is still missing.
+Calls of torch are changed only in the thread that calls `install()`. Times that are measured with it say nothing: its
+purpose is that a program runs.
 
 Imports nothing of the harness: processes that are not the harness's load this file by its path.
 """
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
-SILENT = (  # of torch.cuda: what has nothing to do here
+SILENT = (  # functions of torch.cuda that have nothing to do on a CPU
     *("synchronize", "set_device", "set_stream", "empty_cache", "reset_peak_memory_stats", "ipc_collect"),
     *("reset_max_memory_allocated", "reset_accumulated_memory_stats"),
 )
@@ -27,7 +27,7 @@ RealGenerator = torch.Generator
 
 
 def is_cuda(device: object) -> bool:
-    """Whether torch would take it as a CUDA device: "cuda", "cuda:1", torch.device("cuda"), 1."""
+    """Whether torch takes it for a CUDA device: "cuda", "cuda:1", torch.device("cuda"), 1."""
     if isinstance(device, torch.device):
         return device.type == "cuda"
     if isinstance(device, str):
@@ -36,12 +36,12 @@ def is_cuda(device: object) -> bool:
 
 
 def device_of(device: Any) -> Any:
-    """The device that is meant: the CPU for a CUDA device, else the same."""
+    """The CPU for a CUDA device, any other device as it is."""
     return CPU if is_cuda(device) else device
 
 
 class CudaIsCpu(TorchFunctionMode):
-    """While entered, calls of torch that name a CUDA device get the CPU."""
+    """While it is entered, calls of torch that name a CUDA device get the CPU."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -64,14 +64,14 @@ class _IsGenerator(type):
 
 
 class Generator(metaclass=_IsGenerator):
-    """torch.Generator, of the CPU."""
+    """torch.Generator, always on the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         return RealGenerator(device=device_of(device))
 
 
 class Stream:
-    """A stream whose work is done when it is submitted."""
+    """A stream whose work is complete as soon as it is submitted."""
 
     device = CPU
     cuda_stream = 0
@@ -113,7 +113,7 @@ class Event:
 
 
 def install() -> None:
-    """Puts the CPU in place of "cuda" in this process, and gloo in place of NCCL."""
+    """Replaces "cuda" by the CPU and NCCL by gloo in this process."""
     cuda: Any = torch.cuda
     for name in SILENT:
         setattr(cuda, name, _nothing)

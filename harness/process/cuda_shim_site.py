@@ -1,16 +1,21 @@
-"""Python runs this at its start where it lies as `sitecustomize.py` on PYTHONPATH: once torch is imported, the CPU
-stands in for "cuda" (cuda_shim.py, whose path HARNESS_STANDIN has). For processes that are not the harness's.
+"""Installs the CUDA shim in processes that are not the harness's: a copy of this file, named `sitecustomize.py`, lies
+on their PYTHONPATH, so Python runs it at its start. Once torch is imported, the shim replaces "cuda" by the CPU.
+The variable HARNESS_CUDA_SHIM has the shim's path.
 """
 
 import importlib.util
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+VARIABLE = "HARNESS_CUDA_SHIM"
+SHIM = Path(__file__).with_name("cuda_shim.py")
+
 
 class AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds torch as it is found without it, and has `install` called behind its import."""
+    """Finds torch as Python would, and calls `install` after its import."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name != "torch":
@@ -31,8 +36,8 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """harness/process/cuda_shim.py's, loaded by its path."""
-    spec = importlib.util.spec_from_file_location("_cuda_is_cpu", os.environ["HARNESS_STANDIN"])
+    """Installs the shim, which is loaded by its path."""
+    spec = importlib.util.spec_from_file_location("_cuda_is_cpu", os.environ[VARIABLE])
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -40,5 +45,5 @@ def install() -> None:
     module.install()
 
 
-if "HARNESS_STANDIN" in os.environ:
+if VARIABLE in os.environ:
     sys.meta_path.insert(0, AfterTorch())

@@ -5,17 +5,17 @@ Knows what the server is made of and what it may be asked to do; the parts are g
 results (theirs out of ours) and live (the page). FastAPI and uvicorn come with the extra `serve`.
 """
 
-import fcntl
 import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.checkout import Checkout
+from harness.core.files import LockedError, locked
 from harness.core.records import HarnessError, UsageError
 from harness.kinds import settings
 from harness.kinds.kind import Setting
@@ -178,18 +178,17 @@ def read_token(file: Path | None, environ: "os._Environ[str] | dict[str, str]") 
 @contextmanager
 def only_server(folder: Path) -> Iterator[None]:
     """Holds the queue. Raises UsageError where another server does."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it is its submitters'
-        fd = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise HarnessError(f"{folder} cannot be written: {error.strerror}; make room or check rights there") from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # its submitters' files are in it
+            stack.enter_context(locked(folder / "server.lock", wait_s=0))
+        except LockedError:
+            raise UsageError(f"another server works on the queue in {folder}; end it first") from None
+        except OSError as error:
+            raise HarnessError(
+                f"{folder} cannot be written: {error.strerror}; make room or check rights there"
+            ) from None
         yield
-    except BlockingIOError:
-        raise UsageError(f"another server works on the queue in {folder}; end it first") from None
-    finally:
-        os.close(fd)
 
 
 def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, ...]":

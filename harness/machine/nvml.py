@@ -1,0 +1,160 @@
+"""NVIDIA's GPUs as NVML shows them. Reads, never changes a setting; does not import torch.
+
+Beside the sampler the only module that knows NVML. The module pynvml is handed in as `nvml`, so that tests bring a
+fake.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.machine.gpu_common import text_of, usage_of, visible
+from harness.machine.readings import Clocks, Ecc, Gpu, Gpus, Heat, NvLinks, Pair, Pcie, Power, Unread, Usage, attempt
+
+# nvml.h, nvmlClocksEventReasons (read 2026-11-20); several can hold at once
+THROTTLE_REASONS = {
+    0x001: "idle",
+    0x002: "application clocks",
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "power brake",
+    0x100: "display clock",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}  # nvml.h, as the next
+TOPOLOGY = {0: "one board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # names as nvidia-smi topo -m
+NVLINK_VERSIONS = {1: "1", 2: "2", 3: "2.2", 4: "3", 5: "3.1", 6: "4", 7: "5", 8: "6"}  # nvmlNvlinkVersion_t
+P2P_READ, P2P_WRITE, P2P_NVLINK, P2P_ATOMICS = 0, 1, 2, 3  # nvmlGpuP2PCapsIndex_t; nvidia-ml-py has READ as a tuple
+CLOCK_SM, CLOCK_MEMORY = 1, 2  # nvmlClockType_t
+
+
+def read_nvidia(nvml: Any, environ: Mapping[str, str]) -> Gpus | Unread:
+    """Every GPU that NVML (`nvml`: the module pynvml) knows."""
+
+    def read() -> Gpus:
+        nvml.nvmlInit()
+        try:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            gpus = tuple(_nvidia_gpu(nvml, index, handle) for index, handle in enumerate(handles))
+            cuda = attempt(nvml.nvmlSystemGetCudaDriverVersion)
+            return Gpus(
+                gpus=gpus,
+                visible=visible([gpu.uuid for gpu in gpus], environ.get("CUDA_VISIBLE_DEVICES")),
+                pairs=attempt(lambda: _nvidia_pairs(nvml, handles)),
+                driver=text_of(nvml.nvmlSystemGetDriverVersion()),
+                driver_runtime="" if isinstance(cuda, Unread) else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            )
+        finally:
+            nvml.nvmlShutdown()
+
+    return attempt(read)
+
+
+def _nvidia_gpu(nvml: Any, index: int, handle: Any) -> Gpu:
+    def heat() -> Heat:
+        return Heat(
+            temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            slowdown_c=attempt(
+                lambda: nvml.nvmlDeviceGetTemperatureThreshold(handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
+            ),
+        )
+
+    def ecc() -> Ecc:
+        uncorrected, since_load = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        return Ecc(
+            enabled=bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
+            uncorrected=attempt(lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, uncorrected, since_load))),
+        )
+
+    def partition() -> str:
+        try:
+            return "MIG" if nvml.nvmlDeviceGetMigMode(handle)[0] else "none"
+        except nvml.NVMLError_NotSupported:  # a GPU that cannot be partitioned
+            return "none"
+
+    def usage() -> Usage:
+        found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return usage_of(
+            [(process.pid, process.usedGpuMemory or 0) for process in found],
+            memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
+            busy_percent=int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+        )
+
+    return Gpu(
+        index=index,
+        name=text_of(nvml.nvmlDeviceGetName(handle)),
+        uuid=text_of(nvml.nvmlDeviceGetUUID(handle)),
+        vendor="nvidia",
+        clocks=attempt(
+            lambda: Clocks(
+                sm_mhz=nvml.nvmlDeviceGetClockInfo(handle, CLOCK_SM),
+                sm_max_mhz=nvml.nvmlDeviceGetMaxClockInfo(handle, CLOCK_SM),
+                memory_mhz=nvml.nvmlDeviceGetClockInfo(handle, CLOCK_MEMORY),
+                memory_max_mhz=nvml.nvmlDeviceGetMaxClockInfo(handle, CLOCK_MEMORY),
+            )
+        ),
+        throttling=attempt(lambda: throttle_reasons(nvml, handle)),
+        heat=attempt(heat),
+        power=attempt(
+            lambda: Power(
+                draw_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+                limit_w=nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+                default_limit_w=nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1e3,
+            )
+        ),
+        ecc=attempt(ecc),
+        partition=attempt(partition),
+        compute_mode=attempt(lambda: COMPUTE_MODES[nvml.nvmlDeviceGetComputeMode(handle)]),
+        persistent=attempt(lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
+        usage=attempt(usage),
+        pcie=attempt(
+            lambda: Pcie(
+                width=nvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
+                max_width=nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
+                max_generation=nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
+            )
+        ),
+        nvlinks=attempt(lambda: _nvlinks(nvml, handle)),
+    )
+
+
+def throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
+    """Why the GPU's clocks are not higher right now; `idle` is one of the reasons."""
+    try:
+        bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+    except (AttributeError, nvml.NVMLError):  # the name that drivers and nvidia-ml-py had before 535
+        bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return tuple(reason for bit, reason in THROTTLE_REASONS.items() if bits & bit)
+
+
+def _nvlinks(nvml: Any, handle: Any) -> NvLinks:
+    states: list[bool] = []
+    version = ""
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        state = attempt(lambda link=link: bool(nvml.nvmlDeviceGetNvLinkState(handle, link)))  # type: ignore[misc]
+        if isinstance(state, Unread):  # this GPU has no such link
+            continue
+        states.append(state)
+        if state and not version:
+            number = attempt(lambda link=link: nvml.nvmlDeviceGetNvLinkVersion(handle, link))  # type: ignore[misc]
+            version = "" if isinstance(number, Unread) else NVLINK_VERSIONS.get(number, "")
+    return NvLinks(active=sum(states), present=len(states), version=version)
+
+
+def _nvidia_pairs(nvml: Any, handles: Sequence[Any]) -> tuple[Pair, ...]:
+    found = []
+    for a, first in enumerate(handles):
+        for b, second in list(enumerate(handles))[a + 1 :]:
+            can = [nvml.nvmlDeviceGetP2PStatus(first, second, cap) == 0 for cap in (P2P_READ, P2P_WRITE)]
+            extra = [
+                attempt(lambda cap=cap, to=(first, second): nvml.nvmlDeviceGetP2PStatus(*to, cap) == 0)  # type: ignore[misc]
+                for cap in (P2P_ATOMICS, P2P_NVLINK)
+            ]
+            level = attempt(lambda to=(first, second): nvml.nvmlDeviceGetTopologyCommonAncestor(*to))  # type: ignore[misc]
+            path = "unknown" if isinstance(level, Unread) else TOPOLOGY.get(level, "unknown")
+            path = "NVLink" if extra[1] is True else path
+            found.append(Pair(a=a, b=b, reaches=all(can), atomics=extra[0] is True, path=path))
+    return tuple(found)
