@@ -292,10 +292,10 @@ class ExternalSession:
         if order.task_problem.task.multi_gpu:
             environ["POPCORN_GPUS"] = str(host.gpus().count or order.world_size)
         if order.cuda_is_cpu:
-            hook, here = folder / "hook", Path(__file__).parent
+            hook, shims = folder / "hook", Path(sandbox.__file__).parent  # by path: the parent imports no torch
             hook.mkdir()
-            shutil.copy(here / "standin_site.py", hook / "sitecustomize.py")
-            environ["HARNESS_STANDIN"] = str(here / "standin.py")
+            shutil.copy(shims / "cuda_shim_site.py", hook / "sitecustomize.py")
+            environ["HARNESS_STANDIN"] = str(shims / "cuda_shim.py")
             environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(hook), environ.get("PYTHONPATH")]))
         return environ
 
