@@ -38,7 +38,7 @@ from harness.board.entries import EVIDENCE_CHARS, Board, Entry, HeldEntry
 from harness.board.places import Place
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
-from harness.core.records import BadFileError, HarnessError, Held, Passed, UsageError
+from harness.core.records import BadFileError, HarnessError, Held, Passed, Score, UsageError
 from harness.problems.shape_file import find
 
 HERE = Path(__file__).resolve().parent
@@ -65,8 +65,13 @@ def test_a_passed_evaluation_becomes_an_entry_with_all_that_the_report_knows() -
     assert found is not None
     assert (found.problem, found.suite, found.world_size, found.author) == ("gemm_rs", "cpu", 8, "alice")
     assert found.file == "submissions/gemm_rs/submission.py"
-    assert found.geomean_speedup_ci is not None
-    assert found.geomean_speedup_ci[0] < found.geomean_speedup < found.geomean_speedup_ci[1]
+    assert (found.score.unit, found.score.better) == ("s", "less")
+    assert found.ratio is not None
+    assert found.ratio_ci is not None
+    assert found.ratio_ci[0] < found.ratio < found.ratio_ci[1]
+    assert found.fraction is not None
+    assert found.fraction_ci is not None
+    assert found.fraction_ci[0] < found.fraction < found.fraction_ci[1]
     assert found.versions.torch == "2.13.0"
 
 
@@ -86,8 +91,8 @@ def test_an_entry_without_an_interval_says_null(path: Path) -> None:
     few = judgements.entry_of(report(results([], [timed(samples=4, block=4)])))
     assert few is not None
     leaderboard.record(path, few)
-    assert "geomean_speedup_ci: null" in path.read_text()
-    assert leaderboard.load(path).entries[0].geomean_speedup_ci is None
+    assert "ratio_ci: null" in path.read_text()
+    assert leaderboard.load(path).entries[0].ratio_ci is None
 
 
 def test_names_with_control_characters_are_recorded_so_that_they_can_be_read_again(path: Path) -> None:
@@ -101,6 +106,21 @@ def test_names_with_control_characters_are_recorded_so_that_they_can_be_read_aga
         entry(author="x\n")
 
 
+def test_an_entry_keeps_the_figures_of_each_case_as_the_report_states_them() -> None:
+    made = report()
+    found = judgements.entry_of(made)
+    assert found is not None
+    stated = [one.figures for one in made.results if one.figures]
+    assert [one.params for one in found.cases] == [one.case.params for one in made.results if one.figures]
+    assert {(one.metric, one.unit) for one in found.cases} == {("wall", "us")}
+    assert [(one.value, one.baseline) for one in found.cases] == [(one.value, one.baseline) for one in stated]
+    for one, figures in zip(found.cases, stated, strict=True):
+        assert figures.ratio is not None
+        assert figures.fraction is not None
+        assert (one.ratio, one.ratio_ci) == (figures.ratio.value, figures.ratio.ci)
+        assert (one.fraction, one.fraction_ci) == (figures.fraction.value, figures.fraction.ci)
+
+
 # ---- the file ------------------------------------------------------------------------------------------------------
 
 
@@ -108,9 +128,9 @@ def test_the_file_reads_well(path: Path) -> None:
     """A comment on top, a key a line, short things on one line, figures to six digits."""
     leaderboard.record(path, entry(score_s=0.00123456789))
     again = {"sha256": "77" * 32, "run_id": "20260502T080000-def456", "problem_version": "0123456789abcdef"}
-    leaderboard.record(path, entry(score_s=0.001, roofline_fraction=None, **again))
+    leaderboard.record(path, entry(score_s=0.001, fraction=None, **again))
     assert path.read_text() == leaderboard.HEADER + (
-        """schema: 2
+        """schema: 3
 entries:
 - problem: gemm_rs
   suite: cpu
@@ -123,19 +143,21 @@ entries:
         + "77" * 32
         + """'
   confined: true
-  score_s: 0.001
-  geomean_speedup: 1.6
-  geomean_speedup_ci: [1.5, 1.7]
-  roofline_fraction: null
+  score: {value: 0.001, unit: s, better: less}
+  ratio: 1.6
+  ratio_ci: [1.5, 1.7]
+  fraction: null
+  fraction_ci: null
   date: '2026-05-01T12:00:00+00:00'
   run_id: 20260502T080000-def456
   versions: {python: 3.11.7, torch: 2.13.0, triton: null, harness: 0.1.0}
   problem_version: 0123456789abcdef
   verified: null
+  cases: []
   history:
   - {date: '2026-05-01T12:00:00+00:00', run_id: 20260501T120000-abc123, sha256: """
         + "5e" * 32
-        + """, score_s: 0.00123457, geomean_speedup: 1.6, status: ranked, problem_version: null, why: evaluated again}
+        + """, score: 0.00123457, ratio: 1.6, status: ranked, problem_version: null, why: evaluated again}
   holds: []
 held: []
 """
@@ -159,7 +181,7 @@ entries = st.builds(
     file=names,
     machine_class=names,
     score_s=st.floats(1e-9, 1e6),
-    roofline_fraction=st.none() | st.floats(1e-6, 2.0),
+    fraction=st.none() | st.floats(1e-6, 2.0),
 )
 
 
@@ -173,7 +195,7 @@ def test_what_was_recorded_is_what_is_loaded(tmp_path_factory: pytest.TempPathFa
     assert leaderboard.load(path) == written
     assert {one.identity for one in written.entries} == {one.identity for one in found}
     assert list(written.entries) == sorted(
-        written.entries, key=lambda one: (one.group, one.score_s, one.author, one.file)
+        written.entries, key=lambda one: (one.group, one.score.value, one.author, one.file)
     )
 
 
@@ -189,29 +211,34 @@ def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda text: text.replace("score_s: 0.00123456", "score_s: fast"), "$.entries[1].score_s: expected a number"),
         (
-            lambda text: text.replace("score_s: 0.00123456", "score_s: -1"),
-            "$.entries[1].score_s: expected a number above 0",
+            lambda text: text.replace("value: 0.00123456", "value: fast"),
+            "$.entries[1].score.value: expected a number",
         ),
         (
-            lambda text: text.replace("score_s: 0.00123456", "score_s: .nan"),
-            "$.entries[1].score_s: expected a finite number",
+            lambda text: text.replace("value: 0.00123456", "value: -1"),
+            "$.entries[1].score: expected a score above 0",
         ),
         (
-            lambda text: text.replace("score_s: 0.00123456", "scores: 1"),
+            lambda text: text.replace("value: 0.00123456", "value: .nan"),
+            "$.entries[1].score.value: expected a finite number",
+        ),
+        (
+            lambda text: text.replace("score: {value: 0.00123456", "scores: {value: 0.00123456"),
             "$.entries[1].scores: unknown key; did you mean",
         ),
-        (lambda text: text.replace("[1.5, 1.7]", "[1.7, 1.5]"), "geomean_speedup_ci: expected [low, high]"),
+        (lambda text: text.replace("ratio: 1.6", "ratio: 0"), "$.entries[0].ratio: expected a number above 0"),
+        (lambda text: text.replace("better: less", "better: lower"), "$.entries[0].score.better: expected one of"),
+        (lambda text: text.replace("[1.5, 1.7]", "[1.7, 1.5]"), "ratio_ci: expected [low, high]"),
         (lambda text: "<<<<<<< HEAD\n" + text, "line"),
         (lambda text: text + "}", "line"),
         (lambda text: "- 1\n- 2\n", "$: expected a mapping, found a list"),
         (lambda text: "just words", "$: expected a mapping"),
         (
-            lambda text: text.replace("schema: 2", "schema: 7\nnovelty: 1"),
-            "newer harness (schema 7, this one reads up to 2)",
+            lambda text: text.replace("schema: 3", "schema: 4\nnovelty: 1"),
+            "newer harness (schema 4, this one reads up to 3); update the checkout",
         ),
-        (lambda text: text.replace("schema: 2\n", ""), "the key 'schema' is missing"),
+        (lambda text: text.replace("schema: 3\n", ""), "the key 'schema' is missing"),
         (
             lambda text: text.replace("world_size: 8", "world_size: '8'"),
             "world_size: expected a whole number, found '8'",
@@ -260,11 +287,20 @@ def test_evaluating_the_same_file_again_updates_its_entry_and_keeps_the_history(
     for number, (score_s, sha256) in enumerate([(0.3, "a" * 64), (0.2, "b" * 64), (0.25, "b" * 64)]):
         leaderboard.record(path, entry(score_s=score_s, sha256=sha256, run_id=f"run-{number}"))
     (found,) = leaderboard.load(path).entries
-    assert (found.score_s, found.run_id) == (0.25, "run-2")
-    assert [(old.run_id, old.score_s, old.sha256[0]) for old in found.history] == [
+    assert (found.score.value, found.run_id) == (0.25, "run-2")
+    assert [(old.run_id, old.score, old.sha256[0]) for old in found.history] == [
         ("run-1", 0.2, "b"),
         ("run-0", 0.3, "a"),
     ]
+
+
+def test_the_history_keeps_the_latest_judgements_only(path: Path) -> None:
+    """runs/ has all of them; a file that grows with every evaluation is read by nobody."""
+    for number in range(1, judgements.KEPT + 4):
+        leaderboard.record(path, entry(run_id=f"run-{number}", date=f"2026-05-{number:02d}T12:00:00+00:00"))
+    (found,) = leaderboard.load(path).entries
+    latest = judgements.KEPT + 3
+    assert [one.run_id for one in found.history] == [f"run-{latest - back}" for back in range(1, judgements.KEPT + 1)]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +353,7 @@ def test_a_held_evaluation_is_kept_with_its_evidence_and_without_a_place(path: P
     assert (found.entries, places.groups(found), places.held_groups(found)) == ((), [], [one.group])
     (kept,) = found.held
     assert (kept.status, kept.check, kept.evidence) == ("held", HELD.check, HELD.evidence)
-    assert (kept.score_s, kept.run_ids, kept.problem_version) == (None, (kept.run_id,), "0123456789abcdef")
+    assert (kept.score, kept.run_ids, kept.problem_version) == (None, (kept.run_id,), "0123456789abcdef")
 
 
 @pytest.mark.parametrize("outcome", [one for one in FAILURES if one is not HELD], ids=lambda outcome: outcome.type)
@@ -398,7 +434,8 @@ def test_an_entry_that_is_held_later_loses_its_place_and_nothing_else(path: Path
     found = leaderboard.change(path, lambda now: judgements.replaced(now, old, held, "not reproduced"))
     assert [(place, one.author) for place, one in places.ranked(found, old.group)] == [(1, "bob")]
     (kept,) = found.held
-    assert (kept.score_s, kept.run_ids) == (0.1, ("l1", "l2"))
+    assert kept.score is not None
+    assert (kept.score.value, kept.run_ids) == (0.1, ("l1", "l2"))
     assert [(one.run_id, one.why) for one in kept.history] == [("new", "not reproduced"), ("old", "evaluated again")]
     again = leaderboard.record(path, entry(run_id="newest", score_s=0.3, sha256="c" * 64))
     assert again.held == ()
@@ -418,18 +455,92 @@ def test_a_judgement_of_what_is_not_there_any_more_changes_nothing(path: Path) -
         leaderboard.record(path, entry(run_id="new"))
 
 
-def test_a_file_of_schema_1_is_read_as_it_is_and_written_as_schema_2(path: Path) -> None:
-    """The file in git, as every harness before wrote it."""
+def test_a_file_of_schema_1_is_read_as_it_is_and_written_as_schema_3(path: Path) -> None:
+    """The file in git, as the first harness wrote it."""
     text = (FIXTURES / "leaderboard-1.yaml").read_text()
     path.write_text(text)
     before = leaderboard.load(path)
     assert len(before.entries) == 2
     assert all(one.status == "ranked" and one.problem_version is None for one in before.entries)
     assert [len(one.history) for one in before.entries] == [0, 1]
+    first = before.entries[0]
+    assert (first.score, first.ratio) == (Score(value=0.00377485, unit="s", better="less"), 6.69078)
+    assert (first.ratio_ci, first.fraction) == ((6.41306, 6.95734), 0.0318939)
+    assert [(one.score, one.ratio) for one in before.entries[1].history] == [(0.00612, 4.71)]
     after = leaderboard.record(path, entry())
     assert after.entries[-1].history == ()
     assert before.entries == after.entries[:-1] == leaderboard.load(path).entries[:-1]
-    assert "schema: 2\n" in path.read_text()
+    assert "schema: 3\n" in path.read_text()
+
+
+def test_a_file_of_schema_2_is_read_with_the_figures_that_it_states(path: Path) -> None:
+    """Entries, a verified one among them, and a held one; figures that it did not have are null."""
+    path.write_text((FIXTURES / "leaderboard-2.yaml").read_text())
+    stated = yaml.safe_load(path.read_text())
+    found = leaderboard.load(path)
+    assert [one.status for one in found.entries] == ["ranked", "ranked", "verified"]
+    for one, old in zip(found.entries, stated["entries"], strict=True):
+        assert one.score == Score(value=old["score_s"], unit="s", better="less")
+        assert (one.ratio, list(one.ratio_ci or ())) == (old["geomean_speedup"], old["geomean_speedup_ci"])
+        assert (one.fraction, one.fraction_ci, one.cases) == (old["roofline_fraction"], None, ())
+        assert [(past.run_id, past.score, past.ratio) for past in one.history] == [
+            (past["run_id"], past["score_s"], past["geomean_speedup"]) for past in old["history"]
+        ]
+    verified, old = found.entries[2].verified, stated["entries"][2]["verified"]
+    assert verified is not None
+    assert (verified.score, list(verified.score_ci)) == (old["score_s"], old["score_s_ci"])
+    assert (verified.ratio, list(verified.ratio_ci)) == (old["geomean_speedup"], old["geomean_speedup_ci"])
+    (held,), (old,) = found.held, stated["held"]
+    assert held.score == Score(value=old["score_s"], unit="s", better="less")
+    assert (held.ratio, held.evidence, held.history[0].why) == (
+        old["geomean_speedup"],
+        old["evidence"],
+        "not reproduced",
+    )
+
+
+def test_a_file_of_schema_2_loses_nothing_when_it_is_written_again(path: Path) -> None:
+    path.write_text((FIXTURES / "leaderboard-2.yaml").read_text())
+    before = leaderboard.load(path)
+    after = leaderboard.record(path, entry())
+    assert "schema: 3\n" in path.read_text()
+    assert after == leaderboard.load(path) == replace(before, entries=after.entries)
+    assert [one for one in after.entries if one.problem == "a2a"] == list(before.entries)
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("score_s", "fast", "$.entries[0].score.value: expected a number, found 'fast'"),
+        ("score_s", -1.0, "$.entries[0].score: expected a score above 0"),
+        ("geomean_speedup", 0.0, "$.entries[0].ratio: expected a number above 0"),
+        ("history", [{"score_s": 1.0}], "$.entries[0].history[0]: the key 'date' is missing"),
+        ("history", ["x"], "$.entries[0].history[0]: expected a mapping"),
+        ("verified", {"score_s": 1.0}, "$.entries[0].verified: "),
+        ("verified", 3, "$.entries[0].verified: expected"),
+        ("novelty", 1, "$.entries[0].novelty: unknown key"),
+    ],
+)
+def test_an_older_file_that_does_not_fit_is_refused_and_left_alone(
+    path: Path, schema: int, key: str, value: object, says: str
+) -> None:
+    text = (FIXTURES / f"leaderboard-{schema}.yaml").read_text()
+    path.write_text(edited(lambda board: board["entries"][0].update({key: value}))(text))
+    before = path.read_bytes()
+    for action in (lambda: leaderboard.load(path), lambda: leaderboard.record(path, entry())):
+        with pytest.raises(BadFileError) as caught:
+            action()
+        assert says in str(caught.value)
+        assert "The file is left as it is." in str(caught.value)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["entries: 3", "entries: [3]", "entries: [[]]", "held: {}", "held: [null]"])
+def test_an_older_file_of_another_form_is_refused(path: Path, text: str) -> None:
+    path.write_text(f"schema: 2\n{text}\n")
+    with pytest.raises(BadFileError, match=r"\$\.(entries|held)"):
+        leaderboard.load(path)
 
 
 def test_the_committed_leaderboard_loads() -> None:
@@ -568,10 +679,10 @@ def test_waiting_for_the_lock_has_an_end_that_says_who_to_look_for(path: Path) -
 RECORD_TWICE = """
 from pathlib import Path
 from factories import entry
-from harness.board import leaderboard as board
+from harness.board import leaderboard
 path, number = Path(sys.argv[1]), sys.argv[2]
 for again in range(2):
-    board.record(path, entry(author=number, run_id=f"{number}-{again}"))
+    leaderboard.record(path, entry(author=number, run_id=f"{number}-{again}"))
 """
 
 
@@ -589,11 +700,11 @@ def test_sixteen_processes_that_record_at_once_lose_nothing(path: Path) -> None:
 RECORD_FOR_EVER = """
 from pathlib import Path
 from factories import entry
-from harness.board import leaderboard as board
+from harness.board import leaderboard
 number = int(sys.argv[2])
 while True:
     number += 1
-    board.record(Path(sys.argv[1]), entry(score_s=float(number), run_id=str(number)))
+    leaderboard.record(Path(sys.argv[1]), entry(score_s=float(number), run_id=str(number)))
     print(number, flush=True)
 """
 
@@ -610,7 +721,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_file(path: Path) -> None
             said += [int(line) for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
         (found,) = leaderboard.load(path).entries
         assert int(found.run_id) in (said[-1], said[-1] + 1)
-        assert len(found.history) == int(found.run_id) - 1
+        assert len(found.history) == min(int(found.run_id) - 1, judgements.KEPT)
         number = int(found.run_id)
 
 

@@ -151,7 +151,6 @@ class Entry(OfFile):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_score(self.score)
         _check_positive(self, "ratio", "fraction")
         for name in ("ratio_ci", "fraction_ci"):
             if getattr(self, name):
@@ -183,8 +182,6 @@ class HeldEntry(OfFile):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_printable(self, "check", "evidence")
-        if self.score is not None:
-            _check_score(self.score)
         _check_positive(self, "ratio")
 
     @property
@@ -315,11 +312,6 @@ def _shorts(values: tuple[float, float]) -> tuple[float, float]: ...
 def _shorts(values: None) -> None: ...
 def _shorts(values: tuple[float, float] | None) -> tuple[float, float] | None:
     return (rounded(values[0], DIGITS), rounded(values[1], DIGITS)) if values else None
-
-
-def _check_score(score: Score) -> None:
-    if score.value <= 0:
-        raise DecodeError(".score.value", f"expected a number above 0, found {score.value}")
 
 
 def _check_positive(record: object, *names: str) -> None:

@@ -7,12 +7,14 @@ form before it is decoded. A report is somebody's file: texts in it are as untru
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from harness.board.places import Place
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Exit
+from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Exit, Warning
 from harness.core.words import case_label
 from harness.judging import verdict
 from harness.judging.figures import figured
@@ -69,13 +71,44 @@ def from_json(found: object) -> EvalReport:
         newer = isinstance(schema, int) and schema > REPORT_SCHEMA
         hint = "it was written by a newer harness: update the checkout" if newer else "is it another harness's?"
         raise DecodeError("$.schema", f"expected 1 or {REPORT_SCHEMA}, found {schema!r}; {hint}")
-    if schema == 1:
-        values = _of_schema_1(found)
-        return figured(decode(EvalReport, known(EvalReport, values)))
-    values = dict(found)
+    values = _of_schema_1(found) if schema == 1 else dict(found)
     values["submission"] = _submission(values.get("submission"))
-    values["results"] = [_case(case) for case in _list(values.get("cases"))]
-    return decode(EvalReport, known(EvalReport, values))
+    values["warnings"] = [_warning(one) for one in _list(values, "warnings")]
+    cases = _list(values, "cases")
+    report = decode(EvalReport, known(EvalReport, values | {"results": []}))
+    _check_date(report.started_at)
+    form = _case_1 if schema == 1 else _case
+    results = tuple(_result(form, one, report.device, f"$.cases[{index}]") for index, one in enumerate(cases))
+    report = replace(report, results=results)
+    return figured(report) if schema == 1 else report
+
+
+def _check_date(text: str) -> None:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise DecodeError("$.started_at", f"expected a date and time, found {text!r}") from None
+
+
+def _result(form: Callable[[object, str], object], value: object, device: str, path: str) -> CaseResult:
+    """The decoded case. In the file its own fields lie beside its outcome, and messages name them there."""
+    try:
+        return decode(CaseResult, known(CaseResult, form(value, device)), path)
+    except DecodeError as error:
+        place = path + error.path if error.path.startswith(".") else error.path.replace(f"{path}.case", path, 1)
+        raise DecodeError(place, error.problem) from None
+
+
+def _warning(value: object) -> object:
+    """As a Warning. One that this harness does not know, or not with these values, keeps the text that it was shown
+    with."""
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        text_of(decode(Warning, known(Warning, value)))
+    except (KeyError, ValueError):
+        return {"code": "said", "values": {"text": value.get("text")}}
+    return value
 
 
 def _submission(value: object) -> object:
@@ -86,7 +119,7 @@ def _submission(value: object) -> object:
     return {"path": path, "name": path, "source": "", "sha256": value.get("sha256"), "modules": []}
 
 
-def _case(value: object) -> object:
+def _case(value: object, device: str) -> object:
     """As a CaseResult: the case's own fields in a record of their own."""
     if not isinstance(value, Mapping):
         return value
@@ -100,8 +133,18 @@ def _case(value: object) -> object:
     }
 
 
-def _list(value: object) -> list[object]:
-    return list(value) if isinstance(value, list) else []
+def _list(values: Mapping[str, Any], name: str) -> list[object]:
+    """The list under that key, which must be there. Raises DecodeError."""
+    if name not in values:
+        raise DecodeError("$", f"the key '{name}' is missing")
+    if not isinstance(values[name], list):
+        raise DecodeError(f"$.{name}", f"expected a list, found {values[name]!r}")
+    return list(values[name])
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """The mapping, or an empty one in place of anything else, of which decode then misses the keys."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def known(kind: Any, value: object) -> object:
@@ -132,19 +175,24 @@ def _of_schema_1(found: Mapping[str, Any]) -> Json:
     submission = values.get("submission")
     if isinstance(submission, Mapping):
         values["author"] = submission.get("author")
-    values["submission"] = _submission(submission)
     values.setdefault("gate", "strict")
     values.setdefault("secret_seed", 0)
     values["ranking_by"] = values.get("ranking_by") or "geom"
-    values["warnings"] = [{"code": "said", "values": {"text": text}} for text in _list(values.get("warnings"))]
-    values["machine_state"] = [_machine_state(line) for line in _list(values.get("machine_state"))]
+    values["warnings"] = [
+        {"code": "said", "values": {"text": text}, "text": text} for text in _list_1(values, "warnings")
+    ]
+    values["machine_state"] = [_machine_state(line) for line in _list_1(values, "machine_state")]
     values["device_model"] = _model(values)
-    if values.get("environment") is not None:
+    if isinstance(values.get("environment"), Mapping):
         empty = {"cpu": "", "cores": 0, "memory_bytes": 0, "platform": "", "harness": ""}
         values["environment"] = empty | dict(values["environment"])
-    values["results"] = [_case_1(case, values.get("device")) for case in _list(values.get("cases"))]
     values.pop("figures", None)
     return values
+
+
+def _list_1(values: Mapping[str, Any], name: str) -> list[object]:
+    """The list under that key; empty in reports that are older than it."""
+    return _list({name: []} | dict(values), name)
 
 
 def _model(values: Mapping[str, Any]) -> str:
@@ -162,12 +210,12 @@ def _machine_state(line: object) -> object:
     return {"status": status, "check": check, "found": text}
 
 
-def _case_1(value: object, device: object) -> object:
+def _case_1(value: object, device: str) -> object:
     if not isinstance(value, Mapping):
         return value
     bound_us, verdicts = value.get("bound_us"), value.get("verdicts")
     case = {name: value[name] for name in ("kind", "params", "world_size", "published_us", "short") if name in value}
-    messages = value.get("verdict_messages") or {}
+    messages = _mapping(value.get("verdict_messages"))
     return {
         "case": {"seed": 0} | ({"seed": value["seed"]} if "seed" in value else {}) | case,
         "outcome": _outcome_1(value, device),
@@ -184,8 +232,10 @@ def _case_1(value: object, device: object) -> object:
     }
 
 
-def _outcome_1(value: Mapping[str, Any], device: object) -> Json:
+def _outcome_1(value: Mapping[str, Any], device: str) -> Json:
     kind, error = value.get("outcome"), value.get("error") or ""
+    if not isinstance(error, str):
+        error = ""
     if kind == "timed":
         return _timed_1(value, device)
     if kind == "told" and isinstance(value.get("told"), Mapping):
@@ -202,11 +252,11 @@ def _outcome_1(value: Mapping[str, Any], device: object) -> Json:
     return {"type": kind} | more.get(str(kind), {})
 
 
-def _timed_1(value: Mapping[str, Any], device: object) -> Json:
-    clocks = value.get("clocks")
-    if not isinstance(clocks, Mapping) or "wall" not in clocks:
-        raise DecodeError("$.cases", "a timed case without the clock 'wall'")
-    size = value.get("block") or block(str(device))
+def _timed_1(value: Mapping[str, Any], device: str) -> Json:
+    clocks = {name: _mapping(one) for name, one in _mapping(value.get("clocks")).items()}
+    size = value.get("block") or block(device)
+    if "wall" not in clocks:  # which ranks
+        raise DecodeError(".clocks", "the key 'wall' is missing")
     names = ["wall", *(name for name in clocks if name != "wall")]
     series = [
         {

@@ -335,6 +335,10 @@ class Estimate:
     ci: tuple[float, float] | None
     why: str = ""
 
+    def __post_init__(self) -> None:
+        if self.value <= 0:
+            raise ValueError(f"expected an estimate above 0, found {self.value}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFigures:
@@ -357,6 +361,10 @@ class Score:
     value: float
     unit: str
     better: Literal["less", "more"]
+
+    def __post_init__(self) -> None:
+        if self.value <= 0:
+            raise ValueError(f"expected a score above 0, found {self.value}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ class LocalEngine:
         except FileExistsError:
             raise EngineError(f"{folder}: there is a job of this name already; discard it first") from None
         try:
-            files.replace_held(folder / ORDER, json.dumps(encode(job)) + "\n")
+            files.replace_file(folder / ORDER, (json.dumps(encode(job)) + "\n").encode(), is_alone=True)
             process = self._started(job, folder)
         except BaseException:
             files.remove(folder)
