@@ -7,7 +7,8 @@ from pathlib import Path
 from harness.board import leaderboard, reports
 from harness.core.checkout import ROOT
 from harness.core.records import Exit, UsageError
-from harness.report.page import DEFAULT_OUT, html, page_of
+from harness.report.page import DEFAULT_OUT, html
+from harness.report.page_data import page_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.board.report_json import from_json
+from harness.core.decode import decode
 from harness.core.records import (
     CaseResult,
     Crashed,
@@ -46,7 +47,7 @@ Json = dict[str, Any]  # that is sent
 def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> Ended:
     """The end of a submission whose evaluation wrote the JSON object `found`. `printed` is its report as people read
     it. Raises DecodeError where `found` is not what `eval --json` writes."""
-    code, error = Exit(found["exit_code"]), found.get("error")
+    code, error = Exit(decode(int, found.get("exit_code"), "$.exit_code")), found.get("error")
     if error is not None and code != Exit.INVALID:
         state: State = "timed_out" if code == Exit.TIMED_OUT else "failed"
         return Ended(state=state, error=clean(str(error)))
@@ -73,7 +74,7 @@ def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> En
     """The end of a submission that could not be evaluated, which is its own fault."""
     began = datetime.fromtimestamp(0).astimezone().isoformat()
     run = _run(code, {"check": "fail"}, "", error, command, 0.0)
-    results = {row.mode: {"start": began, "end": began, "compilation": None, "run": run, "profile": None}}
+    results: Json = {row.mode: {"start": began, "end": began, "compilation": None, "run": run, "profile": None}}
     nothing = {"gpu": "", "device_count": 0, "cpu": "", "runtime": "", "platform": "", "torch": ""}
     why = result_lines.one_line(error)
     return Ended(
