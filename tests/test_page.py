@@ -14,15 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from factories import entry
+import pytest
+from factories import entry, report
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, run, run_id, store
 
 from harness.board import judgements, reports
 from harness.board.entries import Board, Verified
+from harness.core.records import Cost, Score
 from harness.report import page
-from harness.report.page import Page, PageEntry
+from harness.report.page_data import EntryOnPage, Links, Page, Quartiles, RunOnPage, page_of, quartiles_of
 
 MADE_AT = "2026-05-20T12:00:00+00:00"
 
@@ -31,11 +33,21 @@ def made(root: Path, found: Board | None = None, folder: Path | None = None) -> 
     """The page of what is below `root`, as it would lie in root/build."""
     found = checkout(root) if found is None else found
     recorded, unreadable = reports.load_all(root)
-    return page.page_of(found, recorded, unreadable, root, folder or root / "build", MADE_AT)
+    return page_of(found, recorded, unreadable, root, folder or root / "build", MADE_AT)
 
 
-def entries(found: Page) -> dict[str, PageEntry]:
-    return {f"{one.problem} {entry.author}": entry for one in found.boards for entry in one.entries}
+def entries(found: Page) -> dict[str, EntryOnPage]:
+    return {f"{one.entry.problem} {one.entry.author}": one for board in found.boards for one in board.entries}
+
+
+def costs(found: EntryOnPage) -> list[Cost | None]:
+    return [one.run.cost for one in found.cases if one.run]
+
+
+def links(found: RunOnPage | None) -> Links:
+    assert found is not None
+    assert found.links is not None
+    return found.links
 
 
 class Tags(html.parser.HTMLParser):
@@ -66,7 +78,8 @@ class Tags(html.parser.HTMLParser):
 
 def test_each_board_has_its_entries_by_score(tmp_path: Path) -> None:
     found = made(tmp_path)
-    assert [(one.problem, [entry.author for entry in one.entries]) for one in found.boards] == [
+    named = [(one.entries[0].entry.problem, [each.entry.author for each in one.entries]) for one in found.boards]
+    assert named == [
         ("a2a", ["dave"]),
         ("gemm_rs", ["alice", "bob", SCRIPT]),
         ("retired", ["erin"]),
@@ -76,26 +89,85 @@ def test_each_board_has_its_entries_by_score(tmp_path: Path) -> None:
 
 
 def test_a_report_adds_shapes_clocks_ranks_phases_and_costs(tmp_path: Path) -> None:
-    found = entries(made(tmp_path))["gemm_rs alice"].run
-    assert found is not None
-    assert found.cases[0].label == "m 64 n 7168 k 18432"
+    found = entries(made(tmp_path))["gemm_rs alice"]
+    assert found.run is not None
     first = found.cases[0]
-    assert [clock.clock for clock in first.clocks] == ["wall", "device", "gpumode"]
-    assert first.clocks[0].time.low_us < first.clocks[0].time.median_us < first.clocks[0].time.high_us
-    assert [clock.empty_us for clock in first.clocks] == [20.0, 2.05, 41.0]
-    assert first.roof_us == first.clocks[1].time.median_us  # the device's clock, as everywhere
-    assert len(first.rank_ends_us) == 8
-    assert first.cost is not None
-    assert first.cost.flops == 2 * 64 * 7168 * 18432 / 8
-    assert found.phases_s["ranked"] == 9.5
+    assert first.label == "m 64 n 7168 k 18432"
+    assert first.run is not None
+    assert [one.metric.name for one in first.run.series] == ["wall", "device", "gpumode"]
+    own = first.run.series[0].own
+    assert own is not None
+    assert own.low < own.median < own.high
+    assert [one.empty for one in first.run.series] == [20.0, 2.05, 41.0]
+    assert first.run.bounded == "device"
+    assert len(first.run.rank_ends_us) == 8
+    assert first.run.cost is not None
+    assert first.run.cost.flops == 2 * 64 * 7168 * 18432 / 8
+    assert found.run.phases_s["ranked"] == 9.5
+
+
+def test_the_figures_are_the_boards_and_those_of_the_report_where_an_older_board_has_none(tmp_path: Path) -> None:
+    one = run(3)
+    store(tmp_path, one)
+    right = entry_for(one)
+    other = replace(right, cases=tuple(replace(case, ratio=7.0) for case in right.cases))
+    cases = entries(made(tmp_path, Board(entries=(other,))))["gemm_rs alice"].cases
+    assert [case.figures.ratio for case in cases] == [7.0] * 3
+    assert all(case.run for case in cases)
+    older = entries(made(tmp_path, Board(entries=(replace(right, cases=()),))))["gemm_rs alice"].cases
+    assert tuple(case.figures for case in older) == right.cases
 
 
 def test_an_entry_without_its_report_is_shown_with_what_the_board_knows(tmp_path: Path) -> None:
     found = entries(made(tmp_path))
     assert found["a2a dave"].run is None
-    assert found["a2a dave"].score_s == 0.00123456
+    assert found["a2a dave"].entry.score.value == 0.00123456
     assert [one.run_id for one in found["a2a dave"].history] == [run_id(9)]
-    assert found["retired erin"].roofline_fraction is None
+    assert found["retired erin"].entry.fraction is None
+    assert found["retired erin"].cases == ()
+
+
+def test_an_entry_without_its_report_has_the_shapes_that_the_board_keeps(tmp_path: Path) -> None:
+    """On a CPU, whose only clock the fraction is of, each with its limit."""
+    right = entry_for(report())
+    found = entries(made(tmp_path, Board(entries=(right,))))["gemm_rs alice"]
+    assert (found.run, [case.run for case in found.cases]) == (None, [None] * 3)
+    assert found.cases[0].label == "m 64 n 7168 k 18432"
+    assert tuple(case.figures for case in found.cases) == right.cases
+    bounds = [result.bound.value for result in report().results if result.bound]
+    assert [case.limit for case in found.cases] == pytest.approx(bounds, rel=1e-3)
+
+
+def test_a_limit_stands_only_on_the_scale_of_the_clock_that_it_is_of(tmp_path: Path) -> None:
+    """The board's fraction of a GPU is of the device clock; the score is not."""
+    on_gpu = entry_for(run(3, device="cuda"))
+    bare = entries(made(tmp_path, Board(entries=(on_gpu,))))["gemm_rs alice"]
+    assert on_gpu.fraction is not None
+    assert (bare.limit, [case.limit for case in bare.cases]) == (None, [None] * 3)
+    store(tmp_path, run(3, device="cuda"))
+    reported = entries(made(tmp_path, Board(entries=(on_gpu,))))["gemm_rs alice"]
+    bounds = [result.bound.value for result in run(3).results if result.bound]
+    assert [case.limit for case in reported.cases] == bounds
+    assert reported.limit is not None
+    on_cpu = entry(score_s=0.01, ratio=2.0, fraction=0.25)
+    bare = entries(made(tmp_path, Board(entries=(on_cpu,))))["gemm_rs alice"]
+    assert (bare.reference, bare.limit) == (0.02, 0.0025)
+
+
+def test_a_score_that_is_no_time_has_neither_reference_nor_limit_on_its_scale(tmp_path: Path) -> None:
+    points = entry(score=Score(value=87.5, unit="points", better="more"))
+    found = made(tmp_path, Board(entries=(points,)))
+    assert [(one.reference, one.limit) for one in found.boards[0].entries] == [(None, None)]
+    assert page.data(found)["boards"][0]["entries"][0]["entry"]["score"]["unit"] == "points"
+
+
+def test_nothing_of_a_report_that_is_its_owners_is_on_the_page(tmp_path: Path) -> None:
+    """Neither the seed nor what ranks printed: the live page is everybody's."""
+    one = run(3, logs={"candidate rank 0": "my secret"}, secret_seed=123456789)
+    store(tmp_path, one)
+    text = page.html(made(tmp_path, Board(entries=(entry_for(one),))))
+    assert "my secret" not in text
+    assert "123456789" not in text
 
 
 def test_a_report_of_other_source_or_another_board_is_not_taken_for_the_entrys(tmp_path: Path) -> None:
@@ -105,9 +177,9 @@ def test_a_report_of_other_source_or_another_board_is_not_taken_for_the_entrys(t
     for wrong in (replace(right, sha256="0" * 64), replace(right, suite="quick"), replace(right, world_size=4)):
         assert entries(made(tmp_path, Board(entries=(wrong,))))["gemm_rs alice"].run is None
     # the problem's files are not below this root: the rest is shown all the same
-    found = entries(made(tmp_path, Board(entries=(right,))))["gemm_rs alice"].run
-    assert found is not None
-    assert found.cases[0].cost is None
+    found = entries(made(tmp_path, Board(entries=(right,))))["gemm_rs alice"]
+    assert found.run is not None
+    assert costs(found) == [None] * 3
 
 
 def test_shapes_of_an_earlier_form_of_a_problem_have_no_cost(tmp_path: Path) -> None:
@@ -115,23 +187,21 @@ def test_shapes_of_an_earlier_form_of_a_problem_have_no_cost(tmp_path: Path) -> 
     path = tmp_path / "runs" / run_id(3) / "report.json"
     text = path.read_text().replace('"has_bias"', '"bias"')
     path.write_text(text)
-    alice = entries(made(tmp_path, found))["gemm_rs alice"].run
-    assert alice is not None
-    assert [case.cost for case in alice.cases] == [None] * 3
+    alice = entries(made(tmp_path, found))["gemm_rs alice"]
+    assert alice.run is not None
+    assert costs(alice) == [None] * 3
 
 
 def test_links_lead_from_where_the_page_lies_to_report_and_source(tmp_path: Path) -> None:
-    found = entries(made(tmp_path, folder=tmp_path / "some where" / "else"))["gemm_rs alice"].run
-    assert found is not None
-    assert found.report_href == f"../../runs/{run_id(3)}/report.json"
-    assert found.source_href == f"../../runs/{run_id(3)}/submission.py"
-    assert found.folder_href == f"../../runs/{run_id(3)}/"
+    found = links(entries(made(tmp_path, folder=tmp_path / "some where" / "else"))["gemm_rs alice"].run)
+    assert found.report == f"../../runs/{run_id(3)}/report.json"
+    assert found.source == f"../../runs/{run_id(3)}/submission.py"
+    assert found.folder == f"../../runs/{run_id(3)}/"
     (tmp_path / "runs" / run_id(4) / "submission.py").unlink()
     recorded = reports.load_all(tmp_path)[0]
-    again = page.page_of(Board(entries=(entry_for(run(4)),)), recorded, (), tmp_path, tmp_path / "runs", MADE_AT)
-    without = again.boards[0].entries[0].run
-    assert without is not None
-    assert (without.report_href, without.source_href) == (f"{run_id(4)}/report.json", None)
+    again = page_of(Board(entries=(entry_for(run(4)),)), recorded, (), tmp_path, tmp_path / "runs", MADE_AT)
+    without = links(again.boards[0].entries[0].run)
+    assert (without.report, without.source) == (f"{run_id(4)}/report.json", None)
 
 
 def test_a_report_that_cannot_be_read_is_said_on_the_page(tmp_path: Path) -> None:
@@ -147,12 +217,13 @@ def test_what_is_held_is_on_the_page_and_on_no_board(tmp_path: Path) -> None:
     found = checkout(tmp_path)
     bob = next(one for one in found.entries if one.author == "bob")
     hold = judgements.held(bob, "clock", f"700 us more passed around it {SCRIPT}", (bob.run_id,))
-    twice = {"score_s": 0.1, "score_s_ci": (0.1, 0.1), "geomean_speedup": 2.0, "geomean_speedup_ci": (2.0, 2.0)}
-    verified = Verified(date=MADE_AT, launches=5, run_ids=("a",), **twice)
+    verified = Verified(
+        date=MADE_AT, launches=5, run_ids=("a",), score=0.1, score_ci=(0.1, 0.1), ratio=2.0, ratio_ci=(2.0, 2.0)
+    )
     others = tuple(replace(one, verified=verified) for one in found.entries if one is not bob)
     page_made = made(tmp_path, Board(entries=others, held=(hold,)))
     assert [one.split(":")[0] for one in page_made.held] == ["gemm_rs, suite cpu"]
-    assert {one.status for one in entries(page_made).values()} == {"verified"}
+    assert {one.entry.status for one in entries(page_made).values()} == {"verified"}
     assert "gemm_rs bob" not in entries(page_made)
     assert SCRIPT not in page.html(page_made)
 
@@ -164,7 +235,7 @@ def test_boards_whose_names_look_alike_have_addresses_of_their_own(tmp_path: Pat
 
 
 def test_a_single_sample_is_its_own_quartiles() -> None:
-    assert reports.times([3.0]) == reports.Times(low_us=3.0, median_us=3.0, high_us=3.0)
+    assert quartiles_of([3.0]) == Quartiles(low=3.0, median=3.0, high=3.0)
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------
@@ -186,7 +257,7 @@ def test_markup_in_names_is_text(tmp_path: Path) -> None:
     assert "alert(1)</script>" not in text
     (data,) = [json.loads(text) for attributes, text in tags.all("script") if attributes.get("id") == "data"]
     evil = data["boards"][1]["entries"][2]
-    assert (evil["author"], evil["file"]) == (SCRIPT, HOSTILE_FILE.removeprefix("submissions/gemm_rs/"))
+    assert (evil["entry"]["author"], evil["file"]) == (SCRIPT, HOSTILE_FILE.removeprefix("submissions/gemm_rs/"))
 
 
 def test_the_page_needs_nothing_and_may_fetch_nothing(tmp_path: Path) -> None:

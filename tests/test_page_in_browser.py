@@ -7,14 +7,18 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import MISSING, Browser
+from factories import entry, report
 from recorded import SCRIPT, checkout, entry_for, renamed, run, run_id, store
 
 from harness.board import reports
-from harness.board.entries import Board
+from harness.board.entries import Board, EntryCase
+from harness.core.records import Score
 from harness.report import page
+from harness.report.page_data import page_of
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -63,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = checkout(root)
     recorded, unreadable = reports.load_all(root)
     for name, board in (("page", found), ("empty", Board())):
-        made = page.page_of(board, recorded, unreadable, root, root, "2026-05-20T12:00:00+00:00")
+        made = page_of(board, recorded, unreadable, root, root, "2026-05-20T12:00:00+00:00")
         (root / f"{name}.html").write_text(page.html(made), encoding="utf-8")
     return root
 
@@ -96,6 +100,13 @@ def charts(browser: Browser, within: str) -> list[str]:
     )
     assert isinstance(found, list)
     return found
+
+
+def shown(browser: Browser, name: str) -> None:
+    """Writes what the whole page looks like, where it is asked for."""
+    if to := os.environ.get("SCREENSHOTS"):
+        browser.emulate(1280, browser.js("return document.documentElement.scrollHeight"))
+        browser.screenshot(Path(to) / f"{name}.png")
 
 
 # ---- at first sight --------------------------------------------------------------------------------------------------
@@ -152,7 +163,7 @@ def test_a_crowded_board_of_long_names_fits(browser: Browser, tmp_path: Path, wi
     for one in runs:
         store(tmp_path, one)
     board = Board(entries=tuple(map(entry_for, runs)))
-    found = page.page_of(board, *reports.load_all(tmp_path), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
+    found = page_of(board, *reports.load_all(tmp_path), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
     (tmp_path / "page.html").write_text(page.html(found), encoding="utf-8")
     browser.emulate(width, 900, phone=width < 500)
     browser.open(tmp_path / "page.html", f"#run={run_id(12)}")
@@ -203,6 +214,49 @@ def test_an_entry_without_its_report_has_its_history_and_says_what_is_missing(br
     within = "section[id^='a2a']"
     assert charts(browser, within) == ["Score history"]
     assert "Its report is not in runs/" in browser.js(f'return document.querySelector("{within} .about").innerText')
+
+
+def test_an_entry_without_its_report_has_the_shapes_that_the_board_keeps(browser: Browser, tmp_path: Path) -> None:
+    bare = page_of(Board(entries=(entry_for(report()),)), (), (), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
+    (tmp_path / "page.html").write_text(page.html(bare), encoding="utf-8")
+    browser.open(tmp_path / "page.html", f"#board={GEMM}")
+    assert charts(browser, f"#{GEMM}") == ["Each shape: how far from the limit", "Score history"]
+    cells = browser.js("return [...document.querySelector('figure tbody').rows[0].cells].map((one) => one.textContent)")
+    assert cells[0] == "m 64 n 7168 k 18432"
+    assert re.fullmatch(r"\d+ us", cells[2])
+    assert cells[5:] == ["121 us", "14.8 %"]
+    shown(browser, "board-only")
+
+
+def test_units_are_those_of_the_data(browser: Browser, tmp_path: Path) -> None:
+    """A contest whose score is points, more of which are better, over cases that have a cost."""
+    cost: dict[str, Any] = {"metric": "cost", "unit": "km", "ratio_ci": None, "fraction_ci": None}
+    cases = tuple(
+        EntryCase(
+            params={"cities": number}, value=12.5 * number, baseline=20.0 * number, ratio=1.6, fraction=0.8, **cost
+        )
+        for number in (100, 2000)
+    )
+    of: dict[str, Any] = {"problem": "tour", "file": "submissions/tour/submission.py", "cases": cases}
+    of |= {"ratio": 1.6, "ratio_ci": None, "fraction": 0.8}
+    scores = {"ada": 1.875, "bob": 1.5}
+    entries = tuple(
+        entry(author=author, run_id=author, score=Score(value=value, unit="points", better="more"), **of)
+        for author, value in scores.items()
+    )
+    made = page_of(Board(entries=entries), (), (), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
+    (tmp_path / "page.html").write_text(page.html(made), encoding="utf-8")
+    browser.open(tmp_path / "page.html", f"#board={made.boards[0].id}")
+    text = re.sub(r"\s+", " ", browser.js("return document.querySelector('main').innerText"))
+    assert f"leads ada 1.875 points, submission.py ahead of the next by 1.25{TIMES} 1.5 points" in text
+    assert f"as good as the reference 1.60{TIMES}" in text
+    assert "Higher is better." in text
+    figures = browser.js("return document.querySelector('.figures').textContent")
+    assert "1,250 km" in figures
+    assert "cost, km" in figures
+    assert "score, points" in figures
+    assert not re.search(r"[0-9] (us|ms|s)\b", figures)
+    shown(browser, "points")
 
 
 def test_links_lead_to_files_that_are_there(browser: Browser, folder: Path) -> None:

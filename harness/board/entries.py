@@ -113,6 +113,7 @@ class EntryCase:
     """One case of an entry: medians of either side in the metric's unit, the ratio to the baseline and the fraction of
     the bound with their 95 % intervals; null where they are not known."""
 
+    label: str
     params: Params
     metric: str
     unit: str
@@ -124,6 +125,7 @@ class EntryCase:
     fraction_ci: tuple[float, float] | None
 
     def __post_init__(self) -> None:
+        check_printable(self, "label")
         _check_positive(self, "value", "baseline", "ratio", "fraction")
 
 

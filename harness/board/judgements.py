@@ -23,6 +23,7 @@ from harness.board.entries import (
     round_off,
 )
 from harness.core.records import BadFileError, Estimate, EvalReport, HarnessError, Held
+from harness.core.words import case_label
 from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite
 
@@ -118,6 +119,7 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
     """The measured cases with the figures that the board keeps of them."""
     return tuple(
         EntryCase(
+            label=printable(case_label(one)),
             params=one.case.params,
             metric=one.figures.metric.name,
             unit=one.figures.metric.unit,

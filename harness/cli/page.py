@@ -8,7 +8,8 @@ from harness.board import leaderboard, reports
 from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.records import Exit
-from harness.report.page import html, page_of
+from harness.report.page import html
+from harness.report.page_data import page_of
 
 DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page needs no network."
 

@@ -209,7 +209,7 @@ class LiveQueue(BaseModel):
 
 
 class LiveBoards(BaseModel):
-    """The page's data (harness/report/page.py: Page)."""
+    """The page's data (harness/report/page_data.py: Page)."""
 
     version: str
     page: dict[str, Any]

@@ -15,7 +15,7 @@ from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.words import clean_line
 from harness.report import page
-from harness.report.page import Page
+from harness.report.page_data import Page, page_of
 from harness.serve.store import Row, Store, now
 from harness.serve.worker import Worker
 
@@ -78,7 +78,7 @@ class Live:
                 recorded, unreadable = reports.load_all(self._checkout.root)
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
                 found = leaderboard.load(self._checkout.leaderboard)
-                made = page.page_of(found, recorded, unreadable, self._checkout.root, self._checkout.root, made_at)
+                made = page_of(found, recorded, unreadable, self._checkout.root, self._checkout.root, made_at)
                 self._made = (version, _unlinked(made))
             return self._made
 
@@ -90,7 +90,7 @@ class Live:
     def boards(self) -> dict[str, Any]:
         """The same data alone."""
         version, made = self.page()
-        return {"version": version, "page": encode(made)}
+        return {"version": version, "page": page.data(made)}
 
     def queue(self) -> dict[str, Any]:
         """What runs, waits and was done last."""
@@ -125,15 +125,11 @@ class Live:
 
 def _unlinked(made: Page) -> Page:
     """The page without links to files: reports and sources are not for everybody who sees the board."""
-    bare = {"report_href": None, "source_href": None, "folder_href": None}
     boards = tuple(
         replace(
-            one,
-            entries=tuple(
-                replace(entry, run=entry.run and replace(entry.run, **bare))  # type: ignore[arg-type]
-                for entry in one.entries
-            ),
+            board,
+            entries=tuple(replace(one, run=replace(one.run, links=None) if one.run else None) for one in board.entries),
         )
-        for one in made.boards
+        for board in made.boards
     )
     return replace(made, boards=boards)

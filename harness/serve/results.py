@@ -1,11 +1,11 @@
 """What an evaluation said, in GPU MODE's shapes: what popcorn-cli is sent at its end, and a submission's runs.
 
-Knows the object that `eval --json` writes and the field names of gpu-mode/kernelbot (src/libkernelbot/run_eval.py and
-src/kernelbot/api/main.py, read 2026-11). What a submission wrote is passed on as text, cut to KernelBot's length.
+Knows the report of an evaluation and the field names of gpu-mode/kernelbot (src/libkernelbot/run_eval.py and
+src/kernelbot/api/main.py, read 2026-11). Texts of a submission are passed on as text, cut to KernelBot's length.
 
-Where ours differ: a leaderboard evaluation has the runs `test` and `leaderboard`, without a `benchmark` between them;
-every timed call has inputs from a secret seed, so the same run stands for the public and the secret one, and the secret
-one has no score of its own.
+Two things differ from KernelBot. A leaderboard evaluation has the runs `test` and `leaderboard`, without a `benchmark`
+between them. Every timed call has inputs from a secret seed, so one run stands for both the public and the secret one,
+and the secret one has no score of its own.
 """
 
 import base64
@@ -16,106 +16,151 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from harness.core.records import Exit, Mode
+from harness.board.report_json import from_json
+from harness.core.decode import decode
+from harness.core.records import (
+    CaseResult,
+    Crashed,
+    EvalReport,
+    Exit,
+    Kind,
+    Measured,
+    Mode,
+    Outcome,
+    Profile,
+    Raised,
+    TimedOut,
+)
 from harness.core.words import clean
 from harness.gpumode import result_lines
+from harness.judging import verdict
 from harness.report.export import RUNTIMES
 from harness.serve.store import Ended, Row, State
 
 TEXT_CHARS = 16_384  # what KernelBot keeps of what is printed
 TRACE_BYTES = 8 << 20  # of a zipped profile that is sent
 RAN = (Exit.OK, Exit.INVALID)  # the exit codes that KernelBot counts as a run that came to a verdict
-Json = Mapping[str, Any]
+KINDS: tuple[Kind, ...] = ("test", "benchmark", "profile")  # in the order that they run
+Json = dict[str, Any]  # that is sent
 
 
-def ended(row: Row, found: Json, printed: str, command: str) -> Ended:
-    """What the evaluation's JSON object comes to for the submission. `printed` is its report as people read it."""
-    code, error = int(found["exit_code"]), found.get("error")
+def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> Ended:
+    """The end of a submission whose evaluation wrote the JSON object `found`. `printed` is its report as people read
+    it. Raises DecodeError where `found` is not what `eval --json` writes."""
+    code, error = Exit(decode(int, found.get("exit_code"), "$.exit_code")), found.get("error")
     if error is not None and code != Exit.INVALID:
         state: State = "timed_out" if code == Exit.TIMED_OUT else "failed"
         return Ended(state=state, error=clean(str(error)))
-    passed = found["status"] == "pass"
-    score_s = found["score_s"] if passed and row.mode == "leaderboard" else None
-    results = _results(row.mode, found, command)
-    why = None if passed else _why(found)
-    full = {"success": True, "error": "", "system": _system(found), "runs": results}
+    if found.get("run_id") is None:  # it ended before the ranks were started: no such syntax, no custom_kernel
+        return _refused(row, code, str(error or "the evaluation ended early"), printed, command)
+    report = from_json(found)
+    status = verdict.status(report)
+    score = report.figures.score.value if report.figures and row.mode == "leaderboard" else None
+    results = _results(row.mode, report, command)
+    why = None if status == "pass" else _why(report)
+    where = report.environment.machine_class if report.environment else "this machine"
     return Ended(
-        state="failed" if found["status"] == "error" and error is None else "succeeded",
-        passed=passed,
-        score_s=score_s,
-        run_id=found["run_id"],
+        state="failed" if status == "error" and error is None else "succeeded",
+        passed=status == "pass",
+        score_s=score,
+        run_id=report.run_id,
         error=why,
-        runs=tuple(_runs(row, results, score_s)),
-        result={"status": "success", "results": [full], "reports": [_report(row, found, printed, why)]},
+        runs=tuple(_runs(row, results, score)),
+        result=_sent(row, _system(report), results, where, printed, why),
     )
 
 
-def _results(mode: Mode, found: Json, command: str) -> dict[str, Any]:
+def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> Ended:
+    """The end of a submission that could not be evaluated, which is its own fault."""
+    began = datetime.fromtimestamp(0).astimezone().isoformat()
+    run = _run(code, {"check": "fail"}, "", error, command, 0.0)
+    results: Json = {row.mode: {"start": began, "end": began, "compilation": None, "run": run, "profile": None}}
+    nothing = {"gpu": "", "device_count": 0, "cpu": "", "runtime": "", "platform": "", "torch": ""}
+    why = result_lines.one_line(error)
+    return Ended(
+        state="succeeded",
+        passed=False,
+        error=why,
+        runs=tuple(_runs(row, results, None)),
+        result=_sent(row, nothing, results, "this machine", printed, why),
+    )
+
+
+def _sent(row: Row, system: Json, results: Json, where: str, printed: str, why: str | None) -> Json:
+    full = {"success": True, "error": "", "system": system, "runs": results}
+    return {"status": "success", "results": [full], "reports": [_report(row, where, printed, why)]}
+
+
+def _results(mode: Mode, report: EvalReport, command: str) -> Json:
     """KernelBot's EvalResult of each phase that ran."""
-    cases: Sequence[Json] = found["cases"]
-    began = _began(found)
-    if not cases:  # it ended before the ranks were started: no such syntax, no custom_kernel
-        run = _run(found, [], {"check": "fail"}, command, 0.0)
-        return {mode: {"start": began, "end": began, "compilation": None, "run": run, "profile": None}}
-    of_kind = {kind: [case for case in cases if case["kind"] == kind] for kind in ("test", "benchmark", "profile")}
     made = {}
-    for phase, name in (("test", "test"), ("benchmark", mode), ("profile", "profile")):
-        if all(case["status"] == "not_run" for case in of_kind[phase]):
+    for kind in KINDS:
+        cases = _of_kind(report, kind)
+        if all(verdict.case_status(case) == "not_run" for case in cases):
             continue
-        start, end = _times(found, phase)
+        start, end = _times(report, kind)
         # KernelBot has a run for each profiled shape
-        groups = [[case] for case in of_kind[phase]] if phase == "profile" else [of_kind[phase]]
+        groups = [[case] for case in cases] if kind == "profile" else [cases]
         for index, group in enumerate(groups):
-            run = _run(found, group, _pairs(group), command, (end - start).total_seconds())
-            profile = _profile(group[0]) if phase == "profile" else None
-            key = f"profile.{index}" if phase == "profile" else name
+            key = {"test": "test", "benchmark": mode, "profile": f"profile.{index}"}[kind]
+            run = _run_of(report, group, command, (end - start).total_seconds())
+            profile = _profile(group[0].profile) if kind == "profile" else None
             made[key] = {"start": _iso(start), "end": _iso(end), "compilation": None, "run": run, "profile": profile}
     return made
 
 
-def _run(found: Json, cases: Sequence[Json], pairs: dict[str, str], command: str, duration_s: float) -> dict[str, Any]:
-    passed = pairs["check"] == "pass"
-    code = int(Exit.OK) if passed else int(found["exit_code"])
-    logs = {name: text for name, text in found["logs"].items() if name.startswith("candidate")}
+def _of_kind(report: EvalReport, kind: Kind) -> list[CaseResult]:
+    return [result for result in report.results if result.case.kind == kind]
+
+
+def _run_of(report: EvalReport, cases: Sequence[CaseResult], command: str, duration_s: float) -> Json:
+    pairs = _pairs(cases)
+    code = Exit.OK if pairs["check"] == "pass" else verdict.exit_code(report)
+    logs = {name: text for name, text in report.logs.items() if name.startswith("candidate")}
     printed = "\n".join(f"{name}:\n{text.rstrip()}" for name, text in logs.items())
-    failures = [_failure(case) for case in cases if case["status"] == "fail"]
+    failures = [_failure(case.outcome) for case in cases if verdict.case_status(case) == "fail"]
+    return _run(code, pairs, printed, "\n".join(failures), command, duration_s)
+
+
+def _run(code: Exit, pairs: dict[str, str], printed: str, failures: str, command: str, duration_s: float) -> Json:
     return {
         "success": code in RAN,
-        "passed": passed,
+        "passed": pairs["check"] == "pass",
         "command": command,
         "stdout": _cut(printed),
-        "stderr": _cut("\n".join(failures) or str(found.get("error") or "")),
-        "exit_code": code,
+        "stderr": _cut(failures),
+        "exit_code": int(code),
         "duration": duration_s,
         "result": pairs,
     }
 
 
-def _pairs(cases: Sequence[Json]) -> dict[str, str]:
-    """KernelBot's keys and values, as harness.popcorn writes them."""
-    kind = "test" if cases[0]["kind"] == "test" else "benchmark"
+def _pairs(cases: Sequence[CaseResult]) -> dict[str, str]:
+    """KernelBot's keys and values, as harness.gpumode.result_lines writes them."""
+    kind = "test" if cases[0].case.kind == "test" else "benchmark"
     pairs = {f"{kind}-count": str(len(cases))}
-    for index, case in enumerate(cases):
-        key = f"{kind}.{index}"
-        pairs[f"{key}.spec"] = result_lines.spec_of(
-            {"world_size": case["world_size"], **case["params"], "seed": case["seed"]}
-        )
-        if case["status"] != "pass":
-            pairs[f"{key}.status"] = "fail"
-            pairs[f"{key}.error"] = result_lines.one_line(case["error"] or case["outcome"].replace("_", " "))
-        elif case["clocks"]:
-            samples_us = case["clocks"].get("gpumode", case["clocks"]["wall"])["samples_us"]
-            pairs |= {f"{key}.{name}": str(value) for name, value in result_lines.stats_ns(samples_us).items()}
-            pairs[f"{key}.status"] = "pass"
-        else:
-            pairs[f"{key}.status"] = "pass"
-            if case["profile"]:
-                pairs[f"{key}.report"] = base64.b64encode(_table(case).encode(), b"+*").decode()
-    pairs["check"] = "pass" if all(case["status"] == "pass" for case in cases) else "fail"
+    for index, result in enumerate(cases):
+        case, key = result.case, f"{kind}.{index}"
+        pairs[f"{key}.spec"] = result_lines.spec_of({"world_size": case.world_size, **case.params, "seed": case.seed})
+        pairs |= {f"{key}.{name}": value for name, value in _case_pairs(result).items()}
+    pairs["check"] = "pass" if all(verdict.case_status(case) == "pass" for case in cases) else "fail"
     return pairs
 
 
-def _runs(row: Row, results: Json, score_s: float | None) -> list[dict[str, Any]]:
+def _case_pairs(result: CaseResult) -> dict[str, str]:
+    outcome = result.outcome
+    if verdict.case_status(result) != "pass":
+        return {"status": "fail", "error": result_lines.one_line(_said(outcome))}
+    if isinstance(outcome, Measured) and outcome.ranked.own:
+        stats = result_lines.stats_ns(result_lines.samples_us(outcome))
+        return {name: str(value) for name, value in stats.items()} | {"status": "pass"}
+    if result.profile is not None:
+        report = base64.b64encode(_table(result.profile).encode(), b"+*").decode()
+        return {"status": "pass", "report": report}
+    return {"status": "pass"}
+
+
+def _runs(row: Row, results: Json, score: float | None) -> list[Json]:
     """The submission's run items, as `GET /user/submissions/<id>` has them."""
     made = []
     for key, one in results.items():
@@ -128,7 +173,7 @@ def _runs(row: Row, results: Json, score_s: float | None) -> list[dict[str, Any]
                 "mode": mode,
                 "secret": False,
                 "runner": row.gpu,
-                "score": score_s if mode == "leaderboard" else None,
+                "score": score if mode == "leaderboard" else None,
                 "passed": run["passed"],
                 "result": run["result"],
                 "diagnostics": {name: run[name] for name in ("stdout", "stderr", "success", "exit_code", "duration")},
@@ -139,35 +184,40 @@ def _runs(row: Row, results: Json, score_s: float | None) -> list[dict[str, Any]
     return made
 
 
-def _report(row: Row, found: Json, printed: str, why: str | None) -> str:
+def _report(row: Row, where: str, printed: str, why: str | None) -> str:
     """The report as people read it, under GPU MODE's headline."""
-    where = (found.get("environment") or {}).get("machine_class", "this machine")
     lines = [f"**{row.gpu} on {clean(where)}**", f"> {'passed' if why is None else why}", ""]
     return "\n".join([*lines, "```", clean(printed).strip().replace("```", "'''"), "```"])
 
 
-def _why(found: Json) -> str:
+def _why(report: EvalReport) -> str:
     """The first failure in a line."""
-    for kind in ("test", "benchmark", "profile"):
-        cases = [case for case in found["cases"] if case["kind"] == kind]
-        for index, case in enumerate(cases):
-            if case["status"] == "fail":
-                return result_lines.one_line(
-                    f"{kind} {index + 1} of {len(cases)} failed: {case['error'] or case['outcome']}"
-                )
-    return result_lines.one_line(str(found.get("error") or "the evaluation ended early"))
+    for kind in KINDS:
+        cases = _of_kind(report, kind)
+        for number, case in enumerate(cases, start=1):
+            if verdict.case_status(case) == "fail":
+                return result_lines.one_line(f"{kind} {number} of {len(cases)} failed: {_said(case.outcome)}")
+    return "the evaluation ended early"
 
 
-def _failure(case: Json) -> str:
-    """What a failed case has to say, on several lines."""
-    told = [str(case["error"] or case["outcome"])]
-    told += [str(case[name]) for name in ("traceback", "log_tail") if case.get(name)]
-    told += [str(stack) for stack in case.get("stacks") or ()]
-    return clean("\n".join(told))
+def _said(outcome: Outcome) -> str:
+    return verdict.message(outcome) or outcome.type.replace("_", " ")
 
 
-def _profile(case: Json) -> dict[str, Any]:
-    path = Path(case["trace"]) if case.get("trace") else None
+def _failure(outcome: Outcome) -> str:
+    """All that a failed case has to say, on several lines."""
+    lines = [_said(outcome)]
+    if isinstance(outcome, Raised):
+        lines.append(outcome.traceback)
+    if isinstance(outcome, Crashed):
+        lines.append(outcome.log_tail)
+    if isinstance(outcome, TimedOut):
+        lines += outcome.stacks
+    return clean("\n".join(line for line in lines if line))
+
+
+def _profile(profile: Profile | None) -> Json:
+    path = Path(profile.trace) if profile and profile.trace else None
     trace = ""
     if path is not None and path.is_file():
         archive = io.BytesIO()
@@ -178,41 +228,35 @@ def _profile(case: Json) -> dict[str, Any]:
     return {"profiler": "torch.profiler", "trace": trace, "download_url": None}
 
 
-def _table(case: Json) -> str:
+def _table(profile: Profile) -> str:
     """What took most of the slowest rank's call."""
-    slowest = max(case["profile"], key=lambda rank: rank["call_us"])
-    lines = [f"rank {slowest['rank']}: {slowest['call_us']:.1f} us under the profiler, by time on its {slowest['of']}:"]
-    lines += [
-        f"{op['self_us']:12.1f} us  {op['share']:6.1%}  {op['calls']:6}  {op['name'][:120]}" for op in slowest["top"]
-    ]
+    slowest = max(profile.ranks, key=lambda rank: rank.call_us)
+    lines = [f"rank {slowest.rank}: {slowest.call_us:.1f} us under the profiler, by time on its {slowest.of}:"]
+    lines += [f"{op.self_us:12.1f} us  {op.share:6.1%}  {op.calls:6}  {op.name[:120]}" for op in slowest.top]
     return clean("\n".join(lines))
 
 
-def _system(found: Json) -> dict[str, Any]:
-    environment = found.get("environment") or {}
-    on_gpus = found["device"] in RUNTIMES
+def _system(report: EvalReport) -> Json:
+    environment = report.environment
+    on_gpus = report.device in RUNTIMES
     return {
-        "gpu": environment.get("machine_class", "") if on_gpus else "",
-        "device_count": found["world_size"] if on_gpus else 0,
-        "cpu": environment.get("cpu", ""),
-        "runtime": RUNTIMES.get(found["device"], ""),
-        "platform": environment.get("platform", ""),
-        "torch": environment.get("torch", ""),
+        "gpu": environment.machine_class if environment and on_gpus else "",
+        "device_count": report.world_size if on_gpus else 0,
+        "cpu": environment.cpu if environment else "",
+        "runtime": RUNTIMES.get(report.device, ""),
+        "platform": environment.platform if environment else "",
+        "torch": environment.torch if environment else "",
     }
 
 
-def _times(found: Json, phase: str) -> tuple[datetime, datetime]:
+def _times(report: EvalReport, phase: str) -> tuple[datetime, datetime]:
     """When a phase began and ended; phases_s is in their order."""
-    at = datetime.fromisoformat(_began(found))
-    for name, seconds in found["phases_s"].items():
+    at = datetime.fromisoformat(report.started_at)
+    for name, seconds in report.phases_s.items():
         if name == phase:
             return at, at + timedelta(seconds=seconds)
         at += timedelta(seconds=seconds)
     return at, at
-
-
-def _began(found: Json) -> str:
-    return str(found["started_at"] or datetime.fromtimestamp(0).astimezone().isoformat())
 
 
 def _iso(at: datetime) -> str:

@@ -2,7 +2,7 @@
 // table. Nothing is drawn before drawAll() knows how wide it may be.
 "use strict";
 const charts = (() => {
-  const { el, us, times, percent, signed, seconds, rate, day, count, name } = write;
+  const { el, TIMES, num, amount, times, percent, signed, scored, rate, day, count, name } = write;
   const COLOURS = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)"];
   const MOST = 5; // entries in a chart, beside the one that was chosen
   const ROW = 19; // px, of a bar
@@ -21,7 +21,10 @@ const charts = (() => {
       "div",
       { class: "figures" },
       about(chosen),
-      shapes(measured, chosen),
+      shapes(
+        series.filter(({ entry }) => entry.cases.length),
+        chosen,
+      ),
       roofline(measured, chosen),
       scores(series),
       clocks(chosen),
@@ -31,17 +34,20 @@ const charts = (() => {
   };
 
   const about = (entry) => {
-    const links = entry.run
-      ? entry.run.report_href === null
-        ? [] // a server's page: files are their owner's
-        : [
-            el("a", { href: entry.run.report_href }, "report"),
-            " ",
-            entry.run.source_href ? el("a", { href: entry.run.source_href }, "source") : "",
-            " ",
-            el("a", { href: entry.run.folder_href }, "folder"),
-          ]
-      : ["Its report is not in runs/: shown is what the board keeps."];
+    const to = entry.run?.links; // a server's page has none: files are their owner's
+    const links = to
+      ? [
+          el("a", { href: to.report }, "report"),
+          " ",
+          to.source ? el("a", { href: to.source }, "source") : "",
+          " ",
+          el("a", { href: to.folder }, "folder"),
+        ]
+      : entry.run
+        ? []
+        : ["Its report is not in runs/: this page shows what the board keeps."];
+    const software = ["python", "torch", "triton"].filter((one) => entry.versions[one]);
+    const versions = software.map((one) => `${one} ${entry.versions[one]}`).join(", ");
     const notes = (entry.run?.notes ?? []).map((note) => el("li", {}, note));
     return el(
       "div",
@@ -52,7 +58,7 @@ const charts = (() => {
         {},
         `${day(entry.date)} UTC, run `,
         el("span", { class: "mono" }, entry.run_id),
-        `, sha256 ${entry.sha256.slice(0, 12)}, ${entry.versions}.  `,
+        `, sha256 ${entry.sha256.slice(0, 12)}, ${versions}.  `,
         ...links,
       ),
       notes.length ? el("ul", { "aria-label": "warnings" }, ...notes) : null,
@@ -145,119 +151,114 @@ const charts = (() => {
     });
   const facets = (labels, rows) => ({ domain: labels.map((_, index) => index), axis: null, padding: 0.12, rows });
 
+  const quantity = ({ unit, metric }) => (unit in TIMES ? "time" : metric);
+
   const shapes = (series, chosen) => {
     const heading = "Each shape: how far from the limit";
-    const run = chosen.run ?? series[0]?.entry.run;
-    if (!run)
-      return figure(heading, "No report of this board is in runs/, so its shapes are not known here.", { wide: true });
-    const labels = run.cases.map((one) => one.label);
-    const data = series.flatMap(({ entry, colour }) =>
-      entry.run.cases
+    const whose = chosen.cases.length ? chosen : series[0]?.entry;
+    if (!whose)
+      return figure(heading, "The board has no figures by shape here, and no report is in runs/.", { wide: true });
+    const labels = whose.cases.map((one) => one.label);
+    const all = series.flatMap(({ entry, colour }) =>
+      entry.cases
         .filter((one) => labels.includes(one.label))
         .map((one) => {
-          const [{ time, ref, speedup }] = one.clocks;
-          return {
-            shape: labels.indexOf(one.label),
-            row: `${entry.place} ${entry.run_id}`,
-            entry,
-            colour,
-            time,
-            ref: ref.median_us,
-            speedup,
-            bound: one.bound_us,
-            by: one.bound_by,
-            reached: one.bound_us && one.bound_us / one.roof_us,
-          };
+          const { low, high } = one.run?.series[0].own ?? { low: one.value, high: one.value };
+          const shape = labels.indexOf(one.label);
+          return { ...one, shape, row: `${entry.place} ${entry.run_id}`, entry, colour, low, high };
         }),
     );
+    const [{ unit }] = all;
+    const data = all.filter((one) => one.unit === unit); // one axis has one unit; the table has them all
     const rows = ["", ...new Set(data.map((one) => one.row))];
-    const values = data.flatMap((one) => [one.bound, one.time.low_us, one.time.high_us, one.ref]).filter(Boolean);
-    const domain = around(values);
-    const fractions = run.cases
-      .filter((one) => one.bound_us)
-      .map((one) => [one.bound_us / one.roof_us, one.label])
-      .sort((a, b) => a[0] - b[0]);
-    const part = ([fraction, label]) => `${label} (${percent(fraction)})`;
-    const whose = name(chosen.run ? chosen : series[0].entry);
+    const domain = around(data.flatMap((one) => [one.limit, one.low, one.high, one.baseline]).filter(Boolean));
+    const limited = data.filter((one) => one.limit !== null);
+    const bars = !limited.length
+      ? `A bar ends at the median${unit in TIMES ? " time: shorter is better" : ""}.`
+      : limited.length < data.length
+        ? "A bar runs from the limit to the median: shorter is better. A pale bar has no known limit."
+        : "A bar runs from the limit to the median: shorter is better.";
+    const fractions = whose.cases.filter((one) => one.fraction !== null).sort((x, y) => x.fraction - y.fraction);
+    const part = ({ fraction, label }) => `${label} (${percent(fraction)})`;
     const far = fractions.length
-      ? `Of ${whose}, farthest from the limit: ${part(fractions[0])}; nearest: ${part(fractions.at(-1))}.`
+      ? `Of ${name(whose)}, farthest from the limit: ${part(fractions[0])}; nearest: ${part(fractions.at(-1))}.`
       : "No limit is known.";
-    const words = ({ entry, shape, time, ref, speedup, bound, by, reached }) =>
+    const middle = ({ low, high }) => (low < high ? ` (middle half ${num(low)} to ${amount(high, unit)})` : "");
+    const by = ({ run }) => (run?.bound ? ` by ${run.bound.by}` : "");
+    const words = (one) =>
       [
-        name(entry),
-        labels[shape],
-        `${us(time.median_us)} us (middle half ${us(time.low_us)} to ${us(time.high_us)})`,
-        `reference ${us(ref)} us: ${times(speedup)}`,
-        ...(bound ? [`limit ${us(bound)} us by ${by}: ${percent(reached)}`] : []),
-      ].join("\n");
-    const missing = chosen.run ? "" : " The entry that was chosen has no report in runs/.";
-    return figure(heading, `A bar runs from the limit to the median time: shorter is better. ${far}${missing}`, {
-      wide: true,
-      keys: [...series.map(({ label, colour }) => ({ text: label, colour })), LIMIT, REF],
-      columns: ["shape", "entry", "time us", "reference us", "speedup", "limit us", "of limit"],
-      rows: data.map((one) => [
-        labels[one.shape],
         name(one.entry),
-        us(one.time.median_us),
-        us(one.ref),
-        times(one.speedup),
-        one.bound ? us(one.bound) : "–",
-        one.bound ? percent(one.reached) : "–",
+        one.label,
+        `${amount(one.value, one.unit)}${middle(one)}`,
+        ...(one.baseline === null ? [] : [`reference ${amount(one.baseline, one.unit)}: ${times(one.ratio)}`]),
+        ...(one.limit === null ? [] : [`limit ${amount(one.limit, one.unit)}${by(one)}`]),
+        ...(one.fraction === null ? [] : [`${percent(one.fraction)} of the limit`]),
+      ].join("\n");
+    const missing = chosen.cases.length ? "" : " The chosen entry has no figures by shape.";
+    const cell = (value, write) => (value === null ? "–" : write(value));
+    const place = { fy: "shape", y: "row" };
+    return figure(heading, `${bars} ${far}${missing}`, {
+      wide: true,
+      keys: [
+        ...series.map(({ label, colour }) => ({ text: label, colour })),
+        ...(limited.length ? [LIMIT] : []),
+        ...(data.some((one) => one.baseline !== null) ? [REF] : []),
+      ],
+      columns: ["shape", "entry", quantity(all[0]), "reference", "× reference", "limit", "of limit"],
+      rows: all.map((one) => [
+        one.label,
+        name(one.entry),
+        amount(one.value, one.unit),
+        cell(one.baseline, (value) => amount(value, one.unit)),
+        times(one.ratio),
+        cell(one.limit, (value) => amount(value, one.unit)),
+        cell(one.fraction, percent),
       ]),
-      draw: (width) =>
-        Plot.plot({
+      draw: (width) => {
+        const referred = data.filter((one) => one.baseline !== null);
+        return Plot.plot({
           ...base,
           width,
           height: labels.length * rows.length * ROW * 1.12 + 36,
           marginLeft: 14,
           marginRight: 108,
           marginTop: 4,
-          x: logX(domain, "time, us"),
+          x: logX(domain, `${quantity(all[0])}, ${unit}`),
           y: { domain: rows, axis: null, padding: 0.25 },
           fy: facets(labels, rows),
           marks: [
             facetLabels(labels),
             Plot.barX(data, {
-              fy: "shape",
-              y: "row",
-              x1: (one) => one.bound ?? domain[0],
-              x2: (one) => one.time.median_us,
+              ...place,
+              x1: (one) => one.limit ?? domain[0],
+              x2: "value",
               fill: "colour",
+              fillOpacity: (one) => (one.limit === null && limited.length ? 0.35 : 1),
             }),
-            Plot.ruleY(data, {
-              fy: "shape",
-              y: "row",
-              x1: (one) => one.time.low_us,
-              x2: (one) => one.time.high_us,
-              stroke: "currentColor",
-              strokeWidth: 1.5,
-            }),
-            Plot.tickX(data, { fy: "shape", y: "row", x: "ref", stroke: "var(--ground)", strokeWidth: 5 }),
-            Plot.tickX(data, {
-              fy: "shape",
-              y: "row",
-              x: "ref",
+            Plot.ruleY(data, { ...place, x1: "low", x2: "high", stroke: "currentColor", strokeWidth: 1.5 }),
+            Plot.tickX(referred, { ...place, x: "baseline", stroke: "var(--ground)", strokeWidth: 5 }),
+            Plot.tickX(referred, {
+              ...place,
+              x: "baseline",
               stroke: "var(--ref)",
               strokeWidth: 3,
               strokeDasharray: "3,2",
             }),
-            Plot.tickX(
-              data.filter((one) => one.bound),
-              { fy: "shape", y: "row", x: "bound", stroke: "var(--limit)", strokeWidth: 3 },
-            ),
+            Plot.tickX(limited, { ...place, x: "limit", stroke: "var(--limit)", strokeWidth: 3 }),
             Plot.text(data, {
-              fy: "shape",
-              y: "row",
-              x: (one) => Math.max(one.time.high_us, one.ref),
+              ...place,
+              x: (one) => Math.max(one.high, one.baseline ?? 0),
               dx: 6,
               textAnchor: "start",
               fill: "currentColor",
               fontWeight: (one) => (one.entry === chosen ? 700 : 400),
-              text: (one) => `${one.entry.place}: ${us(one.time.median_us)}, ${times(one.speedup)}`,
+              text: (one) =>
+                `${one.entry.place}: ${num(one.value)}${one.ratio === null ? "" : `, ${times(one.ratio)}`}`,
             }),
-            Plot.tip(data, Plot.pointerY({ fy: "shape", y: "row", x: (one) => one.time.median_us, title: words })),
+            Plot.tip(data, Plot.pointerY({ ...place, x: "value", title: words })),
           ],
-        }),
+        });
+      },
     });
   };
 
@@ -266,19 +267,27 @@ const charts = (() => {
     link: { text: "links", bytes: (cost) => cost.link_bytes, peak: (peaks) => peaks.link_bytes_per_s },
   };
 
+  // Seconds of a call, of the metric that the bound is one of; null where that is no time.
+  const boundedSeconds = ({ run, value, unit }) => {
+    const one = run.series.find(({ metric }) => metric.name === run.bounded);
+    const [median, of] = one?.own ? [one.own.median, one.metric.unit] : [value, unit];
+    return of in TIMES ? median * TIMES[of] : null;
+  };
+
   const roofline = (series, chosen) => {
     const heading = "Roofline, of one rank";
-    const run = chosen.run?.peaks ? chosen.run : series.find(({ entry }) => entry.run.peaks)?.entry.run;
-    const known = (run?.cases ?? []).filter((one) => one.cost?.flops > 0);
+    const whose = chosen.run?.peaks ? chosen : series.find(({ entry }) => entry.run.peaks)?.entry;
+    const drawn = (one) => one.run.cost?.flops > 0 && boundedSeconds(one) !== null;
+    const known = (whose?.cases ?? []).filter(drawn);
     if (!known.length)
       return figure(
         heading,
         chosen.run ? "The arithmetic of its shapes, or the peaks of its machine, are not known here." : NO_REPORT,
         {},
       );
-    const peaks = run.peaks;
-    const labels = run.cases.map((one) => one.label);
-    const bound = known.filter((one) => one.bound_by === "link").length * 2 > known.length ? "link" : "hbm";
+    const peaks = whose.run.peaks;
+    const labels = whose.cases.map((one) => one.label);
+    const bound = known.filter((one) => one.run.bound?.by === "link").length * 2 > known.length ? "link" : "hbm";
     const choose = el(
       "select",
       {},
@@ -288,26 +297,30 @@ const charts = (() => {
     );
     const points = (kind) =>
       series.flatMap(({ entry, colour }) =>
-        entry.run.cases
-          .filter((one) => one.cost?.flops > 0 && kind.bytes(one.cost) > 0)
-          .map((one) => ({
-            entry,
-            colour,
-            label: one.label,
-            x: one.cost.flops / kind.bytes(one.cost),
-            y: (one.cost.flops / one.roof_us) * 1e6,
-            ref: (one.cost.flops / one.clocks[0].ref.median_us) * 1e6,
-            limit: one.bound_us ? (one.cost.flops / one.bound_us) * 1e6 : null,
-          })),
+        entry.cases
+          .filter((one) => drawn(one) && kind.bytes(one.run.cost) > 0)
+          .map((one) => {
+            const { flops } = one.run.cost;
+            const roofS = boundedSeconds(one);
+            const scale = TIMES[one.run.series.find(({ metric }) => metric.name === one.run.bounded)?.metric.unit];
+            return {
+              ...one,
+              entry,
+              colour,
+              x: flops / kind.bytes(one.run.cost),
+              y: flops / roofS,
+              ref: one.baseline !== null && one.unit in TIMES ? flops / (one.baseline * TIMES[one.unit]) : null,
+              roof: one.run.bound && scale ? flops / (one.run.bound.value * scale) : null,
+            };
+          }),
       );
-    const best = known.map((one) => (one.bound_us ? one.bound_us / one.roof_us : 0));
+    const best = d3.max(known, (one) => one.fraction);
     const by = { flops: "arithmetic", hbm: "memory", link: "links" };
-    const binds = [...new Set(known.map((one) => by[one.bound_by]).filter(Boolean))].join(" and ");
-    const whose = name(chosen.run ? chosen : series[0].entry);
+    const binds = [...new Set(known.map((one) => by[one.run.bound?.by]).filter(Boolean))].join(" and ");
     const says = [
       `Arithmetic done per byte moved, against arithmetic per second; peaks: ${peaks.source}.`,
       ...(binds ? [`What binds here: ${binds}.`] : []),
-      `The best shape of ${whose} is at ${percent(Math.max(...best))} of its limit.`,
+      ...(best ? [`The best shape of ${name(whose)} is at ${percent(best)} of its limit.`] : []),
     ].join(" ");
     const made = figure(heading, says, {
       keys: [
@@ -317,35 +330,33 @@ const charts = (() => {
       ],
       extra: el("label", { class: "choose" }, "intensity: ", choose),
       columns: ["shape", "entry", "flop / byte of memory", "of links", "rate", "limit"],
-      rows: points(AGAINST.hbm).map((one) => {
-        const { cost } = run.cases[labels.indexOf(one.label)] ?? { cost: null };
-        return [
-          one.label,
-          name(one.entry),
-          short(one.x),
-          cost?.link_bytes ? short(cost.flops / cost.link_bytes) : "–",
-          rate(one.y, "FLOP/s"),
-          one.limit ? rate(one.limit, "FLOP/s") : "–",
-        ];
-      }),
+      rows: points(AGAINST.hbm).map((one) => [
+        one.label,
+        name(one.entry),
+        short(one.x),
+        one.run.cost.link_bytes ? short(one.run.cost.flops / one.run.cost.link_bytes) : "–",
+        rate(one.y, "FLOP/s"),
+        one.roof ? rate(one.roof, "FLOP/s") : "–",
+      ]),
       draw: (width) => {
         const kind = AGAINST[choose.value];
         const data = points(kind);
         const [bandwidth, ridge] = [kind.peak(peaks), peaks.flops_per_s / kind.peak(peaks)];
         const x = around([...data.map((one) => one.x), ridge], 3);
-        const y = around([...data.flatMap((one) => [one.y, one.ref, one.limit ?? one.y]), peaks.flops_per_s], 2);
+        const rates = data.flatMap((one) => [one.y, one.ref, one.roof]).filter(Boolean);
+        const y = around([...rates, peaks.flops_per_s], 2);
         const roof = [
           [Math.max(x[0], y[0] / bandwidth), Math.max(x[0] * bandwidth, y[0])],
           [ridge, peaks.flops_per_s],
           [x[1], peaks.flops_per_s],
         ];
         const limits = data.filter(
-          (one, index) => one.limit && data.findIndex((other) => other.label === one.label) === index,
+          (one, index) => one.roof && data.findIndex((other) => other.label === one.label) === index,
         );
         // shapes whose limits lie on one another share a label
         const places = [
           ...d3
-            .group(limits, (one) => [one.x, one.limit].map((value) => Math.round(Math.log(value) * 7)).join(" "))
+            .group(limits, (one) => [one.x, one.roof].map((value) => Math.round(Math.log(value) * 7)).join(" "))
             .values(),
         ];
         const middle = [Math.sqrt(roof[0][0] * ridge), Math.sqrt(roof[0][1] * peaks.flops_per_s)];
@@ -354,7 +365,8 @@ const charts = (() => {
             name(one.entry),
             one.label,
             `${rate(one.y, "FLOP/s")} at ${short(one.x)} flop/byte`,
-            ...(one.limit ? [`limit ${rate(one.limit, "FLOP/s")}: ${percent(one.y / one.limit)}`] : []),
+            ...(one.roof ? [`limit ${rate(one.roof, "FLOP/s")}`] : []),
+            ...(one.fraction === null ? [] : [`${percent(one.fraction)} of the limit`]),
           ].join("\n");
         return Plot.plot({
           ...base,
@@ -391,15 +403,15 @@ const charts = (() => {
             Plot.ruleX(limits, {
               x: "x",
               y1: "y",
-              y2: "limit",
+              y2: "roof",
               stroke: "var(--limit)",
               strokeOpacity: 0.5,
               strokeDasharray: "2,3",
             }),
-            Plot.dot(limits, { x: "x", y: "limit", symbol: "times", r: 5, stroke: "var(--limit)", strokeWidth: 2 }),
+            Plot.dot(limits, { x: "x", y: "roof", symbol: "times", r: 5, stroke: "var(--limit)", strokeWidth: 2 }),
             Plot.text(places, {
               x: ([one]) => one.x,
-              y: ([one]) => one.limit,
+              y: ([one]) => one.roof,
               text: (all) => spans(all.map((one) => labels.indexOf(one.label) + 1)),
               dy: -12,
               fill: "var(--limit)",
@@ -424,19 +436,21 @@ const charts = (() => {
 
   const scores = (series) => {
     const heading = "Score history";
+    const { unit, better } = series[0].entry.score;
+    const [shown, scale] = unit === "s" ? ["ms", 1e3] : [unit, 1]; // of the axis
     const data = series
       .flatMap(({ entry, colour, label }) =>
         entry.history
-          .filter((one) => one.score_s !== null)
-          .map((one) => ({ entry, colour, label, date: new Date(one.date), score: one.score_s * 1e3, one })),
+          .filter((one) => one.score !== null)
+          .map((one) => ({ entry, colour, label, date: new Date(one.date), score: one.score * scale, one })),
       )
       .filter((one) => !Number.isNaN(one.date.getTime()));
     const lines = series
-      .map(({ entry }) => entry.history.filter((one) => one.score_s !== null))
-      .map((all) => all.map((one) => one.score_s));
+      .map(({ entry }) => entry.history.filter((one) => one.score !== null))
+      .map((all) => all.map((one) => one.score));
     const moved = series.map(({ entry }, index) => [entry, lines[index]]).filter(([, all]) => all.length > 1);
     const way = ([entry, all]) => {
-      const moved = `${seconds(all[0])} to ${seconds(all.at(-1))} (${signed(all.at(-1) / all[0] - 1)}`;
+      const moved = `${scored(all[0], unit)} to ${scored(all.at(-1), unit)} (${signed(all.at(-1) / all[0] - 1)}`;
       return `${name(entry)}: ${moved}, ${all.length} runs)`;
     };
     const says = moved.length ? `${moved.map(way).join("; ")}.` : "Every entry has been evaluated once so far.";
@@ -454,18 +468,18 @@ const charts = (() => {
       [
         name(entry),
         `${day(one.date)} UTC`,
-        seconds(one.score_s),
-        ...(one.geomean_speedup ? [times(one.geomean_speedup)] : []),
+        scored(one.score, unit),
+        ...(one.ratio ? [`${times(one.ratio)} the reference`] : []),
       ].join("\n");
-    return figure(heading, `Lower is better. ${says}`, {
+    return figure(heading, `${better === "less" ? "Lower" : "Higher"} is better. ${says}`, {
       keys: series.map(({ label, colour }) => ({ text: label, colour })),
-      columns: ["date", "entry", "score", "speedup", "source"],
+      columns: ["date", "entry", "score", "× reference", "source"],
       rows: series.flatMap(({ entry }) =>
         entry.history.map((one) => [
           day(one.date),
           name(entry),
-          one.score_s === null ? one.status : seconds(one.score_s),
-          one.geomean_speedup ? times(one.geomean_speedup) : "–",
+          one.score === null ? one.status : scored(one.score, unit),
+          times(one.ratio),
           one.sha256.slice(0, 7),
         ]),
       ),
@@ -487,7 +501,7 @@ const charts = (() => {
                 insetLeft: 8,
                 insetRight: 8,
               },
-              y: { type: "log", domain, label: "score, ms", ticks: ticks(domain), tickFormat: short, grid: true },
+              y: { type: "log", domain, label: `score, ${shown}`, ticks: ticks(domain), tickFormat: short, grid: true },
               marks: [
                 Plot.line(data, { x: "date", y: "score", z: "label", stroke: "colour", strokeWidth: 2 }),
                 Plot.dot(data, { x: "date", y: "score", fill: "colour", stroke: "var(--ground)", r: 4.5 }),
@@ -512,46 +526,53 @@ const charts = (() => {
   const clocks = (chosen) => {
     const heading = "Clocks, and what they can resolve";
     if (!chosen.run) return figure(heading, NO_REPORT, {});
-    const labels = chosen.run.cases.map((one) => one.label);
-    const data = chosen.run.cases.flatMap((one, shape) =>
-      one.clocks.map(({ clock, time, ref, speedup, empty_us }) => ({
-        shape,
-        clock,
-        time: time.median_us,
-        ref: ref.median_us,
-        speedup,
-        empty: empty_us,
-      })),
-    );
-    const names = [...new Set(data.map((one) => one.clock))];
+    const labels = chosen.cases.map((one) => one.label);
+    const all = chosen.cases
+      .flatMap((one, shape) =>
+        one.run.series.map(({ metric, own, baseline, empty }, index) => ({
+          shape,
+          metric: metric.name,
+          unit: metric.unit,
+          time: index === 0 ? one.value : (own?.median ?? null),
+          ref: baseline?.median ?? null,
+          ratio: index === 0 ? one.ratio : null, // of the metric that ranks, the only one whose ratio is stored
+          empty,
+        })),
+      )
+      .filter((one) => one.time !== null);
+    const [{ unit }] = all;
+    const data = all.filter((one) => one.unit === unit); // one axis has one unit; the table has them all
+    const names = [...new Set(data.map((one) => one.metric))];
     const worst = d3.greatest(
       data.filter((one) => one.empty),
       (one) => one.empty / one.time,
     );
     const resolution = names
-      .map((clock) => [clock, data.find((one) => one.clock === clock)?.empty])
+      .map((metric) => [metric, data.find((one) => one.metric === metric)?.empty])
       .filter(([, empty]) => empty)
-      .map(([clock, empty]) => `${clock} ${us(empty)} us`)
+      .map(([metric, empty]) => `${metric} ${amount(empty, unit)}`)
       .join(", ");
     const says = [
-      names.length > 1 ? "" : "Only the wall clock applies here. ",
+      names.length > 1 ? "" : `Only ${unit in TIMES ? `the ${names[0]} clock` : names[0]} applies here. `,
       resolution ? `An empty call reads ${resolution}` : "Empty calls were not measured",
       worst ? `, at most ${percent(worst.empty / worst.time)} of a shape's time.` : ".",
     ].join("");
+    const referred = data.filter((one) => one.ref !== null);
+    const place = { fy: "shape", y: "metric" };
     return figure(heading, says, {
       keys: [
         { text: "this entry", colour: "var(--own)" },
         { text: "reference (ring)", colour: "var(--ref)" },
         { text: "empty call", colour: "var(--limit)", kind: "rule" },
       ],
-      columns: ["shape", "clock", "time us", "reference us", "speedup", "empty call us"],
-      rows: data.map((one) => [
+      columns: ["shape", unit in TIMES ? "clock" : "metric", "this entry", "reference", "× reference", "empty call"],
+      rows: all.map((one) => [
         labels[one.shape],
-        one.clock,
-        us(one.time),
-        us(one.ref),
-        times(one.speedup),
-        one.empty ? us(one.empty) : "–",
+        one.metric,
+        amount(one.time, one.unit),
+        one.ref === null ? "–" : amount(one.ref, one.unit),
+        times(one.ratio),
+        one.empty ? amount(one.empty, one.unit) : "–",
       ]),
       draw: (width) =>
         Plot.plot({
@@ -561,43 +582,40 @@ const charts = (() => {
           marginLeft: 62,
           marginRight: 52,
           marginTop: 4,
-          x: logX(around(data.flatMap((one) => [one.time, one.ref, one.empty]).filter(Boolean)), "time, us"),
+          x: logX(
+            around(data.flatMap((one) => [one.time, one.ref, one.empty]).filter(Boolean)),
+            `${quantity(all[0])}, ${unit}`,
+          ),
           y: { domain: ["", ...names], axis: null, padding: 0.2 },
           fy: facets(labels),
           marks: [
             facetLabels(labels),
             Plot.text(data, {
-              fy: "shape",
-              y: "clock",
-              text: "clock",
+              ...place,
+              text: "metric",
               frameAnchor: "left",
               dx: -58,
               textAnchor: "start",
               fill: "currentColor",
             }),
-            Plot.ruleY(data, {
-              fy: "shape",
-              y: "clock",
-              x1: "time",
-              x2: "ref",
-              stroke: "var(--ref)",
-              strokeOpacity: 0.6,
-            }),
+            Plot.ruleY(referred, { ...place, x1: "time", x2: "ref", stroke: "var(--ref)", strokeOpacity: 0.6 }),
             Plot.tickX(
               data.filter((one) => one.empty),
-              { fy: "shape", y: "clock", x: "empty", stroke: "var(--limit)", strokeWidth: 3 },
+              { ...place, x: "empty", stroke: "var(--limit)", strokeWidth: 3 },
             ),
-            Plot.dot(data, { fy: "shape", y: "clock", x: "ref", r: 4.5, stroke: "var(--ref)", strokeWidth: 1.75 }),
-            Plot.dot(data, { fy: "shape", y: "clock", x: "time", r: 5, fill: "var(--own)" }),
-            Plot.text(data, {
-              fy: "shape",
-              y: "clock",
-              text: (one) => times(one.speedup),
-              frameAnchor: "right",
-              dx: 48,
-              textAnchor: "end",
-              fill: "currentColor",
-            }),
+            Plot.dot(referred, { ...place, x: "ref", r: 4.5, stroke: "var(--ref)", strokeWidth: 1.75 }),
+            Plot.dot(data, { ...place, x: "time", r: 5, fill: "var(--own)" }),
+            Plot.text(
+              data.filter((one) => one.ratio !== null),
+              {
+                ...place,
+                text: (one) => times(one.ratio),
+                frameAnchor: "right",
+                dx: 48,
+                textAnchor: "end",
+                fill: "currentColor",
+              },
+            ),
           ],
         }),
     });
@@ -605,7 +623,9 @@ const charts = (() => {
 
   const ranks = (chosen) => {
     const heading = "Ranks: who ends late";
-    const cases = (chosen.run?.cases ?? []).filter((one) => one.rank_ends_us.length > 1);
+    const cases = chosen.cases
+      .filter((one) => one.run?.rank_ends_us.length > 1)
+      .map(({ label, run }) => ({ label, rank_ends_us: run.rank_ends_us }));
     if (!cases.length) return figure(heading, chosen.run ? "Its report does not tell ranks apart." : NO_REPORT, {});
     const labels = cases.map((one) => one.label);
     const data = cases.flatMap((one, shape) => {
@@ -635,7 +655,7 @@ const charts = (() => {
     ].join(" ");
     return figure(heading, says, {
       columns: ["shape", ...d3.range(number).map((rank) => `rank ${rank} us`)],
-      rows: cases.map((one) => [one.label, ...one.rank_ends_us.map(us)]),
+      rows: cases.map((one) => [one.label, ...one.rank_ends_us.map(num)]),
       draw: (width) =>
         Plot.plot({
           ...base,
@@ -660,7 +680,7 @@ const charts = (() => {
               y: () => "late",
               fill: "var(--c2)",
               fillOpacity: (one) => 0.06 + 0.6 * Math.min(1, one.late),
-              title: (one) => `${labels[one.shape]}\nrank ${one.rank}: ${us(one.end)} us after the start`,
+              title: (one) => `${labels[one.shape]}\nrank ${one.rank}: ${num(one.end)} us after the start`,
               inset: 0.5,
             }),
             width / number > 26

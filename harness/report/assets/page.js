@@ -1,12 +1,23 @@
-// Draws the page from the JSON in #data (harness/page.py: Page says what is in it).
+// Draws the page from the JSON in #data (Page in harness/report/page_data.py says what is in it).
 //
 // What is shown is a function of that and of the address behind #, so that every view has a link: render() draws all of
 // it anew. charts.js draws what a board has beside its table, text.js writes.
 "use strict";
 (() => {
-  const { el, us, times, percent, seconds, day, count, name } = write;
+  const { el, num, times, percent, scored, day, count, name } = write;
   const { figures, drawAll } = charts;
-  let page = JSON.parse(document.getElementById("data").textContent);
+
+  // The board's own record of an entry and of a case lies one level down in the data; here it is one with the rest.
+  const flat = (data) => ({
+    ...data,
+    boards: data.boards.map((board) => {
+      const cases = (one) => one.cases.map((each) => ({ ...each.figures, ...each }));
+      const entries = board.entries.map((one) => ({ ...one.entry, ...one, cases: cases(one) }));
+      const { problem, suite, machine_class, world_size } = entries[0];
+      return { ...board, problem, suite, machine_class, world_size, entries };
+    }),
+  });
+  let page = flat(JSON.parse(document.getElementById("data").textContent));
   const main = document.getElementById("main");
   const filters = document.getElementById("filters");
   const KEYS = ["problem", "suite", "machine", "q", "sort", "down", "board", "run"]; // of the address
@@ -27,21 +38,19 @@
     render();
   };
 
-  // ---- figures that an entry has with its report, and nearly without
-
-  const timeUs = (entry) => entry.run?.time_us ?? entry.score_s * 1e6;
-  const refUs = (entry) =>
-    entry.run?.ref_us ?? (entry.geomean_speedup === null ? null : timeUs(entry) * entry.geomean_speedup);
-  const limitUs = (entry) =>
-    entry.run?.bound_us ?? (entry.roofline_fraction === null ? null : timeUs(entry) * entry.roofline_fraction);
+  const score = ({ score: { value, unit } }) => scored(value, unit);
+  const less = ({ score }) => score.better === "less";
+  const worse = (entry) => (less(entry) ? entry.score.value : -entry.score.value); // grows as a score gets worse
+  const behind = (entry, first) =>
+    less(entry) ? entry.score.value / first.score.value : first.score.value / entry.score.value;
 
   const COLUMNS = [
     { key: "place", text: "#", of: (entry) => entry.place, class: "n place" },
     { key: "author", text: "author, file", of: (entry) => name(entry).toLowerCase(), class: "who" },
-    { key: "score", text: "score", of: (entry) => entry.score_s, class: "n score" },
-    { key: "behind", text: "behind", of: (entry) => entry.score_s, class: "n behind" },
-    { key: "speedup", text: "× reference", of: (entry) => entry.geomean_speedup ?? -1, class: "n speedup" },
-    { key: "roof", text: "of limit", of: (entry) => entry.roofline_fraction ?? -1, class: "n roof" },
+    { key: "score", text: "score", of: worse, class: "n score" },
+    { key: "behind", text: "behind", of: worse, class: "n behind" },
+    { key: "speedup", text: "× reference", of: (entry) => entry.ratio ?? -1, class: "n speedup" },
+    { key: "roof", text: "of limit", of: (entry) => entry.fraction ?? -1, class: "n roof" },
     { key: "strip", text: "", of: null, class: "strip" },
     { key: "date", text: "date", of: (entry) => entry.date, class: "date" },
   ];
@@ -63,59 +72,64 @@
     const [first] = board.entries;
     const sharing = board.entries.filter((entry) => entry.place === 1);
     const next = board.entries.find((entry) => entry.place > 1);
-    const limit = first.roofline_fraction;
-    const ci = first.geomean_speedup_ci;
+    const { fraction, ratio, ratio_ci: ci } = first;
+    const timed = first.score.unit === "s";
     const tile = (title, value, more, style = "") =>
       el("div", {}, el("dt", {}, title), el("dd", { class: style }, el("span", {}, value), el("small", {}, more)));
     const others = sharing.length > 1 ? `, level with ${count(sharing.length - 1, "other")}` : "";
     return el(
       "dl",
       { class: "tiles" },
-      tile(`leads${others}`, first.author, `${seconds(first.score_s)}, ${first.file}`, "name"),
+      tile(`leads${others}`, first.author, `${score(first)}, ${first.file}`, "name"),
       next
-        ? tile("ahead of the next by", times(next.score_s / first.score_s), `${seconds(next.score_s)}, ${name(next)}`)
+        ? tile("ahead of the next by", times(behind(next, first)), `${score(next)}, ${name(next)}`)
         : tile(
             "ahead of the next by",
             "–",
             sharing.length > 1 ? "all share the first place" : "nobody else is here yet",
           ),
       tile(
-        "as fast as the reference",
-        times(first.geomean_speedup),
+        timed ? "as fast as the reference" : "as good as the reference",
+        times(ratio),
         ci
-          ? `95 % interval ${us(ci[0])} to ${us(ci[1])}`
-          : first.geomean_speedup === null
-            ? "eval.py times no reference"
+          ? `95 % interval ${num(ci[0])} to ${num(ci[1])}`
+          : ratio === null
+            ? "no reference was measured"
             : "too few samples for an interval",
       ),
-      limit === null
-        ? tile("of the limit", "–", "no peaks are known for this machine")
+      fraction === null
+        ? tile("of the limit", "–", "no limit is known here")
         : tile(
             "of the limit",
-            percent(limit),
-            limit >= 1 ? "at the limit" : `its time is ${times(1 / limit)} the limit's`,
+            percent(fraction),
+            fraction >= 1
+              ? "at the limit"
+              : timed
+                ? `its time is ${times(1 / fraction)} the limit's`
+                : `the limit is ${times(1 / fraction)} as good`,
           ),
     );
   };
 
   const strip = (entry, scale) => {
     const at = (value) => `left:${scale(value).toFixed(2)}%`;
-    const [limit, own, ref] = [limitUs(entry), timeUs(entry), refUs(entry)];
-    const known = limit === null ? "unknown" : `${us(limit)} us`;
-    const words = `limit ${known}, this ${us(own)} us, reference ${ref === null ? "unknown" : `${us(ref)} us`}`;
+    const { limit, reference } = entry;
+    const { value: own, unit } = entry.score;
+    const known = (value) => (value === null ? "unknown" : scored(value, unit));
+    const words = `limit ${known(limit)}, this ${known(own)}, reference ${known(reference)}`;
     const bar = el("div", { role: "img", "aria-label": words, title: words }, el("i"));
     if (limit !== null) {
       const [from, to] = [scale(limit), scale(own)].sort((a, b) => a - b);
       bar.append(el("i", { class: "gap", style: `left:${from}%;right:${100 - to}%` }));
       bar.append(el("b", { class: "limit", style: at(limit) }));
     }
-    if (ref !== null) bar.append(el("b", { class: "ref", style: at(ref) }));
+    if (reference !== null) bar.append(el("b", { class: "ref", style: at(reference) }));
     bar.append(el("b", { class: "own", style: at(own) }));
     return bar;
   };
 
   const table = (board, entries, chosen, state) => {
-    const all = board.entries.flatMap((entry) => [limitUs(entry), timeUs(entry), refUs(entry)]).filter(Boolean);
+    const all = board.entries.flatMap((entry) => [entry.limit, entry.score.value, entry.reference]).filter(Boolean);
     const scale = d3.scaleLog([Math.min(...all), Math.max(...all) * 1.0001], [0, 100]);
     const sorted = COLUMNS.find((column) => column.key === state.sort && column.of) ?? COLUMNS[0];
     const sign = state.down ? -1 : 1;
@@ -132,11 +146,9 @@
           el(
             "span",
             { class: "key" },
-            part("limit", "❙ limit"),
-            "  ",
+            ...(board.entries.some((one) => one.limit !== null) ? [part("limit", "❙ limit"), "  "] : []),
             part("own", "● this"),
-            "  ",
-            part("ref", "┇ reference"),
+            ...(board.entries.some((one) => one.reference !== null) ? ["  ", part("ref", "┇ reference")] : []),
             " (log)",
           ),
         );
@@ -168,12 +180,12 @@
             },
             entry.author,
           ),
-          el("small", {}, entry.status === "verified" ? `${entry.file}, verified` : entry.file),
+          el("small", {}, entry.verified ? `${entry.file}, verified` : entry.file),
         ],
-        score: [seconds(entry.score_s)],
-        behind: [entry.place === 1 ? "leads" : times(entry.score_s / board.entries[0].score_s)],
-        speedup: [times(entry.geomean_speedup)],
-        roof: [entry.roofline_fraction === null ? "–" : percent(entry.roofline_fraction)],
+        score: [score(entry)],
+        behind: [entry.place === 1 ? "leads" : times(behind(entry, board.entries[0]))],
+        speedup: [times(entry.ratio)],
+        roof: [entry.fraction === null ? "–" : percent(entry.fraction)],
         strip: [strip(entry, scale)],
         date: [entry.date.slice(0, 10)],
       };
@@ -360,7 +372,7 @@
   arrive();
   document.addEventListener("boards", (event) => {
     // from live.js: newer data, the same view
-    page = event.detail;
+    page = flat(event.detail);
     fills.forEach((fill) => fill());
     about();
     render();

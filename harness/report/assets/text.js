@@ -1,4 +1,4 @@
-// What all parts of the page make and write: elements, times, rates, names. Times are in us, scores in s.
+// What all parts of the page make and write: elements, values with their units, scores, rates, names.
 //
 // Whatever somebody wrote goes into the document as text nodes and attribute values only; nothing here parses HTML.
 "use strict";
@@ -13,8 +13,10 @@ const write = (() => {
     return made;
   };
   const thousands = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 0 });
-  const us = (value) => (value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : thousands(value));
-  const times = (value) => (value === null ? "–" : `${us(value)}×`);
+  const TIMES = { s: 1, ms: 1e-3, us: 1e-6, ns: 1e-9 }; // units of time, in seconds
+  const num = (value) => (value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : thousands(value));
+  const amount = (value, unit) => `${num(value)} ${unit}`;
+  const times = (value) => (value === null ? "–" : `${num(value)}×`);
   const percent = (value) => `${value >= 0.001 ? (100 * value).toFixed(1) : Number((100 * value).toPrecision(2))} %`;
   const signed = (value) => `${value < 0 ? "−" : "+"}${percent(Math.abs(value))}`;
   const seconds = (value) =>
@@ -23,6 +25,7 @@ const write = (() => {
       : value < 1
         ? `${Number((value * 1e3).toPrecision(4))} ms`
         : `${Number(value.toPrecision(4))} s`;
+  const scored = (value, unit) => (unit === "s" ? seconds(value) : `${Number(value.toPrecision(6))} ${unit}`);
   const rate = (value, unit) => {
     const [letter, scale] = [
       ["T", 1e12],
@@ -35,5 +38,5 @@ const write = (() => {
   const count = (number, what, many = `${what}s`) => `${number} ${number === 1 ? what : many}`;
   const name = (entry) => `${entry.author}, ${entry.file}`;
 
-  return { el, us, times, percent, signed, seconds, rate, day, count, name };
+  return { el, TIMES, num, amount, times, percent, signed, seconds, scored, rate, day, count, name };
 })();
