@@ -347,7 +347,7 @@ def sources(path: Path) -> None:
 
 def compiles(text: str) -> bool:
     try:
-        compile(words, "bundle", "exec", dont_inherit=True)
+        compile(text, "bundle", "exec", dont_inherit=True)
     except SyntaxError:
         return False
     return True

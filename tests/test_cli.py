@@ -256,7 +256,7 @@ def test_a_temporary_folder_too_deep_for_sockets_is_refused_on_gpus(monkeypatch:
     assert len(f"{most}/kernel-eval-{'x' * 8}/candidate/tmp/symm_mem-{2**22}") == host.SOCKET_NAME_BYTES
     monkeypatch.setattr("tempfile.tempdir", most + "x")
     host.check_temporary("cpu")
-    with pytest.raises(UsageError, match="at most 55 bytes, TMPDIR=/tmp for one"):
+    with pytest.raises(UsageError, match="at most 55 bytes, such as TMPDIR=/tmp"):
         host.check_temporary("cuda")
 
 

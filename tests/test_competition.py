@@ -96,7 +96,7 @@ def test_late_is_what_began_after_the_deadline() -> None:
     ("text", "told"),
     [
         ("name: x\nproblems: []\n", r"\$\.problems: the list is empty"),
-        ("name: x\nproblems: [{directory: a, name: b}, {directory: c, name: b}]\n", "'b' is there twice"),
+        ("name: x\nproblems: [{directory: a, name: b}, {directory: c, name: b}]\n", "'b' appears twice"),
         ("name: x\ndeadline: soon\nproblems: [{directory: a, name: b}]\n", r"\$\.deadline: expected YYYY-MM-DD"),
         (
             "name: x\nproblems: [{directory: a, name: b, deadline: 2025-02-30 1}]\n",

@@ -585,14 +585,15 @@ def test_multicast_stays_off_in_the_smoke_test() -> None:
 def test_read_runs_the_smoke_test_only_where_asked_or_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine without GPUs it is off unless asked for."""
     asked: list[tuple[str, int]] = []
-    monkeypatch.setattr(doctor_verb, "smoke", lambda device, ranks, deadline_s: asked.append((device, ranks)))
+    monkeypatch.setattr("harness.machine.doctor.smoke", lambda device, ranks, deadline_s: asked.append((device, ranks)))
     for count, environ in ((0, {}), (1, {}), (8, {}), (8, {"CUDA_VISIBLE_DEVICES": "1,2"})):
         found = read_nvidia(FakeNvml(count), environ)
-        monkeypatch.setattr(doctor_verb, "read_gpus", lambda found=found, count=count: found if count else None)
+        gpus = found if count else None
+        monkeypatch.setattr("harness.machine.doctor.read_gpus", lambda gpus=gpus: gpus)
         read()
     read(False)
     assert asked == [("cuda", 8), ("cuda", 2)]
-    monkeypatch.setattr(doctor_verb, "read_gpus", lambda: None)
+    monkeypatch.setattr("harness.machine.doctor.read_gpus", lambda: None)
     read(True)
     assert asked[2:] == [("cpu", 2)]
 

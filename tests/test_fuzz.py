@@ -83,7 +83,7 @@ def test_a_task_whose_file_cannot_be_a_files_name_is_a_bad_file(tmp_path: Path) 
     for name in ("9" * 5000, "a\0b"):
         (tmp_path / "task.yml").write_text(fuzzing.TASK.replace("source: reference.py", f"source: {json.dumps(name)}"))
         with pytest.raises(BadFileError, match=r"\$\.files\[1\]\.source: there is no file"):
-            folder.read(tmp_path)
+            folder.read(tmp_path, Checkout(tmp_path))
 
 
 def test_an_import_of_what_cannot_be_a_files_name_is_no_local_module(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from harness.board import leaderboard, reports
-from harness.cli import eval
+from harness.board.entries import Board
 from harness.core.checkout import Checkout
 from harness.core.records import (
     BadFileError,
@@ -94,7 +94,7 @@ def told(nothing_left: None, tmp_path: Path) -> Evaluate:
         )
         return external.evaluate(dataclasses.replace(order, **changes), Silent())
 
-    return eval
+    return run
 
 
 def outcomes(report: EvalReport) -> list[type]:
@@ -333,7 +333,7 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     assert told["score_s"] == pytest.approx(2.5e-6)
     assert told["cases"][2]["told"]["runs"] == 3
     back = reports.find(ran.report.run_id, tmp_path)
-    (*_, row) = export.rows(entries.Board(), [back], tmp_path)
+    (*_, row) = export.rows(Board(), [back], tmp_path)
     assert (row["case_time_us"], row["case_samples"], row["run_passed"]) == (2.5, 3, True)
     assert row["run_result"]["benchmark.0.mean"] == "2500.0"
     text = " ".join(shown(ran.report).split())

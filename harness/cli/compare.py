@@ -44,17 +44,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_setting(parser, cpu_suite="cpu")
     options.add_unconfined(parser)
     options.add_quiet(parser, "the summary, a line for each B")
-    parser.add_argument("sides", nargs="+", metavar="FILE_OR_RUN", help="A, then B; more are each compared with A")
-    parser.add_argument("--problem", metavar="P", help="compare files, of this problem; without it, recorded runs")
+    parser.add_argument(
+        "sides", nargs="+", metavar="FILE_OR_RUN", help="A, then B; every further one is compared with A too"
+    )
+    parser.add_argument(
+        "--problem",
+        metavar="P",
+        help="compare files as submissions for this problem; without it, recorded runs are compared",
+    )
     parser.add_argument(
         "--fail-if",
         action="append",
         default=[],
         choices=[word.lower() for word in WORDS],
-        help=f"exit with {Exit.FAIL_IF:d} when this is the summary's word for B; may be given several times",
+        help=f"exit with {Exit.FAIL_IF:d} if the summary calls B this; may be repeated",
     )
     parser.add_argument(
-        "--margin", type=float, default=100 * MARGIN, metavar="PERCENT", help="what is still the same (default: 2)"
+        "--margin",
+        type=float,
+        default=100 * MARGIN,
+        metavar="PERCENT",
+        help="largest difference that counts as the same (default: 2)",
     )
     options.add_seconds(parser)
 
@@ -130,17 +140,18 @@ def _compare_files(order: Options, setting: Setting, checkout: Checkout) -> list
 
 
 def margin_of(percent: float) -> float:
-    """The margin as a fraction. Raises UsageError where it is none."""
+    """The margin as a fraction. Raises UsageError for one outside 0 to 100 %."""
     if not 0 <= percent < 100:
         raise UsageError(f"--margin {percent}: a percentage from 0 to below 100 is needed")
     return percent / 100
 
 
 def check_sides(sides: Sequence[str], files: bool) -> None:
-    """Raises UsageError unless there are two sides or more that are not the same, and of the kind that was meant."""
+    """Raises UsageError unless there are at least two sides, all different from A, and files exactly where `files`."""
     if len(sides) < 2:
         raise UsageError(
-            "compare takes two, A, then B: files (`compare A.py B.py --problem P`) or run ids (`history` lists them)"
+            "compare takes two or more, A, then B: files (`compare A.py B.py --problem P`) or run ids "
+            "(`history` lists them)"
         )
     if not files and (named := [side for side in sides if side.endswith(".py")]):
         raise UsageError(

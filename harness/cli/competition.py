@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=Path,
         metavar="SUBMISSION",
-        help="each for the problem that its `#!POPCORN leaderboard` line names; default: each problem's own",
+        help="submissions, each for the problem in its `#!POPCORN leaderboard` line (default: each problem's own)",
     )
     parser.add_argument("--list", action="store_true", help="only show problems, deadlines and who leads here")
     parser.add_argument(

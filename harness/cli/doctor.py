@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="-",
         metavar="FILE",
-        help="write the findings there as one JSON object; without FILE, print it instead of the table",
+        help="write the findings to FILE as one JSON object; without FILE, print it instead of the table",
     )
     parser.add_argument(
         "--smoke",
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`doctor`: reads, judges, prints; Exit.ERROR where a check fails."""
+    """`doctor`: reads, checks, prints; Exit.ERROR where a check fails."""
     found = read(namespace.smoke)
     findings = doctor(found)
     text = json.dumps(to_json(found, findings), indent=2)

@@ -65,9 +65,9 @@ VERBS: tuple[tuple[str, Verb, str], ...] = (
 EPILOG = """\
 exit codes:
   0 passed   112 the submission is wrong, raised, crashed or was held
-  113 a problem, shape or leaderboard file is bad   114 timed out   2 asked for something that cannot be done
-  130 interrupted   1 the harness or the machine failed, or `verify` could decide nothing
-  3 what `compare --fail-if` names
+  113 a problem, shape or leaderboard file is bad   114 timed out   2 the request cannot be carried out
+  130 interrupted   1 the harness or the machine failed, or `verify` could not decide
+  3 the outcome that `compare --fail-if` names
 """
 
 

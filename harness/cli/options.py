@@ -14,7 +14,7 @@ from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
 
 STDOUT = "-"  # as a file's name
-JSON_HELP = "write the full result there as one JSON object; -: to standard output, with nothing else there"
+JSON_HELP = "write the full result to FILE as one JSON object; - writes it to standard output, with nothing else there"
 
 
 def asked(namespace: argparse.Namespace, **more: Any) -> Asked:
@@ -27,10 +27,15 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     """The problem and one of its submissions."""
     parser.add_argument(
         "problem",
-        help="its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; left out where "
-        "the file's `#!POPCORN leaderboard` line names it",
+        help="its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; may be left out "
+        "if the file's `#!POPCORN leaderboard` line names it",
     )
-    parser.add_argument("file", nargs="?", type=Path, help="default: submissions/<problem>/submission.py; the folder's")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        help="the submission (default: submissions/<problem>/submission.py, or the folder's own)",
+    )
 
 
 def add_evaluator(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +45,8 @@ def add_evaluator(parser: argparse.ArgumentParser) -> None:
         dest="evaluator",
         default="ours",
         choices=get_args(Evaluator),
-        help="of a problem folder: our ranks and clocks, or its own eval.py, whose word is taken (default: ours)",
+        help="for a problem folder: our ranks and clocks, or its own eval.py, whose result is taken as it is (default: "
+        "ours)",
     )
     parser.add_argument(
         "--seed", type=int, metavar="N", help="with --eval theirs: POPCORN_SEED, the secret (default: task.yml's)"
@@ -53,13 +59,13 @@ def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
         "--ranks",
         type=int,
         metavar="N",
-        help="how many ranks (default: a rank a GPU; on CPU cores as the shapes say, 8)",
+        help="how many ranks (default: one per GPU; on CPU cores as the shapes say, 8)",
     )
     parser.add_argument(
-        "--suite", metavar="S", help=f"which shapes (default: official on GPUs, {cpu_suite} on CPU cores)"
+        "--suite", metavar="S", help=f"suite of shapes (default: official on GPUs, {cpu_suite} on CPU cores)"
     )
     parser.set_defaults(cpu_suite=cpu_suite)
-    parser.add_argument("--device", choices=DEVICES, help="what ranks run on (default: GPUs where there are any)")
+    parser.add_argument("--device", choices=DEVICES, help="device that ranks run on (default: GPUs if there are any)")
     parser.add_argument(
         "--timeout", dest="timeout_s", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)"
     )
@@ -72,7 +78,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_unconfined(parser: argparse.ArgumentParser) -> None:
-    """For machines on whose drivers the sandbox does harm."""
+    """The switch for machines where the sandbox keeps drivers from working."""
     parser.add_argument(
         "--unconfined",
         dest="confined",
@@ -94,13 +100,13 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-record",
         action="store_true",
-        help="leave leaderboard.yaml and runs/ as they are, but for a profile's traces",
+        help="do not write to leaderboard.yaml and runs/, except for a profile's traces",
     )
-    parser.add_argument("--author", metavar="NAME", help="whom to record it under (default: your login)")
+    parser.add_argument("--author", metavar="NAME", help="name to record the result under (default: your login)")
 
 
 def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:
-    """For scripts that read lines: `what` is printed, and nothing else but errors."""
+    """For scripts: only `what` is printed, and errors."""
     parser.add_argument("-q", "--quiet", action="store_true", help=f"print only {what}; no progress")
 
 

@@ -38,20 +38,24 @@ class Options:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rejudge`."""
-    parser.add_argument("--problem", metavar="P", help="only this problem's entries; a problem folder's path")
+    parser.add_argument(
+        "--problem", metavar="P", help="only entries of this problem; a name or a problem folder's path"
+    )
     parser.add_argument(
         "--entry",
         action="append",
         default=[],
         metavar="E",
-        help="only this one, as `verify` names them; may be repeated",
+        help="only this entry, named as for `verify`; may be repeated",
     )
     parser.add_argument(
         "--stale",
         action="store_true",
-        help="only those judged under another version of their problem, or an unknown one",
+        help="only entries judged under another version of their problem, or an unknown one",
     )
-    parser.add_argument("--rerun", action="store_true", help="run each again, even where its report would do")
+    parser.add_argument(
+        "--rerun", action="store_true", help="run each entry again, even where its report would suffice"
+    )
     parser.add_argument("--apply", action="store_true", help="change the leaderboard (default: show what would change)")
     options.add_seconds(parser)
     options.add_unconfined(parser)

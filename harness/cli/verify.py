@@ -51,17 +51,21 @@ class Options:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `verify`."""
-    parser.add_argument("entry", help="its run id or the beginning of it (`board --format json`), or its file's name")
-    parser.add_argument("--problem", metavar="P", help="only this problem's entries; a problem folder's path")
+    parser.add_argument(
+        "entry", help="the entry's run id or its beginning (`board --format json` shows them), or its file's name"
+    )
+    parser.add_argument(
+        "--problem", metavar="P", help="only entries of this problem; a name or a problem folder's path"
+    )
     parser.add_argument("--launches", type=int, default=LAUNCHES, metavar="N", help=f"3 or more (default: {LAUNCHES})")
     options.add_seconds(parser)
     options.add_unconfined(parser)
     options.add_json(parser)
-    options.add_quiet(parser, "the decision, in one line")
+    options.add_quiet(parser, "the decision, on one line")
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
-    """The entry that is meant, on this machine where there are several; see board.find."""
+    """The entry that is meant, preferring one of this machine; see leaderboard.find."""
     here = host.environment("", 0).machine_class  # a CPU's, which does not depend on the rank count
     return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here)
 

@@ -1,11 +1,11 @@
-"""The verb `competition`: the problems of a KernelBot competition file, listed or evaluated as a whole.
+"""The rules of a KernelBot competition: which problems it has, and until when.
 
-Knows such a file (`name`, `deadline`, `description`, `problems` with `directory`, `name`, `deadline`, `gpus`) and of an
-evaluation only what run.evaluated returns. A problem whose name is one of this checkout's is evaluated as that, under
-its strict gate; any other is the folder that the file names, and with --folders all are.
+Reads a competition's file (`name`, `deadline`, `description`, `problems` with `directory`, `name`, `deadline`, `gpus`).
+A problem whose name this checkout has is evaluated as the checkout's, by its strict checker; any other is the folder
+that the file names. With --folders all problems are such folders.
 
-Deadlines are read as KernelBot reads them: a date alone is its first second; they are taken to be UTC, which the file
-does not say. A deadline refuses nothing here. An evaluation after it is marked late.
+Deadlines are read as KernelBot reads them: a date alone means its first second. The file does not name a time zone;
+they are taken as UTC. A deadline refuses nothing here: a later evaluation is marked late.
 """
 
 from dataclasses import dataclass
@@ -53,16 +53,16 @@ class Competition:
         if not names:
             raise DecodeError(".problems", "the list is empty; name at least one problem")
         if repeated := [name for index, name in enumerate(names) if name in names[:index]]:
-            raise DecodeError(".problems", f"'{repeated[0]}' is there twice; every problem needs a name of its own")
+            raise DecodeError(".problems", f"'{repeated[0]}' appears twice; give every problem a name of its own")
 
     def closes(self, listed: Listed) -> datetime | None:
-        """When the problem closes: at its own deadline, or with the whole."""
+        """When the problem closes: at its own deadline, or else at the competition's."""
         return closing(listed.deadline) or closing(self.deadline)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """One problem's part. `error` is why there is no report."""
+    """The evaluation of one problem. `error` says why there is no report."""
 
     listed: Listed
     closes: datetime | None
@@ -73,12 +73,12 @@ class Evaluated:
 
     @property
     def late(self) -> bool:
-        """Whether it began after the deadline."""
+        """Whether the evaluation began after the deadline."""
         return self.report is not None and is_late(self.report.started_at, self.closes)
 
     @property
     def exit_code(self) -> Exit:
-        """What `eval` of this problem alone would exit with."""
+        """The exit code that `eval` of this problem alone would have."""
         if self.error is not None:
             return self.error.exit_code
         assert self.report is not None
@@ -108,8 +108,8 @@ def is_late(moment: str, closes: datetime | None) -> bool:
 
 
 def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) -> Problem:
-    """What the problem is here: the checkout's own of that name, or the folder. Raises UsageError or BadFileError where
-    it is neither, or is broken."""
+    """The checkout's problem of that name, or else the folder that the file names. Raises UsageError or BadFileError
+    where there is neither, or it is broken."""
     folder = file.resolve().parent / listed.directory
     if not folders:
         try:
@@ -121,7 +121,7 @@ def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) ->
 
 
 def _with_texts(value: object) -> object:
-    """A deadline without quotes is a date to YAML; here it is the text that it was."""
+    """The value with dates as texts: YAML takes a deadline without quotes for a date."""
     if isinstance(value, datetime):
         return value.strftime(FORMATS[-1])
     if isinstance(value, date):

@@ -1,2 +1,2 @@
-"""What this machine is and whether it can be trusted with a measurement: hardware, GPUs, readings, findings, peaks.
-Runs nothing of a submission."""
+"""This machine, and whether its measurements can be trusted: hardware, GPUs, readings, findings, peaks. Runs no
+submission."""

@@ -33,7 +33,7 @@ class _Row:
                 raise DecodeError(f".{name}", f"expected a rate above 0, found {getattr(self, name)}")
         for name in ("source", "date"):
             if not getattr(self, name):
-                raise DecodeError(f".{name}", "is empty; a figure without its source and date is not to be had")
+                raise DecodeError(f".{name}", "is empty; name the figure's source and date")
 
     def peaks(self) -> Peaks:
         return Peaks(

@@ -1,4 +1,4 @@
-"""The machine at hand, as far as results depend on it: model, cores, memory, versions. Reads, never changes.
+"""The properties of this machine on which results depend: model, cores, memory, versions. Reads, never changes.
 
 Knows /proc and installed packages; does not import torch.
 """
@@ -39,7 +39,7 @@ ADVICE = {
 
 
 def cpu_model() -> str:
-    """The processor's name as the kernel has it."""
+    """The processor's name, as the kernel reports it."""
     for line in _read("/proc/cpuinfo").splitlines():
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()
@@ -73,7 +73,7 @@ def _memory_node(core: int) -> int:
 
 
 def available_bytes() -> int:
-    """Memory that can still be taken: the kernel's estimate, or what a cgroup's limit leaves where that is less."""
+    """Memory that can still be allocated: the kernel's estimate, or what a cgroup's limit leaves if that is less."""
     free = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemAvail")]
     limit, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
     if limit.isdigit() and used.isdigit():
@@ -92,7 +92,7 @@ def check_memory(world_size: int) -> None:
 
 
 def check_files(world_size: int) -> None:
-    """UsageError where this process may not have as many files open as the pipes and sockets of so many ranks are."""
+    """UsageError where the limit of open files is too low for the pipes and sockets of so many ranks."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     needed = len(os.listdir("/proc/self/fd")) + world_size * RANK_FILES + MORE_FILES
     if needed > limit != resource.RLIM_INFINITY:
@@ -103,17 +103,17 @@ def check_files(world_size: int) -> None:
 
 
 def check_temporary(device: str) -> None:
-    """UsageError where ranks on GPUs could not name a socket in their folder, by which they share memory."""
+    """UsageError where the temporary folder's name is too long for the sockets by which ranks on GPUs share memory."""
     folder, most = tempfile.gettempdir(), SOCKET_NAME_BYTES - len(RANKS_SOCKET)
     if device != "cpu" and len(os.fsencode(folder)) > most:
         raise UsageError(
-            f"the temporary folder {folder} has too long a name for sockets in it; set TMPDIR to one of at most {most} "
-            "bytes, TMPDIR=/tmp for one"
+            f"the temporary folder {folder} has too long a name for the sockets in it; set TMPDIR to one of at most "
+            f"{most} bytes, such as TMPDIR=/tmp"
         )
 
 
 def environment(device_model: str, world_size: int) -> Environment:
-    """What every report says of machine and software; `device_model` is the GPUs', empty where the CPU is used."""
+    """The machine and software as every report has them; `device_model` is the GPUs', empty where the CPU is used."""
     total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
     model = cpu_model()
     return Environment(

@@ -1,2 +1,2 @@
-"""Child processes that are not trusted: starting, confining and ending them, and the caches that outlive them. Knows
-no ranks and no problems."""
+"""Untrusted child processes: starting and confining them, and the compile caches that outlive them. Knows no ranks and
+no problems."""

@@ -1,4 +1,4 @@
-"""A child process that is not trusted: run with a deadline, read while it runs, ended with all its children."""
+"""Runs an untrusted child process with a deadline, reads its output meanwhile, and ends it with all its children."""
 
 import os
 import selectors
@@ -35,7 +35,7 @@ RESULT_BYTES = 16 << 20  # of result lines; far more than any evaluation has
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """One run of the child. `code` is None where its time was up; `result` is what it wrote to POPCORN_FD."""
+    """One run of the child. `code` is None where it timed out; `result` is what it wrote to POPCORN_FD."""
 
     code: int | None
     result: bytes
@@ -45,8 +45,8 @@ class Ended:
 
 # ---- the child ---------------------------------------------------------------------------------------------------
 def run_child(command: Sequence[str], folder: Path, environ: Mapping[str, str], limit_s: float) -> Ended:
-    """Runs a command in the folder with a pipe as POPCORN_FD, reading all it writes as it comes; at the limit, and
-    when it has ended, whatever is left of its processes is killed. Raises HarnessError where it cannot be started."""
+    """Runs a command in the folder with a pipe as POPCORN_FD, and reads its output as it comes. Kills whatever is left
+    of its processes at the limit, and when it has ended. Raises HarnessError where it cannot be started."""
     told_fd, write_fd = os.pipe()
     try:
         child = subprocess.Popen(
@@ -84,7 +84,7 @@ def run_child(command: Sequence[str], folder: Path, environ: Mapping[str, str], 
 
 
 class _Kept:
-    """The beginning of what comes out of a pipe; the rest is read and dropped."""
+    """Keeps the first `most` bytes that come out of a pipe; the rest is read and dropped."""
 
     def __init__(self, most: int) -> None:
         self.data, self.most = bytearray(), most

@@ -19,7 +19,7 @@ KEPT_S = 14 * 86400.0  # since its last use
 
 
 def folder(root: Path, name: str) -> Path | None:
-    """The cache of what has this name; None in a checkout that cannot be written to. Old ones are dropped."""
+    """The cache folder of that name; None in a checkout that cannot be written to. Deletes old caches."""
     found = root / FOLDER / name
     try:
         found.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def folder(root: Path, name: str) -> Path | None:
 
 
 def compiles(submission: Submission) -> bool:
-    """Whether its import is likely to compile an extension: by its text, since to try would be the import itself."""
+    """Whether importing the submission is likely to compile an extension, judged by its text alone."""
     texts = (submission.source, *(module.source for module in submission.modules))
     return any(word in text for text in texts for word in ("cpp_extension", "load_inline"))
 
@@ -47,7 +47,7 @@ def held(found: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _drop_locks(extensions: Path) -> None:
-    """A submission can write there, so nothing is followed out of it."""
+    """Removes the lock files. A submission can write there, so links that lead out of the folder are not followed."""
     if extensions.is_dir() and not extensions.is_symlink():
         for built in extensions.iterdir():
             if built.is_dir() and not built.is_symlink():

@@ -3,6 +3,8 @@ on their PYTHONPATH, so Python runs it at its start. Once torch is imported, the
 The variable HARNESS_CUDA_SHIM has the shim's path.
 """
 
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import os
 import sys

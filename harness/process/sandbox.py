@@ -1,8 +1,8 @@
-"""What an ordinary user of Linux can take away from a process before code that nobody trusts runs in it.
+"""The sandbox: takes from a process whatever an ordinary Linux user can take, before untrusted code runs in it.
 
-Everything is inherited: one process enters, all that it forks is confined alike and shares one Landlock domain, one
-network and one /dev/shm. System calls through ctypes; knows nothing of ranks. docs/trust.md says what each layer is
-for, and what none of them covers.
+Everything is inherited: once a process has entered, its forks are confined in the same way and share one Landlock
+domain, one network and one /dev/shm. Makes system calls through ctypes; knows nothing of ranks. docs/trust.md says what
+each layer is for, and what none of them covers.
 """
 
 import contextlib
@@ -58,8 +58,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
-    """`folder` is theirs to write to, and `cache`, where compilers keep what they made. `device` is what they run on,
-    by the name that --device has."""
+    """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name."""
 
     folder: Path
     cache: Path
@@ -70,8 +69,8 @@ class Sandbox:
         return self.device != "cpu"
 
     def enter(self, confined: bool = True) -> tuple[str, ...]:
-        """Confines this process, which must have one thread, for good, or only gives it its folders. Returns what this
-        kernel does not give."""
+        """Confines this process, which must have one thread, for the rest of its life; without `confined` it only
+        gets its folders. Returns a message for each layer that this kernel lacks."""
         for folder in (self.folder / "tmp", *(self.cache / name for name in CACHES.values())):
             folder.mkdir(parents=True, exist_ok=True)
         os.environ |= {name: str(self.cache / folder) for name, folder in CACHES.items()}
@@ -92,7 +91,7 @@ class Sandbox:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those of the variables that confined processes may know."""
+    """The variables that confined processes may know."""
     return {
         name: value
         for name, value in environ.items()
@@ -101,13 +100,13 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def prctl(option: int, value: int) -> None:
-    """One that takes one number. Raises OSError."""
+    """The system call, for options that take one number. Raises OSError."""
     _checked("prctl", _libc.prctl(option, value, 0, 0, 0))
 
 
 def hide(hidden: bool) -> None:
-    """Whether this process's memory, descriptors and environment are out of reach of the user's other processes (of
-    those that are not root's with its capabilities). Children inherit it."""
+    """Hides this process's memory, descriptors and environment from the user's other processes, or shows them again.
+    Processes of root with its capabilities see them all the same. Children inherit it."""
     prctl(PR_SET_DUMPABLE, int(not hidden))
 
 
@@ -117,8 +116,8 @@ def landlock_abi() -> int:
 
 
 def has_namespaces(has_devices: bool = False) -> bool:
-    """Whether this process may make its own. Tried in a child, since half of it (a network without its loopback, say)
-    would be worse than nothing of it."""
+    """Whether this process may create namespaces. Tried in a child process, since half of them (a network without its
+    loopback, say) would be worse than none."""
     if (child := os.fork()) == 0:
         try:
             _enter_namespaces(has_devices)
@@ -165,7 +164,7 @@ def _freeze_proc() -> None:
 
 
 def _limits(sandbox: Sandbox) -> str:
-    """So that a mistake, or malice, takes a part of the machine and not all of it."""
+    """Resource limits: a mistake, or malice, takes a part of the machine and not all of it."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)

@@ -54,7 +54,7 @@ class Options:
 
 
 def run_server(options: Options, checkout: Checkout) -> None:
-    """Answers until it is told to end. Raises UsageError where it was asked for what it cannot do."""
+    """Answers until a signal ends it. Raises UsageError for options that cannot be followed."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"`serve` needs {' and '.join(missing)}, which is not installed: {INSTALL}")
@@ -73,7 +73,7 @@ def run_server(options: Options, checkout: Checkout) -> None:
 
 
 def answer(service: "Service", host: str, port: int, token: str | None) -> None:
-    """Answers requests until a signal ends it; prints where, once it does."""
+    """Answers requests until a signal ends it; prints its address as soon as it listens."""
     try:
         server, socket = make_server(service, host, port, token)
     except UsageError:
@@ -91,7 +91,7 @@ def answer(service: "Service", host: str, port: int, token: str | None) -> None:
 
 
 def make_server(service: "Service", host: str, port: int, token: str | None) -> "tuple[uvicorn.Server, socket.socket]":
-    """A server that is to be run, and the socket that it listens on. Raises UsageError where it cannot listen."""
+    """A server that is ready to run, and the socket that it listens on. Raises UsageError where it cannot listen."""
     import uvicorn
 
     from harness.serve.api import make_app
@@ -144,7 +144,7 @@ def make_service(
 
 
 def eval_command(asked: Asked) -> "Command":
-    """How a submission is evaluated: by `eval`, with what the server was started with."""
+    """The command that evaluates a submission: `eval`, with the server's own options."""
     given = {"suite": asked.suite, "ranks": asked.ranks, "device": asked.device, "seconds": asked.seconds}
     settings = [f"--{name}={value}" for name, value in given.items() if value is not None]
     settings += [] if asked.confined else ["--unconfined"]
@@ -158,7 +158,7 @@ def eval_command(asked: Asked) -> "Command":
 
 
 def read_token(file: Path | None, environ: "os._Environ[str] | dict[str, str]") -> str | None:
-    """The token, of the file or the environment; None where there is none. Raises UsageError for one that is none."""
+    """The token, from the file or the environment; None where neither has one. Raises UsageError for a bad one."""
     where = f"--token {file}" if file else TOKEN_VARIABLE
     try:
         text = file.read_text(encoding="utf-8") if file else environ.get(TOKEN_VARIABLE, "")
@@ -169,7 +169,7 @@ def read_token(file: Path | None, environ: "os._Environ[str] | dict[str, str]") 
         return None
     if len(token) < TOKEN_CHARS or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(
-            f"{where}: expected a word of {TOKEN_CHARS} or more ASCII characters; "
+            f"{where}: expected a token of {TOKEN_CHARS} or more ASCII characters without spaces; "
             "`python -c 'import secrets; print(secrets.token_urlsafe())'` makes one"
         )
     return token
@@ -186,13 +186,13 @@ def only_server(folder: Path) -> Iterator[None]:
             raise UsageError(f"another server works on the queue in {folder}; end it first") from None
         except OSError as error:
             raise HarnessError(
-                f"{folder} cannot be written: {error.strerror}; make room or check rights there"
+                f"{folder} cannot be written: {error.strerror}; free disk space or check its permissions"
             ) from None
         yield
 
 
 def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, ...]":
-    """Every problem that can be evaluated as asked. Raises the first problem's UsageError where none can."""
+    """The problems that can be evaluated with these options. Raises the first problem's UsageError where none can."""
     from harness.serve.api import Leaderboard
 
     found, refused = [], []
@@ -219,7 +219,7 @@ def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, .
     if not found:
         raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
     for why in refused:
-        print(f"left out: {why}", file=sys.stderr)
+        print(f"not served: {why}", file=sys.stderr)
     return tuple(found)
 
 

@@ -56,8 +56,8 @@ class Leaderboard:
 
 @dataclass(kw_only=True)
 class Service:
-    """What the routes work on. `find` gives a leaderboard by any of its names; `stopping` is true once the server is
-    to end."""
+    """The parts that the routes use. `find` gives a leaderboard by any of its names; `stopping` is true once the server
+    is shutting down."""
 
     store: Store
     worker: Worker
@@ -82,7 +82,7 @@ class Health(BaseModel):
 
 
 class AuthState(BaseModel):
-    """`state` is an id that nobody has."""
+    """`state` is an id that no user has yet."""
 
     state: str
 
@@ -198,7 +198,7 @@ class Deleted(BaseModel):
 
 
 class LiveQueue(BaseModel):
-    """What everybody may see of the queue (harness/serve/live.py: Queue)."""
+    """The public part of the queue (harness/serve/live.py: Queue)."""
 
     version: str
     now: str
@@ -249,7 +249,7 @@ SignedOffset = Annotated[int, Query(le=MAX_ID, json_schema_extra={"minimum": 0})
 
 
 def cli_id(x_popcorn_cli_id: CliId = None) -> str:
-    """The header; 400 without, as theirs."""
+    """The header's id; answers 400 without one, as GPU MODE's service does."""
     if not x_popcorn_cli_id:
         raise HTTPException(400, "Missing X-Popcorn-Cli-Id header")
     return x_popcorn_cli_id
@@ -281,7 +281,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.exception_handler(HarnessError)
     async def broken(request: object, error: HarnessError) -> JSONResponse:
-        """A leaderboard or report that cannot be read, for one."""
+        """For example a leaderboard or report that cannot be read."""
         return JSONResponse({"detail": str(error)}, status_code=500)
 
     @app.get("/health", responses=refusals())
@@ -290,7 +290,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.get("/auth/init", responses=refusals(400))
     async def auth_init(provider: Provider) -> AuthState:
-        """Nobody signs in: the id that the client keeps is good at once."""
+        """There is no sign-in: the id that the client keeps is valid at once."""
         if provider not in ("discord", "github"):
             raise HTTPException(400, "Invalid provider, must be 'discord' or 'github'")
         return AuthState(state=str(uuid.uuid4()))
@@ -310,7 +310,7 @@ def make_app(service: Service) -> FastAPI:
         limit: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
         offset: Offset = 0,
     ) -> list[RankedEntry]:
-        """Each user's best one. The boards of `GET /` have whatever else was recorded."""
+        """Each user's best submission. The boards of `GET /` also have what was recorded otherwise."""
         rows = _ranked(service, leaderboard_name, gpu_name)
         chosen = list(enumerate(rows, start=1))[offset : None if limit is None else offset + limit]
         return [_ranked_entry(rank, row) for rank, row in chosen]
@@ -340,7 +340,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.delete("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
     def delete(submission_id: Id, secret: Secret) -> Deleted:
-        """Ends its evaluation, if it is running. What was recorded of it in leaderboard.yaml and runs/ stays."""
+        """Ends its evaluation if it is running. Its records in leaderboard.yaml and runs/ stay."""
         row = _own(service, submission_id, secret, "delete")
         if not service.store.delete(row.id):
             raise HTTPException(404, "Submission not found")
@@ -363,7 +363,7 @@ def make_app(service: Service) -> FastAPI:
     async def submit(
         leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
     ) -> Accepted:
-        """Queues the file; `GET /user/submissions/{id}` says what became of it."""
+        """Queues the file; `GET /user/submissions/{id}` returns its outcome."""
         row = await _accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
         place = await run_in_threadpool(service.store.ahead, row)
         return Accepted(
@@ -384,8 +384,8 @@ def make_app(service: Service) -> FastAPI:
     async def submit_and_wait(
         leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
     ) -> StreamingResponse:
-        """Queues the file and tells of its evaluation to its end, as server-sent events. Who hangs up does not end
-        it."""
+        """Queues the file and streams its progress as server-sent events, to the end. A client that disconnects does
+        not end the evaluation."""
         if leaderboard_name in RESERVED:
             raise HTTPException(405, "Method Not Allowed", headers={"Allow": "GET"})
         user = await run_in_threadpool(service.store.user, secret)
@@ -396,7 +396,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.get("/", response_class=HTMLResponse, responses=refusals(500))
     def index() -> HTMLResponse:
-        """The boards, and what runs and waits, for people."""
+        """The page with the boards, and the submissions that run and wait."""
         return HTMLResponse(service.live.html())
 
     @app.get("/live/queue", responses=refusals())
@@ -428,7 +428,7 @@ def _completed(schema: dict[str, Any], leaderboards: Sequence[Leaderboard]) -> d
 
 # ---- a submission on its way in ----------------------------------------------------------------------------------
 async def _accepted(service: Service, name: str, gpu: str, mode: str, file: UploadFile, secret: str) -> Row:
-    """The submission, checked in the order in which theirs is, and queued."""
+    """Checks the submission, in the order in which GPU MODE's service does, and queues it."""
     chosen = _mode(mode)
     leaderboard = _leaderboard(service, name)
     _check_gpu(leaderboard, gpu)
@@ -496,7 +496,8 @@ def _text(data: bytes) -> str:
 
 
 def _check_directives(service: Service, code: str, leaderboard: Leaderboard) -> None:
-    """Refuses a file whose first comment lines name another leaderboard. The GPU asked for goes before the file's."""
+    """Refuses a file whose first comment lines name another leaderboard. The request's GPU takes precedence over the
+    file's."""
     try:
         named = directives(code).leaderboard
     except BadSubmissionError as error:
@@ -510,7 +511,7 @@ def _check_directives(service: Service, code: str, leaderboard: Leaderboard) -> 
 
 
 async def _events(service: Service, row: Row) -> AsyncIterator[str]:
-    """What becomes of the submission, as their server tells it; `message` is what their client prints."""
+    """Events in the form of GPU MODE's service, to the submission's end; popcorn-cli prints `message`."""
     with _counted(service, row.user_id):
         began_s, told_s, told = time.monotonic(), 0.0, ""
         found: Row | None = row

@@ -1,8 +1,8 @@
-"""What every request passes before the API sees it: its Host, the token, and how much it may send.
+"""Checks every request before the API sees it: its Host header, the token, and the size of its body.
 
-Knows ASGI's messages and nothing of what is asked for. A browser on this machine is the way in for other people's
-pages: a name of theirs that resolves to 127.0.0.1 (DNS rebinding) is refused by the Host header, their forms and images
-by X-Popcorn-Cli-Id, which a page of another origin cannot send, since no request here is answered with CORS headers.
+Knows ASGI's messages and no route. Other people's web pages can reach the server through a browser on this machine. A
+host name of theirs that resolves to 127.0.0.1 (DNS rebinding) is refused by the Host header. Their forms and images are
+refused because they lack X-Popcorn-Cli-Id, which a page of another origin cannot send: no answer has CORS headers.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def is_loopback(host: str) -> bool:
 
 
 class RefusedError(Exception):
-    """The request is answered with this status at once."""
+    """Answers the request with this status at once."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -52,7 +52,7 @@ class RefusedError(Exception):
 
 
 class Guard:
-    """An ASGI application around another. `names` are the hosts that requests may be for, None for any."""
+    """An ASGI application around another. `names` are the accepted Host names, None for any."""
 
     def __init__(self, app: App, token: str | None, names: frozenset[str] | None) -> None:
         self._app, self._token, self._names = app, token, names
@@ -107,7 +107,7 @@ class Guard:
 
 
 class _Body:
-    """A request's body, which ends the request where it is longer or slower than it may be."""
+    """A request's body. Refuses the request when the body is too long or too slow."""
 
     def __init__(self, headers: dict[bytes, bytes], receive: Receive) -> None:
         length = headers.get(b"content-length", b"0")
@@ -132,7 +132,7 @@ class _Body:
         return message
 
     def _refuse(self, status: int, detail: str) -> RefusedError:
-        """Noted too: FastAPI answers 400 to whatever is raised while it reads a form."""
+        """The refusal is also kept: FastAPI answers 400 to any error that is raised while it reads a form."""
         self.refused = RefusedError(status, detail)
         return self.refused
 

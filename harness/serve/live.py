@@ -25,7 +25,7 @@ LATEST = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A submission as everybody may see it. `since` is when its state began; `progress` is the running one's."""
+    """The public part of a submission. `since` is when its state began; `progress` is empty unless it runs."""
 
     id: int
     user: str
@@ -41,7 +41,7 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Queue:
-    """What runs, waits and was done last. `version` is the boards': with another one they are worth fetching."""
+    """The submissions that run, wait and were done last. `version` changes whenever the boards do."""
 
     version: str
     now: str
@@ -52,7 +52,7 @@ class Queue:
 
 
 class Live:
-    """The page's data, made anew when a board or a run has changed. Its methods may be called from any thread."""
+    """The page's data, built again when a board or a run has changed. Its methods may be called from any thread."""
 
     def __init__(self, store: Store, worker: Worker, checkout: Checkout) -> None:
         self._store, self._worker, self._checkout = store, worker, checkout
@@ -60,7 +60,7 @@ class Live:
         self._made: tuple[str, Page] | None = None
 
     def version(self) -> str:
-        """Of what the boards are made of: changes with it."""
+        """A text that changes whenever a board or a run changes."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
         for path in (self._checkout.leaderboard, self._checkout.runs):
             try:
@@ -83,17 +83,17 @@ class Live:
             return self._made
 
     def html(self) -> str:
-        """The page as a browser gets it first."""
+        """The whole page, for a browser's first request."""
         version, made = self.page()
         return page.html(made, live=version)
 
     def boards(self) -> dict[str, Any]:
-        """The same data alone."""
+        """The page's data alone, as JSON."""
         version, made = self.page()
         return {"version": version, "page": page.data(made)}
 
     def queue(self) -> dict[str, Any]:
-        """What runs, waits and was done last."""
+        """The submissions that run, wait and were done last, as JSON."""
         unfinished, count = self._store.unfinished(WAITING + 1)
         running = [row for row in unfinished if row.state == "running"]
         waiting = [row for row in unfinished if row.state == "pending"][:WAITING]
@@ -124,7 +124,7 @@ class Live:
 
 
 def _unlinked(made: Page) -> Page:
-    """The page without links to files: reports and sources are not for everybody who sees the board."""
+    """The page without links to files: reports and sources are private, the board is not."""
     boards = tuple(
         replace(
             board,

@@ -1,4 +1,4 @@
-"""The queue: who submitted what, what became of it, in one SQLite file that outlives the server.
+"""The queue: submissions, their users and their outcomes, in one SQLite file that outlives the server.
 
 Knows tables and states, nothing of HTTP or of evaluations. A submission is `pending`, then `running`, then one of
 `succeeded` (it was evaluated, whatever the verdict), `failed` and `timed_out`: GPU MODE's words. Results are written by
@@ -68,7 +68,7 @@ FROM = "FROM submissions s JOIN users u ON u.id = s.user_id"
 
 
 class QueueFullError(HarnessError):
-    """No submission more; `of_user` is whether it is this user's share that is used up."""
+    """The queue accepts no further submission; `of_user`: because this user's share is used up."""
 
     def __init__(self, message: str, of_user: bool) -> None:
         super().__init__(message)
@@ -76,12 +76,12 @@ class QueueFullError(HarnessError):
 
 
 class UnknownUserError(HarnessError):
-    """The id is none that can be taken on."""
+    """The id cannot be registered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """Somebody who submits. The secret that they show is kept as a hash only."""
+    """A user who submits. Only a hash of the secret is stored."""
 
     id: int
     name: str
@@ -89,7 +89,7 @@ class User:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What somebody wants evaluated."""
+    """A submission that is to be queued."""
 
     problem: str
     leaderboard: str
@@ -101,7 +101,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A submission as it stands. `runs` has GPU MODE's run items; times are ISO 8601, UTC."""
+    """A submission in its current state. `runs` has GPU MODE's run items; times are ISO 8601, UTC."""
 
     id: int
     user: str
@@ -124,13 +124,13 @@ class Row:
 
     @property
     def done(self) -> bool:
-        """Nothing more will become of it."""
+        """Whether it has reached its final state."""
         return self.state in DONE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What became of an attempt. `result` is what the client is sent: GPU MODE's results and reports."""
+    """The outcome of an attempt. `result` is sent to the client: GPU MODE's results and reports."""
 
     state: State
     passed: bool = False
@@ -150,7 +150,7 @@ class Limits:
 
 
 class Store:
-    """The file. Every method is one transaction and may be called from any thread."""
+    """The queue's file. Every method is one transaction and may be called from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -167,26 +167,28 @@ class Store:
                 self._db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
         except sqlite3.DatabaseError as error:
             raise BadFileError(
-                f"{path}: no queue that can be read ({error}); move it away to begin a new one"
+                f"{path}: cannot be read as a queue ({error}); move the file away to begin a new one"
             ) from None
         if version not in (0, VERSION):
-            raise BadFileError(f"{path}: a queue of version {version}, expected {VERSION}; move it away")
+            raise BadFileError(
+                f"{path}: a queue of version {version}, expected {VERSION}; move the file away to begin a new one"
+            )
 
     def close(self) -> None:
-        """No call may follow."""
+        """Closes the file; no other method may be called afterwards."""
         with self._lock:
             self._db.close()
 
     # ---- users
 
     def user(self, secret: str) -> User | None:
-        """Whose id that is; None for one that has not submitted anything yet."""
+        """The user with that id; None for an id that has not submitted anything yet."""
         with self._lock:
             return self._user(secret)
 
     def register(self, secret: str, login: str) -> User:
-        """The user of that id, taken on if it is new. `alice:...` is taken on as alice; an id without a name gets
-        `login`, or `login-2` and so on. Raises UnknownUserError where that cannot be."""
+        """The user with that id, registered if it is new. `alice:...` is registered as alice; an id without a name
+        gets `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered."""
         name, colon, rest = secret.partition(":")
         named = bool(colon and rest and NAME.fullmatch(name))
         if not 1 <= len(secret) <= ID_CHARS or not secret.isprintable():
@@ -196,7 +198,7 @@ class Store:
                 return known
             count = int(self._db.execute("SELECT count(*) FROM users").fetchone()[0])
             if count >= MAX_USERS:
-                raise UnknownUserError(f"{MAX_USERS} users are known already; no other is taken on")
+                raise UnknownUserError(f"{MAX_USERS} users are registered already, which is the most; use a known id")
             chosen = name if named else self._free(login if NAME.fullmatch(login) else "anonymous")
             try:
                 made = self._db.execute(
@@ -236,7 +238,7 @@ class Store:
             return row
 
     def claim(self) -> Row | None:
-        """The next one in turn, from now on running; None where nothing waits."""
+        """Marks the next submission in turn as running and returns it; None where none waits."""
         with self._transaction():
             row = self._one("s.state = 'pending' ORDER BY s.id LIMIT 1")
             if row is None:
@@ -248,8 +250,8 @@ class Store:
             return self._one("s.id = ?", row.id)
 
     def finish(self, id_: int, attempt: int, ended: Ended) -> bool:
-        """Writes what became of the attempt; False where it was given up or deleted meanwhile, and nothing is
-        written."""
+        """Writes the outcome of the attempt; False where the attempt was abandoned or deleted in the meantime, and
+        nothing is written."""
         with self._transaction():
             changed = self._db.execute(
                 "UPDATE submissions SET state = ?, ended_at = ?, passed = ?, score_s = ?, run_id = ?, error = ?,"
@@ -270,7 +272,7 @@ class Store:
             return changed.rowcount == 1
 
     def release(self, id_: int, attempt: int) -> None:
-        """Puts a running one back in its place, as if it had not been begun."""
+        """Puts a running submission back in its place in the queue, as if it had not been started."""
         with self._transaction():
             self._db.execute(
                 "UPDATE submissions SET state = 'pending', attempt = attempt - 1, started_at = NULL"
@@ -279,12 +281,12 @@ class Store:
             )
 
     def running(self) -> list[Row]:
-        """Those that are running, by this file."""
+        """The submissions that are marked as running."""
         with self._lock:
             return self._rows("s.state = 'running' ORDER BY s.id")
 
     def recover(self, id_: int, attempt: int) -> None:
-        """Says of one that ran when the server died that it is to be run again, or that it has failed."""
+        """Queues a submission that ran when the server died once more, or marks it as failed."""
         if attempt >= ATTEMPTS:
             self.finish(id_, attempt, Ended(state="failed", error=INTERRUPTED))
             return
@@ -296,7 +298,7 @@ class Store:
             )
 
     def runs_on(self, id_: int, attempt: int) -> bool:
-        """Whether that attempt is still wanted."""
+        """Whether the attempt is neither abandoned nor deleted."""
         with self._lock:
             found = self._db.execute(
                 "SELECT 1 FROM submissions WHERE id = ? AND attempt = ? AND state = 'running'", (id_, attempt)
@@ -306,16 +308,16 @@ class Store:
     # ---- what there is
 
     def get(self, id_: int) -> Row | None:
-        """The submission of that number."""
+        """The submission with that number."""
         with self._lock:
             return self._one("s.id = ?", id_)
 
     def code(self, id_: int) -> str:
-        """Its source; empty where there is none of that number."""
+        """Its source; empty where no submission has that number."""
         return str(self._text("code", id_) or "")
 
     def result(self, id_: int) -> dict[str, Any] | None:
-        """What its client is sent once it is done."""
+        """The result that its client is sent once it is done."""
         text = self._text("result", id_)
         return None if text is None else cast("dict[str, Any]", json.loads(text))
 
@@ -332,12 +334,12 @@ class Store:
             )
 
     def delete(self, id_: int) -> bool:
-        """Forgets it, with its source; False where there is none."""
+        """Deletes it, with its source; False where there is none."""
         with self._transaction():
             return self._db.execute("DELETE FROM submissions WHERE id = ?", (id_,)).rowcount == 1
 
     def ahead(self, row: Row) -> int:
-        """How many are evaluated before it."""
+        """How many submissions are evaluated before it."""
         with self._lock:
             found = self._db.execute(
                 "SELECT count(*) FROM submissions"
@@ -347,14 +349,14 @@ class Store:
             return int(found.fetchone()[0])
 
     def unfinished(self, limit: int) -> tuple[list[Row], int]:
-        """Those that run or wait, in turn, at most `limit` of them, and how many there are."""
+        """At most `limit` of the submissions that run or wait, in turn, and how many there are in all."""
         where = "s.state IN ('running', 'pending')"
         with self._lock:
             rows = self._rows(f"{where} ORDER BY s.state DESC, s.id LIMIT ?", limit)
             return rows, int(self._db.execute(f"SELECT count(*) FROM submissions s WHERE {where}").fetchone()[0])
 
     def latest(self, limit: int) -> list[Row]:
-        """Those that were done last, latest first."""
+        """The submissions that were done last, latest first."""
         with self._lock:
             return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
 
@@ -399,7 +401,7 @@ class Store:
 
 
 def now() -> str:
-    """This moment, ISO 8601, UTC."""
+    """The current time, ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
