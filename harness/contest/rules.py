@@ -2,7 +2,7 @@
 
 Knows such a file (`name`, `deadline`, `description`, `problems` with `directory`, `name`, `deadline`, `gpus`) and of an
 evaluation only what run.evaluated returns. A problem whose name is one of this checkout's is evaluated as that, under
-its strict gate; any other is the folder that the file names, and with --folders all are.
+its strict checker; any other is the folder that the file names, and with --folders all are.
 
 Deadlines are read as KernelBot reads them: a date alone is its first second; they are taken to be UTC, which the file
 does not say. A deadline refuses nothing here. An evaluation after it is marked late.
