@@ -124,7 +124,7 @@ def resolution(options: argparse.Namespace) -> None:
             low, middle, high = statistics.quantiles(samples, n=4)
             rows.append([count, min(samples), low, middle, high, max(samples)])
     columns = ["empty calls", "least us", "quartile", "median", "quartile", "most"]
-    after = f"{RANKS} ranks on {cores()} cores, sleeping at the gate (more ranks than cores).\n"
+    after = f"{RANKS} ranks on {cores()} cores, sleeping at the barrier (more ranks than cores).\n"
     options.figures.table(columns, rows, "An empty call on the wall clock", after)
 
 

@@ -38,12 +38,12 @@ from harness.kinds import external
 from harness.machine import hardware, peaks_cache
 from harness.problems import bundle, shape_file, submission
 from harness.ranks import payload, trace, wire
-from harness.ranks.shared_buffer import FileBox
+from harness.ranks.shared_buffer import FileBuffer
 
 ROOT = checkout.ROOT
 DEADLINE_S = 2.0  # of this process's own time for one input; those that take longest need milliseconds
 MAX_BYTES = 1 << 17
-BOX_BYTES = 1 << 16
+BUFFER_BYTES = 1 << 16
 
 Form = Literal["bytes", "json", "yaml", "frames"]
 
@@ -287,10 +287,10 @@ def of_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], obje
 
 
 @cache
-def _box() -> FileBox:
+def _buffer() -> FileBuffer:
     fd = os.memfd_create("outputs")
-    os.ftruncate(fd, BOX_BYTES)
-    return FileBox(fd)
+    os.ftruncate(fd, BUFFER_BYTES)
+    return FileBuffer(fd)
 
 
 def outputs_of(data: bytes) -> None:
@@ -298,8 +298,8 @@ def outputs_of(data: bytes) -> None:
     for reply in wire.Parser().feed(data):
         for sample in reply.samples if isinstance(reply, wire.Called) else ():
             if sample.output is not None:
-                payload.read_output(_box(), sample.output)
-                payload.read_tree(_box(), sample.output, BOX_BYTES)
+                payload.read_output(_buffer(), sample.output)
+                payload.read_tree(_buffer(), sample.output, BUFFER_BYTES)
 
 
 def shapes(path: Path) -> None:
@@ -391,8 +391,8 @@ TREE = wire.Output(
 )
 EMPTY = wire.Output(kind="torch.Tensor", dtype="torch.float32", shape=(0, 8), device="cpu", offset=0, nbytes=0)
 SAMPLE = wire.CallSample(start_ns=10**15, end_ns=10**15 + 5000, device_us=4.5, output=OUTPUT)
-BOX = wire.BoxHandle(nbytes=4096, handle="")
-BOXES = wire.Boxes(inputs=BOX, outputs=BOX)
+BUFFER = wire.BufferHandle(nbytes=4096, handle="")
+BUFFERS = wire.Buffers(inputs=BUFFER, outputs=BUFFER)
 GEMM_REFERENCE = "reference/gemm_rs/reference.py"
 CASES = """\
 world_size: 8; m: 64; n: 2880; k: 2880; has_bias: True; seed: 2035
@@ -521,11 +521,11 @@ def replies() -> list[bytes]:
             wire.Imported(device="NVIDIA H200"),
             wire.InputsMade(
                 inputs=(wire.Input(tree="gAQu", nbytes=512, masked=False),),
-                boxes=BOXES,
+                buffers=BUFFERS,
                 output_limit=64 << 20,
                 spare_bytes=1 << 37,
             ),
-            wire.AtGate(epoch=3),
+            wire.AtBarrier(epoch=3),
             wire.Called(samples=(SAMPLE, SAMPLE)),
             wire.Called(samples=(wire.CallSample(start_ns=1, end_ns=2, device_us=None, output=TREE),)),
             wire.Called(samples=(wire.CallSample(start_ns=1, end_ns=2, device_us=None, output=EMPTY),)),
@@ -557,7 +557,7 @@ def traces() -> list[bytes]:
     arrow = {"ph": "s", "id": 1, "pid": 7, "tid": 8, "ts": 12.5, "cat": "ac2g", "name": "ac2g"}
     named = {"ph": "M", "name": "thread_name", "pid": 7, "tid": 8, "args": {"name": "thread 8 (python)"}}
     events = [
-        span(trace.GATE_SPAN, 0, 10, trace.MARK),
+        span(trace.BARRIER_SPAN, 0, 10, trace.MARK),
         span(trace.CALL_SPAN, 11, 40, trace.MARK),
         span("aten::mm", 12, 20, "cpu_op"),
         span("aten::empty", 13, 2, "cpu_op"),

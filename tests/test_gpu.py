@@ -125,7 +125,7 @@ SLEEP_US = 2_000_000 / 1980 / 2  # at twice the clock of any GPU of today
 
 
 def test_what_another_stream_does_before_the_clock_starts_is_in_the_time_all_the_same(on_gpus: Evaluate) -> None:
-    """Its stream does not wait for the timed one, but finds no room on the device until the gate opens."""
+    """Its stream does not wait for the timed one, but finds no room on the device until the barrier opens."""
     for result in on_gpus(AHEAD, mode="benchmark").results:
         assert isinstance(result.outcome, Timed), result.outcome
         device = next(other for other in result.outcome.others if other.clock == "device")

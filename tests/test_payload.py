@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.ranks import payload
-from harness.ranks.shared_buffer import FileBox
+from harness.ranks.shared_buffer import FileBuffer
 
 
 @dataclass
@@ -20,13 +20,13 @@ class Config:
 
 
 @pytest.fixture
-def box() -> Iterator[FileBox]:
-    fd = os.memfd_create("box")
-    yield FileBox(fd)
+def buffer() -> Iterator[FileBuffer]:
+    fd = os.memfd_create("buffer")
+    yield FileBuffer(fd)
     os.close(fd)
 
 
-def test_a_tree_with_tensors_in_any_place_arrives_as_it_was(box: FileBox) -> None:
+def test_a_tree_with_tensors_in_any_place_arrives_as_it_was(buffer: FileBuffer) -> None:
     """Also tensors within objects, strided, empty, without dimensions, and the same one twice."""
     shared = torch.arange(6, dtype=torch.int32)
     tree = (
@@ -34,9 +34,9 @@ def test_a_tree_with_tensors_in_any_place_arrives_as_it_was(box: FileBox) -> Non
         {"strided": torch.randn(4, 6).T, "empty": torch.empty(0, 7), "scalar": torch.tensor(2.5, dtype=torch.float64)},
         [shared, shared, None, 3],
     )
-    box.write(0, torch.ones(1000))  # something before it
-    made = payload.write_input(box, 4000, tree)
-    config, named, (first, second, nothing, three) = payload.read_input(box, made)
+    buffer.write(0, torch.ones(1000))  # something before it
+    made = payload.write_input(buffer, 4000, tree)
+    config, named, (first, second, nothing, three) = payload.read_input(buffer, made)
     assert config.dtype is torch.float16
     assert torch.equal(config.table, tree[0].table)
     for name, tensor in tree[1].items():
@@ -47,41 +47,41 @@ def test_a_tree_with_tensors_in_any_place_arrives_as_it_was(box: FileBox) -> Non
     assert (nothing, three) == (None, 3)
 
 
-def test_reading_twice_gives_two_copies(box: FileBox) -> None:
+def test_reading_twice_gives_two_copies(buffer: FileBuffer) -> None:
     """What a submission does to its inputs is gone with them."""
-    made = payload.write_input(box, 0, torch.zeros(8))
-    first = payload.read_input(box, made)
+    made = payload.write_input(buffer, 0, torch.zeros(8))
+    first = payload.read_input(buffer, made)
     first.fill_(9)
-    assert payload.read_input(box, made).sum() == 0
+    assert payload.read_input(buffer, made).sum() == 0
 
 
-def test_end_of_says_what_write_input_will_take(box: FileBox) -> None:
+def test_end_of_says_what_write_input_will_take(buffer: FileBuffer) -> None:
     tree = [torch.zeros(3), torch.zeros(1000, dtype=torch.uint8)]
-    assert payload.end_of(tree, 512) == 512 + payload.write_input(box, 512, tree).nbytes
+    assert payload.end_of(tree, 512) == 512 + payload.write_input(buffer, 512, tree).nbytes
 
 
-def test_nbytes_of_says_what_write_output_will_take(box: FileBox) -> None:
+def test_nbytes_of_says_what_write_output_will_take(buffer: FileBuffer) -> None:
     tree = {"a": (torch.zeros(3), 5), "b": [torch.zeros(1000, dtype=torch.uint8), "x"], "c": object}
-    assert payload.nbytes_of(tree) == payload.write_output(box, 0, tree, 1 << 20).nbytes == 256 + 1024
+    assert payload.nbytes_of(tree) == payload.write_output(buffer, 0, tree, 1 << 20).nbytes == 256 + 1024
 
 
 class Sub(torch.Tensor):
     pass
 
 
-def test_an_output_is_described_for_what_it_is(box: FileBox) -> None:
-    assert payload.write_output(box, 0, torch.ones(2, 3), 100).kind == "torch.Tensor"
-    assert payload.write_output(box, 0, torch.ones(2, 3).as_subclass(Sub), 100).kind.endswith("Sub")
-    assert payload.write_output(box, 0, None, 100).kind == "None"
-    assert payload.write_output(box, 0, [1], 100).note == "not a tensor"
-    assert "more than any right result" in payload.write_output(box, 0, torch.ones(100), 100).note
-    assert "layout" in payload.write_output(box, 0, torch.ones(2, 2).to_sparse(), 100).note
+def test_an_output_is_described_for_what_it_is(buffer: FileBuffer) -> None:
+    assert payload.write_output(buffer, 0, torch.ones(2, 3), 100).kind == "torch.Tensor"
+    assert payload.write_output(buffer, 0, torch.ones(2, 3).as_subclass(Sub), 100).kind.endswith("Sub")
+    assert payload.write_output(buffer, 0, None, 100).kind == "None"
+    assert payload.write_output(buffer, 0, [1], 100).note == "not a tensor"
+    assert "more than any right result" in payload.write_output(buffer, 0, torch.ones(100), 100).note
+    assert "layout" in payload.write_output(buffer, 0, torch.ones(2, 2).to_sparse(), 100).note
 
 
-def test_an_output_arrives_also_from_a_view(box: FileBox) -> None:
+def test_an_output_arrives_also_from_a_view(buffer: FileBuffer) -> None:
     view = torch.randn(8, 4).T
-    output = payload.write_output(box, 256, view, 1000)
-    assert torch.equal(payload.read_output(box, output), view)
+    output = payload.write_output(buffer, 256, view, 1000)
+    assert torch.equal(payload.read_output(buffer, output), view)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_an_output_arrives_also_from_a_view(box: FileBox) -> None:
         {"note": "none"},
     ],
 )
-def test_an_output_that_does_not_fit_its_declaration_is_none(lie: dict, box: FileBox) -> None:
-    output = payload.write_output(box, 0, torch.ones(2, 3), 1000)
-    assert payload.read_output(box, replace(output, **lie)) is None
+def test_an_output_that_does_not_fit_its_declaration_is_none(lie: dict, buffer: FileBuffer) -> None:
+    output = payload.write_output(buffer, 0, torch.ones(2, 3), 1000)
+    assert payload.read_output(buffer, replace(output, **lie)) is None
 
 
-def test_a_masked_input_is_noise_until_it_is_unmasked(box: FileBox) -> None:
+def test_a_masked_input_is_noise_until_it_is_unmasked(buffer: FileBuffer) -> None:
     """To the last byte, whatever the dtype; the pickle without tensors is not masked."""
     tree = {
         "bytes": torch.zeros(1003, dtype=torch.uint8),
@@ -116,9 +116,9 @@ def test_a_masked_input_is_noise_until_it_is_unmasked(box: FileBox) -> None:
         "empty": torch.empty(0, 3),
         "number": 5,
     }
-    made = payload.write_input(box, 512, tree, key=12345)
+    made = payload.write_input(buffer, 512, tree, key=12345)
     masked: list[tuple[torch.Tensor, int]] = []
-    read = payload.read_input(box, made, masked)
+    read = payload.read_input(buffer, made, masked)
     assert len(masked) == 5
     assert len(read["bytes"].unique()) > 200
     assert not torch.equal(read["one"], tree["one"])

@@ -59,9 +59,9 @@ def arrow(phase: str, number: int, ts: float, pid: int, tid: int) -> dict[str, A
 
 
 def marks(start: float, end: float, call: float = 5.0) -> list[dict[str, Any]]:
-    """A gate that opens at `start`, the call `call` later."""
+    """A barrier that opens at `start`, the call `call` later."""
     return [
-        span(trace.GATE_SPAN, start - 40, 40, "user_annotation"),
+        span(trace.BARRIER_SPAN, start - 40, 40, "user_annotation"),
         span(trace.CALL_SPAN, start + call, end - start - call, "user_annotation"),
     ]
 
@@ -122,8 +122,8 @@ def names(found: dict[str, Any], kind: str) -> dict[tuple[int, int], str]:
     return {(event["pid"], event["tid"]): event["args"]["name"] for event in events}
 
 
-def test_ranks_share_one_time_axis_that_begins_when_the_gate_opens() -> None:
-    """Rank 1 leaves the gate 2 us after rank 0, by a file that counts from another moment."""
+def test_ranks_share_one_time_axis_that_begins_when_the_barrier_opens() -> None:
+    """Rank 1 leaves the barrier 2 us after rank 0, by a file that counts from another moment."""
     later = json.loads(cpu_rank(102.0))
     later["baseTimeNanoseconds"] -= 1_000_000
     for event in later["traceEvents"]:
@@ -135,10 +135,10 @@ def test_ranks_share_one_time_axis_that_begins_when_the_gate_opens() -> None:
     assert found["otherData"] == {"title": "a title"}
 
 
-def test_what_came_before_the_gate_and_after_the_call_is_left_out() -> None:
+def test_what_came_before_the_barrier_and_after_the_call_is_left_out() -> None:
     found = merged(cpu_rank())
     assert spans(found, "aten::matmul") != []
-    assert all(spans(found, name) == [] for name in ("aten::warm", "aten::copy_", trace.GATE_SPAN))
+    assert all(spans(found, name) == [] for name in ("aten::warm", "aten::copy_", trace.BARRIER_SPAN))
 
 
 def test_every_rank_has_threads_and_streams_of_its_own() -> None:

@@ -37,7 +37,7 @@ from harness.kinds.settings import CUDA_IS_CPU
 from harness.problems.submission import directives
 from harness.process import compile_cache
 from harness.ranks import folder_check, payload
-from harness.ranks.shared_buffer import FileBox
+from harness.ranks.shared_buffer import FileBuffer
 
 FOLDERS = Path(__file__).parent / "folders"
 SCALE = FOLDERS / "single" / "scale"
@@ -85,7 +85,7 @@ def ran(nothing_left: None) -> Evaluate:
 def test_a_folder_is_a_problem() -> None:
     """Its name is its set's and its own; files come from where task.yml says, also from beside the folder."""
     found = read(SCALE, Checkout.here())
-    assert (found.name, found.ranking_by, found.gate, found.missing) == ("single/scale", "last", "folder", ())
+    assert (found.name, found.ranking_by, found.checker, found.missing) == ("single/scale", "last", "folder", ())
     assert list(found.suites) == ["official"]
     assert set(found.staged()) == {"task.py", "utils.py", "reference.py", "eval.py"}
     assert found.staged()["utils.py"] == (FOLDERS / "single" / "utils.py").read_bytes()
@@ -180,7 +180,7 @@ def test_a_reference_that_cannot_be_run_by_us_is_left_to_its_own_evaluator(folde
 
 
 @pytest.mark.parametrize(
-    ("more", "missing", "gate"),
+    ("more", "missing", "checker"),
     [
         ("from utils import within as ref_kernel", (), "folder"),
         ("ref_kernel = generate_input", (), "folder"),
@@ -191,12 +191,12 @@ def test_a_reference_that_cannot_be_run_by_us_is_left_to_its_own_evaluator(folde
     ],
 )
 def test_what_a_reference_defines_is_read_off_its_text(
-    more: str, missing: tuple[str, ...], gate: str, folder: Path
+    more: str, missing: tuple[str, ...], checker: str, folder: Path
 ) -> None:
     edit(folder / "reference.py", "def ref_kernel", "def slow_kernel")
     with (folder / "reference.py").open("a") as file:
         file.write(f"\n\n{more}\n")
-    assert (read(folder, Checkout.here()).missing, read(folder, Checkout.here()).gate) == (missing, gate)
+    assert (read(folder, Checkout.here()).missing, read(folder, Checkout.here()).checker) == (missing, checker)
 
 
 def test_without_a_submission_or_a_template_there_is_nothing_to_evaluate(folder: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_folder_is_evaluated_as_it_is(name: str, ran: Evaluate) -> None:
     assert verdict.status(report) == "pass", report.results
     figures = verdict.figures(report)
     assert figures is not None
-    assert (report.problem, report.gate, figures.roofline_fraction) == (name, "folder", None)
+    assert (report.problem, report.checker, figures.roofline_fraction) == (name, "folder", None)
     assert {result.bound_us for result in report.results} == {None}
     assert report.peaks is None
 
@@ -300,16 +300,16 @@ def test_the_cpu_stands_in_for_cuda_when_asked_to_and_the_report_says_so(capsys:
     shown = " ".join(capsys.readouterr().out.split())
     assert ended.value.code == 0
     assert CUDA_IS_CPU in shown
-    assert "looser than the strict gate" in shown
+    assert "looser than the strict checker" in shown
 
 
-# ---- the gate -------------------------------------------------------------------------------------------------------
+# ---- the checker ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def box() -> Iterator[FileBox]:
-    fd = os.memfd_create("box")
-    yield FileBox(fd)
+def buffer() -> Iterator[FileBuffer]:
+    fd = os.memfd_create("buffer")
+    yield FileBuffer(fd)
     os.close(fd)
 
 
@@ -317,14 +317,14 @@ ONES = torch.ones(2, 3)
 TREE = {"a": ONES, "b": [torch.arange(3), None, (1, 2.5, "x", True)]}
 
 
-def judged(box: FileBox, result: object, expected: object) -> str:
-    output = payload.write_output(box, 0, result, 1 << 20)
-    return folder_check.declared(output, *payload.read_tree(box, output, 1 << 20), expected).message
+def judged(buffer: FileBuffer, result: object, expected: object) -> str:
+    output = payload.write_output(buffer, 0, result, 1 << 20)
+    return folder_check.declared(output, *payload.read_tree(buffer, output, 1 << 20), expected).message
 
 
 @pytest.mark.parametrize("expected", [ONES, TREE, (ONES, [ONES]), torch.linalg.eigh(torch.eye(3)), torch.empty(0, 4)])
-def test_a_result_of_the_same_make_is_taken(expected: object, box: FileBox) -> None:
-    assert judged(box, expected, expected) == ""
+def test_a_result_of_the_same_make_is_taken(expected: object, buffer: FileBuffer) -> None:
+    assert judged(buffer, expected, expected) == ""
 
 
 @pytest.mark.parametrize(
@@ -345,27 +345,27 @@ def test_a_result_of_the_same_make_is_taken(expected: object, box: FileBox) -> N
         (ONES.to_sparse(), ONES, "its layout is torch.sparse_coo"),
     ],
 )
-def test_a_result_of_another_make_is_wrong(result: object, expected: object, told: str, box: FileBox) -> None:
-    assert told in judged(box, result, expected)
+def test_a_result_of_another_make_is_wrong(result: object, expected: object, told: str, buffer: FileBuffer) -> None:
+    assert told in judged(buffer, result, expected)
 
 
-def test_what_the_reference_leaves_infinite_may_be_infinite(box: FileBox) -> None:
-    assert judged(box, ONES / 0, ONES / 0) == ""
+def test_what_the_reference_leaves_infinite_may_be_infinite(buffer: FileBuffer) -> None:
+    assert judged(buffer, ONES / 0, ONES / 0) == ""
 
 
-def test_trees_arrive_as_they_were(box: FileBox) -> None:
+def test_trees_arrive_as_they_were(buffer: FileBuffer) -> None:
     tree = {"a": ONES, "n": [float("nan"), float("inf"), -3, True, "text", None], "t": (ONES.T, torch.tensor(5))}
-    found, lacking = payload.read_tree(box, payload.write_output(box, 64, tree, 1 << 20), 1 << 20)
+    found, lacking = payload.read_tree(buffer, payload.write_output(buffer, 64, tree, 1 << 20), 1 << 20)
     assert lacking == ""
     assert list(found) == ["a", "n", "t"]
     assert repr(found["n"]) == repr(tree["n"])
     assert torch.equal(found["t"][0], ONES.T)
 
 
-def test_a_declared_tree_costs_no_more_than_it_may(box: FileBox) -> None:
+def test_a_declared_tree_costs_no_more_than_it_may(buffer: FileBuffer) -> None:
     """What a candidate rank declares is somebody's word: too much, too deep, too many parts, keys that do not fit."""
-    one = payload.write_output(box, 0, ONES, 1 << 20)
-    tree = payload.write_output(box, 0, [ONES], 1 << 20)
+    one = payload.write_output(buffer, 0, ONES, 1 << 20)
+    tree = payload.write_output(buffer, 0, [ONES], 1 << 20)
     nested = tree
     for _ in range(payload.MAX_DEPTH + 1):
         nested = dataclasses.replace(tree, items=(nested,))
@@ -379,15 +379,15 @@ def test_a_declared_tree_costs_no_more_than_it_may(box: FileBox) -> None:
         (dataclasses.replace(tree, items=(dataclasses.replace(one, kind="os.system"),)), 1 << 20),
     ]
     for output, most in lies:
-        found, lacking = payload.read_tree(box, output, most)
+        found, lacking = payload.read_tree(buffer, output, most)
         assert found is None
         assert lacking
 
 
-def test_inputs_keep_their_layout_and_copies_are_copies(box: FileBox) -> None:
+def test_inputs_keep_their_layout_and_copies_are_copies(buffer: FileBuffer) -> None:
     wide = torch.randn(2, 3, 4).permute(2, 0, 1)
-    made = payload.write_input(box, 0, (wide, torch.empty(0), ONES.expand(5, 2, 3)))
-    for found in (payload.read_input(box, made), payload.copied((wide, torch.empty(0), ONES.expand(5, 2, 3)))):
+    made = payload.write_input(buffer, 0, (wide, torch.empty(0), ONES.expand(5, 2, 3)))
+    for found in (payload.read_input(buffer, made), payload.copied((wide, torch.empty(0), ONES.expand(5, 2, 3)))):
         assert found[0].stride() == wide.stride()
         assert torch.equal(found[0], wide)
         assert found[1].numel() == 0

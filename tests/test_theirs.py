@@ -329,7 +329,7 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
         ("multi/rowsum", "theirs", None, author) for author in ("ada", "bob")
     }
     told = json.loads((tmp_path / "runs" / ran.report.run_id / "report.json").read_text())
-    assert (told["gate"], told["clock"], told["geomean_speedup"]) == ("theirs", "theirs", None)
+    assert (told["checker"], told["clock"], told["geomean_speedup"]) == ("theirs", "theirs", None)
     assert told["score_s"] == pytest.approx(2.5e-6)
     assert told["cases"][2]["told"]["runs"] == 3
     back = reports.find(ran.report.run_id, tmp_path)

@@ -42,7 +42,7 @@ def problem_version(problem: Problem, suite: Suite) -> str:
         for cases in (suite.tests, suite.benchmarks)
         for case in cases
     ]
-    rules = {"judges": JUDGES, "gate": problem.gate, "ranking_by": problem.ranking_by, "cases": cases}
+    rules = {"judges": JUDGES, "gate": problem.checker, "ranking_by": problem.ranking_by, "cases": cases}
     digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode())
     try:
         staged = sorted(problem.staged().items())

@@ -175,7 +175,7 @@ def _of_schema_1(found: Mapping[str, Any]) -> Json:
     submission = values.get("submission")
     if isinstance(submission, Mapping):
         values["author"] = submission.get("author")
-    values.setdefault("gate", "strict")
+    values["checker"] = values.pop("gate", "strict")
     values.setdefault("secret_seed", 0)
     values["ranking_by"] = values.get("ranking_by") or "geom"
     values["warnings"] = [

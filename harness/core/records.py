@@ -20,7 +20,7 @@ Mode = Literal["test", "benchmark", "leaderboard", "profile"]
 Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 # Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
 # folder has for it; that folder's own eval.py, in the process that also runs the submission.
-GateName = Literal["strict", "folder", "theirs"]
+CheckerName = Literal["strict", "folder", "theirs"]
 
 
 class Exit(enum.IntEnum):
@@ -127,7 +127,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """`strict` is the gate; `gpumode` is the published tolerance, for comparison."""
+    """`strict` is the strict checker's; `gpumode` is the published tolerance, for comparison."""
 
     strict: Verdict
     gpumode: Verdict
@@ -502,5 +502,5 @@ class EvalReport:
     figures: Figures | None = None  # once it has passed and measured something
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     logs: dict[str, str] = field(default_factory=dict)  # "candidate rank 3" -> the end of what it printed
-    gate: GateName = "strict"
+    checker: CheckerName = "strict"
     confined: bool = True  # False: the submission ran outside the sandbox

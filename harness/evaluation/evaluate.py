@@ -105,6 +105,6 @@ def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], sess
         machine_state=found.machine_state,
         gpu_sampling=found.gpu_sampling,
         logs=found.logs,
-        gate=plan.gate,
+        checker=plan.checker,
         confined=plan.confined,
     )

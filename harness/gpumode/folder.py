@@ -5,7 +5,8 @@ Knows the format (after gpu-mode/kernelbot src/libkernelbot/task.py and the fold
 defines; ranks run it. What KernelBot lets pass in task.yml passes here, and so a folder is used as it is.
 
 Such a problem has one suite, the official one, no cost and so no roofline, and no hardened inputs. Its outputs are
-judged by its own check_implementation (gate `folder`), unless its reference.py also has what the strict gate needs.
+judged by its own check_implementation (checker `folder`), unless its reference.py also has what the strict
+checker needs.
 """
 
 import ast
@@ -29,7 +30,7 @@ FILE = "task.yml"
 SUBMISSION = "@SUBMISSION@"  # the source of the user's own file
 TIMEOUT_S = 180.0  # KernelBot's, where task.yml does not say
 NEEDED = ("generate_input", "check_implementation", "ref_kernel")  # of reference.py, to be timed by our clocks
-STRICT = ("exact_kernel", "harden")  # what the strict gate needs beside them
+STRICT = ("exact_kernel", "harden")  # what the strict checker needs beside them
 THEIRS = "--eval theirs (EVAL=theirs) runs the folder's own eval.py"
 TEMPLATES = ("Python", "Triton")  # the first of them that there is
 # What torch says where it has no CUDA, or the machine has none.
@@ -197,7 +198,7 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
         cost_of=None,
         kind="folder",
         multi_gpu=all("world_size" in case for case in (*task.tests, *task.benchmarks)),
-        gate="strict" if names is not None and names.issuperset(STRICT) else "folder",
+        checker="strict" if names is not None and names.issuperset(STRICT) else "folder",
         task=task,
         sources=sources,
         entries=tuple(file.name for file in task.files if file.source == SUBMISSION),

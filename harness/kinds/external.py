@@ -139,7 +139,7 @@ class ExternalKind:
             author=order.author,
             phases=phases(placed, order.mode),
             ranking_by=problem.ranking_by,
-            gate="theirs",
+            checker="theirs",
             secret=seed or 0,
             confined=False,
             notes=(Warning(code="theirs"), *notes),

@@ -15,10 +15,10 @@ from harness.core.checkout import Checkout
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Environment,
     Failure,
-    GateName,
     HarnessError,
     MachineState,
     Measured,
@@ -94,7 +94,7 @@ class Plan:
     author: str
     phases: tuple[Phase, ...]
     ranking_by: Ranking
-    gate: GateName
+    checker: CheckerName
     secret: int
     opponent: Submission | None = None
     confined: bool = True

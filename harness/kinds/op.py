@@ -312,7 +312,7 @@ def _staged(plan: OpPlan) -> Iterator[Launch]:
             flush_bytes=plan.flush_bytes,
             folder=top,
             caches=_caches(plan),
-            gate=plan.problem.gate,
+            checker=plan.problem.checker,
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
         )

@@ -75,7 +75,7 @@ class Calls:
         commands = [
             wire.LoadInputs(
                 inputs=tuple(rank.inputs[index] for index in indices),
-                boxes=rank.boxes,
+                buffers=rank.buffers,
                 output_limit=rank.output_limit,
             )
             for rank in self.made

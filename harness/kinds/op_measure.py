@@ -16,8 +16,8 @@ from harness.core.stats import median
 from harness.kinds.op_calls import Calls
 from harness.ranks import clocks, credibility, trace, wire
 
-# Of each input and output of a block, at most, on one device: boxes may have twice the room, and as much outgrown.
-INPUT_COPIES, OUTPUT_COPIES = 1 + 4 + 2, 4 + 4  # made, in its box, loaded on either side; in the boxes of either side
+# Of each input and output of a block, at most, on one device: buffers may have twice the room, and as much outgrown.
+INPUT_COPIES, OUTPUT_COPIES = 1 + 4 + 2, 4 + 4  # made, in its buffer, loaded on either side; in both sides' buffers
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 

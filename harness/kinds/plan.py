@@ -97,7 +97,7 @@ def make_plan(
         author=author,
         phases=phases(suite, mode),
         ranking_by=problem.ranking_by,
-        gate=problem.gate,
+        checker=problem.checker,
         budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=block(device)),
         secret=secrets.randbits(63),
         threads=max(1, cores() // world_size),

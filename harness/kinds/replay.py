@@ -51,7 +51,7 @@ def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
         author=report.author,
         phases=phases(suite, report.mode),
         ranking_by=report.ranking_by,
-        gate=report.gate,
+        checker=report.checker,
         secret=report.secret_seed,
         report=report,
     )

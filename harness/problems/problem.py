@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
-from harness.core.records import BadFileError, Case, Cost, GateName, UsageError
+from harness.core.records import BadFileError, Case, CheckerName, Cost, UsageError
 
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
@@ -77,7 +77,7 @@ class Problem:
     short: dict[str, str] = field(default_factory=dict)
     published: Published | None = None
     marks: Marks | None = None
-    gate: GateName = "strict"  # by which rule outputs are judged
+    checker: CheckerName = "strict"  # by which rule outputs are judged
     kind: str = "op"  # of kinds.registry
 
     def is_named(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The host gate: all ranks wait at it, leave together, and wait for each other again before anything else is done.
+"""The host barrier: all ranks wait at it, leave together, and wait for each other again before anything else is done.
 
 So a timed call starts everywhere at once, and nobody who is done early takes a core from those who still work.
 Ranks and parent share one page. Epochs in it only grow, so nothing is ever reset. Where every rank has a core to
@@ -27,17 +27,17 @@ class Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def make_gate(world_size: int) -> int:
-    """A new gate as a file descriptor, to be handed to every rank of a group."""
-    fd = os.memfd_create("gate")
+def make_barrier(world_size: int) -> int:
+    """A new barrier as a file descriptor, to be handed to every rank of a group."""
+    fd = os.memfd_create("barrier")
     # Written, so that its memory is taken now. Else the first rank to touch it would decide, for each group by chance,
     # which of the host's memory nodes it lies on, and so which devices hear of each other a little later.
     os.pwrite(fd, bytes(_nbytes(world_size)), 0)
     return fd
 
 
-class Gate:
-    """One side of a gate: the parent calls `release`, ranks `wait`, `open` and `finish`, all with the call's epoch.
+class Barrier:
+    """One side of a barrier: the parent calls `release`, ranks `wait`, `open` and `finish`, all with the call's epoch.
 
     `spin`: every rank has its own core. Waiting has no deadline: the parent's ends the process.
     """
@@ -59,7 +59,7 @@ class Gate:
         return 8 * (FIRST_MARK + DEVICE_MARK), 8 * MARKS_STRIDE
 
     def device_held(self, rank: int) -> int:
-        """Where that rank's device says that it waits for the gate."""
+        """Where that rank's device says that it waits for the barrier."""
         return 8 * (self.marks[rank] + DEVICE_HELD)
 
     def wait_device(self, rank: int, epoch: int) -> None:

@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from harness.ranks import driver, shared_buffer
-from harness.ranks.barrier import Gate
+from harness.ranks.barrier import Barrier
 
 T = TypeVar("T")
-HOLDING_THREADS = 1024  # of a program of line_up: two fill a multiprocessor
+HOLDING_THREADS = 1024  # of a program of device_barrier: two fill a multiprocessor
 INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
 
 
@@ -45,11 +45,11 @@ class Device(Protocol):
     def spare_bytes(self) -> int:
         """How much of its memory nobody has taken."""
 
-    def box(self, fd: int, nbytes: int, handle: str) -> shared_buffer.Box:
+    def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         """Where tensors pass between processes: `nbytes` of new memory, or what `handle` names; or the file `fd`."""
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
-        """Calls once the gate's epoch is released, told by the device's own clock: what `keep` makes of the result,
+        """Calls once the barrier's epoch is released, told by the device's own clock: what `keep` makes of the result,
         behind the call in its stream, and the call's microseconds."""
 
 
@@ -76,17 +76,17 @@ class Cpu:
         self.scratch.add_(1)
 
     def spare_bytes(self) -> int:
-        return sys.maxsize  # the host's is checked before ranks start, and boxes take none before they are written to
+        return sys.maxsize  # the host's is checked before ranks start, and buffers take none before they are written to
 
-    def box(self, fd: int, nbytes: int, handle: str) -> shared_buffer.Box:
-        return shared_buffer.FileBox(fd)
+    def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
+        return shared_buffer.FileBuffer(fd)
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
         raise NotImplementedError("a CPU has no clock but the host's")
 
 
 def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
-    """What line_up is compiled with, for two of its programs to fit a multiprocessor."""
+    """What device_barrier is compiled with, for two of its programs to fit a multiprocessor."""
     return {"num_warps": HOLDING_THREADS // warp_size} | ({} if hip else {"maxnreg": 32})
 
 
@@ -95,11 +95,11 @@ class Gpu:
 
     kind, backend = "cuda", "nccl"
 
-    def __init__(self, rank: int, world_size: int, gate: Gate) -> None:
+    def __init__(self, rank: int, world_size: int, barrier: Barrier) -> None:
         self.id: torch.device | None = torch.device("cuda", rank)
         self.rank, self.world_size = rank, world_size
-        self.gate = gate
-        self.gate_pointer = 0
+        self.barrier = barrier
+        self.barrier_pointer = 0
         self.scratch = torch.empty(0)
 
     def prepare(self) -> None:
@@ -107,7 +107,7 @@ class Gpu:
         properties = torch.cuda.get_device_properties(self.id)
         cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
         self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
-        self.gate_pointer = driver.register_host(*self.gate.memory())
+        self.barrier_pointer = driver.register_host(*self.barrier.memory())
         # As many programs of as many threads as the device has room for at once.
         self.programs = properties.multi_processor_count * (
             properties.max_threads_per_multi_processor // HOLDING_THREADS
@@ -129,14 +129,14 @@ class Gpu:
     def spare_bytes(self) -> int:
         return torch.cuda.mem_get_info(self.id)[0]
 
-    def box(self, fd: int, nbytes: int, handle: str) -> shared_buffer.Box:
+    def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         assert self.id is not None
-        return shared_buffer.DeviceBox(driver.SharedMemory(nbytes, self.id, handle), self.id)
+        return shared_buffer.DeviceBuffer(driver.SharedMemory(nbytes, self.id, handle), self.id)
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
         """The result is kept before anybody waits for the device: what another stream still had to do when the clock
         stopped is not in it."""
-        self.line_up(epoch)
+        self.device_barrier(epoch)
         self.start.record(torch.cuda.current_stream(self.id))
         result = call()
         self.end.record(torch.cuda.current_stream(self.id))
@@ -144,18 +144,20 @@ class Gpu:
         self.synchronize()
         return kept, self.start.elapsed_time(self.end) * 1000
 
-    def line_up(self, epoch: int) -> None:
-        """Submits the kernel that holds the device until the gate opens, and returns once it does."""
-        from harness.ranks.device_barrier import line_up  # here, since a machine without GPUs may be without Triton
+    def device_barrier(self, epoch: int) -> None:
+        """Submits the kernel that holds the device until the barrier opens, and returns once it does."""
+        from harness.ranks.device_barrier import (
+            device_barrier,  # here, since a machine without GPUs may be without Triton
+        )
 
-        offset, stride = self.gate.device_marks()
-        marks = self.gate_pointer + offset
-        held = self.gate_pointer + self.gate.device_held(self.rank)
-        numbers = (self.gate_pointer, held, marks, self.ended.data_ptr(), self.rank, epoch)
-        line_up[(self.programs,)](*numbers, self.world_size, HOLDING_THREADS, stride, driver.HIP, **self.options)
-        self.gate.wait_device(self.rank, epoch)
+        offset, stride = self.barrier.device_marks()
+        marks = self.barrier_pointer + offset
+        held = self.barrier_pointer + self.barrier.device_held(self.rank)
+        numbers = (self.barrier_pointer, held, marks, self.ended.data_ptr(), self.rank, epoch)
+        device_barrier[(self.programs,)](*numbers, self.world_size, HOLDING_THREADS, stride, driver.HIP, **self.options)
+        self.barrier.wait_device(self.rank, epoch)
 
 
-def make_device(name: str, rank: int, world_size: int, threads: int, flush_bytes: int, gate: Gate) -> Device:
+def make_device(name: str, rank: int, world_size: int, threads: int, flush_bytes: int, barrier: Barrier) -> Device:
     """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
-    return Cpu(threads, flush_bytes) if name == "cpu" else Gpu(rank, world_size, gate)
+    return Cpu(threads, flush_bytes) if name == "cpu" else Gpu(rank, world_size, barrier)

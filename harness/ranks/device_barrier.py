@@ -1,12 +1,12 @@
-"""A kernel that holds a whole device until the gate opens, and ends on all devices at nearly the same time: what a
-device's clock starts after.
+"""A kernel that holds a whole device until the host's barrier opens, and ends on all devices at nearly the same time.
+The device clock starts after it.
 
-While it waits it fills the device, so that no other kernel can run there: work that a submission hands to another
-stream, which does not wait for the timed one, begins no earlier than the clock does. And all that is submitted
-meanwhile is in the device's queue when it ends, so that no latency of the host is in the time.
+While the kernel waits it fills the device, so that no other kernel can run there: work that a submission hands to
+another stream begins no earlier than the clock does. All work that is submitted meanwhile is in the device's queue when
+the kernel ends, so that the time has no latency of the host in it.
 
-Once the gate is open the devices meet in the gate's page, in the host's memory, which all of them read; they leave
-within a round trip to it.
+Once the barrier is open, the devices meet in the barrier's page. The page lies in the host's memory, and every device
+reads it; they leave within a round trip to it.
 """
 
 import triton
@@ -32,9 +32,9 @@ def _set(addresses, epoch, lanes, count, HIP: tl.constexpr):
 
 @triton.jit
 def _wait(addresses, epoch, lanes, count, HIP: tl.constexpr):
-    """Returns once the words at the first `count` lanes' addresses have all come to `epoch`. One thread reads each:
-    where all threads of all programs read one word, a change of it is seen microseconds late, and on each device by
-    another number of them."""
+    """Returns once the words at the first `count` lanes' addresses have all come to `epoch`. One thread reads each
+    word: if all threads of all programs read the same word, they see a change microseconds late, and each device by
+    another number of microseconds."""
     least = epoch - 1
     while least < epoch:
         if HIP:
@@ -55,8 +55,8 @@ def _wait(addresses, epoch, lanes, count, HIP: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["released", "held", "marks", "ended", "rank", "epoch"])
-def line_up(
-    released,  # the addresses of words of 32 bits, as the device sees them: the epoch that the gate has released,
+def device_barrier(
+    released,  # the addresses of words of 32 bits, as the device sees them: the epoch that the barrier has released,
     held,  # where this device says that it waits for it,
     marks,  # rank 0's device's, where it says that it is on its way, with the others' behind it,
     ended,  # and one in its own memory
@@ -67,8 +67,8 @@ def line_up(
     STRIDE: tl.constexpr,  # bytes between two ranks' words
     HIP: tl.constexpr,
 ):
-    """The first program waits for the gate, then says that this rank has come to `epoch`, and ends once all have; the
-    others end when it does."""
+    """The first program waits for the barrier, then says that this rank has come to `epoch`, and ends once all ranks
+    have. The other programs end when it does."""
     lanes = tl.arange(0, THREADS)
     nowhere = tl.zeros((THREADS,), tl.int64)
     if tl.program_id(0) == 0:

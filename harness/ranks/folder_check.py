@@ -1,9 +1,9 @@
 """The verdict on outputs of a KernelBot problem folder: of the same make as the reference's result, and right by the
 folder's own check_implementation.
 
-Looser than the strict gate (judging.correctness): how far off a result may be is what the folder says, and there are no
-hardened inputs. Of the same make: type, dtype, shape, device, and finite wherever the reference's result is. Knows
-tensors and trees of them; knows nothing of processes.
+Looser than the strict checker (judging.correctness): the folder says how far off a result may be, and there are no
+hardened inputs. A result must also be of the same make as the reference's: type, dtype, shape, device, and finite
+wherever the reference's is. Knows tensors and trees of them; knows nothing of processes.
 """
 
 from collections.abc import Callable

@@ -24,12 +24,12 @@ from typing import NoReturn, Protocol, TypeVar, cast, get_args
 
 from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
-from harness.core.records import Clock, Crashed, GateName, HarnessError, Raised, TimedOut
+from harness.core.records import CheckerName, Clock, Crashed, HarnessError, Raised, TimedOut
 from harness.machine import host
 from harness.process import sandbox
 from harness.process.child import search_path, signal_name
 from harness.ranks import wire
-from harness.ranks.barrier import Gate, make_gate
+from harness.ranks.barrier import Barrier, make_barrier
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
 LOG_TAIL_BYTES = 64 << 10  # of what a rank prints, the end is kept
@@ -41,7 +41,7 @@ STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
 # glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
 # heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-LOOK_S = 0.01  # while the parent waits at the gate: how often it looks whether a rank has failed
+LOOK_S = 0.01  # while the parent waits at the barrier: how often it looks whether a rank has failed
 SEND_S = 30.0  # for a rank to take a command in
 GOODBYE_S = 6.0  # for the zygote to kill everything and go
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
@@ -72,9 +72,9 @@ class Group(Protocol):
     def call(
         self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0, keys: Sequence[int] = ()
     ) -> list[list[wire.CallSample]]:
-        """Calls of the kernel on these inputs, one after the other, on all ranks, which leave the gate together, the
+        """Calls of the kernel on these inputs, one after the other, on all ranks, which leave the barrier together, the
         first time `lead_s` after all have come to it: what the hosts need to submit work that waits on the devices
-        for the gate. Inputs that are masked have a key each, which ranks are told when all are done with the call
+        for the barrier. Inputs that are masked have a key each, which ranks are told when all are done with the call
         before. Returns each call's samples by rank."""
 
     def busy_us(self) -> float:
@@ -91,7 +91,7 @@ class Group(Protocol):
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
-    that outlives the run. `gate`, `cuda_is_cpu` and `confined` are as in wire.RankOrder."""
+    that outlives the run. `checker`, `cuda_is_cpu` and `confined` are as in wire.RankOrder."""
 
     world_size: int
     device: str
@@ -101,7 +101,7 @@ class Launch:
     flush_bytes: int
     folder: Path
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
-    gate: GateName = "strict"
+    checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
 
@@ -260,18 +260,18 @@ class Ranks:
         )
         self.their_control.close()
         os.close(self.log.write_fd)
-        gates = {role: make_gate(self.launch.world_size) for role in ROLES}
+        barriers = {role: make_barrier(self.launch.world_size) for role in ROLES}
         for number in range(self.launch.world_size):
             # The ranks of this number in all groups read the same inputs; outputs are judged of the candidate only.
             inputs, judged, private = (os.memfd_create(name) for name in ("inputs", "outputs", "outputs"))
             for role in ROLES:
                 outputs = private if role == "baseline" else judged
-                self._order(self.ranks[role][number], [inputs, outputs, gates[role]])
+                self._order(self.ranks[role][number], [inputs, outputs, barriers[role]])
             for fd in (inputs, judged, private):
                 os.close(fd)
         world_size, spin = self.launch.world_size, self.launch.spin
-        groups = {role: RankGroup(self, role, Gate(gates[role], world_size, spin)) for role in ROLES}
-        for fd in gates.values():
+        groups = {role: RankGroup(self, role, Barrier(barriers[role], world_size, spin)) for role in ROLES}
+        for fd in barriers.values():
             os.close(fd)
         self.trusted: Group = groups["trusted"]
         self.baseline: Group = groups["baseline"]
@@ -300,7 +300,7 @@ class Ranks:
             flush_bytes=self.launch.flush_bytes,
             workdir=str(self.launch.workdir(rank.role, rank.rank)),
             cache=str(self.launch.caches.get(rank.role, self.launch.folder / rank.role / "cache")),
-            gate=self.launch.gate,
+            checker=self.launch.checker,
             cuda_is_cpu=self.launch.cuda_is_cpu,
             confined=self.launch.confined,
         )
@@ -332,8 +332,8 @@ class Ranks:
 class RankGroup:
     """One group of running ranks; see Group."""
 
-    def __init__(self, ranks: Ranks, role: wire.Role, gate: Gate) -> None:
-        self.ranks, self.role, self.gate = ranks, role, gate
+    def __init__(self, ranks: Ranks, role: wire.Role, barrier: Barrier) -> None:
+        self.ranks, self.role, self.barrier = ranks, role, barrier
         self.members = ranks.ranks[role]
         self.epoch = 0
 
@@ -359,13 +359,13 @@ class RankGroup:
         self.epoch += len(indices)
         self.send(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock))
         if keys:
-            self.gate.tell(epoch, keys[0])
-        self.gather(wire.AtGate, deadline)
+            self.barrier.tell(epoch, keys[0])
+        self.gather(wire.AtBarrier, deadline)
         time.sleep(lead_s)
-        self.gate.release(epoch)
+        self.barrier.release(epoch)
         for number, key in enumerate(keys[1:], start=epoch + 1):
             self._finished(number - 1, deadline)
-            self.gate.tell(number, key)
+            self.barrier.tell(number, key)
         return self._called(len(indices), deadline)
 
     def busy_us(self) -> float:
@@ -378,16 +378,16 @@ class RankGroup:
         command = wire.Call(indices=(index,), epoch=self.epoch, clock="wall")
         others = [rank for rank in self.members if rank.rank != late]
         self._send((rank, command) for rank in others)
-        self._gather(others, wire.AtGate, deadline)
-        self.gate.release(self.epoch)
+        self._gather(others, wire.AtBarrier, deadline)
+        self.barrier.release(self.epoch)
         until = time.monotonic() + hold_s
         while (now := time.monotonic()) < until:
             self._check_all(deadline, others)
             self.ranks.poll(until - now)
-        finished = {*self.gate.finished(self.epoch), *(rank.rank for rank in others if rank.inbox)}
+        finished = {*self.barrier.finished(self.epoch), *(rank.rank for rank in others if rank.inbox)}
         let_in_ns = time.monotonic_ns()
         self._send([(self.members[late], command)])
-        self._gather([self.members[late]], wire.AtGate, deadline)
+        self._gather([self.members[late]], wire.AtBarrier, deadline)
         called = self._called(1, deadline)[0]
         finished |= {rank for rank, call in enumerate(called) if call.end_ns < let_in_ns}  # as it says itself
         return called, sorted(finished)
@@ -395,7 +395,7 @@ class RankGroup:
     def _finished(self, epoch: int, deadline: float) -> None:
         """Returns as soon as all ranks have finished `epoch`; raises as `gather` does."""
         look = time.monotonic() + LOOK_S
-        while not self.gate.all_finished(epoch):
+        while not self.barrier.all_finished(epoch):
             if time.monotonic() > look:
                 self.ranks.poll(0)
                 self._check_all(deadline, self.members)

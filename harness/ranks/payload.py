@@ -1,4 +1,4 @@
-"""How inputs and outputs pass between processes: tensors as bytes in a box (harness/ranks/shared_buffer.py).
+"""How inputs and outputs pass between processes: tensors as bytes in a buffer (harness/ranks/shared_buffer.py).
 
 Inputs go from trusted ranks to candidate ranks: any picklable tree, its tensors kept out of the pickle, which is
 small and travels as text in messages. A tensor keeps the order in which its dimensions lie in memory, and stays with
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness.ranks.shared_buffer import Box
+from harness.ranks.shared_buffer import SharedBuffer
 from harness.ranks.wire import Input, Output
 
 ALIGN_BYTES = 256
@@ -72,27 +72,27 @@ def end_of(value: Any, offset: int) -> int:
 
 
 def nbytes_of(value: Any) -> int:
-    """The room that the tensors in tuples, lists and dicts take in a box; what else a value holds takes none."""
+    """The room that the tensors in tuples, lists and dicts take in a buffer; what else a value holds takes none."""
     if isinstance(value, torch.Tensor):
         return aligned(value.numel() * value.element_size())
     items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
     return sum(map(nbytes_of, items))
 
 
-def write_input(box: Box, offset: int, value: Any, key: int = 0) -> Input:
-    """Writes the tensors of the tree `value` into the box at `offset`; where there is a key those of the rank's own
+def write_input(buffer: SharedBuffer, offset: int, value: Any, key: int = 0) -> Input:
+    """Writes the tensors of the tree `value` into the buffer at `offset`; where there is a key those of the rank's own
     device masked, since no two kinds of device make the same of a key."""
     layout, tree = _laid_out(value, offset)
     for tensor, place in layout.places.values():
-        if key and tensor.device.type == box.kind:
+        if key and tensor.device.type == buffer.kind:
             tensor = tensor.clone(memory_format=torch.contiguous_format)
             mask(tensor, key, place)
-        box.write(place, tensor)
+        buffer.write(place, tensor)
     return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end - offset, masked=key != 0)
 
 
 def mask(tensor: torch.Tensor, key: int, place: int) -> None:
-    """Masks the contiguous tensor, or unmasks it: the bytes at `place` of the box with that key's."""
+    """Masks the contiguous tensor, or unmasks it: the bytes at `place` of the buffer with that key's."""
     flat = tensor.reshape(-1).view(torch.uint8)
     words = flat.numel() // 8
     generator = torch.Generator(tensor.device).manual_seed(key + place)
@@ -101,17 +101,17 @@ def mask(tensor: torch.Tensor, key: int, place: int) -> None:
     flat[8 * words :].bitwise_xor_(noise[words:].view(torch.uint8)[: flat.numel() % 8])
 
 
-def read_input(box: Box, made: Input, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
+def read_input(buffer: SharedBuffer, made: Input, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
     """The tree, its tensors fresh on the rank's device. For trees that a trusted rank wrote. Where the input is masked,
     what is to be unmasked is added to `masked`, with its places."""
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, pid: Any) -> torch.Tensor:
             dtype, shape, offset, order, device = pid
-            tensor = box.read(offset, shape, DTYPES[dtype])
+            tensor = buffer.read(offset, shape, DTYPES[dtype])
             if tensor is None:
                 raise EOFError(f"no input at {offset}")
-            if made.masked and masked is not None and device == box.kind:
+            if made.masked and masked is not None and device == buffer.kind:
                 masked.append((tensor, offset))
             tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
             return tensor.cpu() if device == "cpu" else tensor
@@ -133,21 +133,21 @@ def copied(value: Any) -> Any:
     return Unpickler(io.BytesIO(tree)).load()
 
 
-def write_output(box: Box, offset: int, value: Any, max_nbytes: int) -> Output:
+def write_output(buffer: SharedBuffer, offset: int, value: Any, max_nbytes: int) -> Output:
     """Describes what a call returned and writes its tensors' bytes from `offset` on: those of a tensor, or of tuples,
     lists and dicts by name of tensors and plain values. Anything else is described by its type alone."""
-    return _Writer(box, offset, max_nbytes).output(value, 0)
+    return _Writer(buffer, offset, max_nbytes).output(value, 0)
 
 
 class _Writer:
-    def __init__(self, box: Box, offset: int, max_nbytes: int) -> None:
-        self.box, self.offset, self.left = box, offset, max_nbytes
+    def __init__(self, buffer: SharedBuffer, offset: int, max_nbytes: int) -> None:
+        self.buffer, self.offset, self.left = buffer, offset, max_nbytes
         self.parts = 0
 
     def output(self, value: Any, depth: int) -> Output:
         self.parts += 1
         if isinstance(value, torch.Tensor):
-            written = _write_tensor(self.box, self.offset, value, self.left)
+            written = _write_tensor(self.buffer, self.offset, value, self.left)
             self.offset = aligned(self.offset + written.nbytes)
             self.left -= written.nbytes
             return written
@@ -167,7 +167,7 @@ class _Writer:
         return Output(**described)
 
 
-def _write_tensor(box: Box, offset: int, value: torch.Tensor, max_nbytes: int) -> Output:
+def _write_tensor(buffer: SharedBuffer, offset: int, value: torch.Tensor, max_nbytes: int) -> Output:
     name = _type_name(type(value))
     shape, device = tuple(value.shape), value.device.type
     described: dict[str, Any] = {"kind": name, "dtype": str(value.dtype), "shape": shape, "device": device}
@@ -176,11 +176,11 @@ def _write_tensor(box: Box, offset: int, value: torch.Tensor, max_nbytes: int) -
     nbytes = value.numel() * value.element_size()
     if nbytes > max_nbytes:
         return Output(**described, offset=offset, nbytes=0, note=f"{nbytes} bytes are more than any right result has")
-    box.write(offset, value.detach().as_subclass(torch.Tensor))
+    buffer.write(offset, value.detach().as_subclass(torch.Tensor))
     return Output(**described, offset=offset, nbytes=nbytes)
 
 
-def read_output(box: Box, output: Output) -> torch.Tensor | None:
+def read_output(buffer: SharedBuffer, output: Output) -> torch.Tensor | None:
     """The declared tensor; None where there is none or its bytes are not what it declares."""
     dtype = DTYPES.get(output.dtype)
     if output.note or dtype is None:
@@ -192,14 +192,14 @@ def read_output(box: Box, output: Output) -> torch.Tensor | None:
             return None
     if count * dtype.itemsize != output.nbytes:
         return None
-    return box.read(output.offset, output.shape, dtype)
+    return buffer.read(output.offset, output.shape, dtype)
 
 
-def read_tree(box: Box, output: Output, max_nbytes: int) -> tuple[Any, str]:
+def read_tree(buffer: SharedBuffer, output: Output, max_nbytes: int) -> tuple[Any, str]:
     """What is declared, with its tensors: plain tuples, lists and dicts; (None, why) where it cannot be had. No more
     is read than `max_nbytes`, whatever is declared."""
     try:
-        return _Reader(box, max_nbytes).value(output, 0), ""
+        return _Reader(buffer, max_nbytes).value(output, 0), ""
     except _NoValue as error:
         return None, str(error)
 
@@ -209,8 +209,8 @@ class _NoValue(Exception):
 
 
 class _Reader:
-    def __init__(self, box: Box, max_nbytes: int) -> None:
-        self.box, self.left, self.parts = box, max_nbytes, 0
+    def __init__(self, buffer: SharedBuffer, max_nbytes: int) -> None:
+        self.buffer, self.left, self.parts = buffer, max_nbytes, 0
 
     def value(self, output: Output, depth: int) -> Any:
         self.parts += 1
@@ -232,7 +232,7 @@ class _Reader:
         self.left -= output.nbytes
         if output.nbytes < 0 or self.left < 0:
             raise _NoValue("it is larger than any right result")
-        if (tensor := read_output(self.box, output)) is None:
+        if (tensor := read_output(self.buffer, output)) is None:
             raise _NoValue(output.note or "its bytes do not fit its dtype and shape")
         return tensor.cpu() if output.device == "cpu" else tensor
 

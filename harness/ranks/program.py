@@ -23,14 +23,14 @@ import torch.distributed as dist
 
 from harness.core.records import Clock
 from harness.ranks import payload, wire
-from harness.ranks.barrier import Gate
+from harness.ranks.barrier import Barrier
 from harness.ranks.device import make_device
-from harness.ranks.shared_buffer import Box
+from harness.ranks.shared_buffer import SharedBuffer
 
 HOST = "127.0.0.1"
 MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times what it is judged by
 OUTPUT_FACTOR = 4
-NO_BOX = wire.BoxHandle(nbytes=-1, handle="")
+NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 Kernel = Callable[[Any], Any]
 Keep = Callable[[Any], wire.Output | None]  # what a call returned
 Sample = tuple[int, int, float | None, wire.Output | None]  # start and end on the host (ns), the device's time (us)
@@ -44,14 +44,14 @@ class Program:
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.order, self.fds = order, fds
         self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
-        self.gate = Gate(fds["gate"], order.world_size, order.spin)
+        self.barrier = Barrier(fds["barrier"], order.world_size, order.spin)
         self.device = make_device(
-            order.device, order.rank, order.world_size, order.threads, order.flush_bytes, self.gate
+            order.device, order.rank, order.world_size, order.threads, order.flush_bytes, self.barrier
         )
         self.kernel: Kernel = lambda data: None
-        self.boxes: wire.Boxes | None = None  # those that are open
-        self.input_box: Box
-        self.output_box: Box
+        self.buffers: wire.Buffers | None = None  # those that are open
+        self.input_buffer: SharedBuffer
+        self.output_buffer: SharedBuffer
         self.loaded: list[Any] = []
         self.masked: list[list[tuple[torch.Tensor, int]]] = []  # of each of these, what is still to be unmasked
         self.output_limit = 0
@@ -124,27 +124,27 @@ class Program:
         return wire.Done()
 
     def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
-        if self.boxes != command.boxes:
-            self.open_boxes(command.boxes)
+        if self.buffers != command.buffers:
+            self.open_buffers(command.buffers)
         self.loaded = self.masked = []  # first, so that two sets never need memory at once
         self.masked = [[] for _ in command.inputs]
-        self.loaded = list(map(functools.partial(payload.read_input, self.input_box), command.inputs, self.masked))
+        self.loaded = list(map(functools.partial(payload.read_input, self.input_buffer), command.inputs, self.masked))
         self.output_limit = command.output_limit
         self.output_offset = 0
         return wire.Done()
 
-    def open_boxes(self, boxes: wire.Boxes) -> None:
+    def open_buffers(self, buffers: wire.Buffers) -> None:
         """Those of the trusted rank; what has not changed stays open."""
-        before, self.boxes = self.boxes, boxes
-        if before is None or before.inputs != boxes.inputs:
+        before, self.buffers = self.buffers, buffers
+        if before is None or before.inputs != buffers.inputs:
             if before is not None:
-                self.input_box.close()
-            self.input_box = self.device.box(self.fds["inputs"], boxes.inputs.nbytes, boxes.inputs.handle)
-        if before is None or before.outputs != boxes.outputs:
+                self.input_buffer.close()
+            self.input_buffer = self.device.buffer(self.fds["inputs"], buffers.inputs.nbytes, buffers.inputs.handle)
+        if before is None or before.outputs != buffers.outputs:
             if before is not None:
-                self.output_box.close()
-            handle = boxes.outputs.handle if self.judged else ""
-            self.output_box = self.device.box(self.fds["outputs"], boxes.outputs.nbytes, handle)
+                self.output_buffer.close()
+            handle = buffers.outputs.handle if self.judged else ""
+            self.output_buffer = self.device.buffer(self.fds["outputs"], buffers.outputs.nbytes, handle)
 
     def call(self, command: wire.Call) -> wire.Reply:
         samples = []
@@ -155,17 +155,17 @@ class Program:
             kernel = (lambda data: None) if empty else self.kernel
             data = None if empty else self.loaded[index]
             if not empty and self.masked[index]:
-                self.unmask(index, self.gate.key(epoch))
+                self.unmask(index, self.barrier.key(epoch))
             self.device.flush_caches()
             self.device.synchronize()
             if epoch == command.epoch:
-                self.channel.send(wire.AtGate(epoch=epoch))  # the parent opens
+                self.channel.send(wire.AtBarrier(epoch=epoch))  # the parent opens
             else:
-                self.gate.open(self.order.rank, epoch)  # the last to come opens
+                self.barrier.open(self.order.rank, epoch)  # the last to come opens
             # Kept at once: what is handed over is what was there when the clock stopped.
             keep: Keep = (lambda result: None) if empty else self.hand_over
             start_ns, end_ns, device_us, output = self.clocks[command.clock](kernel, data, epoch, keep)
-            self.gate.finish(self.order.rank, epoch)
+            self.barrier.finish(self.order.rank, epoch)
             sample = wire.CallSample(
                 start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output, busy_us=self.busy_us
             )
@@ -192,7 +192,7 @@ class Program:
             payload.mask(tensor, key, place)
 
     def wall(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
-        self.gate.wait(epoch)
+        self.barrier.wait(epoch)
         busy_ns = time.process_time_ns()
         start_ns = time.monotonic_ns()
         result = kernel(data)
@@ -208,7 +208,7 @@ class Program:
 
     def gpumode(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         """The published region to the letter: the clone and the barrier are inside."""
-        self.gate.wait(epoch)
+        self.barrier.wait(epoch)
         dist.barrier()  # waits for: all ranks ready
         start_ns = time.monotonic_ns()
         result = kernel(cloned(data))
@@ -218,7 +218,7 @@ class Program:
         return start_ns, end_ns, None, keep(result)
 
     def hand_over(self, result: Any) -> wire.Output:
-        output = payload.write_output(self.output_box, self.output_offset, result, self.output_limit)
+        output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
         self.output_offset = payload.aligned(self.output_offset + output.nbytes)
         return output
 

@@ -49,8 +49,8 @@ class Candidate(Program):
 
     def profiled(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         """The wall clock, its two parts marked in the trace."""
-        with torch.autograd.profiler.record_function(trace.GATE_SPAN):
-            self.gate.wait(epoch)
+        with torch.autograd.profiler.record_function(trace.BARRIER_SPAN):
+            self.barrier.wait(epoch)
         start_ns = time.monotonic_ns()
         with torch.autograd.profiler.record_function(trace.CALL_SPAN):
             result = kernel(data)
@@ -85,7 +85,7 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     if order.cuda_is_cpu:
         cuda_shim.install()
-    program = FolderTrusted if order.role == "trusted" and order.gate == "folder" else PROGRAMS[order.role]
+    program = FolderTrusted if order.role == "trusted" and order.checker == "folder" else PROGRAMS[order.role]
     program(order, fds).serve()
 
 

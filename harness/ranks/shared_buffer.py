@@ -1,7 +1,8 @@
 """Where the tensors of inputs and outputs lie on their way from one process to another, as bytes at offsets.
 
-A FileBox is a file without a name that both have open; a DeviceBox is device memory of the trusted rank, which the
-candidate rank of the same number maps. Either side copies: nothing that one holds changes under the other's hands.
+A FileBuffer is a file without a name that both processes have open. A DeviceBuffer is device memory of the trusted
+rank, which the candidate rank of the same number maps. Either side copies, so that neither can change what the other
+holds.
 """
 
 import math
@@ -16,9 +17,9 @@ from harness.ranks import driver
 CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
 
 
-class Box(Protocol):
-    """`kind` of device that what is read from it is on. `handle` is what the other process opens it by; empty where it
-    has it anyway."""
+class SharedBuffer(Protocol):
+    """Memory that two processes share. `kind` is the kind of device that tensors read from it are on. The other process
+    opens the buffer by `handle`, which is empty if that process has it open already."""
 
     kind: str
     handle: str
@@ -27,13 +28,13 @@ class Box(Protocol):
         """Copies the tensor, on the rank's device, to `offset`; complete when it returns."""
 
     def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        """A fresh tensor of what lies at `offset`; None where that is not in the box."""
+        """A fresh tensor of what lies at `offset`; None where that is not in the buffer."""
 
     def close(self) -> None:
-        """Not to be used any more."""
+        """Gives the memory back; the buffer cannot be used afterwards."""
 
 
-class FileBox:
+class FileBuffer:
     """For ranks on CPU cores."""
 
     kind, handle = "cpu", ""
@@ -57,7 +58,7 @@ class FileBox:
         pass  # the file is the rank's
 
 
-class DeviceBox:
+class DeviceBuffer:
     """For ranks on GPUs."""
 
     kind = "cuda"

@@ -6,7 +6,7 @@ MAX_BYTES of it, and from an event only what has the type it must have is taken;
 cannot be a trace at all is a TraceError.
 
 All ranks of a host share its clock, and torch writes each event's place on it: `baseTimeNanoseconds` + `ts`. In the
-merged trace 0 is when the gate opened, that is, when the first rank had left it.
+merged trace 0 is when the barrier opened, that is, when the first rank had left it.
 """
 
 import json
@@ -21,7 +21,7 @@ from harness.core.files import open_ordinary
 from harness.core.records import OpTime, RankProfile
 
 FILE = "trace.json"  # a rank's own trace, in its working folder
-GATE_SPAN, CALL_SPAN = "harness: gate", "custom_kernel"  # what a rank marks: its wait at the gate, and the call
+BARRIER_SPAN, CALL_SPAN = "harness: barrier", "custom_kernel"  # spans that a rank marks: its wait, and its call
 MAX_BYTES = 16 << 20  # of one rank's trace; about 50,000 events
 MAX_ARGS_CHARS = 4096  # of what torch tells about one event
 MAX_NAME_CHARS = 1000
@@ -63,7 +63,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RankTrace:
-    """One rank's call: `call` is its span, `released_ns` when the rank had left the gate; `events` from there to the
+    """One rank's call: `call` is its span, `released_ns` when the rank had left the barrier; `events` from there to the
     end of the call (device work may end later). Times are of the host's clock."""
 
     call: Event
@@ -98,16 +98,16 @@ def parse(data: bytes) -> RankTrace:
     items = [item for item in found if isinstance(item, dict)]
     events = [event for item in items if (event := _event(item, base_ns)) is not None]
     marks = sorted((event for event in events if event.category == MARK), key=lambda event: event.start_ns)
-    gate = next((event for event in reversed(marks) if event.name == GATE_SPAN), None)
-    # The first one after the gate: a submission may have spans of that name inside.
-    after = (event for event in marks if gate is not None and event.start_ns >= gate.end_ns)
+    barrier = next((event for event in reversed(marks) if event.name == BARRIER_SPAN), None)
+    # The first one after the barrier: a submission may have spans of that name inside.
+    after = (event for event in marks if barrier is not None and event.start_ns >= barrier.end_ns)
     call = next((event for event in after if event.name == CALL_SPAN), None)
-    if gate is None or call is None:
-        raise TraceError(f"has no call in it: no span '{CALL_SPAN}' after a span '{GATE_SPAN}'")
+    if barrier is None or call is None:
+        raise TraceError(f"has no call in it: no span '{CALL_SPAN}' after a span '{BARRIER_SPAN}'")
     return RankTrace(
         call=call,
-        released_ns=gate.end_ns,
-        events=tuple(event for event in events if gate.end_ns <= event.start_ns <= call.end_ns),
+        released_ns=barrier.end_ns,
+        events=tuple(event for event in events if barrier.end_ns <= event.start_ns <= call.end_ns),
         track_names=_track_names(items),
     )
 
@@ -142,7 +142,7 @@ def merge(ranks: Sequence[RankTrace], title: str) -> str:
                 shown |= {"bp": "e"} if event.phase == "f" else {}
             merged.append(shown)
     main = TRACKS_PER_RANK  # rank 0's first thread
-    merged.append({"ph": "i", "s": "g", "name": "gate released", "pid": FIRST_PID, "tid": main, "ts": 0})
+    merged.append({"ph": "i", "s": "g", "name": "barrier released", "pid": FIRST_PID, "tid": main, "ts": 0})
     content = {"displayTimeUnit": "ns", "otherData": {"title": title}, "traceEvents": merged}
     return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
@@ -211,7 +211,7 @@ def _event(item: Mapping[str, Any], base_ns: int) -> Event | None:
 
 
 def _ns(us: object) -> int | None:
-    """Microseconds as whole nanoseconds; None where it is no number, or none of our age."""
+    """Microseconds as whole nanoseconds; None if it is no number, or outside plus or minus 317 years."""
     if isinstance(us, bool) or not isinstance(us, int | float) or abs(us) > MAX_US or math.isnan(us):
         return None
     return round(us * 1000)

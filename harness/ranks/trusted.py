@@ -14,8 +14,8 @@ import torch
 from harness.core.records import Params, Verdict, Verdicts
 from harness.judging import correctness
 from harness.ranks import folder_check, payload, peaks, wire
-from harness.ranks.program import NO_BOX, Program, output_limit
-from harness.ranks.shared_buffer import Box
+from harness.ranks.program import NO_BUFFER, Program, output_limit
+from harness.ranks.shared_buffer import SharedBuffer
 
 
 class Trusted(Program):
@@ -26,7 +26,7 @@ class Trusted(Program):
         self.reference: Any = None
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.taken: list[tuple[wire.Output, torch.Tensor | None]] = []
-        self.kept_boxes: list[Box] = []
+        self.kept_buffers: list[SharedBuffer] = []
         self.params: Params = {}
         self.expected_nbytes = 0  # the most that an output for these has had; 0: there was none yet
         self.commands |= {
@@ -54,14 +54,14 @@ class Trusted(Program):
         limit = output_limit(max(sizes), self.expected_nbytes)
         self.make_room(offsets[-1], len(sizes) * limit)
         keys = [spec.key for spec in command.inputs]
-        inputs = list(map(functools.partial(payload.write_input, self.input_box), offsets, self.made, keys))
-        assert self.boxes is not None
+        inputs = list(map(functools.partial(payload.write_input, self.input_buffer), offsets, self.made, keys))
+        assert self.buffers is not None
         if (nbytes := sum(len(made.tree) for made in inputs)) > wire.MAX_FRAME_BYTES // 2:
             raise ValueError(
                 f"{nbytes} bytes of these inputs are in no tensor, for which there is no room; put them in tensors"
             )
         spare = self.device.spare_bytes()
-        return wire.InputsMade(inputs=tuple(inputs), boxes=self.boxes, output_limit=limit, spare_bytes=spare)
+        return wire.InputsMade(inputs=tuple(inputs), buffers=self.buffers, output_limit=limit, spare_bytes=spare)
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
         where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
@@ -73,31 +73,31 @@ class Trusted(Program):
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
     def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
-        """Boxes at least that large, each grown by itself."""
-        had = self.boxes or wire.Boxes(inputs=NO_BOX, outputs=NO_BOX)
+        """Buffers at least that large, each grown by itself."""
+        had = self.buffers or wire.Buffers(inputs=NO_BUFFER, outputs=NO_BUFFER)
         inputs, outputs = had.inputs, had.outputs
         if input_nbytes > inputs.nbytes:
-            self.input_box, inputs = self.new_box("inputs", input_nbytes)
+            self.input_buffer, inputs = self.new_buffer("inputs", input_nbytes)
         if output_nbytes > outputs.nbytes:
-            self.output_box, outputs = self.new_box("outputs", output_nbytes)
-        self.boxes = wire.Boxes(inputs=inputs, outputs=outputs)
+            self.output_buffer, outputs = self.new_buffer("outputs", output_nbytes)
+        self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
 
-    def new_box(self, name: str, nbytes: int) -> tuple[Box, wire.BoxHandle]:
+    def new_buffer(self, name: str, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
         """One with room for that much, for good: other ranks may still have it open when it is outgrown. By doubling,
-        all that a box has outgrown are together less than it."""
+        all that a buffer has outgrown are together less than it."""
         size = 1 << (nbytes - 1).bit_length()
-        made = self.device.box(self.fds[name], size, "")
-        self.kept_boxes.append(made)
-        return made, wire.BoxHandle(nbytes=size, handle=made.handle)
+        made = self.device.buffer(self.fds[name], size, "")
+        self.kept_buffers.append(made)
+        return made, wire.BufferHandle(nbytes=size, handle=made.handle)
 
-    def open_boxes(self, boxes: wire.Boxes) -> None:
-        raise AssertionError("a trusted rank made its boxes itself")
+    def open_buffers(self, buffers: wire.Buffers) -> None:
+        raise AssertionError("a trusted rank made its buffers itself")
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        assert self.boxes is not None
-        most = self.boxes.outputs.nbytes  # more than it has room for is a lie, and would be memory of ours
+        assert self.buffers is not None
+        most = self.buffers.outputs.nbytes  # more than it has room for is a lie, and would be memory of ours
         taken = [
-            (output, payload.read_output(self.output_box, output) if output.nbytes <= most else None)
+            (output, payload.read_output(self.output_buffer, output) if output.nbytes <= most else None)
             for output in command.outputs
         ]
         if command.judged:
@@ -159,9 +159,9 @@ class FolderTrusted(Trusted):
         return nullcontext()  # such a folder names its devices itself
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        assert self.boxes is not None
-        nbytes = self.boxes.outputs.nbytes
-        taken = [(output, *payload.read_tree(self.output_box, output, nbytes)) for output in command.outputs]
+        assert self.buffers is not None
+        nbytes = self.buffers.outputs.nbytes
+        taken = [(output, *payload.read_tree(self.output_buffer, output, nbytes)) for output in command.outputs]
         if command.judged:
             self.trees += taken
         return wire.Done()

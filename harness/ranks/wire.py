@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.records import Clock, GateName, Params, Verdicts
+from harness.core.records import CheckerName, Clock, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]
-FDS = ("channel", "log", "inputs", "outputs", "gate")  # the descriptors that go with a RankOrder, in this order
+FDS = ("channel", "log", "inputs", "outputs", "barrier")  # the descriptors that go with a RankOrder, in this order
 MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each other
 
 
 # ---- parent and zygote -----------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
-    """Everything a rank is told at its start; `role` names its program, `threads`, `cores` (empty: any) and
-    `flush_bytes` are its share; `workdir` is where it starts, `cache` where its group's compilers keep things. `gate`
-    is the rule that outputs are judged by; with `cuda_is_cpu`, "cuda" means the CPU to it. Not
-    `confined`, it may do what its user may."""
+    """Everything that a rank gets at its start. `role` names its program. `threads`, `cores` (empty: any) and
+    `flush_bytes` are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in
+    `cache`. Outputs are judged by `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not
+    `confined` may do what its user may."""
 
     role: Role
     rank: int
@@ -38,7 +38,7 @@ class RankOrder:
     flush_bytes: int
     workdir: str
     cache: str
-    gate: GateName = "strict"
+    checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
 
@@ -109,7 +109,7 @@ class CloseGroup:
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """One input as it travels: a pickle without its tensors (base64, written by a trusted rank), which lie in the
-    input box, `nbytes` of it. `masked`: they are noise to whoever has not their key."""
+    input buffer, `nbytes` of it. `masked`: they are noise to whoever has not their key."""
 
     tree: str
     nbytes: int
@@ -117,24 +117,24 @@ class Input:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoxHandle:
-    """A box: how large it is, and the handle to open it by (empty for a file, which both sides have open)."""
+class BufferHandle:
+    """A buffer: how large it is, and the handle to open it by (empty for a file, which both sides have open)."""
 
     nbytes: int
     handle: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boxes:
-    """The boxes that inputs and outputs pass through between the ranks of one number."""
+class Buffers:
+    """The buffers that inputs and outputs pass through between the ranks of one number."""
 
-    inputs: BoxHandle
-    outputs: BoxHandle
+    inputs: BufferHandle
+    outputs: BufferHandle
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """One input to make: `hardened` as the strict gate wants it, else as published; masked by a `key` that is not 0."""
+    """One input to make: `hardened` for the strict checker, or else as published; masked unless `key` is 0."""
 
     seed: int
     hardened: bool
@@ -143,7 +143,7 @@ class InputSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class MakeInputs:
-    """Trusted ranks: make these inputs and write them to the input box. Answer: InputsMade."""
+    """Trusted ranks: make these inputs and write them to the input buffer. Answer: InputsMade."""
 
     params: Params
     inputs: tuple[InputSpec, ...]
@@ -155,16 +155,16 @@ class LoadInputs:
     """Read inputs into memory of the rank's own, ready for calls. Answer: Done."""
 
     inputs: tuple[Input, ...]
-    boxes: Boxes
+    buffers: Buffers
     output_limit: int
     type: Literal["load_inputs"] = "load_inputs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Call the kernel on each of these inputs: where it is masked wait for the gate's key, flush, answer AtGate (before
-    the first call only), wait for gate `epoch` (which is one more with every call), run; answer Called. Index -1: an
-    empty call, for the clock's resolution."""
+    """Call the kernel on each of these inputs. For each call: wait for the key if the input is masked, flush the
+    caches, answer AtBarrier (before the first call only), wait for the barrier's `epoch` (one more with every call),
+    run. Answer Called. Index -1 is an empty call, for the clock's resolution."""
 
     indices: tuple[int, ...]
     epoch: int
@@ -188,7 +188,7 @@ class StopProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a call returned, as the candidate rank declares it; the bytes lie in the output box at `offset`
+    """What a call returned, as the candidate rank declares it; the bytes lie in the output buffer at `offset`
     (none where `note` says that it is no tensor that could be handed over).
 
     A tuple, list or dict has its parts in `items`, each where it lies itself, and a dict their names in `keys`; a
@@ -208,9 +208,9 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class TakeOutputs:
-    """Trusted ranks: copy these outputs out of the box now, so that nothing the candidate rank does from here on
-    changes them. Where they are not `judged` they are the baseline's, which are not in the box: as much is copied, for
-    it to take as long, and nothing kept. Answer: Done."""
+    """Trusted ranks: copy these outputs out of the buffer now, so that the candidate rank cannot change them any more.
+    Outputs that are not `judged` are the baseline's, which are not in the buffer: as many bytes are copied, so that it
+    takes as long, and nothing is kept. Answer: Done."""
 
     outputs: tuple[Output, ...]
     judged: bool
@@ -271,16 +271,16 @@ class InputsMade:
     has left."""
 
     inputs: tuple[Input, ...]
-    boxes: Boxes
+    buffers: Buffers
     output_limit: int
     spare_bytes: int
     type: Literal["inputs_made"] = "inputs_made"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtGate:
+class AtBarrier:
     epoch: int
-    type: Literal["at_gate"] = "at_gate"
+    type: Literal["at_barrier"] = "at_barrier"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +331,7 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Reply = Done | Imported | InputsMade | AtGate | Called | Verified | PeaksMeasured | Failed
+Reply = Done | Imported | InputsMade | AtBarrier | Called | Verified | PeaksMeasured | Failed
 
 
 class ProtocolError(Exception):

@@ -61,9 +61,9 @@ from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
 
-GATES = {  # what is said of a gate that is not the strict one
+CHECKERS = {  # what is said of a checker that is not the strict one
     "folder": "the folder's own check_implementation, and type, dtype, shape, device and finiteness as its "
-    "ref_kernel's; looser than the strict gate: its tolerance, no hardened inputs",
+    "ref_kernel's; looser than the strict checker: its tolerance, no hardened inputs",
     "theirs": "the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
 }
 NEXT = {  # what to try after each failure
@@ -325,7 +325,7 @@ def _show_failure(report: EvalReport, result: CaseResult, console: Console) -> N
             console.print(Text(f"  {heading}:"), soft_wrap=True)
             console.print(Text("\n".join(f"  | {line}" for line in text), style="dim"), soft_wrap=True)
         path = clean_line(report.submission.name)
-        problem = "FOLDER" if report.gate in GATES else report.problem
+        problem = "FOLDER" if report.checker in CHECKERS else report.problem
         advice = NEXT[outcome.type].format(problem=problem, path=path)
         print_all(console, Padding(Text(f"Next: {advice}"), (0, 0, 0, 2), expand=False))
     console.print()
@@ -366,8 +366,8 @@ def _facts(report: EvalReport) -> RenderableType:
     if wall := report.empty_call_samples_us.get("wall"):
         empty = f"an empty call reads {us_text(median(wall))} us"
         grid.add_row("clock", f"wall: first start to last end over ranks; {empty}")
-    if report.gate in GATES:
-        grid.add_row("gate", GATES[report.gate])
+    if report.checker in CHECKERS:
+        grid.add_row("checker", CHECKERS[report.checker])
     if report.environment:
         env = report.environment
         versions = f"Python {env.python}, torch {env.torch}" + (f", triton {env.triton}" if env.triton else "")
@@ -401,11 +401,11 @@ def _tally(report: EvalReport, kind: str) -> str:
 def _verdicts(report: EvalReport) -> str:
     found = [result.verdicts for result in report.results if result.verdicts is not None]
     if not found:
-        return "eval.py's own" if report.gate == "theirs" else "none: no output was judged"
-    if report.gate == "folder":
-        return f"folder (the gate) {sum(one.strict.passed for one in found)}/{len(found)}"
+        return "eval.py's own" if report.checker == "theirs" else "none: no output was judged"
+    if report.checker == "folder":
+        return f"folder (the checker) {sum(one.strict.passed for one in found)}/{len(found)}"
     strict, gpumode = (sum(getattr(one, name).passed for one in found) for name in ("strict", "gpumode"))
-    return f"strict (the gate) {strict}/{len(found)}, gpumode (published tolerance) {gpumode}/{len(found)}"
+    return f"strict (the checker) {strict}/{len(found)}, gpumode (published tolerance) {gpumode}/{len(found)}"
 
 
 def _verdict(report: EvalReport) -> str:

@@ -57,7 +57,7 @@ def generate_input(
 
 
 def harden(data: input_t, seed: int) -> input_t:
-    """The inputs of the strict gate: no weight is near 0 (nor 1), and every rank's experts are needed.
+    """The inputs of the strict checker: no weight is near 0 (nor 1), and every rank's experts are needed.
 
     Weights become 0.25 + 0.5 w. Each rank's token 0 gets an expert on the next rank in place of one of its own
     where it has none there: with one or two tokens a rank, an unused rank would otherwise be likely.

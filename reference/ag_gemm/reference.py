@@ -31,7 +31,7 @@ def generate_input(rank: int, world_size: int, m: int, n: int, k: int, has_bias:
 
 
 def harden(data: input_t, seed: int) -> input_t:
-    """The inputs of the strict gate: the bias is 0 in half of the columns, so that it hides nothing there."""
+    """The inputs of the strict checker: the bias is 0 in half of the columns, so that it hides nothing there."""
     input_mK, weight_nK, bias_n = data
     return input_mK, weight_nK, None if bias_n is None else half_zeroed(bias_n, seed + 1)
 

@@ -31,7 +31,7 @@ def generate_input(rank: int, world_size: int, m: int, n: int, k: int, has_bias:
 
 
 def harden(data: input_t, seed: int) -> input_t:
-    """The inputs of the strict gate: the bias is 0 in half of the columns, the same half on every rank.
+    """The inputs of the strict checker: the bias is 0 in half of the columns, the same half on every rank.
 
     W * bias is several to a hundred times the rest of the output, and rounding to bf16 is relative: beside it the
     noise of, say, fp8 inputs disappears. Where it is 0, the product stands alone.

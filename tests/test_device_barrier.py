@@ -1,6 +1,6 @@
 """The kernel that lines devices up, without a GPU: compiled for NVIDIA and AMD, and interpreted in real processes.
 
-`python tests/test_lineup.py meet` plays ranks, see kernel_ranks.
+`python tests/test_device_barrier.py meet` plays ranks, see kernel_ranks.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import pytest
 from compiled import compiling_for
 from kernel_ranks import played_by, started
 
-from harness.ranks.barrier import DEVICE_HELD, Gate, make_gate
+from harness.ranks.barrier import DEVICE_HELD, Barrier, make_barrier
 from harness.ranks.device import HOLDING_THREADS, holding_options
 
 WARP_SIZES = {"sm_90": 32, "gfx942": 64}
@@ -23,12 +23,12 @@ EPOCHS = 12
 
 
 def assembly(chip: str) -> str:
-    from harness.ranks.device_barrier import line_up
+    from harness.ranks.device_barrier import device_barrier
 
     options = holding_options(WARP_SIZES[chip], hip=chip != "sm_90")
     with compiling_for(chip):
         numbers = (*[ADDRESS] * 4, 1, 5)
-        made = line_up.warmup(*numbers, 4, HOLDING_THREADS, 64, chip != "sm_90", grid=(1,), **options)
+        made = device_barrier.warmup(*numbers, 4, HOLDING_THREADS, 64, chip != "sm_90", grid=(1,), **options)
     return str(made.asm["ptx" if chip == "sm_90" else "amdgcn"])
 
 
@@ -60,30 +60,30 @@ def test_nobody_leaves_before_all_have_come() -> None:
 
 
 def meet(rank: int, world_size: int) -> None:
-    """Ranks come late, the gate opens late; whoever leaves finds that all had come."""
-    from harness.ranks.device_barrier import line_up
+    """Ranks come late, the barrier opens late; whoever leaves finds that all had come."""
+    from harness.ranks.device_barrier import device_barrier
 
-    gate = Gate(GATE, world_size, spin=False)
-    page, _ = gate.memory()
-    offset, stride = gate.device_marks()
+    barrier = Barrier(BARRIER, world_size, spin=False)
+    page, _ = barrier.memory()
+    offset, stride = barrier.device_marks()
     ended, chance = ctypes.c_int32(0), random.Random(rank)
     came = (ctypes.c_int32 * world_size).from_buffer(CAME)
     for epoch in range(1, EPOCHS):
         time.sleep(chance.uniform(0, 0.02))
         came[rank] = epoch
-        if rank == epoch % world_size:  # the gate may open before others wait for it, and after
-            gate.release(epoch)
-        numbers = (page, page + gate.device_held(rank), page + offset, ctypes.addressof(ended), rank, epoch)
-        line_up[(1,)](*numbers, world_size, 64, stride, True)
+        if rank == epoch % world_size:  # the barrier may open before others wait for it, and after
+            barrier.release(epoch)
+        numbers = (page, page + barrier.device_held(rank), page + offset, ctypes.addressof(ended), rank, epoch)
+        device_barrier[(1,)](*numbers, world_size, 64, stride, True)
         assert min(came) >= epoch, f"{list(came)} in {epoch}"
-        assert ended.value == gate.words[gate.marks[rank] + DEVICE_HELD] == epoch
+        assert ended.value == barrier.words[barrier.marks[rank] + DEVICE_HELD] == epoch
 
 
 if __name__ == "__main__":
-    GATE, CAME = make_gate(8), mmap.mmap(-1, 4096)
+    BARRIER, CAME = make_barrier(8), mmap.mmap(-1, 4096)
     for name in sys.argv[1:]:
         for ranks in (1, 3, 8):
             if told := played_by(ranks, globals()[name]):
                 sys.exit(told)
-            GATE = make_gate(8)
+            BARRIER = make_barrier(8)
             CAME[:] = bytes(4096)

@@ -1,4 +1,4 @@
-"""The gate: nobody leaves before it is released, everybody does afterwards, and the last to finish lets all go."""
+"""The barrier: nobody leaves before it is released, everybody does afterwards, and the last to finish lets all go."""
 
 import os
 import random
@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.ranks.barrier import Gate, make_gate
+from harness.ranks.barrier import Barrier, make_barrier
 
 RANKS = 4
 
 
 @pytest.fixture(params=[False, True], ids=["sleeping", "spinning"])
-def gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
-    fd = make_gate(RANKS)
-    yield Gate(fd, RANKS, request.param)
+def barrier(request: pytest.FixtureRequest) -> Iterator[Barrier]:
+    fd = make_barrier(RANKS)
+    yield Barrier(fd, RANKS, request.param)
     os.close(fd)
 
 
@@ -33,64 +33,64 @@ def ended(threads: list[threading.Thread]) -> bool:
     return not any(thread.is_alive() for thread in threads)
 
 
-def test_nobody_leaves_before_the_release(gate: Gate) -> None:
+def test_nobody_leaves_before_the_release(barrier: Barrier) -> None:
     left: list[int] = []
 
     def wait(rank: int) -> None:
-        gate.wait(3)
+        barrier.wait(3)
         left.append(rank)
 
     threads = on_all_ranks(wait)
-    gate.release(2)
+    barrier.release(2)
     time.sleep(0.05)
     assert left == []
-    gate.release(3)
+    barrier.release(3)
     assert ended(threads)
     assert sorted(left) == list(range(RANKS))
 
 
-def test_a_release_that_came_first_is_not_lost(gate: Gate) -> None:
-    gate.release(7)
-    assert ended(on_all_ranks(lambda rank: gate.wait(7)))
+def test_a_release_that_came_first_is_not_lost(barrier: Barrier) -> None:
+    barrier.release(7)
+    assert ended(on_all_ranks(lambda rank: barrier.wait(7)))
 
 
-@pytest.mark.parametrize("meet", [Gate.open, Gate.finish], ids=["open", "finish"])
-def test_ranks_meet_again_and_again_without_a_hang(gate: Gate, meet: Callable[[Gate, int, int], None]) -> None:
+@pytest.mark.parametrize("meet", [Barrier.open, Barrier.finish], ids=["open", "finish"])
+def test_ranks_meet_again_and_again_without_a_hang(barrier: Barrier, meet: Callable[[Barrier, int, int], None]) -> None:
     """A rank is never more than one meeting ahead of another, over many in random order."""
     at = [0] * RANKS
     apart: list[int] = []
 
     def work(rank: int) -> None:
         rng = random.Random(rank)
-        for epoch in range(1, 16 if gate.spin else 101):  # spinning threads hold the interpreter up
+        for epoch in range(1, 16 if barrier.spin else 101):  # spinning threads hold the interpreter up
             if rng.random() < 0.2:
                 time.sleep(rng.random() * 0.002)
             at[rank] = epoch
-            meet(gate, rank, epoch)
+            meet(barrier, rank, epoch)
             apart.append(epoch - min(at))
 
     assert ended(on_all_ranks(work))
     assert max(apart) == 0, "everyone had come to this meeting when anyone left it"
 
 
-def test_a_key_is_told_with_its_epoch(gate: Gate) -> None:
+def test_a_key_is_told_with_its_epoch(barrier: Barrier) -> None:
     """Nobody has it before, and not another epoch's."""
-    gate.tell(7, 41)
+    barrier.tell(7, 41)
     keys: dict[int, int] = {}
 
     def take(rank: int) -> None:
-        keys[rank] = gate.key(8)
+        keys[rank] = barrier.key(8)
 
     threads = on_all_ranks(take)
     time.sleep(0.05)
     assert keys == {}
-    gate.tell(8, 2**42 - 1)
+    barrier.tell(8, 2**42 - 1)
     assert ended(threads)
     assert set(keys.values()) == {2**42 - 1}
 
 
-def test_the_parent_sees_when_all_have_finished(gate: Gate) -> None:
-    assert not gate.all_finished(1)
-    assert ended(on_all_ranks(lambda rank: gate.finish(rank, 1)))
-    assert gate.all_finished(1)
-    assert not gate.all_finished(2)
+def test_the_parent_sees_when_all_have_finished(barrier: Barrier) -> None:
+    assert not barrier.all_finished(1)
+    assert ended(on_all_ranks(lambda rank: barrier.finish(rank, 1)))
+    assert barrier.all_finished(1)
+    assert not barrier.all_finished(2)
