@@ -23,7 +23,8 @@ from harness.board import reports
 from harness.board.reports import Report
 from harness.core.checkout import shown
 from harness.core.decode import encode
-from harness.core.records import REPORT_SCHEMA, BadFileError, HarnessError
+from harness.core.errors import BadFileError, HarnessError
+from harness.core.records import REPORT_SCHEMA
 from harness.core.stats import geomean, median
 from harness.core.yaml_file import read_yaml
 

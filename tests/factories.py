@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.board.entries import Entry, Versions
+from harness.core.machine_records import Environment, Peaks
 from harness.core.records import (
     Bound,
     Case,
     CaseResult,
     Crashed,
-    Environment,
     EvalReport,
     Held,
     Kind,
@@ -19,7 +19,6 @@ from harness.core.records import (
     Outcome,
     Params,
     Passed,
-    Peaks,
     Raised,
     Score,
     Series,

@@ -31,7 +31,7 @@ from harness.contest import rules
 from harness.core import checkout, words
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError
-from harness.core.records import BadFileError, BadSubmissionError, UsageError
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.gpumode import folder as folder_file
 from harness.gpumode import result_lines
 from harness.kinds import external

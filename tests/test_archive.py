@@ -15,7 +15,8 @@ from harness.board import runs
 from harness.board.entries import Board
 from harness.board.runs import SourceError
 from harness.core.checkout import ROOT
-from harness.core.records import HarnessError, Module, Submission
+from harness.core.errors import HarnessError
+from harness.core.records import Module, Submission
 from harness.problems.submission import digest, read_submission
 from tests import factories
 

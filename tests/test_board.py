@@ -38,7 +38,8 @@ from harness.board.entries import EVIDENCE_CHARS, Board, Entry, HeldEntry
 from harness.board.places import Place
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
-from harness.core.records import BadFileError, HarnessError, Held, Passed, Score, UsageError
+from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.records import Held, Passed, Score
 from harness.problems.shape_file import find
 
 HERE = Path(__file__).resolve().parent

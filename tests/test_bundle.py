@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import BadSubmissionError, Exit, Submission
+from harness.core.errors import BadSubmissionError, Exit
+from harness.core.records import Submission
 from harness.kinds.op import _staged
 from harness.kinds.plan import make_plan
 from harness.problems import submission

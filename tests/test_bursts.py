@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.core.records import Crashed, EvalReport, Exit, Measured, Raised, TimedOut, Wrong
+from harness.core.errors import Exit
+from harness.core.records import Crashed, EvalReport, Measured, Raised, TimedOut, Wrong
 from harness.judging import verdict
 from harness.kinds import op_measure
 from harness.kinds.op_calls import Calls

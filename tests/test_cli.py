@@ -15,7 +15,7 @@ import pytest
 import yaml
 from conftest import heed_signals
 
-from harness.core.records import Exit, UsageError
+from harness.core.errors import Exit, UsageError
 from harness.machine import host
 from harness.machine.host import descendants
 from harness.process import sandbox

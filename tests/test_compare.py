@@ -29,7 +29,8 @@ from rich.console import Console
 
 from harness.board import reports
 from harness.core.checkout import ROOT
-from harness.core.records import EvalReport, Exit, HarnessError, Measured, Passed, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import EvalReport, Measured, Passed
 from harness.evaluation import compare
 from harness.evaluation.compare import Comparison, Difference, mean, paired, ratio, unpaired, word
 from harness.judging import verdict

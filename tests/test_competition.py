@@ -13,7 +13,7 @@ from harness.contest import rules
 from harness.contest.rules import Competition, Listed, closing, is_late, read
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
-from harness.core.records import BadFileError, Exit, UsageError
+from harness.core.errors import BadFileError, Exit, UsageError
 from harness.problems.submission import read_submission
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]

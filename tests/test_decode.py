@@ -12,19 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.decode import DecodeError, decode, did_you_mean, encode
-from harness.core.records import (
-    Bound,
-    Case,
-    CaseResult,
-    EvalReport,
-    Measured,
-    Metric,
-    Outcome,
-    Passed,
-    Peaks,
-    Series,
-    Summary,
-)
+from harness.core.machine_records import Peaks
+from harness.core.records import Bound, Case, CaseResult, EvalReport, Measured, Metric, Outcome, Passed, Series, Summary
 
 RECORDS = [Case, Peaks, CaseResult, EvalReport]
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {

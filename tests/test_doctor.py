@@ -18,7 +18,8 @@ from rich.console import Console
 
 from harness.cli import doctor as doctor_verb
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import Exit, NotSampled, Sampled, UsageError
+from harness.core.errors import Exit, UsageError
+from harness.core.machine_records import NotSampled, Sampled
 from harness.machine import readings, smoke
 from harness.machine.doctor import CHECKS, DOCTOR_SCHEMA, Finding, doctor, read, short
 from harness.machine.gpu_common import visible

@@ -22,7 +22,8 @@ from harness.board import reports
 from harness.board.entries import Board
 from harness.cli.export import target
 from harness.core import files
-from harness.core.records import Passed, Profile, RankProfile, UsageError, Wrong
+from harness.core.errors import UsageError
+from harness.core.records import Passed, Profile, RankProfile, Wrong
 from harness.gpumode import result_lines
 from harness.report import export
 from harness.report.export import COLUMNS, FORMATS, Row

@@ -10,7 +10,8 @@ from unittest.mock import Mock
 import pytest
 from conftest import RANKS
 
-from harness.core.records import Crashed, EvalReport, Exit, Passed, Raised, TimedOut, Wrong
+from harness.core.errors import Exit
+from harness.core.records import Crashed, EvalReport, Passed, Raised, TimedOut, Wrong
 from harness.judging import verdict
 from harness.ranks import wire
 from harness.ranks.group import Rank, RankFailure, RankGroup

@@ -29,7 +29,7 @@ from faults import FAULTS, MARK, MINE, NOTHING, NOTHING_PLAYED, Fault
 from harness.board import leaderboard, reports
 from harness.cli import popcorn
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import BadFileError, Exit
+from harness.core.errors import BadFileError, Exit
 from harness.machine.host import descendants
 from harness.process import sandbox
 

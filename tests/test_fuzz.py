@@ -16,7 +16,7 @@ from fuzzing import TARGETS, Target
 
 from harness.cli import popcorn
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import BadFileError
+from harness.core.errors import BadFileError
 from harness.gpumode import folder, result_lines
 from harness.machine import peaks_cache
 from harness.problems.submission import read_submission

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.core.records import Crashed, EvalReport, Exit, Raised, Timed, TimedOut, Wrong
+from harness.core.errors import Exit
+from harness.core.records import Crashed, EvalReport, Raised, Timed, TimedOut, Wrong
 from harness.core.stats import median
 from harness.judging import verdict
 from harness.machine.host import descendants, gpus

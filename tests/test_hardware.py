@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.records import BadFileError, Cost, Peaks, UsageError
+from harness.core.errors import BadFileError, UsageError
+from harness.core.machine_records import Peaks
+from harness.core.records import Cost
 from harness.machine import peaks_cache
 from harness.machine.hardware import bound, match, peaks
 

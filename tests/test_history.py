@@ -15,7 +15,7 @@ from rich.console import Console
 
 from harness.board import reports
 from harness.board.entries import Board
-from harness.core.records import BadFileError, UsageError
+from harness.core.errors import BadFileError, UsageError
 from harness.report import history
 
 

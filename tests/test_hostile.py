@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.records import EvalReport, HarnessError, Held, Mode
+from harness.core.errors import HarnessError
+from harness.core.records import EvalReport, Held, Mode
 from harness.judging import verdict
 from harness.machine.host import gpus
 from harness.process import sandbox

@@ -8,7 +8,7 @@ from recorded import run, store
 
 from harness.board import report_json, reports
 from harness.core.checkout import ROOT
-from harness.core.records import BadFileError
+from harness.core.errors import BadFileError
 from harness.report import plot
 
 sys.path.append(str(ROOT / "bench"))

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.core.checkout import Checkout
-from harness.core.records import BadSubmissionError, Submission, UsageError
+from harness.core.errors import BadSubmissionError, UsageError
+from harness.core.records import Submission
 from harness.kinds.plan import PHASES, make_plan
 from harness.machine import host
 from harness.problems.shape_file import find

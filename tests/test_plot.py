@@ -10,7 +10,8 @@ from factories import WRONG_OUTCOME, failed_test
 from recorded import SCRIPT, run, run_id, store
 
 from harness.board import reports
-from harness.core.records import EvalReport, UsageError
+from harness.core.errors import UsageError
+from harness.core.records import EvalReport
 from harness.report import plot
 
 Harness = Callable[..., "subprocess.CompletedProcess[str]"]

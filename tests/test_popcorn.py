@@ -24,11 +24,9 @@ from harness.cli import popcorn
 from harness.core import records
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
+from harness.core.errors import BadFileError, Exit, HarnessError
 from harness.core.records import (
-    BadFileError,
     ClockSamples,
-    Exit,
-    HarnessError,
     NotRun,
     OpTime,
     Passed,

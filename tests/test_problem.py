@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.core import checkout
-from harness.core.records import BadFileError, Case, UsageError
+from harness.core.errors import BadFileError, UsageError
+from harness.core.records import Case
 from harness.machine.hardware import bound, peaks
 from harness.problems import problem, shape_file
 from harness.problems.problem import Problem

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.core.records import CaseResult, Crashed, EvalReport, Exit, OpTime, Passed, Profile, RankProfile, Wrong
+from harness.core.errors import Exit
+from harness.core.records import CaseResult, Crashed, EvalReport, OpTime, Passed, Profile, RankProfile, Wrong
 from harness.ranks import trace
 from harness.report import terminal
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import Exit
+from harness.core.errors import Exit
 from harness.problems.shape_file import find, problem_names
 
 README = (ROOT / "README.md").read_text()

@@ -18,7 +18,8 @@ from harness.board import judgements, leaderboard, places, reports, runs
 from harness.board.entries import Board, Entry
 from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import Exit, HarnessError, Held, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import Held
 from harness.core.stats import geomean, median
 from harness.evaluation import rejudge
 from harness.judging.verdict import measured_cases

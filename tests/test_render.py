@@ -37,9 +37,10 @@ from rich.console import Console
 from harness.board import judgements, leaderboard, report_json
 from harness.board.entries import Board, Standing, Verified
 from harness.board.places import Place, place_of
-from harness.core import records
+from harness.core import machine_records
 from harness.core.checkout import Checkout
-from harness.core.records import EvalReport, Exit, NotRun, Passed, Raised, Submission, Wrong
+from harness.core.errors import Exit
+from harness.core.records import EvalReport, NotRun, Passed, Raised, Submission, Wrong
 from harness.core.words import clean, clean_line
 from harness.kinds.plan import make_plan
 from harness.problems.shape_file import find
@@ -215,7 +216,7 @@ def test_too_few_samples_for_an_interval_are_said() -> None:
 
 def test_peaks_are_said_to_be_measured_or_a_vendors() -> None:
     assert "Bound by a rank's peaks, measured on this machine, 2026-05-01:" in shown(report())
-    vendor = records.Peaks(
+    vendor = machine_records.Peaks(
         flops_per_s=989e12, hbm_bytes_per_s=4.8e12, link_bytes_per_s=450e9, source="NVIDIA H200, 2024-11"
     )
     text = shown(report(peaks=vendor))

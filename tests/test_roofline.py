@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness.cli import roofline as verb
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, UsageError
+from harness.core.errors import Exit, UsageError
 from harness.machine import hardware
 from harness.problems.shape_file import find
 from harness.report import roofline

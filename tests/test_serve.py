@@ -22,7 +22,7 @@ from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, subm
 from harness import serve
 from harness.cli import serve as verb
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import UsageError
+from harness.core.errors import UsageError
 from harness.problems.submission import MAX_BYTES
 from harness.serve import guard
 from harness.serve.guard import MAX_BODY_BYTES, is_loopback

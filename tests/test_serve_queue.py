@@ -16,8 +16,8 @@ import pytest
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
 
 from harness import serve
+from harness.core.errors import BadFileError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan, line_of
-from harness.core.records import BadFileError, UsageError
 from harness.engine.base import ERR, OUT, RESULT, Done, Exited, Job, Lost, Overdue, Running, State, Ticket, Waiting
 from harness.engine.fake import FakeEngine, Play
 from harness.machine.host import descendants

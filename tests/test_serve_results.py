@@ -22,8 +22,9 @@ from factories import (
 )
 
 from harness.board import report_json
+from harness.core.errors import Exit
 from harness.core.events import CaseBegan, PhaseBegan
-from harness.core.records import Exit, Mode, OpTime, Outcome, Passed, Profile, RankProfile
+from harness.core.records import Mode, OpTime, Outcome, Passed, Profile, RankProfile
 from harness.serve.results import TEXT_CHARS, ended
 from harness.serve.store import Ended, Row
 from harness.serve.worker import Stage

@@ -16,18 +16,8 @@ from conftest import Silent, submission_of
 
 from harness.cli.main import main
 from harness.core.checkout import Checkout
-from harness.core.records import (
-    BadFileError,
-    BadSubmissionError,
-    Case,
-    EvalReport,
-    Mode,
-    Passed,
-    Raised,
-    Submission,
-    UsageError,
-    Wrong,
-)
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.records import Case, EvalReport, Mode, Passed, Raised, Submission, Wrong
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.judging import verdict

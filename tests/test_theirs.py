@@ -21,20 +21,8 @@ from rich.console import Console
 from harness.board import leaderboard, reports
 from harness.board.entries import Board
 from harness.core.checkout import Checkout
-from harness.core.records import (
-    BadFileError,
-    Crashed,
-    EvalReport,
-    Exit,
-    Failure,
-    Mode,
-    NotRun,
-    Passed,
-    TimedOut,
-    Told,
-    UsageError,
-    Wrong,
-)
+from harness.core.errors import BadFileError, Exit, UsageError
+from harness.core.records import Crashed, EvalReport, Failure, Mode, NotRun, Passed, TimedOut, Told, Wrong
 from harness.core.words import SHOWN_CHARS
 from harness.evaluation import recorded
 from harness.gpumode import result_lines

@@ -16,7 +16,7 @@ from harness.board import judgements, leaderboard, report_json
 from harness.board.entries import Board, HeldEntry
 from harness.cli import main, options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit
+from harness.core.errors import Exit
 from harness.kinds.settings import Asked
 from harness.report import board_view
 from harness.serve import eval_command

@@ -16,7 +16,8 @@ from factories import (
 )
 
 from harness.core import records
-from harness.core.records import Crashed, Exit, Failure, NotRun, Outcome, Passed
+from harness.core.errors import Exit
+from harness.core.records import Crashed, Failure, NotRun, Outcome, Passed
 from harness.core.stats import geomean, ratio
 from harness.judging import verdict
 

@@ -25,7 +25,8 @@ from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import EvalReport, Exit, HarnessError, Held, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import EvalReport, Held
 from harness.evaluation import verify
 from harness.evaluation.verify import Claim
 from harness.machine import host

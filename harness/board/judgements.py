@@ -22,7 +22,8 @@ from harness.board.entries import (
     printable,
     round_off,
 )
-from harness.core.records import BadFileError, Estimate, EvalReport, HarnessError, Held
+from harness.core.errors import BadFileError, HarnessError
+from harness.core.records import Estimate, EvalReport, Held
 from harness.core.words import case_label
 from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite

@@ -28,8 +28,8 @@ from harness.board.entries import Board, Entry, HeldEntry, Judged, described
 from harness.board.judgements import with_judged
 from harness.core.checkout import shown
 from harness.core.decode import did_you_mean, encode
+from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.files import locked, read_text, replace_file
-from harness.core.records import BadFileError, HarnessError, UsageError
 from harness.core.yaml_file import read_yaml
 
 # Of leaderboard.yaml; older files are read as they are, and written in the newest schema.

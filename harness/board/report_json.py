@@ -14,7 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from harness.board.places import Place
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Exit, Warning
+from harness.core.errors import Exit
+from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Warning
 from harness.core.words import case_label
 from harness.judging import verdict
 from harness.judging.figures import figured

@@ -10,8 +10,9 @@ from harness.board.report_json import from_json
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import did_you_mean
+from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_text
-from harness.core.records import BadFileError, EvalReport, UsageError
+from harness.core.records import EvalReport
 from harness.problems.shape_file import short_names
 
 FILE = "report.json"

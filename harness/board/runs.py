@@ -20,8 +20,9 @@ from harness.board.entries import Board, Group, Judged, Standing
 from harness.board.judgements import problem_version
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, decode
+from harness.core.errors import HarnessError
 from harness.core.files import read_text, replace_file
-from harness.core.records import EvalReport, HarnessError, Module, Submission
+from harness.core.records import EvalReport, Module, Submission
 from harness.problems.shape_file import find
 from harness.problems.submission import digest, read_submission
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from harness.board import leaderboard, runs
 from harness.core.checkout import Checkout
-from harness.core.records import Exit
+from harness.core.errors import Exit
 from harness.kinds.registry import find_name
 from harness.report import board_view
 

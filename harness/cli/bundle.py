@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, UsageError
+from harness.core.errors import Exit, UsageError
 from harness.kinds import settings
 from harness.kinds.settings import Asked
 from harness.problems.bundle import addressed, bundle

@@ -5,7 +5,7 @@ import argparse
 from harness.cli import options
 from harness.cli.eval import LINES, Options, evaluate
 from harness.core.checkout import Checkout
-from harness.core.records import Exit
+from harness.core.errors import Exit
 
 DESCRIPTION = "Is it right? Runs the tests only; nothing is timed or recorded."
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from harness.board import reports
 from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, Mode, Submission, UsageError
+from harness.core.errors import Exit, UsageError
+from harness.core.records import Mode, Submission
 from harness.evaluation.compare import MARGIN, WORDS, Comparison, check, exit_code, live, recorded, rule
 from harness.kinds import settings
 from harness.kinds.kind import Order, Plan, Setting

@@ -12,7 +12,8 @@ from harness.cli import options
 from harness.contest.rules import Competition, Evaluated, Listed, problem_of, read
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean
-from harness.core.records import Exit, HarnessError, Submission, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import Submission
 from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
 from harness.kinds import settings

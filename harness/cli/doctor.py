@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, UsageError
+from harness.core.errors import Exit, UsageError
 from harness.machine.doctor import doctor, read
 from harness.report.findings import show, to_json
 

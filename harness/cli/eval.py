@@ -13,7 +13,8 @@ from rich.console import Console
 from harness.board import report_json
 from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, Mode, UsageError
+from harness.core.errors import Exit, UsageError
+from harness.core.records import Mode
 from harness.evaluation.recorded import evaluated
 from harness.judging import verdict
 from harness.kinds import settings

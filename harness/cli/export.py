@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.board import leaderboard, reports
 from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, UsageError
+from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
 from harness.report.export import COLUMNS, FORMATS, rows

@@ -10,7 +10,7 @@ from rich.text import Text
 from harness.board import leaderboard, reports
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
-from harness.core.records import Exit
+from harness.core.errors import Exit
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
 from harness.report.history import chosen, lines, show

@@ -29,7 +29,7 @@ from harness.cli import (
     verify,
 )
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, HarnessError, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
 from harness.machine import host
 
 

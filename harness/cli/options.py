@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
+from harness.core.errors import UsageError
 from harness.core.files import replace_file
-from harness.core.records import UsageError
 from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
 

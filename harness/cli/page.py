@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.board import leaderboard, reports
 from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit
+from harness.core.errors import Exit
 from harness.report.page import html
 from harness.report.page_data import page_of
 

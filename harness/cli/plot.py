@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.board import reports
 from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, UsageError
+from harness.core.errors import Exit, UsageError
 from harness.report.plot import DPI, SUFFIXES, figure
 
 DESCRIPTION = "Draw a recorded run as SVG or PNG, for slides. Needs the extra `plot`."

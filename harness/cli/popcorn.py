@@ -27,7 +27,8 @@ from rich.console import Console
 from harness.board import runs
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError, decode
-from harness.core.records import BadFileError, Case, Crashed, EvalReport, Exit, HarnessError, Mode, Raised, UsageError
+from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
+from harness.core.records import Case, Crashed, EvalReport, Mode, Raised
 from harness.core.words import clean
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.result_lines import (

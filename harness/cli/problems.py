@@ -5,7 +5,7 @@ import argparse
 from rich.console import Console
 
 from harness.core.checkout import Checkout
-from harness.core.records import Exit
+from harness.core.errors import Exit
 from harness.problems.shape_file import find, problem_names
 from harness.report import terminal
 

@@ -10,7 +10,7 @@ from harness.board.entries import Board, Judged
 from harness.cli import options
 from harness.cli.verify import chosen, outside_sandbox
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, HarnessError, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
 from harness.evaluation import verify
 from harness.evaluation.rejudge import Left, Rejudged, Row, applied, rejudged
 from harness.kinds import settings

@@ -7,7 +7,7 @@ from typing import get_args
 from rich.console import Console
 
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, UsageError
+from harness.core.errors import Exit, UsageError
 from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
 from harness.problems.problem import OFFICIAL

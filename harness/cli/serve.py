@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import Exit
+from harness.core.errors import Exit
 from harness.kinds.settings import DEVICES
 from harness.serve import Options, run_server
 from harness.serve.guard import TOKEN_VARIABLE

@@ -11,7 +11,8 @@ from harness.board import judgements, leaderboard, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options
 from harness.core.checkout import Checkout
-from harness.core.records import EvalReport, Exit, UsageError
+from harness.core.errors import Exit, UsageError
+from harness.core.records import EvalReport
 from harness.core.words import clean_line
 from harness.evaluation.verify import (
     EXITS,

@@ -15,7 +15,8 @@ from pathlib import Path
 from harness.board.places import Place
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError
-from harness.core.records import EvalReport, Exit, HarnessError, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import EvalReport
 from harness.core.yaml_file import read_yaml
 from harness.judging import verdict
 from harness.kinds.registry import find

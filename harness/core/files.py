@@ -15,7 +15,7 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 
 from harness.core.checkout import shown
-from harness.core.records import HarnessError
+from harness.core.errors import HarnessError
 
 DYING_S = 1.0  # for what was killed to be gone
 

@@ -4,11 +4,12 @@ Knows nothing of processes, files or torch. Every number's name ends in its unit
 outcome of a case is a type of its own, so that no -1 or 1.0 ever stands for "it failed".
 """
 
-import enum
 import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Literal
+
+from harness.core.machine_records import Environment, MachineState, Peaks, Sampling
 
 # Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
 # the figures that are shown.
@@ -21,43 +22,6 @@ Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 # Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
 # folder has for it; that folder's own eval.py, in the process that also runs the submission.
 CheckerName = Literal["strict", "folder", "theirs"]
-
-
-class Exit(enum.IntEnum):
-    """Exit codes; 112 to 114 have the meaning that GPU MODE's evaluator gives them."""
-
-    OK = 0
-    ERROR = 1  # the harness or the machine failed, not the user and not the submission
-    USAGE = 2
-    FAIL_IF = 3  # compare's word is one that --fail-if named
-    INVALID = 112  # the submission is wrong, raised or crashed
-    BAD_FILE = 113  # a problem, shape or leaderboard file is bad
-    TIMED_OUT = 114
-    INTERRUPTED = 130
-
-
-class HarnessError(Exception):
-    """Ends an evaluation. The message says what happened, where, and what to try next."""
-
-    exit_code: ClassVar[Exit] = Exit.ERROR
-
-
-class UsageError(HarnessError):
-    """Something that was asked for cannot be done: no such problem, file, suite or rank count."""
-
-    exit_code = Exit.USAGE
-
-
-class BadFileError(HarnessError):
-    """A problem, shape or leaderboard file does not decode."""
-
-    exit_code = Exit.BAD_FILE
-
-
-class BadSubmissionError(HarnessError):
-    """The submission file cannot be a submission: no such syntax, no custom_kernel."""
-
-    exit_code = Exit.INVALID
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,77 +361,6 @@ class Warning:
 
     code: str
     values: dict[str, str | int | float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MachineState:
-    """A check of `doctor` that warned or failed before the run."""
-
-    status: Literal["fail", "warn"]
-    check: str
-    found: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Peaks:
-    """Rates that bound one rank, with where they come from (`measured` on this machine, or a vendor's figure)."""
-
-    flops_per_s: float
-    hbm_bytes_per_s: float
-    link_bytes_per_s: float
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    """The machine and the software of a run. `machine_class` is what leaderboards are kept apart by."""
-
-    machine_class: str
-    cpu: str
-    cores: int
-    memory_bytes: int
-    python: str
-    torch: str
-    triton: str | None
-    platform: str
-    harness: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuTrack:
-    """One GPU over the sampled time. `throttled` is the union of what held its clocks down; `energy_j` is None where
-    the GPU keeps no count."""
-
-    index: int
-    sm_mhz_min: int
-    sm_mhz_median: float
-    sm_mhz_max: int
-    temperature_c_max: int
-    power_w_mean: float
-    power_w_max: float
-    throttled: tuple[str, ...]
-    energy_j: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampled:
-    """`samples` of every GPU over `sampled_s` seconds between start() and stop()."""
-
-    gpus: tuple[GpuTrack, ...]
-    samples: int
-    sampled_s: float
-    type: Literal["sampled"] = "sampled"
-
-
-@dataclass(frozen=True, kw_only=True)
-class NotSampled:
-    """Nothing was sampled, and why: no GPU, no NVML, or nothing between start() and stop()."""
-
-    why: str
-    type: Literal["not_sampled"] = "not_sampled"
-
-
-Sampling = Sampled | NotSampled
 
 
 def new_run_id(started: datetime) -> str:

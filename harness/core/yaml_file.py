@@ -8,8 +8,8 @@ import yaml
 
 from harness.core.checkout import shown
 from harness.core.decode import decode
+from harness.core.errors import BadFileError
 from harness.core.files import read_text
-from harness.core.records import BadFileError
 
 T = TypeVar("T")
 

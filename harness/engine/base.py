@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.core.records import HarnessError
+from harness.core.errors import HarnessError
 
 FOLDER = "{job}"  # in a command: the job's folder
 RESULT = "result.json"  # in the job's folder: what came of it, written by the job

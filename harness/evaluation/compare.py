@@ -27,21 +27,18 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from harness.core import words
+from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
 from harness.core.records import (
-    BadSubmissionError,
     CaseResult,
     Crashed,
     EvalReport,
-    Exit,
     Failure,
-    HarnessError,
     Held,
     Measured,
     Param,
     Params,
     Raised,
     TimedOut,
-    UsageError,
     Warning,
 )
 from harness.core.stats import CONFIDENCE

@@ -7,7 +7,8 @@ from harness.board import entries, judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.board.places import Place
 from harness.core.checkout import Checkout
-from harness.core.records import EvalReport, HarnessError, Mode, Submission
+from harness.core.errors import HarnessError
+from harness.core.records import EvalReport, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import kind_of

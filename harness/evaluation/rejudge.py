@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from harness.board import entries, judgements, reports, runs
 from harness.board.entries import Board, Entry, HeldEntry, Judged
 from harness.core.checkout import Checkout
-from harness.core.records import BadFileError, Bound, CaseResult, EvalReport, UsageError
+from harness.core.errors import BadFileError, UsageError
+from harness.core.records import Bound, CaseResult, EvalReport
 from harness.core.stats import median
 from harness.core.words import clean_line
 from harness.evaluation import verify

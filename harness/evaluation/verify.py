@@ -33,7 +33,8 @@ from harness.board import judgements
 from harness.board.entries import Board, Entry, Judged, Verified
 from harness.core import words
 from harness.core.checkout import Checkout
-from harness.core.records import CaseResult, EvalReport, Exit, HarnessError, Held, Submission, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import CaseResult, EvalReport, Held, Submission
 from harness.evaluation import recorded
 from harness.judging import verdict
 from harness.kinds.kind import Progress, Setting

@@ -20,8 +20,9 @@ from typing import Any, Literal
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError
+from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_bytes, read_text
-from harness.core.records import BadFileError, Case, Kind, Param, Params, UsageError
+from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
 from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Ranking, Suite

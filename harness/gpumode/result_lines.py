@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.core.decode import DecodeError
+from harness.core.errors import HarnessError
 from harness.core.records import (
     CaseResult,
     Crashed,
     EvalReport,
-    HarnessError,
     Held,
     Kind,
     Measured,

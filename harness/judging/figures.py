@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.core.records import (
-    Bound,
-    CaseFigures,
-    CaseResult,
-    EvalReport,
-    Figures,
-    Measured,
-    Score,
-)
+from harness.core.records import Bound, CaseFigures, CaseResult, EvalReport, Figures, Measured, Score
 from harness.core.stats import estimate, log_fractions, log_ratios, median, spread
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS

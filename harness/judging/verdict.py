@@ -5,11 +5,11 @@ Pure rules over an EvalReport; knows neither files, processes nor how anything i
 
 from typing import Literal, get_args
 
+from harness.core.errors import Exit
 from harness.core.records import (
     CaseResult,
     Crashed,
     EvalReport,
-    Exit,
     Failure,
     Held,
     Measured,

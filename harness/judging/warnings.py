@@ -7,7 +7,8 @@ report can have is a code, here or where it arises, and TEXTS has its words. Pur
 import math
 from collections.abc import Callable, Sequence
 
-from harness.core.records import CaseResult, GpuTrack, Measured, NotSampled, Sampling, Warning
+from harness.core.machine_records import GpuTrack, NotSampled, Sampling
+from harness.core.records import CaseResult, Measured, Warning
 from harness.core.stats import log_ratios, median, spread
 
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take

@@ -2,7 +2,8 @@
 
 import contextlib
 
-from harness.core.records import BadSubmissionError, Submission, Warning
+from harness.core.errors import BadSubmissionError
+from harness.core.records import Submission, Warning
 from harness.gpumode.folder import TaskProblem
 from harness.kinds.kind import Setting
 from harness.problems.submission import directives

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from harness.core.checkout import Checkout
+from harness.core.errors import BadFileError, UsageError
 from harness.core.files import remove
 from harness.core.records import (
-    BadFileError,
     Bound,
     Case,
     Crashed,
@@ -39,7 +39,6 @@ from harness.core.records import (
     Series,
     Summary,
     TimedOut,
-    UsageError,
     Warning,
     Wrong,
 )

@@ -12,22 +12,19 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError
+from harness.core.machine_records import Environment, MachineState, Peaks, Sampling
 from harness.core.records import (
     Bound,
     Case,
     CheckerName,
     Crashed,
-    Environment,
     Failure,
-    HarnessError,
-    MachineState,
     Measured,
     Mode,
     Passed,
-    Peaks,
     Profile,
     Raised,
-    Sampling,
     Submission,
     TimedOut,
     Verdicts,

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError
 from harness.core.files import remove
+from harness.core.machine_records import MachineState, Peaks
 from harness.core.records import (
     Bound,
     Case,
     Crashed,
     Failure,
-    HarnessError,
-    MachineState,
     Measured,
     Passed,
-    Peaks,
     Profile,
     Raised,
     Submission,

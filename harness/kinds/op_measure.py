@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Measured, Peaks, Profile, Wrong
+from harness.core.machine_records import Peaks
+from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Measured, Profile, Wrong
 from harness.core.stats import median
 from harness.kinds.op_calls import Calls
 from harness.ranks import clocks, credibility, trace, wire

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.core.records import UsageError
+from harness.core.errors import UsageError
 from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind

@@ -10,18 +10,8 @@ from pathlib import Path
 from typing import get_args
 
 from harness.core.checkout import Checkout
-from harness.core.records import (
-    Bound,
-    Case,
-    CaseResult,
-    EvalReport,
-    Failure,
-    HarnessError,
-    Measured,
-    NotRun,
-    Passed,
-    Profile,
-)
+from harness.core.errors import HarnessError
+from harness.core.records import Bound, Case, CaseResult, EvalReport, Failure, Measured, NotRun, Passed, Profile
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
 from harness.problems.problem import Problem

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.core.records import UsageError, Warning
+from harness.core.errors import UsageError
+from harness.core.records import Warning
 from harness.kinds.kind import Evaluator, Setting
 from harness.kinds.registry import find
 from harness.machine import host

@@ -7,7 +7,7 @@ problems and no tensors.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.core.records import MachineState
+from harness.core.machine_records import MachineState
 from harness.machine import gpu_findings, hardware, host_findings, readings
 from harness.machine.findings import Result, Status, used_gpus
 from harness.machine.gpus import read_gpus

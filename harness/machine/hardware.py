@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.decode import DecodeError, did_you_mean
-from harness.core.records import Cost, Peaks, UsageError
+from harness.core.errors import UsageError
+from harness.core.machine_records import Peaks
+from harness.core.records import Cost
 from harness.core.yaml_file import read_yaml
 
 TABLE = Path(__file__).resolve().parent / "hardware.yaml"

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import harness
-from harness.core.records import Environment, UsageError
+from harness.core.errors import UsageError
+from harness.core.machine_records import Environment
 
 RANK_BYTES = 130 << 20  # what one rank of all groups takes beside its tensors; docs/measurements.md, start-up
 RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank of each group; and what all share

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.core.decode import decode, encode
 from harness.core.files import read_text, replace_file
-from harness.core.records import Peaks
+from harness.core.machine_records import Peaks
 from harness.machine import host
 
 FOLDER = ".cache"

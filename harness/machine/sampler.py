@@ -12,7 +12,7 @@ from statistics import median
 from types import TracebackType
 from typing import Any
 
-from harness.core.records import GpuTrack, NotSampled, Sampled, Sampling
+from harness.core.machine_records import GpuTrack, NotSampled, Sampled, Sampling
 from harness.machine.nvml import CLOCK_SM, throttle_reasons
 from harness.machine.readings import NOT_THROTTLING, Unread, attempt, module
 

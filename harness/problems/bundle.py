@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.core.decode import did_you_mean
-from harness.core.records import BadSubmissionError, Submission
+from harness.core.errors import BadSubmissionError
+from harness.core.records import Submission
 from harness.problems.submission import directives, leading
 
 MAX_COLUMNS = 120

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
-from harness.core.records import BadFileError, Case, CheckerName, Cost, UsageError
+from harness.core.errors import BadFileError, UsageError
+from harness.core.records import Case, CheckerName, Cost
 
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size

@@ -13,7 +13,8 @@ from typing import Any, get_type_hints
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
-from harness.core.records import BadFileError, Case, Cost, Kind, Param, Params, UsageError
+from harness.core.errors import BadFileError, UsageError
+from harness.core.records import Case, Cost, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.machine import hardware
 from harness.problems.problem import (

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.decode import did_you_mean
+from harness.core.errors import BadSubmissionError, UsageError
 from harness.core.files import open_ordinary
-from harness.core.records import BadSubmissionError, Module, Submission, UsageError
+from harness.core.records import Module, Submission
 
 MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
 FOLDER = "submissions"

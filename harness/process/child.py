@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.records import HarnessError
+from harness.core.errors import HarnessError
 from harness.core.words import SHOWN_CHARS, cut
 from harness.machine.processes import end_tree
 

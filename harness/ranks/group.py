@@ -24,7 +24,8 @@ from typing import NoReturn, Protocol, TypeVar, cast, get_args
 
 from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
-from harness.core.records import CheckerName, Clock, Crashed, HarnessError, Raised, TimedOut
+from harness.core.errors import HarnessError
+from harness.core.records import CheckerName, Clock, Crashed, Raised, TimedOut
 from harness.machine import host
 from harness.process import sandbox
 from harness.process.child import search_path, signal_name

@@ -74,7 +74,9 @@ class Baseline(Program):
         return wire.Imported(device="")
 
 
-PROGRAMS = {"trusted": Trusted, "baseline": Baseline, "candidate": Candidate}
+# A role's program; the trusted one is its checker's.
+PROGRAMS: dict[str, type[Program]] = {"baseline": Baseline, "candidate": Candidate}
+CHECKERS: dict[str, type[Program]] = {"strict": Trusted, "folder": FolderTrusted}
 
 
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
@@ -85,7 +87,7 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     if order.cuda_is_cpu:
         cuda_shim.install()
-    program = FolderTrusted if order.role == "trusted" and order.checker == "folder" else PROGRAMS[order.role]
+    program = PROGRAMS.get(order.role) or CHECKERS[order.checker]
     program(order, fds).serve()
 
 

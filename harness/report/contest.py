@@ -10,7 +10,7 @@ from harness.board.entries import Board, Entry
 from harness.board.report_json import error_json, to_json
 from harness.contest.rules import Competition, Evaluated, Listed, closing, is_late
 from harness.core.checkout import Checkout
-from harness.core.records import Exit, HarnessError
+from harness.core.errors import Exit, HarnessError
 from harness.core.stats import geomean
 from harness.core.words import clean, clean_line, plain_table, score_text
 from harness.judging import verdict

@@ -27,8 +27,9 @@ from harness.board import places
 from harness.board.entries import Board, Earlier, Entry
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError, UsageError
 from harness.core.files import read_text
-from harness.core.records import CaseResult, EvalReport, HarnessError, Measured, Passed, UsageError
+from harness.core.records import CaseResult, EvalReport, Measured, Passed
 from harness.core.stats import median
 from harness.gpumode import result_lines
 from harness.judging import verdict

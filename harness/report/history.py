@@ -14,7 +14,8 @@ from rich.text import Text
 
 from harness.board.entries import Board, Earlier, Entry, Group
 from harness.core.decode import did_you_mean
-from harness.core.records import EvalReport, UsageError
+from harness.core.errors import UsageError
+from harness.core.records import EvalReport
 from harness.core.words import clean_line, seconds_text
 from harness.judging import verdict
 

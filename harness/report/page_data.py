@@ -17,19 +17,9 @@ from harness.board.judgements import entry_cases
 from harness.board.places import groups, ranked
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
-from harness.core.records import (
-    Bound,
-    Case,
-    CaseResult,
-    Cost,
-    EvalReport,
-    HarnessError,
-    Measured,
-    Metric,
-    Params,
-    Peaks,
-    Series,
-)
+from harness.core.errors import HarnessError
+from harness.core.machine_records import Peaks
+from harness.core.records import Bound, Case, CaseResult, Cost, EvalReport, Measured, Metric, Params, Series
 from harness.core.stats import geomean, median, quartiles
 from harness.core.words import case_label, letters_text
 from harness.judging.verdict import measured_cases

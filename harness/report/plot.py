@@ -7,7 +7,8 @@ axis, as the page has it.
 
 from typing import TYPE_CHECKING
 
-from harness.core.records import EvalReport, UsageError
+from harness.core.errors import UsageError
+from harness.core.records import EvalReport
 from harness.core.stats import quartiles
 from harness.core.words import case_label, clean_line
 from harness.judging.verdict import measured_cases, status

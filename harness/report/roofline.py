@@ -16,7 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core.decode import encode
-from harness.core.records import Case, CaseResult, NotRun, Params, Peaks, UsageError
+from harness.core.errors import UsageError
+from harness.core.machine_records import Peaks
+from harness.core.records import Case, CaseResult, NotRun, Params
 from harness.core.stats import geomean
 from harness.core.words import case_label, clean_line, count_text, letters_text
 from harness.machine import hardware

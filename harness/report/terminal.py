@@ -9,41 +9,25 @@ are drawn where there is room, in ASCII where the console's encoding has no more
 leaves colours out, and so it does where NO_COLOR is set. Where there is little room, columns are left out.
 """
 
-import re
 from collections.abc import Sequence
 
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from harness.board.entries import Board, HeldEntry, short_file
 from harness.board.judgements import doubted
 from harness.board.places import Place, ranked
-from harness.core.records import (
-    CaseResult,
-    Crashed,
-    EvalReport,
-    Figures,
-    Measured,
-    NotRun,
-    Outcome,
-    Passed,
-    Peaks,
-    Profile,
-    Raised,
-    TimedOut,
-)
+from harness.core.machine_records import Peaks
+from harness.core.records import CaseResult, EvalReport, Figures, Measured, NotRun, Passed, Profile
 from harness.core.stats import geomean, median
 from harness.core.words import (
-    EXCERPT_LINES,
     case_label,
     clean,
     clean_line,
     count_text,
     cut_line,
-    excerpt,
     letters_text,
     percent_text,
     plain_table,
@@ -54,25 +38,15 @@ from harness.core.words import (
     us_text,
 )
 from harness.judging import verdict
+from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.report.bars import ASCII, UNICODE, Axis, Marks
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
+from harness.report.failures import show_failure
 
-CHECKERS = {  # what is said of a checker that is not the strict one
-    "folder": "the folder's own check_implementation, and type, dtype, shape, device and finiteness as its "
-    "ref_kernel's; looser than the strict checker: its tolerance, no hardened inputs",
-    "theirs": "the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
-}
-NEXT = {  # what to try after each failure
-    "wrong": "`python -m harness check {problem} {path}` runs the tests alone, in seconds.",
-    "raised": "The traceback is of the first rank that failed; others may only have waited for it.",
-    "crashed": "Killed by signal 9 is mostly out of memory: try fewer ranks (--ranks) or smaller shapes (--suite).",
-    "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
-    "held": "Right, but not believed; docs/trust.md says what each check looks for and how it can err.",
-}
 PROFILE_LEGEND = (
     "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler. "
     "In no operator: Python, and waiting for other threads. "
@@ -110,7 +84,7 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
             _show_profile(report, result, result.profile, console)
     for result in report.results:
         if verdict.case_status(result) == "fail":
-            _show_failure(report, result, console)
+            show_failure(report, result, console)
     print_all(console, _facts(report), Text())
     show_summary(report, board, place, console)
 
@@ -312,45 +286,6 @@ def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, cons
     print_all(console, Text())
 
 
-def _show_failure(report: EvalReport, result: CaseResult, console: Console) -> None:
-    """What happened and where; the failure that decides the verdict in full, others in a line."""
-    outcome = result.outcome
-    where = f" on rank {outcome.rank}" if isinstance(outcome, Raised | Crashed) else ""
-    title = f"{result.case.kind} {case_label(result)}: {outcome.type.replace('_', ' ')}{where}"
-    console.print(Text(title, style="bold red"), soft_wrap=True)
-    first, *more = excerpt(verdict.message(outcome), 1) or [""]
-    console.print(Text("\n".join([f"  {first}", *(f"  | {line}" for line in more)])), soft_wrap=True)
-    if result is verdict.first_failure(report):
-        for heading, text in _evidence(report, outcome):
-            console.print(Text(f"  {heading}:"), soft_wrap=True)
-            console.print(Text("\n".join(f"  | {line}" for line in text), style="dim"), soft_wrap=True)
-        path = clean_line(report.submission.name)
-        problem = "FOLDER" if report.checker in CHECKERS else report.problem
-        advice = NEXT[outcome.type].format(problem=problem, path=path)
-        print_all(console, Padding(Text(f"Next: {advice}"), (0, 0, 0, 2), expand=False))
-    console.print()
-
-
-def _evidence(report: EvalReport, outcome: Outcome) -> list[tuple[str, list[str]]]:
-    """Headings with the lines that a failure left behind."""
-    shown: list[tuple[str, list[str]]] = []
-    if isinstance(outcome, Raised):
-        shown.append((f"traceback of rank {outcome.rank}", excerpt(outcome.traceback, EXCERPT_LINES // 3)))
-    if isinstance(outcome, Raised | Crashed):
-        log = (
-            outcome.log_tail if isinstance(outcome, Crashed) else report.logs.get(f"candidate rank {outcome.rank}", "")
-        )
-        shown.append((f"the end of rank {outcome.rank}'s log", excerpt(log)))
-    if isinstance(outcome, TimedOut):
-        alike: dict[str, list[int]] = {}
-        for rank, stack in enumerate(outcome.stacks):
-            alike.setdefault(re.sub(r"0x[0-9a-f]+", "0x...", clean(stack)), []).append(rank)
-        for stack, ranks in alike.items():
-            who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-            shown.append((f"where {who} stood", excerpt(stack, EXCERPT_LINES * 2 // 3)))
-    return [(heading, lines) for heading, lines in shown if lines]
-
-
 def _facts(report: EvalReport) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
@@ -366,8 +301,8 @@ def _facts(report: EvalReport) -> RenderableType:
     if wall := report.empty_call_samples_us.get("wall"):
         empty = f"an empty call reads {us_text(median(wall))} us"
         grid.add_row("clock", f"wall: first start to last end over ranks; {empty}")
-    if report.checker in CHECKERS:
-        grid.add_row("checker", CHECKERS[report.checker])
+    if note := CHECKERS[report.checker].note:
+        grid.add_row("checker", note)
     if report.environment:
         env = report.environment
         versions = f"Python {env.python}, torch {env.torch}" + (f", triton {env.triton}" if env.triton else "")
@@ -400,12 +335,7 @@ def _tally(report: EvalReport, kind: str) -> str:
 
 def _verdicts(report: EvalReport) -> str:
     found = [result.verdicts for result in report.results if result.verdicts is not None]
-    if not found:
-        return "eval.py's own" if report.checker == "theirs" else "none: no output was judged"
-    if report.checker == "folder":
-        return f"folder (the checker) {sum(one.strict.passed for one in found)}/{len(found)}"
-    strict, gpumode = (sum(getattr(one, name).passed for one in found) for name in ("strict", "gpumode"))
-    return f"strict (the checker) {strict}/{len(found)}, gpumode (published tolerance) {gpumode}/{len(found)}"
+    return CHECKERS[report.checker].tally(found)
 
 
 def _verdict(report: EvalReport) -> str:

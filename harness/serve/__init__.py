@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
-from harness.core.records import HarnessError, UsageError
 from harness.kinds import settings
 from harness.kinds.kind import Setting
 from harness.kinds.op import COMPILE_S

@@ -15,18 +15,38 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 from fastapi import Depends, FastAPI, Header, HTTPException, Path, Query, Response, UploadFile
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
-from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from harness.core.records import BadSubmissionError, HarnessError, Mode
+from harness.core.errors import BadSubmissionError, HarnessError
+from harness.core.records import Mode
 from harness.core.words import clean_line
 from harness.problems.submission import MAX_BYTES, directives
 from harness.serve.guard import TOO_LARGE
 from harness.serve.live import Live
+from harness.serve.schemas import (
+    Accepted,
+    AcceptedDetails,
+    AuthState,
+    Count,
+    Deleted,
+    Detail,
+    Health,
+    Job,
+    LeaderboardItem,
+    LiveBoards,
+    LiveQueue,
+    QueuePlace,
+    RankedEntry,
+    Run,
+    RunnerQueue,
+    ShortRun,
+    ShortSubmission,
+    Submission,
+)
 from harness.serve.store import Asked, Limits, QueueFullError, Row, Store, UnknownUserError, User
 from harness.serve.worker import Worker
 
@@ -68,151 +88,6 @@ class Service:
     limits: Limits
     stopping: Callable[[], bool] = lambda: False
     streams: Counter[int] = field(default_factory=Counter)  # open ones by user
-
-
-# ---- what is sent ------------------------------------------------------------------------------------------------
-class Detail(BaseModel):
-    """Why a request was refused."""
-
-    detail: str
-
-
-class Health(BaseModel):
-    status: Literal["ok"]
-
-
-class AuthState(BaseModel):
-    """`state` is an id that no user has yet."""
-
-    state: str
-
-
-class LeaderboardItem(BaseModel):
-    """A leaderboard; `task` has task.yml's keys, and the texts of its files."""
-
-    id: int
-    name: str
-    deadline: str | None
-    description: str
-    task: dict[str, Any]
-    gpu_types: list[str]
-    creator_id: int
-    forum_id: int
-    visibility: str
-
-
-class RankedEntry(BaseModel):
-    submission_id: int
-    rank: int
-    submission_name: str
-    submission_time: str
-    submission_score: float
-    leaderboard_name: str
-    user_id: str
-    user_name: str
-    gpu_type: str
-
-
-class Count(BaseModel):
-    count: int
-
-
-class QueuePlace(BaseModel):
-    stage: Literal["queued", "dispatched"]
-    message: str
-    position: int | None
-    jobs_ahead: int | None
-
-
-class RunnerQueue(BaseModel):
-    runner: str
-    gpu: str
-    queued_jobs: int
-
-
-class AcceptedDetails(BaseModel):
-    id: int
-    job_status_id: int
-
-
-class Accepted(BaseModel):
-    details: AcceptedDetails
-    queue: QueuePlace
-    runner_queue: RunnerQueue
-    status: Literal["accepted"]
-
-
-class ShortRun(BaseModel):
-    gpu_type: str
-    score: float | None
-
-
-class ShortSubmission(BaseModel):
-    id: int
-    leaderboard_name: str
-    file_name: str
-    submission_time: str
-    done: bool
-    runs: list[ShortRun]
-
-
-class Run(BaseModel):
-    start_time: str | None
-    end_time: str | None
-    mode: str
-    secret: bool
-    runner: str
-    score: float | None
-    passed: bool
-    result: dict[str, str] | None
-    diagnostics: dict[str, Any] | None
-
-
-class Job(BaseModel):
-    """`progress` is the running evaluation's phase and case."""
-
-    status: Literal["pending", "running", "succeeded", "failed", "timed_out"]
-    error: str | None
-    last_heartbeat: str | None
-    progress: str | None
-
-
-class Submission(BaseModel):
-    id: int
-    leaderboard_id: int
-    leaderboard_name: str
-    file_name: str
-    user_id: str
-    submission_time: str
-    done: bool
-    code: str
-    runs: list[Run]
-    job: Job
-    queue: QueuePlace
-    runner_queue: RunnerQueue
-
-
-class Deleted(BaseModel):
-    status: Literal["ok"]
-    submission_id: int
-
-
-class LiveQueue(BaseModel):
-    """The public part of the queue (harness/serve/live.py: Queue)."""
-
-    version: str
-    now: str
-    running: list[dict[str, Any]]
-    waiting: list[dict[str, Any]]
-    waiting_count: int = Field(ge=0)
-    latest: list[dict[str, Any]]
-
-
-class LiveBoards(BaseModel):
-    """The page's data (harness/report/page_data.py: Page)."""
-
-    version: str
-    page: dict[str, Any]
 
 
 REASONS = {

@@ -18,11 +18,11 @@ from typing import Any
 
 from harness.board.report_json import from_json
 from harness.core.decode import decode
+from harness.core.errors import Exit
 from harness.core.records import (
     CaseResult,
     Crashed,
     EvalReport,
-    Exit,
     Kind,
     Measured,
     Mode,

@@ -20,7 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from harness.core.records import BadFileError, HarnessError, Mode
+from harness.core.errors import BadFileError, HarnessError
+from harness.core.records import Mode
 
 VERSION = 1  # of the tables, in the file's user_version; 1: first
 ATTEMPTS = 2  # the first, and one more after the server died in the middle of it

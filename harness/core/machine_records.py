@@ -1,0 +1,75 @@
+"""What a report says of the machine that it was made on: hardware, software, rates, and how GPUs ran meanwhile."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineState:
+    """A check of `doctor` that warned or failed before the run."""
+
+    status: Literal["fail", "warn"]
+    check: str
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peaks:
+    """Rates that bound one rank, with where they come from (`measured` on this machine, or a vendor's figure)."""
+
+    flops_per_s: float
+    hbm_bytes_per_s: float
+    link_bytes_per_s: float
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The machine and the software of a run. `machine_class` is what leaderboards are kept apart by."""
+
+    machine_class: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    python: str
+    torch: str
+    triton: str | None
+    platform: str
+    harness: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuTrack:
+    """One GPU over the sampled time. `throttled` is the union of what held its clocks down; `energy_j` is None where
+    the GPU keeps no count."""
+
+    index: int
+    sm_mhz_min: int
+    sm_mhz_median: float
+    sm_mhz_max: int
+    temperature_c_max: int
+    power_w_mean: float
+    power_w_max: float
+    throttled: tuple[str, ...]
+    energy_j: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """`samples` of every GPU over `sampled_s` seconds between start() and stop()."""
+
+    gpus: tuple[GpuTrack, ...]
+    samples: int
+    sampled_s: float
+    type: Literal["sampled"] = "sampled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotSampled:
+    """Nothing was sampled, and why: no GPU, no NVML, or nothing between start() and stop()."""
+
+    why: str
+    type: Literal["not_sampled"] = "not_sampled"
+
+
+Sampling = Sampled | NotSampled

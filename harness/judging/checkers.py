@@ -1,0 +1,45 @@
+"""By which rule outputs are judged, and what a report says of each rule: one entry of CHECKERS a rule."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.core.records import Verdicts
+
+
+@dataclass(frozen=True)
+class Checker:
+    """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
+    path of its folder. `tally` puts verdicts into words."""
+
+    note: str = ""
+    needs_path: bool = False
+    name: str = "strict"
+    has_published: bool = False  # whether the published tolerance is judged beside it
+    none: str = "none: no output was judged"
+
+    def tally(self, verdicts: Sequence[Verdicts]) -> str:
+        """How many outputs each verdict passed."""
+        if not verdicts:
+            return self.none
+        text = f"{self.name} (the checker) {sum(one.strict.passed for one in verdicts)}/{len(verdicts)}"
+        if not self.has_published:
+            return text
+        passed = sum(one.gpumode.passed for one in verdicts)
+        return f"{text}, gpumode (published tolerance) {passed}/{len(verdicts)}"
+
+
+CHECKERS = {
+    "strict": Checker(has_published=True),
+    "folder": Checker(
+        name="folder",
+        needs_path=True,
+        note="the folder's own check_implementation, and type, dtype, shape, device and finiteness as its "
+        "ref_kernel's; looser than the strict checker: its tolerance, no hardened inputs",
+    ),
+    "theirs": Checker(
+        name="theirs",
+        needs_path=True,
+        note="the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
+        none="eval.py's own",
+    ),
+}
