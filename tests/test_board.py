@@ -542,6 +542,7 @@ def test_an_older_file_of_another_form_is_refused(path: Path, text: str) -> None
     with pytest.raises(BadFileError, match=r"\$\.(entries|held)"):
         leaderboard.load(path)
 
+
 def test_the_committed_leaderboard_loads() -> None:
     assert leaderboard.load(ROOT / "leaderboard.yaml").entries
 
