@@ -449,8 +449,8 @@ NOTHING_PLAYED = Fault("nothing, played", "before", nothing, 0, run=PLAYED)
 def main(name: str, arguments: Sequence[str]) -> None:
     from harness.cli import eval as verb
     from harness.cli import main as cli
-    from harness.evaluation import evaluate
-    from harness.ranks import group
+    from harness.evaluation import recorded
+    from harness.ranks import credibility, group
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
@@ -464,7 +464,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
             fault.does(ranks)
 
     real_phase, real_poll, real_end = ProgressLine.phase, group.Ranks.poll, group.Ranks._end
-    real_run, real_show = evaluate.Evaluation.run, verb.terminal.show
+    real_evaluate, real_show = recorded.evaluate, verb.terminal.show
 
     def begin(self: Any, name: str) -> None:
         nonlocal phase
@@ -485,8 +485,8 @@ def main(name: str, arguments: Sequence[str]) -> None:
         phase = "end"
         real_end(self)
 
-    def run(self: Any, start_ranks: Any) -> Any:
-        found = played() if fault.is_played else real_run(self, start_ranks)
+    def evaluate(plan: Any, progress: Any) -> Any:
+        found = played() if fault.is_played else real_evaluate(plan, progress)
         reached("store")
         return found
 
@@ -495,9 +495,9 @@ def main(name: str, arguments: Sequence[str]) -> None:
         real_show(*given, **named)
 
     ProgressLine.phase, group.Ranks.poll, group.Ranks._end = begin, poll, end  # type: ignore[method-assign]
-    evaluate.Evaluation.run, verb.terminal.show = run, show  # type: ignore[method-assign]
+    recorded.evaluate, verb.terminal.show = evaluate, show
     # On a machine that does other work too, honest calls can look as if they had worked outside their clock.
-    evaluate.credibility.unaccounted = lambda *turns: None  # type: ignore[assignment]
+    credibility.unaccounted = lambda own, ref, name: ""
     reached("before")
     cli.main(arguments)
 

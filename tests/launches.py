@@ -47,7 +47,7 @@ class Launches:
         checkout: Any,
         *,
         record: bool,
-        quiet: bool = False,
+        progress: object,
     ) -> run_module.Ran:
         assert (mode, record) == ("leaderboard", False)
         self.ran.append(submission)

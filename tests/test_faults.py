@@ -184,7 +184,7 @@ def test_a_fault_ends_as_the_table_says(fault: Fault, checkout: Path, tmp_path: 
             new = recorded(checkout) - entries
             assert recorded(checkout) >= entries
             assert len(new) in fault.recorded
-            assert all(reports.find(one, checkout).score_s for one in new), "an entry without its run"
+            assert all(reports.find(one, checkout).figures for one in new), "an entry without its run"
             assert all((checkout / "runs" / one / "submission.py").read_text() for one in new), "or without its source"
         if not (checkout / "runs").is_file():
             assert stored(checkout).items() >= runs.items()

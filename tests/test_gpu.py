@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from harness.core.errors import Exit
-from harness.core.records import Crashed, EvalReport, Raised, Timed, TimedOut, Wrong
+from harness.core.records import Crashed, EvalReport, Measured, Raised, TimedOut, Wrong
 from harness.core.stats import median
 from harness.judging import verdict
 from harness.machine.host import descendants, gpus
@@ -52,9 +52,9 @@ def test_the_reference_passes_and_is_timed_on_every_clock(problem: str, on_gpus:
     report = on_gpus(REFERENCE, problem=problem, mode="leaderboard")
     assert verdict.exit_code(report) == Exit.OK, report.results
     for result in report.results:
-        if isinstance(result.outcome, Timed):
-            assert [other.clock for other in result.outcome.others] == ["device", "gpumode"]
-            assert all(min(other.samples_us) > 0 for other in result.outcome.others)
+        if isinstance(result.outcome, Measured):
+            assert list(result.outcome.by_name) == ["wall", "device", "gpumode"]
+            assert all(min(series.own) > 0 for series in result.outcome.series)
     assert report.environment is not None
     assert report.environment.machine_class.startswith(f"{WORLD_SIZE}x ")
 
@@ -128,6 +128,5 @@ SLEEP_US = 2_000_000 / 1980 / 2  # at twice the clock of any GPU of today
 def test_what_another_stream_does_before_the_clock_starts_is_in_the_time_all_the_same(on_gpus: Evaluate) -> None:
     """Its stream does not wait for the timed one, but finds no room on the device until the barrier opens."""
     for result in on_gpus(AHEAD, mode="benchmark").results:
-        assert isinstance(result.outcome, Timed), result.outcome
-        device = next(other for other in result.outcome.others if other.clock == "device")
-        assert median(device.samples_us) > SLEEP_US
+        assert isinstance(result.outcome, Measured), result.outcome
+        assert median(result.outcome.by_name["device"].own) > SLEEP_US

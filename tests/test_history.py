@@ -1,5 +1,6 @@
 """How scores moved: every run once, compared only with what it can be compared with."""
 
+import contextlib
 import io
 import json
 import os
@@ -9,14 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories import ENVIRONMENT, WRONG_OUTCOME, failed_test
+from factories import ENVIRONMENT, FAILURES, HELD, RAISED, WRONG_OUTCOME, failed_test
 from recorded import SCRIPT, checkout, earlier, entry_for, run, run_id, store
 from rich.console import Console
 
 from harness.board import reports
 from harness.board.entries import Board
 from harness.core.errors import BadFileError, UsageError
+from harness.core.machine_records import MachineState
+from harness.core.records import Bound, Failure, Measured, Score, Warning
+from harness.core.words import case_label
+from harness.judging import verdict
+from harness.judging.warnings import text_of
 from harness.report import history
+
+FIXTURES = Path(__file__).resolve().parent / "fixtures"
+MACHINE_STATE = (MachineState(status="warn", check="memory", found="3.1 of 8 GiB are in use"),)
 
 
 def shown(found: tuple[history.Line, ...], width: int = 80) -> str:
@@ -31,16 +40,135 @@ def shown(found: tuple[history.Line, ...], width: int = 80) -> str:
 
 def test_a_report_is_read_back_as_it_was(tmp_path: Path) -> None:
     found = run(3)
-    read = reports.load(store(tmp_path, found))
-    assert (read.run_id, read.submission.author, read.status) == (found.run_id, "alice", "pass")
-    assert [case.label for case in read.timed] == [
+    read = reports.load(store(tmp_path, found), ROOT)
+    assert read == replace(found, submission=replace(found.submission, path=found.submission.name, source=""))
+    assert (read.run_id, read.author, verdict.status(read)) == (found.run_id, "alice", "pass")
+    measured = verdict.measured_cases(read)
+    assert [case_label(result) for result, _ in measured] == [
         "m 64 n 7168 k 18432",
         "m 512 n 4096 k 12288 bias",
         "m 8192 n 29568 k 8192 bias",
     ]
-    assert list(read.timed[0].clocks) == ["wall", "device", "gpumode"]
-    assert read.timed[0].roofline_samples_us == read.timed[0].clocks["device"].samples_us
+    series = measured[0][1].by_name
+    assert list(series) == ["wall", "device", "gpumode"]
+    assert measured[0][1].against_bound == series["device"]
     assert read.peaks == found.peaks
+    assert read.figures == found.figures is not None
+
+
+@pytest.mark.parametrize("outcome", FAILURES, ids=lambda outcome: outcome.type)
+def test_a_report_of_a_failure_is_read_back_as_it_was(tmp_path: Path, outcome: Failure) -> None:
+    found = failed_test(outcome)
+    read = reports.load(store(tmp_path, found), ROOT)
+    assert (read.results, read.figures, read.logs) == (found.results, None, found.logs)
+
+
+def test_a_report_says_what_its_warnings_say_whether_this_version_knows_them_or_not(tmp_path: Path) -> None:
+    known = Warning(code="split", values={"suite": "cpu", "meant": 8, "ranks": 2})
+    path = store(tmp_path, run(3, warnings=(known,), machine_state=MACHINE_STATE))
+    found = json.loads(path.read_text())
+    found["warnings"] += [
+        {"code": "novelty", "values": {"x": 1}, "text": "the moon is {full}"},
+        {"code": "split", "values": {"suite": "cpu"}, "text": "it was split"},
+    ]
+    path.write_text(json.dumps(found))
+    read = reports.load(path, ROOT)
+    assert read.warnings[0] == known
+    assert [text_of(one) for one in read.warnings[1:]] == ["the moon is {full}", "it was split"]
+    assert read.machine_state == MACHINE_STATE
+
+
+# ---- reports of schema 1 ---------------------------------------------------------------------------------------------
+
+
+def test_a_report_of_schema_1_is_read_with_the_figures_that_it_states() -> None:
+    """As the harness wrote it before; its series, texts and figures under their names of today."""
+    stated = json.loads((FIXTURES / "report-1.json").read_text())
+    read = reports.load(FIXTURES / "report-1.json", ROOT)
+    assert (read.run_id, read.author, read.submission.name) == (
+        stated["run_id"],
+        stated["submission"]["author"],
+        stated["submission"]["path"],
+    )
+    assert (read.secret_seed, read.gate, read.mode, read.confined) == (99, "strict", "leaderboard", True)
+    assert read.figures is not None
+    assert read.figures.score == Score(value=stated["score_s"], unit="s", better="less")
+    assert read.figures.ratio is not None
+    assert (read.figures.ratio.value, list(read.figures.ratio.ci or ())) == (
+        stated["geomean_speedup"],
+        stated["geomean_speedup_ci"],
+    )
+    assert read.figures.fraction is not None
+    assert read.figures.fraction.value == pytest.approx(stated["roofline_fraction"], rel=1e-4)
+    assert [text_of(one) for one in read.warnings] == stated["warnings"]
+    assert [f"{one.status}: {one.check}: {one.found}" for one in read.machine_state] == stated["machine_state"]
+    assert (read.device_model, read.empty_call_samples_us["device"]) == ("NVIDIA H200", (2.0, 2.1))
+    assert [result.outcome.type for result in read.results] == ["passed", "measured", "measured"]
+    for result, case in zip(read.results, stated["cases"], strict=True):
+        assert (result.case.kind, result.case.params, result.case.seed) == (case["kind"], case["params"], case["seed"])
+        assert result.verdicts is not None
+        assert result.verdicts.strict.passed
+        if not isinstance(result.outcome, Measured):
+            continue
+        assert list(result.outcome.by_name) == list(case["clocks"])
+        for series, clock in zip(result.outcome.series, case["clocks"].values(), strict=True):
+            assert (list(series.own), list(series.baseline)) == (clock["samples_us"], clock["ref_samples_us"])
+            assert series.block == case["block"]
+        assert result.bound == Bound(value=case["bound_us"], by=case["bound_by"])
+        assert result.figures is not None
+        assert result.figures.value == case["time_us"]
+        assert (result.figures.baseline, result.figures.spread) == (case["ref_us"], case["spread"])
+        assert result.figures.ratio is not None
+        assert result.figures.fraction is not None
+        assert result.figures.ratio.value == pytest.approx(case["speedup"])
+        assert result.figures.fraction.value == pytest.approx(case["roofline_fraction"], rel=1e-3)
+        assert list(result.outcome.rank_ends_us) == case["rank_ends_us"]
+
+
+@pytest.mark.parametrize("name", ["raised", "held"])
+def test_a_failure_of_schema_1_is_read_as_what_it_was(name: str) -> None:
+    stated = json.loads((FIXTURES / f"report-1-{name}.json").read_text())
+    read = reports.load(FIXTURES / f"report-1-{name}.json", ROOT)
+    assert [result.outcome.type for result in read.results] == ["passed", "measured", name]
+    assert (read.figures, verdict.status(read)) == (None, "fail")
+    assert read.results[2].outcome == {"raised": RAISED, "held": HELD}[name]
+    assert verdict.message(read.results[2].outcome) == stated["cases"][2]["error"]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs/measurements/reports").glob("*.json")), ids=lambda path: path.stem
+)
+def test_the_reports_in_git_are_read_with_the_figures_that_they_state(path: Path) -> None:
+    stated, read = json.loads(path.read_text()), reports.load(path, ROOT)
+    assert read.figures is not None
+    assert read.figures.ratio is not None
+    if stated["schema"] == 1:
+        assert read.figures.score.value == pytest.approx(stated["score_s"])
+        assert read.figures.ratio.value == pytest.approx(stated["geomean_speedup"])
+
+
+@pytest.mark.parametrize("key", ["clocks", "cases", "environment", "warnings", "submission", "machine_state", "peaks"])
+@pytest.mark.parametrize("value", [3, "x", [1], {"x": 1}, [[]], None])
+def test_a_damaged_report_of_schema_1_is_a_bad_file_or_is_read(tmp_path: Path, key: str, value: object) -> None:
+    """And no other error."""
+    found = json.loads((FIXTURES / "report-1.json").read_text())
+    (found["cases"][1] if key == "clocks" else found)[key] = value
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(found))
+    with contextlib.suppress(BadFileError):
+        reports.load(path, ROOT)
+    assert json.loads(path.read_text()) == found
+
+
+def test_a_report_of_a_schema_to_come_is_refused_with_what_to_do_and_left_alone(tmp_path: Path) -> None:
+    path = store(tmp_path, run(3))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 3}))
+    before = path.read_bytes()
+    with pytest.raises(
+        BadFileError, match=r"\$\.schema: .*found 3; it was written by a newer harness: update the checkout"
+    ):
+        reports.load(path, ROOT)
+    assert path.read_bytes() == before
 
 
 def test_a_report_may_have_keys_that_this_version_does_not_know(tmp_path: Path) -> None:
@@ -48,16 +176,25 @@ def test_a_report_may_have_keys_that_this_version_does_not_know(tmp_path: Path) 
     found = json.loads(path.read_text())
     found["new"] = found["cases"][0]["new"] = found["environment"]["new"] = 1
     path.write_text(json.dumps(found))
-    assert reports.load(path).run_id == run_id(3)
+    assert reports.load(path, ROOT).run_id == run_id(3)
+
+
+def figures_with(score: object, ratio: float = 1.5) -> dict[str, object]:
+    estimate = {"value": ratio, "ci": None}
+    return {"score": {"value": score, "unit": "s", "better": "less"}, "ratio": estimate, "fraction": None}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 2}, r"\$\.schema: expected 1, found 2"),
-        ({"score_s": "fast"}, r"\$\.score_s: expected a number, found 'fast'"),
-        ({"score_s": -1.0}, r"\$\.score_s: expected a number above 0"),
-        ({"cases": [{}]}, r"\$\.cases\[0\]: the key 'kind' is missing"),
+        ({"schema": 3}, r"\$\.schema: expected 1 or 2, found 3"),
+        ({"schema": "2"}, r"\$\.schema: expected 1 or 2, found '2'; is it another harness's?"),
+        ({"figures": figures_with("fast")}, r"\$\.figures\.score\.value: expected a number, found 'fast'"),
+        ({"figures": figures_with(-1.0)}, r"\$\.figures\.score: expected a score above 0"),
+        ({"figures": figures_with(1.0, ratio=0.0)}, r"\$\.figures\.ratio: expected an estimate above 0"),
+        ({"started_at": "today"}, r"\$\.started_at: expected a date and time, found 'today'"),
+        ({"cases": [{"outcome": {"type": "passed"}}]}, r"\$\.cases\[0\]: the key 'kind' is missing"),
+        ({"cases": 3}, r"\$\.cases: expected a list, found 3"),
         ({"run_id": "other"}, r"\$\.run_id: expected '20260503T120000-000003', as its folder says"),
     ],
 )
@@ -76,19 +213,35 @@ def test_a_report_that_is_bad_is_named_and_hides_no_other(
 def test_samples_of_a_report_that_are_no_pairs_are_named(tmp_path: Path) -> None:
     path = store(tmp_path, run(3))
     report = json.loads(path.read_text())
-    clock = next(case for case in report["cases"] if case["clocks"])["clocks"]["device"]
-    del clock["ref_samples_us"][-1]
+    outcome = next(case["outcome"] for case in report["cases"] if case["outcome"]["type"] == "measured")
+    del outcome["series"][1]["baseline"][-1]
     path.write_text(json.dumps(report))
-    with pytest.raises(BadFileError, match=r"clocks.*device.*ref_samples_us: expected as many as samples_us, found 12"):
-        reports.load(path)
+    with pytest.raises(
+        BadFileError,
+        match=r"\$\.cases\[3\]\.outcome\.series\[1\]: expected as many samples of either side, found 12 and 11",
+    ):
+        reports.load(path, ROOT)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00", '{"schema": 1}', "[" * 100_000])
+def test_samples_of_schema_1_that_are_no_pairs_are_named(tmp_path: Path) -> None:
+    found = json.loads((FIXTURES / "report-1.json").read_text())
+    path = tmp_path / "report.json"
+    del found["cases"][1]["clocks"]["device"]["ref_samples_us"][-1]
+    path.write_text(json.dumps(found))
+    with pytest.raises(BadFileError, match=r"\$\.cases\[1\]\.outcome\.series\[1\]: expected as many .*found 8 and 7"):
+        reports.load(path, ROOT)
+    del found["cases"][1]["clocks"]["wall"]
+    path.write_text(json.dumps(found))
+    with pytest.raises(BadFileError, match=r"\$\.cases\[1\]\.clocks: the key 'wall' is missing"):
+        reports.load(path, ROOT)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00", '{"schema": 1}', '{"schema": 2}', "[" * 100_000])
 def test_a_file_that_is_no_report_is_a_bad_file(tmp_path: Path, text: str) -> None:
     path = store(tmp_path, run(3))
     path.write_text(text)
     with pytest.raises(BadFileError, match=r"report\.json: "):
-        reports.load(path)
+        reports.load(path, ROOT)
 
 
 def test_a_run_is_found_by_its_id_the_beginning_of_it_its_folder_or_its_file(tmp_path: Path) -> None:
@@ -111,7 +264,7 @@ def test_runs_of_the_board_and_of_reports_are_one_line_each_run_once(tmp_path: P
     found = history.lines(checkout(tmp_path), reports.load_all(tmp_path)[0])
     line = next(line for line in found if line.author == "alice" and line.group[0] == "gemm_rs")
     assert [one.run_id for one in line.runs] == [run_id(1), run_id(2), run_id(3)]
-    assert line.runs[0].score_s == 0.0105  # the board's figure, not the report's
+    assert line.runs[0].score == 0.0105  # the board's figure, not the report's
     assert {line.author for line in found} == {"alice", "bob", "carol", "dave", "erin", SCRIPT}
 
 
@@ -130,7 +283,7 @@ def test_failed_runs_are_shown_and_not_scored(tmp_path: Path) -> None:
     store(tmp_path, run(3, 0.5))
     (line,) = history.lines(Board(), reports.load_all(tmp_path)[0])
     assert [one.status for one in line.runs] == ["pass", "fail", "pass"]
-    assert len(line.scores_s) == 2
+    assert len(line.scores) == 2
     assert "2 scores: 7.593 ms to 3.797 ms (-50.0%), now at its best" in shown((line,))
 
 
@@ -160,7 +313,7 @@ def test_names_cannot_style_the_terminal(tmp_path: Path) -> None:
 def test_a_file_that_has_no_end_is_no_report(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "report.json")
     with pytest.raises(BadFileError, match="not an ordinary file"):
-        reports.load(tmp_path / "report.json")
+        reports.load(tmp_path / "report.json", ROOT)
 
 
 def test_an_author_without_runs_is_an_error_that_names_those_who_have_some(tmp_path: Path) -> None:
