@@ -77,7 +77,7 @@ def service(
         words = [row.id, files.source, files.report, folder, row.mode, files.events]
         return ["/bin/sh", str(folder / "evaluate.sh"), *map(str, words)]
 
-    made = make_service(OPTIONS, folder, command, engine)
+    made = make_service(OPTIONS, folder, command, Checkout.here(), engine)
     made.limits = limits
     made.worker._deadline_s = lambda row: deadline_s
     return made

@@ -92,7 +92,7 @@ def test_a_report_adds_shapes_clocks_ranks_phases_and_costs(tmp_path: Path) -> N
     found = entries(made(tmp_path))["gemm_rs alice"]
     assert found.run is not None
     first = found.cases[0]
-    assert first.label == "m 64 n 7168 k 18432"
+    assert first.figures.label == "m 64 n 7168 k 18432"
     assert first.run is not None
     assert [one.metric.name for one in first.run.series] == ["wall", "device", "gpumode"]
     own = first.run.series[0].own
@@ -132,10 +132,21 @@ def test_an_entry_without_its_report_has_the_shapes_that_the_board_keeps(tmp_pat
     right = entry_for(report())
     found = entries(made(tmp_path, Board(entries=(right,))))["gemm_rs alice"]
     assert (found.run, [case.run for case in found.cases]) == (None, [None] * 3)
-    assert found.cases[0].label == "m 64 n 7168 k 18432"
+    assert found.cases[0].figures.label == "m 64 n 7168 k 18432"
     assert tuple(case.figures for case in found.cases) == right.cases
     bounds = [result.bound.value for result in report().results if result.bound]
     assert [case.limit for case in found.cases] == pytest.approx(bounds, rel=1e-3)
+
+
+def test_the_legend_names_the_letters_of_shapes_that_only_the_board_keeps(tmp_path: Path) -> None:
+    checkout(tmp_path)
+    case = entry_for(report()).cases[0]
+    mine = entry(problem="a2a", cases=(replace(case, params={"num_experts": 8, "hidden_dim": 64}, label="E 8 H 64"),))
+    found = page_of(Board(entries=(mine,)), (), (), tmp_path, tmp_path, MADE_AT)
+    assert (found.boards[0].entries[0].cases[0].figures.label, found.legend) == (
+        "E 8 H 64",
+        "E num_experts, H hidden_dim",
+    )
 
 
 def test_a_limit_stands_only_on_the_scale_of_the_clock_that_it_is_of(tmp_path: Path) -> None:

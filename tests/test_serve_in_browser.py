@@ -15,6 +15,7 @@ from serving import BOBS, MINE, SOURCE, Served, outcome, served, submit, wait_fo
 from test_page_in_browser import CONTRAST, TOO_WIDE
 
 from harness.board import leaderboard
+from harness.core.checkout import Checkout
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -32,7 +33,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for entry in found.entries:
         leaderboard.record(root / "leaderboard.yaml", entry)
     with served(root / "runs" / "serve") as server:
-        server.service.live._root = root
+        server.service.live._checkout = Checkout(root)
         yield server
 
 
@@ -75,7 +76,7 @@ def test_the_page_follows_the_queue_and_the_boards(
     outcome(bobs, second)
     wait_for(lambda: "passed" in rows(browser)[0])
     assert "bob, gemm_rs, test: passed." in browser.js("return document.querySelector('#live-news').textContent")
-    root = running.service.live._root
+    root = running.service.live._checkout.root
     report = run(7, 0.5, author="zoe")
     store(root, report)
     leaderboard.record(root / "leaderboard.yaml", entry_for(report))

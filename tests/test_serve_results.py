@@ -151,7 +151,7 @@ def test_the_stage_is_the_phase_and_case_that_began_last() -> None:
     stage = Stage(id=1)
     assert stage.text == "start"
     stage = stage.after(PhaseBegan(at_s=0.1, name="test")).after(
-        CaseBegan(at_s=0.2, label="m 64  has_bias true\n\x1b[1m", index=0, count=3)
+        CaseBegan(at_s=0.2, label="m 64  bias true\n\x1b[1m", index=0, count=3)
     )
     assert stage.text == "test 1/3 m 64 bias true"
     assert stage.after(PhaseBegan(at_s=3.0, name="benchmark")).text == "benchmark"

@@ -21,10 +21,10 @@ from harness.core.errors import HarnessError
 from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Case, CaseResult, Cost, EvalReport, Measured, Metric, Params, Series
 from harness.core.stats import geomean, median, quartiles
-from harness.core.words import case_label, letters_text
+from harness.core.words import letters_text
 from harness.judging.verdict import measured_cases
 from harness.judging.warnings import text_of
-from harness.problems.shape_file import find
+from harness.problems.shape_file import find, short_names
 from harness.report import history
 from harness.report.board_view import held_line
 
@@ -69,7 +69,6 @@ class CasePart:
 class CaseOnPage:
     """A case of an entry. `limit` is its bound on the scale of its value, None where none is known for that metric."""
 
-    label: str
     figures: EntryCase
     limit: float | None
     run: CasePart | None
@@ -138,8 +137,10 @@ def page_of(
     """The page's data. Links are relative to `folder`, where the page will lie; `root` is the checkout."""
     by_id = {report.run_id: report for report in recorded}
     lines = {(line.group, line.author, line.file): line for line in history.lines(found, recorded)}
+    shapes = [result.case for report in recorded for result in report.results]
     boards, used = [], set[str]()
     for group in groups(found):
+        shapes += _shapes(found, group, Checkout(root))
         cost_of = _costs(group[0], root)
         entries = []
         for place, entry in ranked(found, group):
@@ -164,8 +165,16 @@ def page_of(
         boards=tuple(boards),
         held=tuple(f"{one.problem}, suite {one.suite}: {held_line(one)}" for one in found.held),
         unreadable=tuple(unreadable),
-        legend=letters_text(result.case for report in recorded for result in report.results),
+        legend=letters_text(shapes),
     )
+
+
+def _shapes(found: Board, group: Group, checkout: Checkout) -> list[Case]:
+    """The cases that the board keeps of a group's entries, with the short names that their labels have."""
+    problem, _, _, world_size = group
+    short = short_names(problem, checkout)
+    shapes = (one.params for _, entry in ranked(found, group) for one in entry.cases)
+    return [Case(kind="benchmark", params=params, seed=0, world_size=world_size, short=short) for params in shapes]
 
 
 def _own(entry: Entry, report: EvalReport | None) -> EvalReport | None:
@@ -198,26 +207,25 @@ def _cases(entry: Entry, report: EvalReport | None, cost_of: CostOf) -> tuple[Ca
     """The entry's cases with the board's figures, and what the report adds to them. An entry that an older harness
     recorded has no cases: then the figures are the report's."""
     if report is None:
-        return tuple(_case(entry, one, None, None) for one in entry.cases)
+        return tuple(_case(entry, one, None) for one in entry.cases)
     known = entry_cases(report)
     figures = entry.cases if _params(entry.cases) == _params(known) else known
     pairs = zip(figures, measured_cases(report), strict=True)
-    return tuple(_case(entry, one, result, _part(result, found, report, cost_of)) for one, (result, found) in pairs)
+    return tuple(_case(entry, one, _part(result, found, report, cost_of)) for one, (result, found) in pairs)
 
 
 def _params(cases: Sequence[EntryCase]) -> list[Params]:
     return [one.params for one in cases]
 
 
-def _case(entry: Entry, figures: EntryCase, result: CaseResult | None, run: CasePart | None) -> CaseOnPage:
-    label = case_label(result) if result else figures.label
+def _case(entry: Entry, figures: EntryCase, run: CasePart | None) -> CaseOnPage:
     limit = None
     if run is None and entry.device == "cpu" and figures.metric == "wall" and figures.fraction:
         limit = figures.value * figures.fraction  # the only clock there is: the fraction is of this one
     elif run is not None and run.bound is not None:
         units = {one.metric.name: one.metric.unit for one in run.series}
         limit = run.bound.value if units.get(run.bounded) == figures.unit else None
-    return CaseOnPage(label=label, figures=figures, limit=limit, run=run)
+    return CaseOnPage(figures=figures, limit=limit, run=run)
 
 
 def _part(result: CaseResult, found: Measured, report: EvalReport, cost_of: CostOf) -> CasePart:
