@@ -24,6 +24,7 @@ from harness.judging import verdict
 from harness.judging.warnings import text_of
 from harness.report import history
 
+ROOT = Checkout.here().root
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 MACHINE_STATE = (MachineState(status="warn", check="memory", found="3.1 of 8 GiB are in use"),)
 
