@@ -16,6 +16,7 @@ from rich.console import Console
 
 from harness.board import reports
 from harness.board.entries import Board
+from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.machine_records import MachineState
 from harness.core.records import Bound, Failure, Measured, Score, Warning
