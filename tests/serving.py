@@ -20,6 +20,7 @@ from factories import TIMES, WRONG_OUTCOME, failed_test, report, results
 
 from harness import serve
 from harness.board import report_json
+from harness.core.checkout import Checkout
 from harness.core.records import Passed
 from harness.engine.base import Engine
 from harness.kinds.settings import Asked
