@@ -231,11 +231,10 @@ def test_an_entry_without_its_report_has_the_shapes_that_the_board_keeps(browser
 def test_units_are_those_of_the_data(browser: Browser, tmp_path: Path) -> None:
     """A contest whose score is points, more of which are better, over cases that have a cost."""
     cost: dict[str, Any] = {"metric": "cost", "unit": "km", "ratio_ci": None, "fraction_ci": None}
+    cost |= {"ratio": 1.6, "fraction": 0.8}
     cases = tuple(
-        EntryCase(
-            params={"cities": number}, value=12.5 * number, baseline=20.0 * number, ratio=1.6, fraction=0.8, **cost
-        )
-        for number in (100, 2000)
+        EntryCase(label=f"cities {n}", params={"cities": n}, value=12.5 * n, baseline=20.0 * n, **cost)
+        for n in (100, 2000)
     )
     of: dict[str, Any] = {"problem": "tour", "file": "submissions/tour/submission.py", "cases": cases}
     of |= {"ratio": 1.6, "ratio_ci": None, "fraction": 0.8}
