@@ -34,6 +34,7 @@ from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.gpumode import folder as folder_file
 from harness.gpumode import result_lines
+from harness.judging.warnings import text_of
 from harness.kinds import external
 from harness.machine import hardware, peaks_cache
 from harness.problems import bundle, shape_file, submission
@@ -41,6 +42,7 @@ from harness.ranks import payload, trace, wire
 from harness.ranks.shared_buffer import FileBuffer
 
 ROOT = checkout.ROOT
+FIXTURES = Path(__file__).resolve().parent / "fixtures"
 DEADLINE_S = 2.0  # of this process's own time for one input; those that take longest need milliseconds
 MAX_BYTES = 1 << 17
 BUFFER_BYTES = 1 << 16
@@ -541,12 +543,19 @@ def boards() -> list[bytes]:
     for author in ("alice", "bob"):
         leaderboard.record(path, factories.entry(author=author))
     leaderboard.record(path, factories.entry(sha256="77" * 32, run_id="20260502T080000-def456"))
-    return [path.read_bytes(), (Path(__file__).parent / "fixtures" / "leaderboard-1.yaml").read_bytes()]
+    return [path.read_bytes(), *((FIXTURES / f"leaderboard-{schema}.yaml").read_bytes() for schema in (1, 2))]
 
 
 def made_reports() -> list[bytes]:
     found = recorded.run(1), factories.failed_test(factories.RAISED)
-    return [json.dumps(report_json.to_json(one)).encode() for one in found]
+    made = [json.dumps(report_json.to_json(one)).encode() for one in found]
+    return [*made, *(path.read_bytes() for path in sorted(FIXTURES.glob("report-1*.json")))]
+
+
+def report_of(path: Path) -> None:
+    """What it warns of can be shown, whatever its warnings are."""
+    for one in reports.load(path, ROOT).warnings:
+        text_of(one)
 
 
 def traces() -> list[bytes]:
@@ -582,7 +591,7 @@ TARGETS = [
     Target("hardware.yaml", texts(TABLE), "yaml", of_file("t.yaml", partial(hardware.match, "h200")), BAD, 4),
     Target("task.yml", texts(TASK), "yaml", of_file("task/task.yml", task_folder), (BadFileError, UsageError), 2),
     Target("competitions", texts(COMPETITION), "yaml", of_file("c.yaml", rules.read), BAD, 4),
-    Target("report.json", made_reports, "json", of_file("report.json", reports.load), BAD, 3),
+    Target("report.json", made_reports, "json", of_file("report.json", report_of), BAD, 3),
     Target("peaks cache", texts(PEAKS), "json", of_file("peaks.json", peaks_cache.load), (), 10),
     Target("traces", traces, "json", profiles, (trace.TraceError,), 10),
     Target("cases files", texts(CASES), "bytes", cases, (DecodeError, BadFileError), 6),

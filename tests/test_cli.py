@@ -63,20 +63,26 @@ def test_an_evaluation_is_shown_recorded_and_archived(harness: Harness, checkout
     found = json.loads((checkout / "result.json").read_text())
     names = {
         "schema", "problem", "submission", "device", "world_size", "suite", "mode", "status", "exit_code", "cases",
-        "geomean_speedup", "geomean_speedup_ci", "roofline_fraction", "score_s", "empty_call_us", "warnings",
-        "environment", "phases_s",
+        "figures", "empty_call_samples_us", "warnings", "environment", "phases_s", "confined",
     }  # fmt: skip
     assert names <= found.keys()
+    assert (found["schema"], found["figures"]["score"]["unit"]) == (2, "s")
+    assert all(found["figures"][name]["value"] > 0 for name in ("score", "ratio", "fraction"))
+    low, high = found["figures"]["ratio"]["ci"]
+    assert low <= found["figures"]["ratio"]["value"] <= high
     assert (found["status"], found["exit_code"], found["world_size"]) == ("pass", 0, 8)
     of_case = {
-        "kind", "params", "status", "error", "verdicts", "samples_us", "ref_us", "time_us", "speedup", "bound_us",
-        "roofline_fraction",
+        "kind", "params", "label", "status", "error", "verdicts", "outcome", "figures", "bound", "profile",
     }  # fmt: skip
     assert all(of_case <= case.keys() for case in found["cases"])
     timed = [case for case in found["cases"] if case["kind"] == "benchmark"]
-    assert all(len(case["samples_us"]) >= 16 and case["verdicts"]["strict"] == "pass" for case in timed)
+    assert all(case["verdicts"]["strict"]["passed"] for case in timed)
+    assert all(len(case["outcome"]["series"][0]["own"]) >= 16 for case in timed)
+    of_figures = {"metric", "value", "baseline", "spread", "ratio", "fraction"}
+    assert all(case["figures"].keys() == of_figures and case["bound"]["value"] > 0 for case in timed)
     board = yaml.safe_load((checkout / "leaderboard.yaml").read_text())
     assert [(entry["author"], entry["run_id"]) for entry in board["entries"]] == [("ada", found["run_id"])]
+    assert board["entries"][0]["score"]["value"] == pytest.approx(found["figures"]["score"]["value"], rel=1e-5)
     run = checkout / "runs" / found["run_id"]
     assert json.loads((run / "report.json").read_text())["secret_seed"] == found["secret_seed"]
     assert (run / "submission.py").read_text() == (checkout / "submissions/a2a/submission.py").read_text()
@@ -89,7 +95,7 @@ def test_a_wrong_submission_is_shown_but_never_recorded(harness: Harness, checko
     assert "rank 0" in result.stdout
     assert not (checkout / "leaderboard.yaml").exists()
     found = json.loads((checkout / "result.json").read_text())
-    assert (found["status"], found["exit_code"], found["geomean_speedup"]) == ("fail", 112, None)
+    assert (found["status"], found["exit_code"], found["figures"]) == ("fail", 112, None)
 
 
 def test_no_record_writes_neither_board_nor_runs(harness: Harness, checkout: Path) -> None:
@@ -220,6 +226,15 @@ def test_a_corrupted_leaderboard_stops_an_evaluation_before_it_begins(harness: H
     assert "leaderboard.yaml: $.entries[0]: the key 'suite' is missing" in result.stderr
     assert "--no-record" in result.stderr
     assert (checkout / "leaderboard.yaml").read_text() == "schema: 1\nentries: [{problem: a2a}]\n"
+
+
+def test_a_board_of_a_schema_to_come_stops_an_evaluation_before_it_begins(harness: Harness, checkout: Path) -> None:
+    (checkout / "leaderboard.yaml").write_text("schema: 4\nentries: []\n")
+    result = harness("eval", "a2a", "--suite", "quick", "--ranks", "2")
+    assert result.returncode == Exit.BAD_FILE
+    assert "newer harness (schema 4, this one reads up to 3); update the checkout" in result.stderr
+    assert (checkout / "leaderboard.yaml").read_text() == "schema: 4\nentries: []\n"
+    assert not (checkout / "runs").exists()
 
 
 def test_a_read_only_checkout_is_said_before_it_begins(checkout: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_submission_that_misbehaves_is_named_for_it(bad: Bad, evaluated: Calla
     if bad.rank is not None:
         assert outcome.rank == bad.rank
     assert verdict.exit_code(report) == bad.exit_code
-    assert verdict.figures(report) is None
+    assert report.figures is None
 
 
 def test_what_machine_it_is_is_not_the_submissions_to_say(evaluated: Callable[..., EvalReport]) -> None:

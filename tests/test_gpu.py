@@ -55,6 +55,7 @@ def test_the_reference_passes_and_is_timed_on_every_clock(problem: str, on_gpus:
         if isinstance(result.outcome, Measured):
             assert list(result.outcome.by_name) == ["wall", "device", "gpumode"]
             assert all(min(series.own) > 0 for series in result.outcome.series)
+            assert result.outcome.against_bound.metric.name == "device"
     assert report.environment is not None
     assert report.environment.machine_class.startswith(f"{WORLD_SIZE}x ")
 

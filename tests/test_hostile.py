@@ -97,7 +97,7 @@ def ends(evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch) 
         try:
             report = evaluated(hostile.source, hostile.problem, mode=hostile.mode, timeout_s=TIMEOUT_S, device=device)
             named, told = ended(report)
-            assert (verdict.figures(report) is not None) == (named == "right" and hostile.mode == "leaderboard")
+            assert (report.figures is not None) == (named == "right" and hostile.mode == "leaderboard")
         except HarnessError as error:
             named, told = "error", str(error)
         assert re.fullmatch(re.sub("harmless|ranked", "right", kind), named), told

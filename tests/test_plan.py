@@ -8,7 +8,7 @@ import pytest
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, UsageError
 from harness.core.records import Submission
-from harness.kinds.plan import PHASES, make_plan
+from harness.kinds.plan import PHASES, make_plan, phases
 from harness.machine import host
 from harness.problems.shape_file import find
 from harness.problems.submission import read_submission
@@ -61,10 +61,24 @@ def test_ranks_share_the_cores_evenly_and_keep_to_one_memory_node(monkeypatch: p
 
 def test_the_limit_of_a_phase_is_that_of_the_mode() -> None:
     suite = find("a2a", Checkout.here()).suite("official")
-    plan = dataclasses.replace(plan_of(), suite=dataclasses.replace(suite, benchmark_timeout_s=7, ranked_timeout_s=9))
-    assert plan.phase_s("benchmark") == 9
-    assert dataclasses.replace(plan, mode="benchmark").phase_s("benchmark") == 7
-    assert plan.phase_s("test") == suite.test_timeout_s
+    suite = dataclasses.replace(suite, benchmark_timeout_s=7, ranked_timeout_s=9)
+    limits = {mode: {phase.name: phase.limit_s for phase in phases(suite, mode)} for mode in PHASES}
+    assert limits == {
+        "test": {"test": suite.test_timeout_s},
+        "benchmark": {"benchmark": 7},
+        "leaderboard": {"test": suite.test_timeout_s, "benchmark": 9},
+        "profile": {"profile": 7},
+    }
+
+
+def test_a_plan_has_the_phases_of_its_mode_and_what_follows_a_right_case() -> None:
+    plan = plan_of()
+    assert [(phase.name, phase.then) for phase in plan.phases] == [("test", "check"), ("benchmark", "measure")]
+    assert [phase.cases for phase in plan.phases] == [plan.suite.tests, plan.suite.benchmarks]
+    (profiled,) = plan_of("profile").phases
+    assert (profiled.name, profiled.then) == ("profile", "profile")
+    assert [case.params for case in profiled.cases] == [case.params for case in plan.suite.benchmarks]
+    assert {case.kind for case in profiled.cases} == {"profile"}
 
 
 def test_a_submission_is_named_by_its_place_in_the_checkout(tmp_path: Path) -> None:

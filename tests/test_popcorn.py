@@ -25,21 +25,11 @@ from harness.core import records
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, Exit, HarnessError
-from harness.core.records import (
-    ClockSamples,
-    NotRun,
-    OpTime,
-    Passed,
-    Profile,
-    Raised,
-    RankProfile,
-    Verdict,
-    Verdicts,
-    Wrong,
-)
+from harness.core.records import NotRun, OpTime, Passed, Profile, Raised, RankProfile, Series, Verdict, Verdicts, Wrong
 from harness.gpumode import result_lines
 from harness.machine.host import descendants
 from harness.problems.shape_file import find
+from harness.ranks.clocks import METRICS
 
 REFERENCES = {  # as GPU MODE words its problems, with hard-wired devices, and never run here
     "gemm_rs": """\
@@ -569,8 +559,8 @@ def test_hostile_text_neither_breaks_a_line_nor_styles_a_terminal() -> None:
 def test_a_benchmark_is_told_by_their_clock_where_it_was_read() -> None:
     """On GPUs; it is longer than the wall clock, which ranks here, since a clone and two barriers are in it."""
     wall = timed(100.0, 200.0)
-    theirs = ClockSamples(clock="gpumode", samples_us=(300.0, 310.0, 320.0), ref_samples_us=(1.0, 1.0, 1.0))
-    found = pairs_of("benchmark", results([], [replace(wall, others=(theirs,))]))
+    theirs = Series(metric=METRICS["gpumode"], own=(300.0, 310.0, 320.0), baseline=(1.0, 1.0, 1.0))
+    found = pairs_of("benchmark", results([], [replace(wall, series=(*wall.series, theirs))]))
     assert {key: float(found[f"benchmark.0.{key}"]) for key in STATS} == {
         "runs": 3,
         "mean": 310_000,
@@ -580,7 +570,7 @@ def test_a_benchmark_is_told_by_their_clock_where_it_was_read() -> None:
         "worst": 320_000,
     }
     on_cpu = pairs_of("benchmark", results([], [wall]))
-    assert float(on_cpu["benchmark.0.mean"]) == pytest.approx(1000 * sum(wall.samples_us) / 12)
+    assert float(on_cpu["benchmark.0.mean"]) == pytest.approx(1000 * sum(wall.ranked.own) / 12)
     assert result_lines.stats_ns([5.0]) == {"runs": 1, "mean": 5000, "std": 0, "err": 0, "best": 5000, "worst": 5000}
 
 

@@ -21,9 +21,9 @@ from harness.core.records import Case, EvalReport, Mode, Passed, Raised, Submiss
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.judging import verdict
+from harness.judging.warnings import TEXTS
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
-from harness.kinds.settings import CUDA_IS_CPU
 from harness.problems.submission import directives
 from harness.process import compile_cache
 from harness.ranks import folder_check, payload
@@ -210,10 +210,11 @@ def test_a_folder_is_evaluated_as_it_is(name: str, ran: Evaluate) -> None:
     state of the submission that outlives a case. Timed against its ref_kernel, without a bound."""
     report = ran(FOLDERS / name, mode="leaderboard")
     assert verdict.status(report) == "pass", report.results
-    figures = verdict.figures(report)
+    figures = report.figures
     assert figures is not None
-    assert (report.problem, report.checker, figures.roofline_fraction) == (name, "folder", None)
-    assert {result.bound_us for result in report.results} == {None}
+    assert figures.ratio is not None
+    assert (report.problem, report.checker, figures.fraction) == (name, "folder", None)
+    assert {result.bound for result in report.results} == {None}
     assert report.peaks is None
 
 
@@ -289,7 +290,7 @@ def test_the_cpu_stands_in_for_cuda_when_asked_to_and_the_report_says_so(capsys:
         main(["eval", str(FOLDERS / "single" / "wired"), "--device", "cpu", "--seconds", "0.1", "--no-record"])
     shown = " ".join(capsys.readouterr().out.split())
     assert ended.value.code == 0
-    assert CUDA_IS_CPU in shown
+    assert TEXTS["cuda_is_cpu"] in shown
     assert "looser than the strict checker" in shown
 
 

@@ -22,14 +22,30 @@ from harness.board import leaderboard, reports
 from harness.board.entries import Board
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, Exit, UsageError
-from harness.core.records import Crashed, EvalReport, Failure, Mode, NotRun, Passed, TimedOut, Told, Wrong
+from harness.core.records import (
+    Crashed,
+    EvalReport,
+    Failure,
+    Measured,
+    Metric,
+    Mode,
+    NotRun,
+    Passed,
+    Submission,
+    Summary,
+    TimedOut,
+    Warning,
+    Wrong,
+)
 from harness.core.words import SHOWN_CHARS
 from harness.evaluation import recorded
+from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
 from harness.gpumode.folder import read
 from harness.judging import verdict
 from harness.kinds import external
-from harness.kinds.settings import Setting
+from harness.kinds.kind import Order, Setting
+from harness.kinds.registry import kind_of
 from harness.machine import host
 from harness.report import board_view, export, terminal
 
@@ -54,11 +70,17 @@ Evaluate = Callable[..., EvalReport]
 
 
 @pytest.fixture
-def told(nothing_left: None, tmp_path: Path) -> Evaluate:
+def told(tmp_path: Path, nothing_left: None) -> Evaluate:  # in this order: pytest's folder is not what is left
     """told(eval_py, mode=...) evaluates a copy of rowsum, which has two tests and one benchmark, with that eval.py."""
 
     def run(
-        text: str = "", mode: Mode = "leaderboard", folder: Path = ROWSUM, seconds: float = 30.0, **changes: object
+        text: str = "",
+        mode: Mode = "leaderboard",
+        folder: Path = ROWSUM,
+        seconds: float = 30.0,
+        seed: int | None = None,
+        cuda_is_cpu: bool = False,
+        submission: Submission | None = None,
     ) -> EvalReport:
         if text:
             copy = tmp_path / f"{len(list(tmp_path.iterdir()))}" / "rowsum"
@@ -71,16 +93,19 @@ def told(nothing_left: None, tmp_path: Path) -> Evaluate:
         suite = dataclasses.replace(
             problem.suite("official"), test_timeout_s=seconds, benchmark_timeout_s=seconds, ranked_timeout_s=seconds
         )
-        order = external.Order(
+        setting = Setting(
             problem=problem,
             suite=suite,
-            submission=submission_of(problem.default_submission().read_text()),
-            mode=mode,
             device="cpu",
             world_size=suite.benchmarks[0].world_size,
-            author="tester",
+            evaluator="theirs",
+            seed=seed,
         )
-        return external.evaluate(dataclasses.replace(order, **changes), Silent())
+        submission = submission or submission_of(problem.default_submission().read_text())
+        order = Order(setting=setting, submission=submission, mode=mode, author="tester")
+        plan = kind_of(setting).plan(order)
+        assert isinstance(plan, external.ExternalPlan)
+        return evaluate(dataclasses.replace(plan, cuda_is_cpu=cuda_is_cpu), Silent())
 
     return run
 
@@ -103,14 +128,19 @@ def test_a_ranked_evaluation_is_three_runs(told: Evaluate) -> None:
     report = told()
     assert verdict.status(report) == "pass"
     assert list(report.phases_s) == ["test", "benchmark", "leaderboard"]
-    assert outcomes(report) == [Passed, Passed, Told]
+    assert outcomes(report) == [Passed, Passed, Measured]
     found = report.results[2].outcome
-    assert found == Told(runs=3, mean_us=2.5, std_us=0.003, err_us=0.0017, best_us=2.4, worst_us=2.6)
+    assert isinstance(found, Measured)
+    assert found.ranked.metric == Metric(name="theirs", unit="us")
+    assert found.ranked.summary == Summary(runs=3, mean=2.5, std=0.003, err=0.0017, best=2.4, worst=2.6)
+    assert (found.ranked.own, found.ranked.baseline) == ((), ())
     gpus = host.gpus().count or 2
     for mode in report.phases_s:
         assert report.logs[f"{mode} stdout"] == f"{mode} POPCORN_SEED 7\n{mode} POPCORN_GPUS {gpus}\n"
-    assert verdict.figures(report) is None  # no speedup
-    assert verdict.told_score_s(report) == pytest.approx(2.5e-6)
+    assert report.figures is not None
+    assert (report.figures.ratio, report.figures.fraction) == (None, None)  # no reference was timed
+    score = report.figures.score
+    assert (score.value, score.unit, score.better) == (pytest.approx(2.5e-6), "s", "less")
 
 
 def test_another_secret_can_be_asked_for(told: Evaluate) -> None:
@@ -144,7 +174,8 @@ def test_only_the_last_shape_is_run_where_it_ranks(told: Evaluate, tmp_path: Pat
         )
         report = told(mode="benchmark", folder=folder)
         assert [result.case.params["size"] for result in report.results] == sizes
-        assert verdict.told_score_s(report) == pytest.approx(2.5e-6)
+        assert report.figures is not None
+        assert report.figures.score.value == pytest.approx(2.5e-6)
 
 
 def test_a_profile_is_kept(told: Evaluate) -> None:
@@ -213,7 +244,7 @@ def test_a_run_that_does_not_pass_says_how(
     assert message in failed.outcome.message
     assert (verdict.status(report), verdict.exit_code(report)) == ("fail", code)
     assert list(report.phases_s) == ["test"]
-    assert verdict.told_score_s(report) is None
+    assert report.figures is None
     assert message.split("`")[0][:20] in " ".join(shown(report).split())
 
 
@@ -224,7 +255,7 @@ def test_the_first_run_that_fails_is_the_last(told: Evaluate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mean", "found"), [("nan", Wrong), ("-5", Wrong), ("0", Wrong), ("inf", Wrong), ("fast", Wrong), ("5", Told)]
+    ("mean", "found"), [("nan", Wrong), ("-5", Wrong), ("0", Wrong), ("inf", Wrong), ("fast", Wrong), ("5", Measured)]
 )
 def test_a_time_is_a_number_above_0(mean: str, found: type, told: Evaluate) -> None:
     report = told(f"said('benchmark.0.mean', '{mean}'); said('check', 'pass')", mode="benchmark")
@@ -303,31 +334,38 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     """Without a speedup, under the suite `theirs`; and the report can be read back."""
     problem = read(ROWSUM, Checkout.here())
     suite = problem.suite("official")
+    note = Warning(code="other_gpus", values={"gpus": "an L4", "here": "no GPU"})
     setting = Setting(
-        problem=problem, suite=suite, device="cpu", world_size=2, evaluator="theirs", notes=("a note",)
+        problem=problem, suite=suite, device="cpu", world_size=2, evaluator="theirs", notes=(note,)
     )  # fmt: skip
     submission = submission_of(problem.default_submission().read_text())
-    ran = recorded.evaluated(setting, submission, "leaderboard", "ada", Checkout(tmp_path), record=True, quiet=True)
-    again = recorded.evaluated(setting, submission, "leaderboard", "bob", Checkout(tmp_path), record=True, quiet=True)
+    ran, again = (
+        recorded.evaluated(
+            setting, submission, "leaderboard", author, Checkout(tmp_path), record=True, progress=Silent()
+        )
+        for author in ("ada", "bob")
+    )
     assert (ran.unrecorded, again.unrecorded) == (None, None)
     assert again.place is not None
     assert again.place.of == 2
     entries = leaderboard.load(tmp_path / "leaderboard.yaml").entries
-    assert {(one.problem, one.suite, one.geomean_speedup, one.author) for one in entries} == {
+    assert {(one.problem, one.suite, one.ratio, one.author) for one in entries} == {
         ("multi/rowsum", "theirs", None, author) for author in ("ada", "bob")
     }
     told = json.loads((tmp_path / "runs" / ran.report.run_id / "report.json").read_text())
-    assert (told["checker"], told["clock"], told["geomean_speedup"]) == ("theirs", "theirs", None)
-    assert told["score_s"] == pytest.approx(2.5e-6)
-    assert told["cases"][2]["told"]["runs"] == 3
+    assert (told["checker"], told["figures"]["ratio"], told["figures"]["fraction"]) == ("theirs", None, None)
+    assert told["figures"]["score"]["value"] == pytest.approx(2.5e-6)
+    (series,) = told["cases"][2]["outcome"]["series"]
+    assert (series["metric"]["name"], series["summary"]["runs"], series["own"]) == ("theirs", 3, [])
     back = reports.find(ran.report.run_id, tmp_path)
+    assert (back.results, back.figures) == (ran.report.results, ran.report.figures)
     (*_, row) = export.rows(Board(), [back], tmp_path)
     assert (row["case_time_us"], row["case_samples"], row["run_passed"]) == (2.5, 3, True)
     assert row["run_result"]["benchmark.0.mean"] == "2500.0"
     text = " ".join(shown(ran.report).split())
     assert "its word is taken, and such runs are ranked apart" in text
     assert "speedup none: eval.py times no reference" in text
-    assert "a note" in text
+    assert "the submission is for an L4; this machine has no GPU" in text
     console = Console(file=StringIO(), width=100)
     board_view.show_board(leaderboard.load(tmp_path / "leaderboard.yaml"), console)
     assert "suite theirs" in console.file.getvalue()

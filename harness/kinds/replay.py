@@ -26,9 +26,12 @@ class ReplayPlan(Plan):
 
 def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
     """The plan whose evaluation finds what that report found, on the report's own cases."""
-    cases = {kind: tuple(one.case for one in report.results if one.case.kind == kind) for kind in ("test", "benchmark")}
+    cases = [one.case for one in report.results]
     suite = replace(
-        next(iter(problem.suites.values())), name=report.suite, tests=cases["test"], benchmarks=cases["benchmark"]
+        next(iter(problem.suites.values())),
+        name=report.suite,
+        tests=tuple(case for case in cases if case.kind == "test"),
+        benchmarks=tuple(replace(case, kind="benchmark") for case in cases if case.kind != "test"),  # profiled or timed
     )
     return ReplayPlan(
         kind="replay",
