@@ -92,7 +92,7 @@ def test_a_report_of_schema_1_is_read_with_the_figures_that_it_states() -> None:
         stated["submission"]["author"],
         stated["submission"]["path"],
     )
-    assert (read.secret_seed, read.gate, read.mode, read.confined) == (99, "strict", "leaderboard", True)
+    assert (read.secret_seed, read.checker, read.mode, read.confined) == (99, "strict", "leaderboard", True)
     assert read.figures is not None
     assert read.figures.score == Score(value=stated["score_s"], unit="s", better="less")
     assert read.figures.ratio is not None

@@ -22,6 +22,7 @@ from harness.core.records import (
     Failure,
     Measured,
     Mode,
+    NotRun,
     Passed,
     Profile,
     Raised,
@@ -125,9 +126,10 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What became of a case's checked calls, and what each verdict says where outputs were judged."""
+    """What became of a case's checked calls, and what each verdict says where outputs were judged. NotRun: an earlier
+    failure of the phase kept the session from running the case."""
 
-    outcome: Passed | Failure
+    outcome: Passed | Failure | NotRun
     verdicts: Verdicts | None = None
 
 

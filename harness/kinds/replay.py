@@ -78,6 +78,7 @@ class ReplaySession:
     def __init__(self, plan: ReplayPlan, progress: Progress) -> None:
         self.plan, self.progress = plan, progress
         self.left = list(plan.report.results)
+        self.has_failed = False
         self.now: CaseResult
 
     def prepare(self) -> Passed | Failure:
@@ -94,10 +95,10 @@ class ReplaySession:
         """What became of the next case."""
         self.now = self.left.pop(0)
         outcome = self.now.outcome
-        if isinstance(outcome, NotRun):
+        if isinstance(outcome, NotRun) and not self.has_failed:
             raise HarnessError(f"the report does not say what became of {case.kind} {case.label}")
-        right = not isinstance(outcome, get_args(Failure))
-        return Checked(outcome=Passed() if right else outcome, verdicts=self.now.verdicts)  # type: ignore[arg-type]
+        self.has_failed = self.has_failed or isinstance(outcome, get_args(Failure))
+        return Checked(outcome=Passed() if isinstance(outcome, Measured) else outcome, verdicts=self.now.verdicts)
 
     def measure(self, case: Case) -> Measured | Failure:
         """The recorded series."""
