@@ -34,7 +34,7 @@ from harness.core.stats import geomean, median
 from harness.machine import gpus
 from harness.problems.shape_file import problem_names
 from harness.ranks.clocks import LEAD_S, device_us, wall_us
-from harness.ranks.group import ROLES, Launch, Ranks
+from harness.ranks.launch import ROLES, Launch, Ranks
 
 ENTRIES = ("submission.py", "torch_fused.py")  # beside the reference, which every evaluation times
 SLOWER = Path(__file__).resolve().parent / "slower.py"

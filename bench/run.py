@@ -32,7 +32,7 @@ from harness.machine import host
 from harness.machine.host import cores, descendants
 from harness.problems.shape_file import problem_names
 from harness.ranks.clocks import wall_us
-from harness.ranks.group import ROLES, Launch, Ranks
+from harness.ranks.launch import ROLES, Launch, Ranks
 
 RANKS = 8
 POLL_S = 0.1

@@ -23,7 +23,7 @@ from harness.kinds.plan import make_plan
 from harness.machine.host import descendants, gpus
 from harness.problems.shape_file import find
 from harness.process import child, sandbox
-from harness.ranks import group
+from harness.ranks import launch
 
 TIMEOUT_S = 30.0
 RANKS = 2  # two have all that is tried, and start in a quarter of the time of eight
@@ -71,7 +71,7 @@ def in_use(name: str) -> bool:
 @pytest.fixture(scope="session")
 def zygotes() -> Iterator[prefork.Server]:
     """Where evaluations in this process get their zygotes from."""
-    started = prefork.Server({**sandbox.environment(os.environ), **group.MALLOC, "PATH": child.search_path(),
+    started = prefork.Server({**sandbox.environment(os.environ), **launch.MALLOC, "PATH": child.search_path(),
                               "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
     yield started
     started.close()
@@ -107,7 +107,7 @@ def evaluated(
     zygotes: prefork.Server, nothing_left: None, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., EvalReport]:
     """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process."""
-    monkeypatch.setattr(group, "subprocess", SimpleNamespace(Popen=zygotes.popen, DEVNULL=subprocess.DEVNULL))
+    monkeypatch.setattr(launch, "subprocess", SimpleNamespace(Popen=zygotes.popen, DEVNULL=subprocess.DEVNULL))
 
     def run(
         source: str,

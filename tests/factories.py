@@ -93,7 +93,7 @@ CRASHED = Crashed(
     rank=5, message="ended by signal 11 (SIGSEGV)", log_tail="about to touch what is not mine\n" + HOSTILE
 )
 TIMED_OUT = TimedOut(
-    message="rank 2 had not finished at the deadline",
+    message="rank 2 timed out",
     stacks=tuple(STACK.format(rank=rank, line=20 if rank == 2 else 31) for rank in range(8)),
 )
 HELD = Held(check="roofline", evidence="1.20 us are less than the bound of 6.46 us (hbm, measured on this machine)")

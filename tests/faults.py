@@ -27,7 +27,7 @@ from harness.process import sandbox
 # import, clock, test, benchmark: the phase's first commands are out. end: all is told to end. store, show: what was
 # measured is about to be recorded, to be printed.
 Moment = Literal["before", "spawn", "start", "import", "clock", "test", "benchmark", "end", "store", "show"]
-Does = Callable[[Any], None]  # gets the evaluation's harness.ranks.group.Ranks; None before and after it
+Does = Callable[[Any], None]  # gets the evaluation's harness.ranks.launch.Ranks; None before and after it
 
 MINE = "submissions/a2a/mine.py"
 CHECK = ("check", "a2a", MINE, "--ranks", "2", "--suite", "tiny")
@@ -386,7 +386,7 @@ FAULTS = [
     Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 1, REFERENCE),
     Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 1, REFERENCE),
     Fault("kill -9 of a trusted rank, benchmark", "benchmark", kill("trusted 1"), 1, REFERENCE, run=EVAL),
-    Fault("a trusted rank is stopped, test", "test", stop("trusted 1"), 114, "trusted rank 1 had not", run=HASTY),
+    Fault("a trusted rank is stopped, test", "test", stop("trusted 1"), 114, "trusted rank 1 timed out", run=HASTY),
     Fault("kill -9 of a baseline rank, start", "start", kill_unheard("baseline 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a baseline rank, import", "import", kill("baseline 1"), 1, REFERENCE),
     Fault("kill -9 of a baseline rank, test", "test", kill("baseline 1"), 1, REFERENCE),
@@ -396,7 +396,7 @@ FAULTS = [
     Fault("kill -9 of a candidate rank, test", "test", kill("candidate 1"), 112, CRASHED),
     Fault("kill -9 of a candidate rank, benchmark", "benchmark", kill("candidate 1"), 112, CRASHED, run=EVAL),
     Fault("kill -9 of a rank of each kind, end", "end", kill("trusted 1", "baseline 1", "candidate 1"), 0),
-    Fault("a candidate rank is stopped, test", "test", stop("candidate 1"), 114, "1 had not finished at", run=HASTY),
+    Fault("a candidate rank is stopped, test", "test", stop("candidate 1"), 114, "rank 1 timed out", run=HASTY),
     # memory, descriptors, clocks, streams
     Fault("the parent is out of memory, test", "test", out_of_memory, 1, "error: .*memory"),
     Fault("no memory to start ranks in", "before", limit(resource.RLIMIT_AS, 400 << 20), 1, "error: "),
@@ -450,7 +450,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
     from harness.cli import eval as verb
     from harness.cli import main as cli
     from harness.evaluation import recorded
-    from harness.ranks import credibility, group
+    from harness.ranks import credibility, launch
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
@@ -463,7 +463,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
             Path(os.environ[MARK]).touch()
             fault.does(ranks)
 
-    real_phase, real_poll, real_end = ProgressLine.phase, group.Ranks.poll, group.Ranks._end
+    real_phase, real_poll, real_end = ProgressLine.phase, launch.Ranks.poll, launch.Ranks._end
     real_evaluate, real_show = recorded.evaluate, verb.terminal.show
 
     def begin(self: Any, name: str) -> None:
@@ -494,7 +494,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
         reached("show")
         real_show(*given, **named)
 
-    ProgressLine.phase, group.Ranks.poll, group.Ranks._end = begin, poll, end  # type: ignore[method-assign]
+    ProgressLine.phase, launch.Ranks.poll, launch.Ranks._end = begin, poll, end  # type: ignore[method-assign]
     recorded.evaluate, verb.terminal.show = evaluate, show
     # On a machine that does other work too, honest calls can look as if they had worked outside their clock.
     credibility.unaccounted = lambda own, ref, name: ""

@@ -44,7 +44,7 @@ class Forked:
 
 
 class Server:
-    """The process that zygotes are forked from; `popen` stands in for subprocess.Popen in harness.ranks.group."""
+    """The process that zygotes are forked from; `popen` stands in for subprocess.Popen in harness.ranks.launch."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

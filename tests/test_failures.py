@@ -14,7 +14,9 @@ from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, Passed, Raised, TimedOut, Wrong
 from harness.judging import verdict
 from harness.ranks import wire
-from harness.ranks.group import Rank, RankFailure, RankGroup
+from harness.ranks.failure import RankFailure
+from harness.ranks.group import RankGroup
+from harness.ranks.rank import Rank
 
 RIGHT = """\
 import torch.distributed as dist
@@ -135,7 +137,7 @@ def test_a_rank_that_was_not_started_yet_is_not_signalled(monkeypatch: pytest.Mo
     ranks.all_ranks.return_value = ranks.ranks["candidate"]
     with pytest.raises(RankFailure) as failure:
         RankGroup(ranks, "candidate", Mock()).gather(wire.Done, time.monotonic() - 1)
-    assert "had not finished" in str(failure.value.outcome)
+    assert "timed out" in str(failure.value.outcome)
     assert signalled == [12345]
 
 

@@ -43,7 +43,8 @@ from harness.problems import shape_file
 from harness.problems.problem import Problem
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
-from harness.ranks.group import ROLES, Launch, RankFailure, Ranks
+from harness.ranks.failure import RankFailure
+from harness.ranks.launch import ROLES, Launch, Ranks
 
 START_S = 120.0  # for what comes before the first case, and after the last
 COMPILE_S = 600.0  # for what a submission compiles when it is imported

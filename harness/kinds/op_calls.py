@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from harness.core.records import Case, Clock, Verdict, Verdicts
 from harness.kinds.plan import OpPlan
 from harness.ranks import clocks, wire
-from harness.ranks.group import Group, Ranks, free_port
+from harness.ranks.group import Group
+from harness.ranks.launch import Ranks, free_port
 
 EMPTY_CALLS = 30
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")

@@ -5,16 +5,14 @@ program differs. A trusted rank makes inputs and judges outputs. A baseline rank
 the submission, and nothing else.
 """
 
-import contextlib
 import functools
 import gc
 import importlib
-import inspect
 import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import torch.distributed as dist
 from harness.core.records import Clock
 from harness.ranks import payload, wire
 from harness.ranks.barrier import Barrier
+from harness.ranks.compile_log import verbose_extensions
 from harness.ranks.device import make_device
 from harness.ranks.shared_buffer import SharedBuffer
 
@@ -221,30 +220,6 @@ class Program:
         output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
         self.output_offset = payload.aligned(self.output_offset + output.nbytes)
         return output
-
-
-@contextlib.contextmanager
-def verbose_extensions() -> Iterator[None]:
-    """What is compiled in it by torch.utils.cpp_extension tells how."""
-    from torch.utils import cpp_extension  # half a second, which submissions that do not compile are spared
-
-    def told(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(*arguments: Any, **named: Any) -> Any:
-            bound = inspect.signature(function).bind(*arguments, **named)
-            bound.arguments["verbose"] = True
-            return function(*bound.args, **bound.kwargs)
-
-        return call
-
-    before = {name: getattr(cpp_extension, name) for name in ("load", "load_inline")}
-    try:
-        for name, function in before.items():
-            setattr(cpp_extension, name, told(function))
-        yield
-    finally:
-        for name, function in before.items():
-            setattr(cpp_extension, name, function)
 
 
 def output_limit(input_nbytes: int, expected_nbytes: int) -> int:

@@ -14,8 +14,9 @@ import torch
 
 from harness.process import cuda_shim
 from harness.ranks import trace, wire
+from harness.ranks.folder_trusted import FolderTrusted
 from harness.ranks.program import Keep, Kernel, Program, Sample
-from harness.ranks.trusted import FolderTrusted, Trusted
+from harness.ranks.trusted import Trusted
 
 
 class Candidate(Program):

@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import inspect
 import itertools
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +12,7 @@ import torch
 
 from harness.core.records import Params, Verdict, Verdicts
 from harness.judging import correctness
-from harness.ranks import folder_check, payload, peaks, wire
+from harness.ranks import payload, peaks, wire
 from harness.ranks.program import NO_BUFFER, Program, output_limit
 from harness.ranks.shared_buffer import SharedBuffer
 
@@ -131,51 +130,3 @@ class Trusted(Program):
     def measure_peaks(self, command: wire.MeasurePeaks) -> wire.Reply:
         device, group_folder = self.device.id or torch.device("cpu"), Path(self.order.workdir).parent
         return peaks.measure(self.order.rank, self.order.world_size, device, group_folder)
-
-
-class FolderTrusted(Trusted):
-    """The same by what a KernelBot problem folder has for it: a check_implementation, and a ref_kernel whose result
-    says what a result looks like. Inputs are as published, with other seeds."""
-
-    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
-        super().__init__(order, fds)
-        self.trees: list[tuple[wire.Output, Any, str]] = []  # taken, and why it is no value
-
-    def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
-        made = self.reference.generate_input
-        order = self.order
-        where = {"rank": order.rank, "world_size": order.world_size, "seed": spec.seed}
-        given = {name: list(value) if isinstance(value, tuple) else value for name, value in params.items()}
-        taken = inspect.signature(made).parameters.values()
-        if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken):
-            where = {name: value for name, value in where.items() if name in {one.name for one in taken}}
-        return made(**given, **where)
-
-    def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
-        self.trees = []
-        return super().make_inputs(command)
-
-    def default_device(self) -> AbstractContextManager[object]:
-        return nullcontext()  # such a folder names its devices itself
-
-    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        assert self.buffers is not None
-        nbytes = self.buffers.outputs.nbytes
-        taken = [(output, *payload.read_tree(self.output_buffer, output, nbytes)) for output in command.outputs]
-        if command.judged:
-            self.trees += taken
-        return wire.Done()
-
-    def verified(self, command: wire.Verify) -> wire.Verified:
-        """Never on `made` itself: kernels and checks of such folders may write to what they get."""
-        data = self.made[command.index]
-        declared, output, lacking = self.trees[command.taken]
-        expected = self.reference.ref_kernel(payload.copied(data))
-        self.expected_nbytes = max(self.expected_nbytes, payload.nbytes_of(expected))
-        strict = folder_check.declared(declared, output, lacking, expected)
-        # It may be collective, so that no rank may leave it out: what cannot be checked is stood in for.
-        checked = folder_check.checked(
-            lambda: self.reference.check_implementation(payload.copied(data), output if strict.passed else expected)
-        )
-        verdict = checked if strict.passed else strict
-        return wire.Verified(verdicts=Verdicts(strict=verdict, gpumode=verdict))

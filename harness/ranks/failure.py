@@ -1,0 +1,59 @@
+"""How a rank ends an evaluation, in words: it raised, its process ended, or it was not done at the deadline."""
+
+import signal
+from collections.abc import Sequence
+
+from harness.core.records import Crashed, Raised, TimedOut
+from harness.process.child import signal_name
+from harness.ranks import wire
+from harness.ranks.rank import Rank
+
+SHOWN_LOG_CHARS = 4000  # of a rank's log, in an outcome
+IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
+
+
+class RankFailure(Exception):
+    """A rank of `role` ended the evaluation; `outcome` says how."""
+
+    def __init__(self, role: wire.Role, outcome: Raised | Crashed | TimedOut) -> None:
+        super().__init__(role, outcome)
+        self.role, self.outcome = role, outcome
+
+
+def crashed(rank: Rank, message: str) -> RankFailure:
+    """The rank's process is gone, or what it sent is no reply."""
+    outcome = Crashed(rank=rank.rank, message=message, log_tail=rank.log.text()[-SHOWN_LOG_CHARS:])
+    return RankFailure(rank.role, outcome)
+
+
+def raised(failures: Sequence[tuple[Rank, wire.Failed]]) -> RankFailure:
+    """Some ranks raised; the first is shown, with the numbers of those that raised the same."""
+    rank, first = failures[0]
+    alike = [other.rank for other, reply in failures if reply.message == first.message]
+    others = f" (and rank{'s' * (len(alike) > 2)} {', '.join(map(str, alike[1:]))})" if alike[1:] else ""
+    outcome = Raised(rank=rank.rank, message=first.message + others, traceback=first.traceback)
+    return RankFailure(rank.role, outcome)
+
+
+def timed_out(role: wire.Role, waiting: Sequence[Rank], stacks: tuple[str, ...]) -> RankFailure:
+    """The ranks in `waiting` were not done at the deadline; `stacks` has the stack of every rank of the group then."""
+    whose = "" if role == "candidate" else f"{role} "  # then it may not be the submission's fault
+    message = f"{whose}{_numbered([rank.rank for rank in waiting])} timed out"
+    elsewhere = [rank.rank for rank in waiting if IN_COLLECTIVE not in stacks[rank.rank]]
+    if 0 < len(elsewhere) < len(waiting):
+        message += f"; {_numbered(elsewhere)} did not wait for the others in a collective, so look there first"
+    return RankFailure(role, TimedOut(message=message, stacks=stacks))
+
+
+def exit_text(code: int) -> str:
+    """A process's end in words; `code` as subprocess has it."""
+    if code == -signal.SIGKILL:
+        return "was killed by SIGKILL (often the kernel's answer to running out of memory)"
+    if code < 0:
+        return f"was killed by {signal_name(-code)}"
+    return f"exited with code {code} in the middle of the evaluation"
+
+
+def _numbered(ranks: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, ranks))
+    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"

@@ -1,0 +1,57 @@
+"""The trusted ranks' program for a KernelBot problem folder."""
+
+import inspect
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from harness.core.records import Params, Verdicts
+from harness.ranks import folder_check, payload, wire
+from harness.ranks.trusted import Trusted
+
+
+class FolderTrusted(Trusted):
+    """The same by what a KernelBot problem folder has for it: a check_implementation, and a ref_kernel whose result
+    says what a result looks like. Inputs are as published, with other seeds."""
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        super().__init__(order, fds)
+        self.trees: list[tuple[wire.Output, Any, str]] = []  # taken, and why it is no value
+
+    def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
+        generate_input = self.reference.generate_input
+        order = self.order
+        where = {"rank": order.rank, "world_size": order.world_size, "seed": spec.seed}
+        given = {name: list(value) if isinstance(value, tuple) else value for name, value in params.items()}
+        parameters = inspect.signature(generate_input).parameters
+        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+            where = {name: value for name, value in where.items() if name in parameters}
+        return generate_input(**given, **where)
+
+    def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
+        self.trees = []
+        return super().make_inputs(command)
+
+    def default_device(self) -> AbstractContextManager[object]:
+        return nullcontext()  # such a folder names its devices itself
+
+    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
+        assert self.buffers is not None
+        nbytes = self.buffers.outputs.nbytes
+        taken = [(output, *payload.read_tree(self.output_buffer, output, nbytes)) for output in command.outputs]
+        if command.judged:
+            self.trees += taken
+        return wire.Done()
+
+    def verified(self, command: wire.Verify) -> wire.Verified:
+        """Never on `made` itself: kernels and checks of such folders may write to what they get."""
+        data = self.made[command.index]
+        declared, output, lacking = self.trees[command.taken]
+        expected = self.reference.ref_kernel(payload.copied(data))
+        self.expected_nbytes = max(self.expected_nbytes, payload.nbytes_of(expected))
+        strict = folder_check.declared(declared, output, lacking, expected)
+        # It may be collective, so that no rank may leave it out: what cannot be checked is stood in for.
+        checked = folder_check.checked(
+            lambda: self.reference.check_implementation(payload.copied(data), output if strict.passed else expected)
+        )
+        verdict = checked if strict.passed else strict
+        return wire.Verified(verdicts=Verdicts(strict=verdict, gpumode=verdict))

@@ -1,0 +1,235 @@
+"""The processes of all ranks: how they are started, watched and ended.
+
+One thread and one selector: replies, printed text and ends of processes of all groups arrive in `poll`, so that a rank
+that dies, floods its log or sends nonsense is noticed while the parent waits for any other. Leaving `Ranks` ends every
+process below it. Never imports torch.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import cast, get_args
+
+from harness.core.checkout import ROOT
+from harness.core.decode import decode, encode
+from harness.core.errors import HarnessError
+from harness.core.records import CheckerName
+from harness.process import sandbox
+from harness.process.child import search_path
+from harness.ranks import failure, wire
+from harness.ranks.barrier import Barrier, make_barrier
+from harness.ranks.group import Group, RankGroup
+from harness.ranks.logs import Log
+from harness.ranks.rank import Rank
+
+ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
+START_S = 120.0  # importing torch from a cold disk
+# glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
+# heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+GOODBYE_S = 6.0  # for the zygote to kill everything and go
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
+    `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
+    that outlives the run. `checker`, `cuda_is_cpu` and `confined` are as in wire.RankOrder."""
+
+    world_size: int
+    device: str
+    threads: int
+    cores: tuple[tuple[int, ...], ...] = ()
+    spin: bool
+    flush_bytes: int
+    folder: Path
+    caches: Mapping[wire.Role, Path] = field(default_factory=dict)
+    checker: CheckerName = "strict"
+    cuda_is_cpu: bool = False
+    confined: bool = True
+
+    def workdir(self, role: wire.Role, rank: int) -> Path:
+        """The folder that a rank starts in, its own."""
+        return self.folder / role / str(rank)
+
+
+class Ranks:
+    """All groups, as a context: entering starts zygote and ranks, leaving ends every process below them.
+
+    Raises HarnessError when they cannot be started, OSError where the machine has not even pipes or processes left.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.ranks = {role: [Rank(role, rank) for rank in range(launch.world_size)] for role in ROLES}
+        self.by_pid: dict[int, Rank] = {}
+        self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
+        self.control, self.their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.log = Log()
+        self.zygote: subprocess.Popen[bytes] | None = None
+        self.selector = selectors.DefaultSelector()
+        self._watch(self.control, self._read_control)
+        self._watch(self.log.fd, self.log.read)
+        for rank in self.all_ranks():
+            self._watch(rank.sock, rank.read)
+            self._watch(rank.log.fd, rank.log.read)
+
+    def __enter__(self) -> "Ranks":
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+
+    def all_ranks(self) -> list[Rank]:
+        return [rank for role in ROLES for rank in self.ranks[role]]
+
+    def pids(self) -> list[int]:
+        """The process ids of the zygote and of every rank."""
+        assert self.zygote is not None
+        return [self.zygote.pid, *self.by_pid]
+
+    def logs(self) -> dict[str, str]:
+        """What each rank printed (the end of it), where it printed anything."""
+        self.poll(0)
+        return {f"{rank.role} rank {rank.rank}": rank.log.text() for rank in self.all_ranks() if rank.log.tail}
+
+    def poll(self, timeout_s: float) -> None:
+        """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
+        for key, _ in self.selector.select(min(max(0.0, timeout_s), 3600.0)):
+            if not key.data():  # it has come to its end
+                self.selector.unregister(key.fileobj)
+
+    def _watch(self, source: int | socket.socket, read: object) -> None:
+        self.selector.register(source, selectors.EVENT_READ, read)
+
+    def _read_control(self) -> bool:
+        try:
+            data = self.control.recv(wire.MAX_MESSAGE_BYTES)
+        except ConnectionError:
+            data = b""
+        if not data:
+            for rank in self.all_ranks():
+                rank.gone = rank.gone or "ended with the process that ranks are forked from"
+            return False
+        message: wire.ZygoteMessage = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(data))
+        if isinstance(message, wire.Confined):
+            self.lacking += [text for text in message.lacking if text not in self.lacking]
+        elif isinstance(message, wire.Exited):
+            rank = self.by_pid[message.pid]
+            rank.gone = rank.gone or failure.exit_text(message.code)
+        else:
+            rank = self.ranks[message.role][message.rank]
+            rank.pid = message.pid
+            self.by_pid[message.pid] = rank
+        return True
+
+    def _start(self) -> None:
+        threads = str(self.launch.threads)
+        sandbox.hide(True)  # a submission's ranks could read the run's secret out of this process
+        self.zygote = subprocess.Popen(
+            [sys.executable, "-m", "harness.ranks.zygote", str(self.their_control.fileno()), str(self.launch.folder)],
+            cwd=ROOT,
+            env={
+                **sandbox.environment(os.environ),
+                **MALLOC,
+                "PATH": search_path(),
+                "OMP_NUM_THREADS": threads,
+                "MKL_NUM_THREADS": threads,
+            },
+            pass_fds=[self.their_control.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.write_fd,
+            stderr=self.log.write_fd,
+            start_new_session=True,  # Ctrl-C goes to the parent alone, which then ends the ranks in order
+        )
+        self.their_control.close()
+        os.close(self.log.write_fd)
+        barriers = {role: make_barrier(self.launch.world_size) for role in ROLES}
+        for number in range(self.launch.world_size):
+            # The ranks of this number in all groups read the same inputs; outputs are judged of the candidate only.
+            inputs, judged, private = (os.memfd_create(name) for name in ("inputs", "outputs", "outputs"))
+            for role in ROLES:
+                outputs = private if role == "baseline" else judged
+                self._order(self.ranks[role][number], [inputs, outputs, barriers[role]])
+            for fd in (inputs, judged, private):
+                os.close(fd)
+        world_size, spin = self.launch.world_size, self.launch.spin
+        groups = {role: RankGroup(self, role, Barrier(barriers[role], world_size, spin)) for role in ROLES}
+        for fd in barriers.values():
+            os.close(fd)
+        self.trusted: Group = groups["trusted"]
+        self.baseline: Group = groups["baseline"]
+        self.candidate: Group = groups["candidate"]
+        deadline = time.monotonic() + START_S
+        for group in groups.values():
+            try:
+                group.gather(wire.Done, deadline)
+            except failure.RankFailure as error:
+                first_line = error.outcome.message.partition("\n")[0]
+                printed = self.log.text() + getattr(error.outcome, "log_tail", "")
+                raise HarnessError(
+                    f"the ranks could not be started: {first_line}\n{printed[-2000:]}\n"
+                    "Does `python -c 'import torch'` work with this interpreter? Is there memory for this many ranks? "
+                    "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
+                ) from None
+
+    def _order(self, rank: Rank, files: list[int]) -> None:
+        order = wire.RankOrder(
+            role=rank.role,
+            rank=rank.rank,
+            world_size=self.launch.world_size,
+            device=self.launch.device,
+            threads=self.launch.threads,
+            cores=self.launch.cores[rank.rank] if self.launch.cores else (),
+            spin=self.launch.spin,
+            flush_bytes=self.launch.flush_bytes,
+            workdir=str(self.launch.workdir(rank.role, rank.rank)),
+            cache=str(self.launch.caches.get(rank.role, self.launch.folder / rank.role / "cache")),
+            checker=self.launch.checker,
+            cuda_is_cpu=self.launch.cuda_is_cpu,
+            confined=self.launch.confined,
+        )
+        fds = [rank.their_sock.fileno(), rank.log.write_fd, *files]
+        with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
+            socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
+        rank.their_sock.close()
+        os.close(rank.log.write_fd)
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_RDWR)  # the zygote now kills every process below it and goes
+        if self.zygote is not None:
+            deadline = time.monotonic() + GOODBYE_S
+            while self.zygote.poll() is None and time.monotonic() < deadline:
+                self.poll(0.01)  # reading on, so that nobody is stuck in a write
+            if self.zygote.poll() is None:
+                self.zygote.kill()  # its ranks die with it
+            self.zygote.wait()
+        sandbox.hide(False)
+        self.selector.close()
+        self.control.close()
+        os.close(self.log.fd)
+        for rank in self.all_ranks():
+            rank.sock.close()
+            os.close(rank.log.fd)
+
+
+def free_port() -> int:
+    """A TCP port of this host that nobody uses just now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
