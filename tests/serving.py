@@ -25,7 +25,7 @@ from harness.core.records import Passed
 from harness.engine.base import Engine
 from harness.kinds.settings import Asked
 from harness.serve import make_server, make_service
-from harness.serve.api import Service
+from harness.serve.service import Service
 from harness.serve.store import Limits, Row
 from harness.serve.worker import Files
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from harness.engine.base import Engine
-    from harness.serve.api import Leaderboard, Service
+    from harness.serve.service import Leaderboard, Service
     from harness.serve.worker import Command, Files
 
 TOKEN_CHARS = 16  # at least
@@ -120,8 +120,8 @@ def make_service(
     options: Options, folder: Path, command: "Command", checkout: Checkout, engine: "Engine | None" = None
 ) -> "Service":
     """The parts of a server over the queue in `folder`; without an engine, evaluations run on this machine."""
-    from harness.serve.api import Service
     from harness.serve.live import Live
+    from harness.serve.service import Service
     from harness.serve.worker import Worker, local_engine
 
     leaderboards = _leaderboards(options, checkout)
@@ -193,7 +193,7 @@ def only_server(folder: Path) -> Iterator[None]:
 
 def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, ...]":
     """The problems that can be evaluated with these options. Raises the first problem's UsageError where none can."""
-    from harness.serve.api import Leaderboard
+    from harness.serve.service import Leaderboard
 
     found, refused = [], []
     for number, name in enumerate(problem_names(checkout), start=1):

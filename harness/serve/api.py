@@ -11,10 +11,8 @@ import asyncio
 import json
 import time
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Annotated, Any, cast, get_args
 
 from fastapi import Depends, FastAPI, Header, HTTPException, Path, Query, Response, UploadFile
@@ -25,8 +23,16 @@ from harness.core.errors import BadSubmissionError, HarnessError
 from harness.core.records import Mode
 from harness.core.words import clean_line
 from harness.problems.submission import MAX_BYTES, directives
+from harness.serve.answers import (
+    RUNNER,
+    leaderboard_item_answer,
+    place_answer,
+    progress_answer,
+    ranked_entry_answer,
+    short_answer,
+    submission_answer,
+)
 from harness.serve.guard import TOO_LARGE
-from harness.serve.live import Live
 from harness.serve.schemas import (
     Accepted,
     AcceptedDetails,
@@ -35,59 +41,25 @@ from harness.serve.schemas import (
     Deleted,
     Detail,
     Health,
-    Job,
     LeaderboardItem,
     LiveBoards,
     LiveQueue,
-    QueuePlace,
     RankedEntry,
-    Run,
     RunnerQueue,
-    ShortRun,
     ShortSubmission,
     Submission,
 )
-from harness.serve.store import Asked, Limits, QueueFullError, Row, Store, UnknownUserError, User
-from harness.serve.worker import Worker
+from harness.serve.service import Leaderboard, Service
+from harness.serve.store import Asked, QueueFullError, Row, UnknownUserError, User
 
 STREAMS, STREAMS_OF_USER = 64, 8  # open at a time
 STATUS_S, LOOK_S = 15.0, 0.25  # a status at least so often; how often the queue is looked at for one
 RETRY_S = "30"
-RUNNER = "Local"
 MAX_ID = 2**63 - 1  # SQLite's
 # First words of paths that are no leaderboards: a POST there is one of the wrong method
 RESERVED = frozenset(
     {"admin", "auth", "gpus", "health", "leaderboards", "live", "submission_count", "submissions", "user"}
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Leaderboard:
-    """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take."""
-
-    id: int
-    name: str
-    problem: str
-    description: str
-    gpus: tuple[str, ...]
-    task: dict[str, Any]
-    deadline_s: float
-
-
-@dataclass(kw_only=True)
-class Service:
-    """The parts that the routes use. `find` gives a leaderboard by any of its names; `stopping` is true once the server
-    is shutting down."""
-
-    store: Store
-    worker: Worker
-    live: Live
-    leaderboards: tuple[Leaderboard, ...]
-    find: Callable[[str], Leaderboard | None]
-    login: str
-    limits: Limits
-    stopping: Callable[[], bool] = lambda: False
-    streams: Counter[int] = field(default_factory=Counter)  # open ones by user
 
 
 REASONS = {
@@ -172,7 +144,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.get("/leaderboards", responses=refusals())
     async def leaderboards() -> list[LeaderboardItem]:
-        return [_leaderboard_item(one) for one in service.leaderboards]
+        return [leaderboard_item_answer(one) for one in service.leaderboards]
 
     @app.get("/gpus/{leaderboard_name}", responses=refusals(404))
     async def gpus(leaderboard_name: str) -> list[str]:
@@ -188,7 +160,7 @@ def make_app(service: Service) -> FastAPI:
         """Each user's best submission. The boards of `GET /` also have what was recorded otherwise."""
         rows = _ranked(service, leaderboard_name, gpu_name)
         chosen = list(enumerate(rows, start=1))[offset : None if limit is None else offset + limit]
-        return [_ranked_entry(rank, row) for rank, row in chosen]
+        return [ranked_entry_answer(rank, row) for rank, row in chosen]
 
     @app.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
     def submission_count(leaderboard_name: str, gpu_name: str, user_id: str | None = None) -> Count:
@@ -207,11 +179,11 @@ def make_app(service: Service) -> FastAPI:
         known = service.find(leaderboard) if leaderboard else None
         name = known.name if known else leaderboard or None
         rows = service.store.of_user(user, name, limit, offset) if user else []
-        return [_short(row) for row in rows]
+        return [short_answer(row) for row in rows]
 
     @app.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
     def show(submission_id: Id, secret: Secret) -> Submission:
-        return _submission(service, _own(service, submission_id, secret, "view"))
+        return submission_answer(service, _own(service, submission_id, secret, "view"))
 
     @app.delete("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
     def delete(submission_id: Id, secret: Secret) -> Deleted:
@@ -243,7 +215,7 @@ def make_app(service: Service) -> FastAPI:
         place = await run_in_threadpool(service.store.ahead, row)
         return Accepted(
             details=AcceptedDetails(id=row.id, job_status_id=row.id),
-            queue=_place(row, place),
+            queue=place_answer(row, place),
             runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=place),
             status="accepted",
         )
@@ -422,7 +394,7 @@ def _counted(service: Service, user_id: int) -> Iterator[None]:
 def _message(service: Service, row: Row) -> str:
     if row.state == "pending":
         return f"submission {row.id}: {service.store.ahead(row)} ahead of it"
-    return f"submission {row.id}: {_progress(service, row) or 'running'}"
+    return f"submission {row.id}: {progress_answer(service, row) or 'running'}"
 
 
 def _event(name: str, **data: Any) -> str:
@@ -445,80 +417,3 @@ def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
     leaderboard = _leaderboard(service, name)
     _check_gpu(leaderboard, gpu)
     return service.store.ranked(leaderboard.name, gpu)
-
-
-def _leaderboard_item(one: Leaderboard) -> LeaderboardItem:
-    return LeaderboardItem(
-        id=one.id,
-        name=one.name,
-        deadline=None,
-        description=one.description,
-        task=one.task,
-        gpu_types=list(one.gpus),
-        creator_id=0,
-        forum_id=-1,
-        visibility="public",
-    )
-
-
-def _ranked_entry(rank: int, row: Row) -> RankedEntry:
-    assert row.score_s is not None, "only scored ones are ranked"
-    return RankedEntry(
-        submission_id=row.id,
-        rank=rank,
-        submission_name=row.file_name,
-        submission_time=row.submitted_at,
-        submission_score=row.score_s,
-        leaderboard_name=row.leaderboard,
-        user_id=row.user,
-        user_name=row.user,
-        gpu_type=row.gpu,
-    )
-
-
-def _short(row: Row) -> ShortSubmission:
-    runs = [run for run in row.runs if run["passed"] and not run["secret"]]
-    return ShortSubmission(
-        id=row.id,
-        leaderboard_name=row.leaderboard,
-        file_name=row.file_name,
-        submission_time=row.submitted_at,
-        done=row.done,
-        runs=[ShortRun(gpu_type=run["runner"], score=run["score"]) for run in runs],
-    )
-
-
-def _submission(service: Service, row: Row) -> Submission:
-    ahead = 0 if row.done else service.store.ahead(row)
-    leaderboard = service.find(row.leaderboard)
-    progress = _progress(service, row)
-    return Submission(
-        id=row.id,
-        leaderboard_id=leaderboard.id if leaderboard else 0,  # 0: its problem is not here any more
-        leaderboard_name=row.leaderboard,
-        file_name=row.file_name,
-        user_id=row.user,
-        submission_time=row.submitted_at,
-        done=row.done,
-        code=service.store.code(row.id),
-        runs=[Run(**run) for run in row.runs],
-        job=Job(
-            status=row.state,
-            error=row.error,
-            last_heartbeat=row.ended_at or row.started_at or row.submitted_at,
-            progress=progress or None,
-        ),
-        queue=_place(row, ahead),
-        runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=ahead),
-    )
-
-
-def _place(row: Row, ahead: int) -> QueuePlace:
-    if row.state == "pending":
-        return QueuePlace(stage="queued", message="waits for its turn", position=ahead + 1, jobs_ahead=ahead)
-    return QueuePlace(stage="dispatched", message="its turn has come", position=None, jobs_ahead=None)
-
-
-def _progress(service: Service, row: Row) -> str:
-    progress = service.worker.progress
-    return progress.text if progress is not None and progress.id == row.id else ""

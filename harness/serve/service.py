@@ -1,0 +1,39 @@
+"""What the server is made of: its problems, its queue, and the parts that answer for them."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.serve.live import Live
+from harness.serve.store import Limits, Store
+from harness.serve.worker import Worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take."""
+
+    id: int
+    name: str
+    problem: str
+    description: str
+    gpus: tuple[str, ...]
+    task: dict[str, Any]
+    deadline_s: float
+
+
+@dataclass(kw_only=True)
+class Service:
+    """The parts that the routes use. `find` gives a leaderboard by any of its names; `stopping` is true once the server
+    is shutting down."""
+
+    store: Store
+    worker: Worker
+    live: Live
+    leaderboards: tuple[Leaderboard, ...]
+    find: Callable[[str], Leaderboard | None]
+    login: str
+    limits: Limits
+    stopping: Callable[[], bool] = lambda: False
+    streams: Counter[int] = field(default_factory=Counter)  # open ones by user
