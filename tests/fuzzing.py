@@ -426,6 +426,8 @@ tests:
 benchmarks:
   - {world_size: 8, num_experts: 64, experts_per_token: 6, hidden_dim: 72, max_num_tokens: 16, seed: 2}
 published_us: [6.33]
+published_on: MI300X
+published_by: its maker
 suites:
   quick:
     description: tiny
