@@ -16,6 +16,7 @@ ordering     a submission that is made 2 % slower on purpose, against the refere
 import argparse
 import contextlib
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -29,8 +30,11 @@ sys.path.insert(0, str(ROOT))
 
 from figures import Figures, add_data_argument, need_gpus
 
+from harness.board import report_json
 from harness.core.checkout import Checkout
-from harness.core.stats import geomean, median
+from harness.core.records import CaseResult, EvalReport, Measured
+from harness.core.stats import geomean, log_ratios, median, spread
+from harness.judging import verdict
 from harness.machine import gpus
 from harness.problems.shape_file import problem_names
 from harness.ranks.clocks import LEAD_S, device_us, wall_us
@@ -65,8 +69,8 @@ def main() -> None:
         options.figures.write(options.data)
 
 
-def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: str) -> dict:
-    """One evaluation on GPUs: its JSON."""
+def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: str) -> EvalReport:
+    """One evaluation on GPUs: its report, and its JSON in --keep's folder."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
         command = [sys.executable, "-m", "harness", "eval", problem, str(file), "--ranks", str(options.ranks)]
@@ -75,14 +79,15 @@ def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: 
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-        report = json.loads(result.read_text())
+        text = result.read_text()
+    report = report_json.from_json(json.loads(text))
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
-        (options.keep / f"{report['run_id']}-{problem}.json").write_text(json.dumps(report))
+        (options.keep / f"{report.run_id}-{problem}.json").write_text(text)
     return report
 
 
-def benchmarks(options: argparse.Namespace, times: int, problem: str, file: Path) -> list[dict]:
+def benchmarks(options: argparse.Namespace, times: int, problem: str, file: Path) -> list[EvalReport]:
     """So many evaluations without tests; those that are done when it is interrupted."""
     found = []
     with contextlib.suppress(KeyboardInterrupt):
@@ -95,39 +100,63 @@ def reference_of(problem: str) -> Path:
     return ROOT / "submissions" / problem / "reference.py"
 
 
-def timed(report: dict) -> list[dict]:
-    return [case for case in report["cases"] if case["kind"] == "benchmark"]
+def measured(report: EvalReport) -> list[tuple[CaseResult, Measured]]:
+    return list(verdict.measured_cases(report))
 
 
-def device_geomean_us(report: dict, side: str) -> float:
-    return geomean([case["clocks"]["device"][side] for case in timed(report)])
+def own_us(case: Measured, clock: str) -> float:
+    return median(case.by_name[clock].own)
 
 
-def device_speedup(report: dict) -> float:
-    return geomean([case["clocks"]["device"]["speedup"] for case in timed(report)])
+def ref_us(case: Measured, clock: str) -> float:
+    return median(case.by_name[clock].baseline)
+
+
+def bound_us(result: CaseResult) -> float:
+    assert result.bound is not None, "the problem has a cost"
+    return result.bound.value
+
+
+def device_geomean_us(report: EvalReport) -> float:
+    return geomean([own_us(case, "device") for _, case in measured(report)])
+
+
+def device_speedup(report: EvalReport) -> float:
+    return geomean([math.exp(median(log_ratios(case.by_name["device"]))) for _, case in measured(report)])
+
+
+def wall_speedup(report: EvalReport) -> float:
+    assert report.figures is not None
+    assert report.figures.ratio is not None
+    return report.figures.ratio.value
+
+
+def machine_of(report: EvalReport) -> str:
+    assert report.environment is not None
+    return report.environment.machine_class
 
 
 def evaluations(options: argparse.Namespace) -> None:
     phases = []
     for problem in problem_names(Checkout.here()):
         report = evaluate(options, problem, reference_of(problem))
-        clocks = list(report["empty_call_samples_us"])
+        clocks = list(report.empty_call_samples_us)
         rows = []
-        for case in timed(report):
-            cells = [f"{case['clocks'][clock]['ref_us']:.1f}" for clock in clocks]
-            reached = case["bound_us"] / case["clocks"]["device"]["ref_us"]
-            spread = f"{case['clocks']['device']['spread']:.1%}"
-            rows.append([label(case), *cells, spread, f"{case['bound_us']:.1f} ({case['bound_by']})", f"{reached:.0%}"])
-        means = [f"{geomean([case['clocks'][clock]['ref_us'] for case in timed(report)]):.1f}" for clock in clocks]
-        bound = geomean([case["bound_us"] for case in timed(report)])
-        rows.append(["geometric mean", *means, "", f"{bound:.1f}", f"{report['roofline_fraction']:.0%}"])
-        empty = [f"{median(report['empty_call_samples_us'][clock]):.1f}" for clock in clocks]
+        for result, case in measured(report):
+            cells = [f"{ref_us(case, clock):.1f}" for clock in clocks]
+            reached = bound_us(result) / ref_us(case, "device")
+            bound = f"{bound_us(result):.1f} ({result.bound.by})"
+            rows.append([label(result), *cells, f"{spread(case.by_name['device'].own):.1%}", bound, f"{reached:.0%}"])
+        means = [f"{geomean([ref_us(case, clock) for _, case in measured(report)]):.1f}" for clock in clocks]
+        bound = geomean([bound_us(result) for result, _ in measured(report)])
+        rows.append(["geometric mean", *means, "", f"{bound:.1f}", f"{report.figures.fraction.value:.0%}"])
+        empty = [f"{median(report.empty_call_samples_us[clock]):.1f}" for clock in clocks]
         rows.append(["an empty call", *empty, "", "", ""])
         columns = ["shape", *(f"{clock} us" for clock in clocks), "spread (device)", "bound us", "of it (device)"]
-        title = f"{problem}, the reference, {report['environment']['machine_class']}, W = {options.ranks}"
+        title = f"{problem}, the reference, {machine_of(report)}, W = {options.ranks}"
         options.figures.table(columns, rows, title)
-        phases.append([problem, sum(report["phases_s"].values()), *report["phases_s"].values()])
-    options.figures.table(["problem", "whole", *report["phases_s"]], phases, "Turn-around, seconds by phase")
+        phases.append([problem, sum(report.phases_s.values()), *report.phases_s.values()])
+    options.figures.table(["problem", "whole", *report.phases_s], phases, "Turn-around, seconds by phase")
 
 
 def entries(options: argparse.Namespace) -> None:
@@ -136,10 +165,11 @@ def entries(options: argparse.Namespace) -> None:
         files = [file for file in ENTRIES if (ROOT / "submissions" / problem / file).exists()]
         reports = [evaluate(options, problem, ROOT / "submissions" / problem / file, *seconds) for file in files]
         rows = []
-        for cases in zip(*map(timed, reports), strict=True):
-            both = [(cases[0]["clocks"]["device"]["ref_us"], cases[0]["clocks"]["wall"]["ref_us"])]
-            both += [(case["clocks"]["device"]["time_us"], case["clocks"]["wall"]["time_us"]) for case in cases]
-            rows.append((label(cases[0]), cases[0]["bound_us"], both))
+        for each in zip(*map(measured, reports), strict=True):
+            first, case = each[0]
+            both = [(ref_us(case, "device"), ref_us(case, "wall"))]
+            both += [(own_us(case, "device"), own_us(case, "wall")) for _, case in each]
+            rows.append((label(first), bound_us(first), both))
         means = [
             tuple(geomean(times) for times in zip(*entry, strict=True))
             for entry in zip(*(row[2] for row in rows), strict=True)
@@ -150,10 +180,10 @@ def entries(options: argparse.Namespace) -> None:
             for name, bound, both in rows
         ]
         speedups = [
-            f"{file} {report['geomean_speedup']:.2f} on wall, {device_speedup(report):.2f} on device"
+            f"{file} {wall_speedup(report):.2f} on wall, {device_speedup(report):.2f} on device"
             for file, report in zip(files, reports, strict=True)
         ]
-        title = f"{problem}, {reports[0]['environment']['machine_class']}, W = {options.ranks}: device (wall) us"
+        title = f"{problem}, {machine_of(reports[0])}, W = {options.ranks}: device (wall) us"
         after = f"Speedup over the reference of the same evaluation: {'; '.join(speedups)}.\n"
         options.figures.table(["shape", "bound us", "reference", *files], cells, title, after)
 
@@ -192,9 +222,9 @@ def repeats(options: argparse.Namespace) -> None:
         if not reports:
             break
         for clock_name, values in (
-            ("device geomean of the submission, us", [device_geomean_us(report, "time_us") for report in reports]),
+            ("device geomean of the submission, us", [device_geomean_us(report) for report in reports]),
             ("device speedup", [device_speedup(report) for report in reports]),
-            ("wall speedup", [report["geomean_speedup"] for report in reports]),
+            ("wall speedup", [wall_speedup(report) for report in reports]),
         ):
             apart = max(values) / min(values) - 1
             rows.append([problem, clock_name, " ".join(f"{value:.4g}" for value in values), f"{apart:.1%}"])
@@ -212,8 +242,9 @@ def ordering(options: argparse.Namespace) -> None:
     )
 
 
-def label(case: dict) -> str:
-    return " ".join(f"{case['short'].get(name, name)} {value}".lower() for name, value in case["params"].items())
+def label(result: CaseResult) -> str:
+    case = result.case
+    return " ".join(f"{case.short.get(name, name)} {value}".lower() for name, value in case.params.items())
 
 
 BENCHES = {

@@ -14,19 +14,19 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from figures import ROOT, Section, Table, markdown
 
-from harness.board import reports
-from harness.board.reports import Report
+from harness.board import report_json, reports
 from harness.core.checkout import shown
-from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError
-from harness.core.records import REPORT_SCHEMA
+from harness.core.records import EvalReport
 from harness.core.stats import geomean, median
+from harness.core.words import case_label
 from harness.core.yaml_file import read_yaml
+from harness.judging import verdict
 
 FOLDER = ROOT / "docs" / "measurements"
 DOCUMENT = ROOT / "docs" / "measurements.md"
@@ -71,7 +71,7 @@ def _machine(folder: Path, kept: Path) -> Iterator[str]:
             yield from _section(section, [_kept(kept / f"{run}.json", path) for run in section.reports], head.machine)
 
 
-def _section(section: Section, runs: list[Report], machine: str) -> Iterator[str]:
+def _section(section: Section, runs: list[EvalReport], machine: str) -> Iterator[str]:
     yield f"### {section.title}\n"
     made = [section.date] + ([section.machine] if section.machine != machine else [])
     made += [f"`{section.command}`"] if section.command else []
@@ -96,36 +96,37 @@ def _section(section: Section, runs: list[Report], machine: str) -> Iterator[str
         yield _paragraph(section.after)
 
 
-def turnaround(runs: list[Report]) -> Table:
+def turnaround(runs: list[EvalReport]) -> Table:
     """Seconds of each run, whole and by phase, and its speedup."""
     phases = list(dict.fromkeys(phase for run in runs for phase in run.phases_s))
     rows = []
     for run in runs:
         seconds = [run.phases_s.get(phase, 0.0) for phase in phases]
-        speedup = f"{run.geomean_speedup:.2f}" if run.geomean_speedup is not None else "-"
-        if run.geomean_speedup_ci is not None:
-            speedup += " ({:.2f} to {:.2f})".format(*run.geomean_speedup_ci)
+        ratio = run.figures.ratio if run.figures else None
+        speedup = f"{ratio.value:.2f}" if ratio else "-"
+        if ratio and ratio.ci is not None:
+            speedup += " ({:.2f} to {:.2f})".format(*ratio.ci)
         rows.append((run.problem, sum(seconds), *seconds, speedup, run.run_id))
     return Table(columns=("problem", "whole", *phases, "speedup (95 % interval)", "run"), rows=tuple(rows))
 
 
-def by_clock(run: Report) -> Table | None:
+def by_clock(run: EvalReport) -> Table | None:
     """What each clock says of reference and submission, a shape a row; None where there is one clock."""
-    timed = [case for case in run.timed if len(case.clocks) > 1]
-    if not timed:
+    measured = [(result, case) for result, case in verdict.measured_cases(run) if len(case.series) > 1]
+    if not measured:
         return None
-    clocks = list(timed[0].clocks)
+    clocks = list(measured[0][1].by_name)
     pairs = [  # a row for each shape: reference and submission by clock
-        [(median(case.clocks[clock].ref_samples_us), median(case.clocks[clock].samples_us)) for clock in clocks]
-        for case in timed
+        [(median(case.by_name[clock].baseline), median(case.by_name[clock].own)) for clock in clocks]
+        for _, case in measured
     ]
     pairs.append([tuple(map(geomean, zip(*column, strict=True))) for column in zip(*pairs, strict=True)])
-    labels = [*(case.label for case in timed), "geometric mean"]
+    labels = [*(case_label(result) for result, _ in measured), "geometric mean"]
     rows = [
         (label, *(f"{ref_us:.1f} -> {own_us:.1f}" for ref_us, own_us in row))
         for label, row in zip(labels, pairs, strict=True)
     ]
-    title = f"{run.problem}, {run.submission.path}, reference us -> submission us"
+    title = f"{run.problem}, {run.submission.name}, reference us -> submission us"
     return Table(columns=("shape", *clocks), rows=tuple(rows), title=title)
 
 
@@ -134,17 +135,18 @@ def keep(run: str, root: Path = ROOT, folder: Path = FOLDER) -> Path:
     found = reports.find(run, root)
     path = folder / REPORTS / f"{found.run_id}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"schema": REPORT_SCHEMA, **encode(found)}) + "\n", encoding="utf-8")
+    shown_only = replace(found, logs={}, secret_seed=0, gpu_sampling=None)
+    path.write_text(json.dumps(report_json.to_json(shown_only)) + "\n", encoding="utf-8")
     return path
 
 
-def _kept(path: Path, named_in: Path) -> Report:
+def _kept(path: Path, named_in: Path) -> EvalReport:
     if not path.is_file():
         raise BadFileError(
             f"{shown(named_in)}: $.reports: no {shown(path)}; "
             f"`python bench/measurements.py --keep {path.stem}` makes it of a run in runs/"
         )
-    return reports.load(path)
+    return reports.load(path, ROOT)
 
 
 def _paragraph(text: str) -> str:

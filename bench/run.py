@@ -85,7 +85,9 @@ def turnaround(options: argparse.Namespace) -> None:
     for problem in problem_names(Checkout.here()):
         report, seconds, peak_bytes = evaluate(problem, f"submissions/{problem}/submission.py", "--suite", "cpu")
         phases = list(report["phases_s"])
-        rows.append([problem, seconds, *report["phases_s"].values(), peak_bytes / 2**30, report["geomean_speedup"]])
+        rows.append(
+            [problem, seconds, *report["phases_s"].values(), peak_bytes / 2**30, report["figures"]["ratio"]["value"]]
+        )
     columns = ["problem", "whole s", *(f"{phase} s" for phase in phases), "peak PSS GiB", "speedup"]
     options.figures.table(columns, rows, "Turn-around", decimals=2)
 
@@ -96,8 +98,9 @@ def aa(options: argparse.Namespace) -> None:
         speedups, covered = [], 0
         for _ in range(options.times):
             report, _, _ = evaluate(problem, f"submissions/{problem}/reference.py", "--suite", "cpu")
-            low, high = report["geomean_speedup_ci"]
-            speedups.append(report["geomean_speedup"])
+            ratio = report["figures"]["ratio"]
+            low, high = ratio["ci"]
+            speedups.append(ratio["value"])
             covered += low <= 1 <= high
         inside = sum(0.95 <= speedup <= 1.05 for speedup in speedups)
         count = len(speedups)

@@ -29,8 +29,9 @@ from figures import ROOT, Figures, add_data_argument
 
 from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Passed
+from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds import op
+from harness.kinds import op_check, op_measure
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
@@ -39,7 +40,7 @@ from harness.problems.problem import Problem, Suite
 from harness.problems.submission import read_submission
 from harness.process import sandbox
 from harness.process.sandbox import Sandbox
-from harness.ranks import clocks
+from harness.ranks import credibility
 
 PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
 TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
@@ -65,11 +66,10 @@ class Silent:
 @contextmanager
 def trusting() -> Iterator[None]:
     """Evaluations as they would be if nobody had to be distrusted."""
-    evaluation = op.Evaluation
     with (
-        mock.patch.object(evaluation, "_probe", return_value=Passed()),
-        mock.patch.object(evaluation, "_kept", return_value=""),
-        mock.patch.object(clocks, "unaccounted", return_value=""),
+        mock.patch.object(op_check, "_probe", return_value=Passed()),
+        mock.patch.object(op_measure, "_cached", return_value=""),
+        mock.patch.object(credibility, "unaccounted", return_value=""),
     ):
         yield
 
@@ -87,7 +87,7 @@ def evaluated(problem: Problem, suite: Suite) -> EvalReport:
     """A whole evaluation of the problem's shipped submission."""
     submission = read_submission(problem.default_submission(), ROOT)
     plan = make_plan(problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench")
-    return op.evaluate(plan, Silent())
+    return evaluate(plan, Silent())
 
 
 def confining_s() -> float:

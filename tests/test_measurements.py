@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from recorded import run, store
 
-from harness.board import report_json, reports
+from harness.board import reports
 from harness.core.checkout import ROOT
 from harness.core.errors import BadFileError
+from harness.core.records import EvalReport
+from harness.core.words import case_label
+from harness.judging import verdict
 from harness.report import plot
 
 sys.path.append(str(ROOT / "bench"))
@@ -72,10 +75,10 @@ def test_another_machine_and_what_was_transcribed_are_said(machine: Path) -> Non
 
 def test_a_table_of_turn_around_is_made_of_kept_runs(machine: Path) -> None:
     path = measurements.keep(str(PLOTTED), folder=machine.parent)
-    assert path.read_bytes() == PLOTTED.read_bytes()
+    assert reports.load(path, ROOT) == reports.load(PLOTTED, ROOT), "in today's schema, with nothing lost"
     text = f"schema: 1\ntitle: T\ndate: '2026-01-02'\nmachine: a laptop\nsource: recorded\nreports: [{PLOTTED.stem}]\n"
     (machine / "10-turnaround.yaml").write_text(text)
-    kept = reports.load(PLOTTED)
+    kept = reports.load(PLOTTED, ROOT)
     (row,) = (line for line in made(machine).splitlines() if line.startswith("| a2a |"))
     cells = row.strip("| ").split(" | ")
     assert float(cells[1]) == pytest.approx(sum(kept.phases_s.values()), abs=0.05)
@@ -87,16 +90,29 @@ def test_a_table_of_turn_around_is_made_of_kept_runs(machine: Path) -> None:
         made(machine)
 
 
+def test_a_kept_run_has_neither_logs_nor_the_secret_of_its_seeds(machine: Path) -> None:
+    found = run(3, logs={"candidate rank 0": "mine"})
+    made = measurements.keep(str(store(machine.parent, found)), folder=machine.parent)
+    kept = reports.load(made, ROOT)
+    assert (kept.logs, kept.secret_seed) == ({}, 0)
+    assert (kept.results, kept.figures) == (found.results, found.figures)
+    once = made.read_bytes()
+    assert measurements.keep(str(made), folder=machine.parent).read_bytes() == once
+
+
 def test_a_run_on_several_clocks_gets_a_table_of_what_each_says(machine: Path) -> None:
     kept = store(machine.parent, run(3)).rename(machine.parent / "kept.json")
-    found = reports.load(kept)
+    found = reports.load(kept, ROOT)
     table = measurements.by_clock(found)
     assert table is not None
     assert table.columns == ("shape", "wall", "device", "gpumode")
-    assert [row[0] for row in table.rows] == [*(case.label for case in found.timed), "geometric mean"]
+    assert [row[0] for row in table.rows] == [
+        *(case_label(result) for result, _ in verdict.measured_cases(found)),
+        "geometric mean",
+    ]
     wall, device, _ = ([float(time) for time in cell.split(" -> ")] for cell in map(str, table.rows[-1][1:]))
     assert device == pytest.approx([0.8 * time for time in wall], abs=0.1)
-    assert measurements.by_clock(reports.load(PLOTTED)) is None, "one clock"
+    assert measurements.by_clock(reports.load(PLOTTED, ROOT)) is None, "one clock"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +137,7 @@ def test_the_plot_in_the_readme_is_that_of_the_kept_run(tmp_path: Path) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     assert "docs/a2a.svg" in (ROOT / "README.md").read_text()
     committed = (ROOT / "docs" / "a2a.svg").read_text()
-    made = plot.figure(reports.load(PLOTTED))
+    made = plot.figure(reports.load(PLOTTED, ROOT))
     made.savefig(tmp_path / "a2a.svg", metadata={"Date": None})
     if f"v{matplotlib.__version__}," in committed:  # another version draws the same otherwise
         assert (tmp_path / "a2a.svg").read_text() == committed
@@ -134,9 +150,9 @@ def test_what_a_bench_of_gpus_has_when_it_is_interrupted_is_kept(
 ) -> None:
     import gpu
 
-    told = [report_json.to_json(run(number, 1.0)) for number in (3, 4)]
+    told = [run(number, 1.0) for number in (3, 4)]
 
-    def evaluate(*arguments: object) -> dict[str, object]:
+    def evaluate(*arguments: object) -> EvalReport:
         if not told:
             raise KeyboardInterrupt
         return told.pop()
@@ -168,7 +184,7 @@ def test_gpu_benches_make_a_section_of_their_evaluations(machine: Path, monkeypa
     import gpu
 
     path = machine / "20-gpu.yaml"
-    told = [report_json.to_json(run(number, times)) for number, times in ((3, 1.0), (4, 1.02))] * 20
+    told = [run(number, times) for number, times in ((3, 1.0), (4, 1.02))] * 20
     monkeypatch.setattr(gpu, "evaluate", lambda *arguments: told.pop())
     monkeypatch.setattr(gpu, "problem_names", lambda checkout: ["gemm_rs"])
     monkeypatch.setattr(gpu.gpus, "gpu_names", lambda: ("NVIDIA H200",) * 8)
@@ -184,7 +200,5 @@ def test_gpu_benches_make_a_section_of_their_evaluations(machine: Path, monkeypa
     assert by_clock.columns[:4] == ("shape", "wall us", "device us", "gpumode us")
     assert [row[0] for row in by_clock.rows][-2:] == ["geometric mean", "an empty call"]
     device_us = [float(row[2]) for row in by_clock.rows[:3]]
-    assert device_us == pytest.approx(
-        [0.8 * case["ref_us"] for case in gpu.timed(report_json.to_json(run(3)))], rel=1e-3
-    )
+    assert device_us == pytest.approx([0.8 * gpu.ref_us(case, "wall") for _, case in gpu.measured(run(3))], rel=1e-3)
     assert "2.0%" in made(machine), "the second evaluation is 2 % slower than the first"

@@ -10,6 +10,7 @@ from factories import WRONG_OUTCOME, failed_test
 from recorded import SCRIPT, run, run_id, store
 
 from harness.board import reports
+from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
 from harness.core.records import EvalReport
 from harness.report import plot
@@ -17,8 +18,8 @@ from harness.report import plot
 Harness = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def read(root: Path, found: EvalReport) -> reports.Report:
-    return reports.load(store(root, found))
+def read(root: Path, found: EvalReport) -> EvalReport:
+    return reports.load(store(root, found), ROOT)
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,11 +56,13 @@ def figure(report: EvalReport) -> "Figure":
             axes.plot(bound, row, "|", color=LIMIT, markersize=17, markeredgewidth=2.5)
         if ref is not None:
             axes.plot([own, ref], [row, row], color=REF, linewidth=1, linestyle=":")
-            axes.plot(ref, row, "o", color=REF, markersize=8, markerfacecolor="white", markeredgewidth=1.75)
         axes.plot([low, high], [row, row], color=TEXT, linewidth=1.25)
+        if ref is not None:
+            axes.plot(ref, row, "o", color=REF, markersize=8, markerfacecolor="white", markeredgewidth=1.75)
         axes.plot(own, row, "o", color=OWN, markersize=9)
-        text = f"{figures.ratio.value:.2f}x" if figures.ratio else ""
-        text += f", {figures.fraction.value:.1%} of limit" if figures.fraction else ""
+        ratio = f"{figures.ratio.value:.2f}x" if figures.ratio else ""
+        fraction = f"{figures.fraction.value:.1%} of limit" if figures.fraction else ""
+        text = ", ".join(filter(None, (ratio, fraction)))
         axes.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9, color=TEXT)
     axes.set_yticks(range(len(cases)), [_plain(case_label(result)) for result, _, _ in cases], fontsize=9)
     axes.set_ylim(len(cases) - 0.4, -0.6)  # the first shape on top
