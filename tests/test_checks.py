@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from factories import case, timed
+
 from harness.core.records import CaseResult, Measured, Verdict, Verdicts
 from harness.judging import warnings
-from tests.factories import case, timed
 
 SHAPE = {"m": 64, "n": 64, "k": 64, "has_bias": False}
 RIGHT = Verdict(passed=True)

@@ -209,7 +209,7 @@ def steady(time_us: float) -> Measured:
 
 
 def read(root: Path, found: EvalReport) -> EvalReport:
-    return reports.load(store(root, found))
+    return reports.load(store(root, found), root)
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, "SAME"), (1.2, "SLOWER"), (0.8, "FASTER"), (1.02, "AMBIGUOUS")])

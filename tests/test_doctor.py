@@ -20,6 +20,7 @@ from harness.cli import doctor as doctor_verb
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.machine_records import NotSampled, Sampled
+from harness.judging.warnings import of_sampling, text_of
 from harness.machine import readings, smoke
 from harness.machine.doctor import CHECKS, DOCTOR_SCHEMA, Finding, doctor, read, short
 from harness.machine.gpu_common import visible
@@ -27,7 +28,7 @@ from harness.machine.gpus import read_gpus
 from harness.machine.host import descendants
 from harness.machine.nvml import read_nvidia
 from harness.machine.readings import Collective, Gpus, Readings, SmokeFailed, Unread
-from harness.machine.sampler import GpuSampler, warnings
+from harness.machine.sampler import GpuSampler
 from harness.report.findings import show, summary, to_json
 
 GIB = 1 << 30
@@ -627,7 +628,7 @@ def test_the_sampler_keeps_clocks_and_throttling_of_the_timed_blocks() -> None:
     assert [track.throttled for track in found.gpus] == [(), ("power cap", "hardware thermal slowdown")]
     assert all(track.energy_j is not None and track.energy_j > 0 for track in found.gpus)
     assert found.sampled_s > 0
-    (warning,) = warnings(found)
+    (warning,) = map(text_of, of_sampling(found))
     assert warning.startswith(
         "GPU 3 throttled while it was timed (power cap, hardware thermal slowdown): SM clock 1200"
     )
@@ -658,7 +659,7 @@ def test_without_gpus_or_nvml_the_sampler_does_nothing_and_says_why() -> None:
         time.sleep(0.05)
         sampler.stop()
         assert sampler.record == NotSampled(why="GPU is lost")
-    assert warnings(sampler.record) == ()
+    assert of_sampling(sampler.record) == ()
     with GpuSampler([9], nvml=FakeNvml(1)) as sampler:
         sampler.start()
         assert sampler.record == NotSampled(why="Invalid Argument")

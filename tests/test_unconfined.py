@@ -21,6 +21,7 @@ from harness.kinds.settings import Asked
 from harness.report import board_view
 from harness.serve import eval_command
 from harness.serve.store import Row
+from harness.serve.worker import Files
 
 RUNS_SUBMISSIONS = ("eval", "check", "compare", "competition", "verify", "rejudge", "serve")
 Verb = Callable[..., int]
@@ -77,7 +78,7 @@ def test_a_server_passes_it_on_to_every_evaluation() -> None:
         | {"problem": "a2a", "mode": "test", "user": "ada"}
     )
     for confined in (True, False):
-        command = eval_command(Asked(problem="", confined=confined))(row, Path("mine.py"), Path("out.json"))
+        command = eval_command(Asked(problem="", confined=confined))(row, Files(source=Path("mine.py")))
         assert ("--unconfined" in command) is not confined
 
 

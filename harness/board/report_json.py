@@ -53,14 +53,12 @@ def _case_json(result: CaseResult) -> Json:
     }
 
 
-def error_json(message: str, exit_code: Exit, **known: Any) -> Json:
+def error_json(message: str, exit_code: Exit, *, path: str | None = None, **known: Any) -> Json:
     """The same object for an evaluation that ended before there was a report: whatever is not known is null."""
     unknown: Json = {field.name: None for field in dataclasses.fields(EvalReport) if field.name != "results"}
-    unknown |= {"cases": [], "warnings": [], "logs": {}, "phases_s": {}, "place": None}
-    path = known.pop("path", None)
-    submission = {"submission": {"path": path, "sha256": None}}
-    status = {"schema": REPORT_SCHEMA, "status": "error", "exit_code": int(exit_code), "error": message}
-    return status | unknown | submission | known
+    begun = {"schema": REPORT_SCHEMA, "status": "error", "exit_code": int(exit_code), "error": message}
+    empty: Json = {"submission": {"path": path, "sha256": None}, "warnings": [], "logs": {}, "phases_s": {}}
+    return begun | unknown | empty | {"cases": [], "place": None} | known
 
 
 # ---- read back -------------------------------------------------------------------------------------------------------
