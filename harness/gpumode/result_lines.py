@@ -87,9 +87,9 @@ def combined_seed(seed: int, secret: int) -> int:
 def report_pairs(mode: Mode, specs: Sequence[str], report: EvalReport) -> Pairs:
     """The results of an evaluation under KernelBot's keys, last of them `check`. Every case has its line, also where
     a failure ended the evaluation before it."""
-    pairs = [(f"{_kind(mode)}-count", str(len(specs)))]
+    pairs = [(f"{kind_of(mode)}-count", str(len(specs)))]
     for index, (spec, result) in enumerate(zip(specs, report.results, strict=True)):
-        key = f"{_kind(mode)}.{index}"
+        key = f"{kind_of(mode)}.{index}"
         pairs.append((f"{key}.spec", spec))
         pairs += [(f"{key}.{name}", value) for name, value in _case_pairs(mode, result)]
     return [*pairs, ("check", "pass" if verdict.status(report) == "pass" else "fail")]
@@ -97,9 +97,9 @@ def report_pairs(mode: Mode, specs: Sequence[str], report: EvalReport) -> Pairs:
 
 def unfinished_pairs(mode: Mode, specs: Sequence[str], message: str) -> Pairs:
     """The results of an evaluation that came to no report: every case failed, and the first says why."""
-    pairs = [(f"{_kind(mode)}-count", str(len(specs)))] if specs else []
+    pairs = [(f"{kind_of(mode)}-count", str(len(specs)))] if specs else []
     for index, spec in enumerate(specs):
-        key = f"{_kind(mode)}.{index}"
+        key = f"{kind_of(mode)}.{index}"
         why = "not run, as case 0 says" if index else message
         pairs += [(f"{key}.spec", spec), (f"{key}.status", "fail"), (f"{key}.error", why)]
     return [*pairs, ("error", message), ("check", "fail")]
@@ -147,7 +147,8 @@ def _shortened(key: str, value: str, chars: int) -> str:
     return f"{value[:chars]} [...] {len(value) - chars} characters left out"
 
 
-def _kind(mode: Mode) -> Kind:
+def kind_of(mode: Mode) -> Kind:
+    """The kind of case that KernelBot's mode runs."""
     return "test" if mode == "test" else "benchmark"
 
 
