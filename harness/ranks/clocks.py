@@ -48,7 +48,7 @@ class Turn:
 
     @property
     def unclaimed_us(self) -> float:
-        """What passed outside the calls, a call, if what their ranks say is true."""
+        """The time per call that passed outside the calls, if what the ranks claim is true."""
         claimed_us = sum(map(wall_us, self.called))
         return ((self.ended_ns - self.began_ns) / 1000 - claimed_us) / len(self.called)
 

@@ -81,7 +81,7 @@ class SharedMemory:
 
 
 def synchronize() -> None:
-    """Waits until all work of this process on its device is done. torch's function does the same with twice the Python."""
+    """Waits until all work of this process on its device is done. torch's does the same in twice the time."""
     _call("synchronize")
 
 

@@ -112,7 +112,7 @@ def parse(data: bytes) -> RankTrace:
 
 
 def merge(ranks: Sequence[RankTrace], title: str) -> str:
-    """All ranks' traces as one, JSON text: one process per rank, with its threads first and its device's streams last."""
+    """All ranks' traces as one, JSON text: a process per rank, its threads first and its device's streams last."""
     zero_ns = min(rank.released_ns for rank in ranks)
     merged: list[dict[str, Any]] = []
     flows: dict[tuple[int, str], int] = {}
