@@ -24,7 +24,7 @@ EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", str
 
 
 class DecodeError(ValueError):
-    """A value does not fit its type. `path` is its place (`$.a[1].b`); `problem` says what is wrong and what would fit."""
+    """A value does not fit its type. `path` is its place (`$.a[1].b`); `problem` says what is wrong, and what fits."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")

@@ -254,7 +254,7 @@ def send(fd: int, data: bytes, stall_s: float = STALL_S) -> None:
 
 # ---- what comes back ---------------------------------------------------------------------------------------------
 def parse(data: bytes) -> dict[str, str]:
-    """The result lines `key: value`. The last line of a key counts, unknown keys are kept, malformed lines are ignored."""
+    """The result lines `key: value`. A key's last line counts, unknown keys are kept, malformed lines are ignored."""
     told = {}
     for line in data.decode(errors="replace").splitlines():
         key, _, value = line.partition(":")

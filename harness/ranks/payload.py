@@ -92,7 +92,7 @@ def write_input(buffer: SharedBuffer, offset: int, value: Any, key: int = 0) -> 
 
 
 def mask(tensor: torch.Tensor, key: int, place: int) -> None:
-    """Masks the contiguous tensor, or unmasks it: XORs it with the key's bytes at the tensor's `place` in the buffer."""
+    """Masks the contiguous tensor, or unmasks it: XORs it with the key's bytes at its `place` in the buffer."""
     flat = tensor.reshape(-1).view(torch.uint8)
     words = flat.numel() // 8
     generator = torch.Generator(tensor.device).manual_seed(key + place)
