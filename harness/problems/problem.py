@@ -172,7 +172,7 @@ class Problem:
 
 
 def check_ranks(params: Any, world_size: int, multi_gpu: bool, path: str) -> None:
-    """Raises DecodeError, whose path begins with `path`, if a case of these parameters cannot run on that many ranks."""
+    """Raises DecodeError, whose path begins with `path`, if a case cannot run on that many ranks."""
     if world_size < 1:
         raise DecodeError(f"{path}.world_size", f"expected 1 or more ranks, found {world_size}")
     if not multi_gpu:
