@@ -34,10 +34,10 @@ from harness.evaluation.evaluate import evaluate
 from harness.gpumode.result_lines import (
     Line,
     Pairs,
-    _kind,
     combined_seed,
     encoded,
     error_text,
+    kind_of,
     parse_cases,
     report_pairs,
     result_fd,
@@ -117,7 +117,7 @@ def cases_of(
                 "split the file",
             )
         check_ranks(params, numbers["world_size"], problem.multi_gpu, where)
-        cases.append(Case(kind=_kind(mode), params=dataclasses.asdict(params), short=problem.short, **numbers))
+        cases.append(Case(kind=kind_of(mode), params=dataclasses.asdict(params), short=problem.short, **numbers))
     return tuple(cases)
 
 

@@ -1,13 +1,13 @@
 """Strict decoding of JSON-like values into dataclasses, and the way back.
 
-Everything that crosses a door of the harness (shape files, leaderboard.yaml, replies of ranks, reports) goes
-through `decode`, so that inside nothing is a dict of anything. No coercion: "False" is not a bool, True is not
-an int, an unknown key is an error. A `DecodeError` says where (`$.suites.cpu.benchmarks[2].m`) and what to do.
+Everything that enters the harness (shape files, leaderboard.yaml, replies of ranks, reports) goes through `decode`, so
+that no code inside handles undecoded dicts. Nothing is coerced: "False" is not a bool, True is not an int, an unknown
+key is an error. A `DecodeError` says where the value stands (`$.suites.cpu.benchmarks[2].m`) and what to do.
 
-A union of dataclasses is told apart by a field `type: Literal["..."]` that each of them has.
+The dataclasses of a union are told apart by a field `type: Literal["..."]` that each of them has.
 
-Own code instead of msgspec or pydantic because the harness also runs on a GPU machine's interpreter as it is
-(`make eval PYTHON=python3`), where a compiled package that is missing cannot be installed.
+This is not msgspec or pydantic because the harness also runs with the Python of a GPU machine as it is (`make eval
+PYTHON=python3`), where a missing compiled package cannot be installed.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", str
 
 
 class DecodeError(ValueError):
-    """A value that does not fit its type: `path` is where (`$.a[1].b`), `problem` what is wrong and what would fit."""
+    """A value does not fit its type. `path` is its place (`$.a[1].b`); `problem` says what is wrong, and what fits."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -53,7 +53,7 @@ def encode(value: object) -> Any:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where a known word is near, else nothing."""
+    """`; did you mean 'x'?` if a known word is similar, or else nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean '{near[0]}'?" if near else ""
 

@@ -1,7 +1,7 @@
-"""Words and numbers as they are shown, and what makes text of a submission safe to show.
+"""How words and numbers are shown, and how text of a submission is made safe to show.
 
-What a submission wrote (messages, tracebacks, logs, its own path) passes through `clean` before it is printed, so that
-it can neither style a terminal nor pass for our words.
+What a submission wrote (messages, tracebacks, logs, its own path) passes through `clean` before it is printed. It can
+then neither style a terminal nor be mistaken for the harness's own words.
 """
 
 import re
@@ -19,19 +19,19 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 
 
 def clean(text: str) -> str:
-    """Text from anywhere, safe to print: without escape sequences, control characters and what changes the
-    direction of writing; line ends of all kinds become \\n."""
+    """Text from anywhere, made safe to print: escape sequences, control characters and characters that change the
+    direction of writing are removed, and line ends of all kinds become \\n."""
     text = ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n").expandtabs(8)
     return "".join(char for char in text if char == "\n" or char.isprintable())
 
 
 def clean_line(text: str) -> str:
-    """The same on one line."""
+    """The same, on one line."""
     return clean(text).replace("\n", " ")
 
 
 def excerpt(text: str, head: int = 0) -> list[str]:
-    """The last EXCERPT_LINES of a text, or its first `head` and its last lines, none of them very long."""
+    """The first `head` and the last lines of a text, EXCERPT_LINES in all, none longer than LINE_CHARS."""
     lines = [line if len(line) <= LINE_CHARS else line[: LINE_CHARS - 3] + "..." for line in clean(text).splitlines()]
     if len(lines) <= EXCERPT_LINES:
         return lines
@@ -40,19 +40,19 @@ def excerpt(text: str, head: int = 0) -> list[str]:
 
 
 def cut_line(text: str, chars: int) -> str:
-    """The text on one line of at most that many characters."""
+    """The text on one line, cut to that many characters."""
     line = clean_line(text)
     return line if len(line) <= chars else line[: max(0, chars - 3)] + "..."
 
 
 def print_all(console: Console, *parts: RenderableType) -> None:
-    """Prints each on lines of its own, as it is: numbers and names are not coloured."""
+    """Prints each part on lines of its own, without colouring numbers and names."""
     for part in parts:
         console.print(part, highlight=False)
 
 
 def plain_table(*columns: str) -> Table:
-    """A table without lines; a column whose name starts with > is set to the right and never broken."""
+    """A table without lines. A column whose name starts with > is aligned right and never wrapped."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for column in columns:
         number = column.startswith(">")
@@ -109,7 +109,7 @@ def count_text(number: int, what: str) -> str:
 
 
 def case_label(result: CaseResult) -> str:
-    """The shape in short: `m 512 n 512 k 1536 bias`; a switch that is off is left out."""
+    """A shape's parameters by their short names: `m 512 n 512 k 1536 bias`. A switch that is off is left out."""
     words = []
     for name, value in result.case.params.items():
         shown = result.case.short.get(name, name)
@@ -126,7 +126,7 @@ def letters_text(cases: Iterable[Case]) -> str:
 
 
 def cut(text: str) -> str:
-    """What is printed, as much of it as KernelBot keeps."""
+    """The text, cut to what KernelBot keeps."""
     return (
         text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}\n[...] {len(text) - SHOWN_CHARS} more characters"
     )

@@ -1,4 +1,4 @@
-"""Reading a YAML file strictly into a record, with the place of a mistake."""
+"""Reads a YAML file strictly into a record. A mistake is reported with its place."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +17,10 @@ T = TypeVar("T")
 def read_yaml(
     kind: type[T], path: Path, root: Path | None = None, prepare: Callable[[object], object] = lambda value: value
 ) -> T:
-    """The YAML file at `path`, decoded strictly; a key that appears twice in a mapping is an error. `prepare` sees what
-    the file holds before it is decoded.
+    """Decodes the YAML file at `path` strictly. A key that appears twice in a mapping is an error. `prepare` gets the
+    file's content before it is decoded.
 
-    Raises BadFileError: `shapes/a2a.yaml: $.tests[2].m: ...`, or with line and column where it is not YAML.
+    Raises BadFileError: `shapes/a2a.yaml: $.tests[2].m: ...`, or with line and column if the file is not YAML.
     """
     where = shown(path, root)
     try:

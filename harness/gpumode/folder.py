@@ -1,12 +1,12 @@
-"""A problem folder of GPU MODE's KernelBot: task.yml and the files that it names, as a Problem of ours.
+"""A problem folder of GPU MODE's KernelBot: task.yml and the files that it names, as a Problem.
 
 Knows the format (after gpu-mode/kernelbot src/libkernelbot/task.py and the folders of gpu-mode/reference-kernels, read
-2026-11) and refuses what does not fit, with its place. The folder's Python is read as text only, to see what it
-defines; ranks run it. What KernelBot lets pass in task.yml passes here, and so a folder is used as it is.
+2026-11). What KernelBot accepts in task.yml is accepted here; other values are refused with their place. The folder's
+Python is only read as text, to see what it defines; ranks run it.
 
-Such a problem has one suite, the official one, no cost and so no roofline, and no hardened inputs. Its outputs are
-judged by its own check_implementation (checker `folder`), unless its reference.py also has what the strict
-checker needs.
+Such a problem has one suite, the official one. It has no cost, hence no roofline, and no hardened inputs. Its outputs
+are judged by its own check_implementation (checker `folder`), unless its reference.py also has what the strict checker
+needs.
 """
 
 import ast
@@ -44,7 +44,7 @@ NO_CUDA = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class StagedFile:
-    """One of `files`: what it is called beside the others, and where it comes from, relative to task.yml."""
+    """One of `files`: its name beside the others, and the file that it is copied from, relative to task.yml."""
 
     name: str
     source: str
@@ -64,7 +64,7 @@ class Config:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """task.yml. Cases are as they stand there, world_size and seed among their keys."""
+    """The content of task.yml. Cases are as they stand there, with world_size and seed among their keys."""
 
     files: tuple[StagedFile, ...]
     lang: Literal["py"]
@@ -103,8 +103,8 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskProblem(Problem):
-    """A problem folder. `sources` are its staged files but the submission, `entries` the names that this gets;
-    `missing` is what its reference.py lacks to be run by ranks of ours."""
+    """A problem folder. `sources` are its staged files without the submission. `entries` are the names that the
+    submission gets. `missing` is what its reference.py lacks to be run by our ranks."""
 
     task: Task
     sources: dict[str, Path]
@@ -112,7 +112,7 @@ class TaskProblem(Problem):
     missing: tuple[str, ...]
 
     def staged(self) -> dict[str, bytes]:
-        """The files as task.yml says. Raises BadFileError for one that is gone."""
+        """The files as task.yml lists them. Raises BadFileError if one is gone."""
         try:
             return {name: read_bytes(path) for name, path in self.sources.items()}
         except OSError as error:
@@ -122,7 +122,7 @@ class TaskProblem(Problem):
         return {name: source.encode() for name in ("submission.py", *self.entries)}
 
     def default_submission(self) -> Path:
-        """The folder's submission.py, or else a template of task.yml's. Raises UsageError where there is neither."""
+        """The folder's submission.py, or else a template of task.yml's. Raises UsageError if there is neither."""
         own = self.folder / "submission.py"
         templates = [self.folder / self.task.templates[name] for name in TEMPLATES if name in self.task.templates]
         found = next((path for path in (own, *templates) if path.is_file()), None)
@@ -134,7 +134,7 @@ class TaskProblem(Problem):
 
     @property
     def cache_name(self) -> str:
-        """By what is staged, since another folder may have the same name."""
+        """A digest of what is staged, since another folder may have the same name."""
         digest = hashlib.sha256()
         for name, data in self.staged().items():
             digest.update(f"{name}\0{len(data)}\0".encode() + data)
@@ -157,7 +157,7 @@ class TaskProblem(Problem):
             raise UsageError(f"{shown(self.folder)} needs what only a GPU has: {message.splitlines()[-1][:200]}")
 
     def mentions(self, word: str, submission: str) -> bool:
-        """Whether any of what is staged, or the submission's text, has this word."""
+        """Whether the staged files or the submission's text contain this word."""
         return word in submission or any(word.encode() in data for data in self.staged().values())
 
 
@@ -171,8 +171,8 @@ class AnyParams:
 
 
 def read(folder: Path, checkout: Checkout) -> TaskProblem:
-    """The problem folder. Raises BadFileError, with file and place, for one that does not fit; UsageError for one in
-    another language than Python."""
+    """The problem folder. Raises BadFileError, with file and place, if it does not fit the format, and UsageError if it
+    is in a language other than Python."""
     folder = folder.resolve()
     path = folder / FILE
     where = shown(path)
@@ -208,7 +208,7 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
 
 
 def cases_text(cases: tuple[Params, ...]) -> str:
-    """The cases as a cases file of KernelBot's: a line each, `key: value; key: value`."""
+    """The cases as KernelBot's cases file: one line each, `key: value; key: value`."""
     return "".join(f"{result_lines.spec_of(case)}\n" for case in cases)
 
 
@@ -245,7 +245,7 @@ def _check_case(case: Params, multi_gpu: bool, path: str) -> None:
 
 
 def _prepared(value: object, where: str) -> object:
-    """What KernelBot passes over taken out: keys of a file beside name and source, and `validation`."""
+    """The content without what KernelBot ignores: `validation`, and keys of a file other than name and source."""
     if not isinstance(value, Mapping):
         return value
     if value.get("lang") == "cu":
@@ -262,7 +262,7 @@ def _prepared(value: object, where: str) -> object:
 
 
 def _defined(path: Path) -> set[str] | None:
-    """What a file binds at its top level; None where only running it would tell (`from x import *`)."""
+    """The names that a file binds at its top level; None if only running it would tell (`from x import *`)."""
     try:
         tree = ast.parse(read_text(path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -41,7 +41,7 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One case as it stands in the file: `spec` is the line, `number` its own from 1."""
+    """One case as it stands in the file: `spec` is the line, `number` the line's number from 1."""
 
     number: int
     spec: str
@@ -52,8 +52,8 @@ class Line:
 def parse_cases(text: str) -> list[Line]:
     """The lines `key: value; key: value` of a cases file; values are whole numbers or words.
 
-    Raises DecodeError (`line 3: ...`) for a line that is not like that. A file without cases is one too: nothing that
-    was tested must not pass.
+    Raises DecodeError (`line 3: ...`) for any other line, and for a file without cases: a run that tested nothing must
+    not pass.
     """
     lines = []
     for number, spec in enumerate(text.splitlines(), start=1):
@@ -76,7 +76,7 @@ def parse_cases(text: str) -> list[Line]:
 
 
 def combined_seed(seed: int, secret: int) -> int:
-    """A case's published seed and the runner's secret as one: a + (a + s)(a + s + 1) / 2, Cantor's pairing.
+    """Combines a case's published seed and the runner's secret by Cantor's pairing: a + (a + s)(a + s + 1) / 2.
 
     Anchors: (0, 0) 0, (1, 2) 7, (1234, 0) 763229.
     """
@@ -85,28 +85,28 @@ def combined_seed(seed: int, secret: int) -> int:
 
 # ---- what goes out -----------------------------------------------------------------------------------------------
 def report_pairs(mode: Mode, specs: Sequence[str], report: EvalReport) -> Pairs:
-    """The results of an evaluation under KernelBot's keys, last of them `check`. Every case has its line, also where
-    a failure ended the evaluation before it."""
-    pairs = [(f"{_kind(mode)}-count", str(len(specs)))]
+    """The results of an evaluation under KernelBot's keys; the last is `check`. Every case has its lines, also if the
+    evaluation ended before it."""
+    pairs = [(f"{kind_of(mode)}-count", str(len(specs)))]
     for index, (spec, result) in enumerate(zip(specs, report.results, strict=True)):
-        key = f"{_kind(mode)}.{index}"
+        key = f"{kind_of(mode)}.{index}"
         pairs.append((f"{key}.spec", spec))
         pairs += [(f"{key}.{name}", value) for name, value in _case_pairs(mode, result)]
     return [*pairs, ("check", "pass" if verdict.status(report) == "pass" else "fail")]
 
 
 def unfinished_pairs(mode: Mode, specs: Sequence[str], message: str) -> Pairs:
-    """The results of an evaluation that came to no report: every case failed, and the first says why."""
-    pairs = [(f"{_kind(mode)}-count", str(len(specs)))] if specs else []
+    """The results of an evaluation that made no report: every case failed, and the first says why."""
+    pairs = [(f"{kind_of(mode)}-count", str(len(specs)))] if specs else []
     for index, spec in enumerate(specs):
-        key = f"{_kind(mode)}.{index}"
+        key = f"{kind_of(mode)}.{index}"
         why = "not run, as case 0 says" if index else message
         pairs += [(f"{key}.spec", spec), (f"{key}.status", "fail"), (f"{key}.error", why)]
     return [*pairs, ("error", message), ("check", "fail")]
 
 
 def stats_ns(times_us: Sequence[float]) -> dict[str, float]:
-    """KernelBot's statistics of a benchmark, in nanoseconds: err is the mean's standard error."""
+    """KernelBot's statistics of a benchmark, in nanoseconds. `err` is the mean's standard error."""
     samples_ns = [1000 * sample for sample in times_us]
     std = statistics.stdev(samples_ns) if len(samples_ns) > 1 else 0.0
     return {
@@ -126,7 +126,7 @@ def spec_of(params: Mapping[str, object]) -> str:
 
 
 def encoded(pairs: Pairs, limit_bytes: int) -> bytes:
-    """The lines `key: value`. Where they are more than `limit_bytes` the texts are shortened, the longest most."""
+    """The lines `key: value`. If they exceed `limit_bytes`, the texts are shortened, the longest ones most."""
     chars = limit_bytes
     while True:
         lines = [f"{key}: {_shortened(key, one_line(value), chars)}\n" for key, value in pairs]
@@ -137,7 +137,7 @@ def encoded(pairs: Pairs, limit_bytes: int) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """The text without control characters, its line ends as the two characters that KernelBot's report turns back."""
+    """The text without control characters. Line ends become the two characters that KernelBot's report turns back."""
     return clean(text).strip().replace("\n", "\\n")
 
 
@@ -147,7 +147,8 @@ def _shortened(key: str, value: str, chars: int) -> str:
     return f"{value[:chars]} [...] {len(value) - chars} characters left out"
 
 
-def _kind(mode: Mode) -> Kind:
+def kind_of(mode: Mode) -> Kind:
+    """The kind of case that KernelBot's mode runs."""
     return "test" if mode == "test" else "benchmark"
 
 
@@ -167,12 +168,12 @@ def _case_pairs(mode: Mode, result: CaseResult) -> Pairs:
 
 
 def samples_us(measured: Measured) -> Sequence[float]:
-    """The samples of the clock that GPU MODE's evaluator has, or else of the ranked one."""
+    """The samples of the clock that GPU MODE's evaluator uses, or else of the ranked clock."""
     return measured.by_name.get("gpumode", measured.ranked).own
 
 
 def error_text(result: CaseResult) -> str:
-    """Why a case has no result, with what the rank had to say, on several lines."""
+    """Why a case has no result, with the rank's own message, on several lines."""
     outcome = result.outcome
     if isinstance(outcome, Wrong):
         met = result.verdicts is not None and result.verdicts.gpumode.passed
@@ -191,7 +192,7 @@ def error_text(result: CaseResult) -> str:
 
 
 def profile_table(profile: Profile) -> str:
-    """Each rank's call in a line, and what took most of the slowest one's."""
+    """One line for each rank's call, and what took the most time in the slowest."""
     slowest = max(profile.ranks, key=lambda rank: rank.call_us)
     lines = [f"rank {rank.rank}: {rank.call_us:.1f} us under the profiler" for rank in profile.ranks]
     lines += [
@@ -205,7 +206,7 @@ def profile_table(profile: Profile) -> str:
 
 # ---- the pipe ----------------------------------------------------------------------------------------------------
 def result_fd(environ: Mapping[str, str]) -> int | None:
-    """The descriptor that POPCORN_FD names, from now on not inherited; None where it is none that can be written."""
+    """The descriptor that POPCORN_FD names, no longer inherited by children; None if it cannot be written to."""
     text = environ.get("POPCORN_FD", "")
     if not text.isdecimal():
         return None
@@ -218,7 +219,7 @@ def result_fd(environ: Mapping[str, str]) -> int | None:
 
 
 def room_bytes(fd: int) -> int:
-    """How many bytes can be written before anyone reads; a pipe is made as large as an ordinary user may."""
+    """How many bytes can be written before anyone reads. A pipe is first made as large as an ordinary user may."""
     size = PIPE_BYTES
     while size > PAGE_BYTES:
         with contextlib.suppress(OSError):
@@ -233,7 +234,7 @@ def room_bytes(fd: int) -> int:
 
 
 def send(fd: int, data: bytes, stall_s: float = STALL_S) -> None:
-    """Writes all of it. Raises HarnessError where for `stall_s` nobody makes room, or nobody is there any more."""
+    """Writes all of it. Raises HarnessError if nobody reads for `stall_s`, or the reader is gone."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     os.set_blocking(fd, False)
@@ -253,7 +254,7 @@ def send(fd: int, data: bytes, stall_s: float = STALL_S) -> None:
 
 # ---- what comes back ---------------------------------------------------------------------------------------------
 def parse(data: bytes) -> dict[str, str]:
-    """The result lines `key: value`: the last of a key counts, unknown keys stay, what is no such line is no error."""
+    """The result lines `key: value`. A key's last line counts, unknown keys are kept, malformed lines are ignored."""
     told = {}
     for line in data.decode(errors="replace").splitlines():
         key, _, value = line.partition(":")
@@ -263,7 +264,7 @@ def parse(data: bytes) -> dict[str, str]:
 
 
 def profile_text(report: str) -> str:
-    """A profile's table out of the line that it travels in."""
+    """A profile's table, decoded from its line."""
     try:
         return cut(base64.b64decode(report, b"+*", validate=True).decode(errors="replace"))
     except ValueError:
@@ -271,7 +272,7 @@ def profile_text(report: str) -> str:
 
 
 def number(text: str | None) -> float | None:
-    """A finite number from 0 on, or None."""
+    """A finite number of 0 or more, or None."""
     with contextlib.suppress(ValueError, TypeError):
         value = float(text or "")
         return value if math.isfinite(value) and value >= 0 else None

@@ -1,9 +1,8 @@
 """A submission and its local modules as one self-contained file, which is what GPU MODE takes.
 
-The files are put one after another as text, each behind those that it imports, so that comments stay and Triton finds
-the source of its kernels. They share one namespace then: whatever would mean something else there than in files apart
-is refused. Two differences are left. The imports at the top of all files come first, above the code of any of them,
-and a `from __future__` holds for all.
+The files are merged as text, each behind those that it imports, so that comments stay and Triton finds the source of
+its kernels. They then share one namespace. Code whose meaning would change by that (a name defined twice, say) is
+rejected. Two differences remain: the imports of all files come first, and a `from __future__` holds for all.
 """
 
 import ast
@@ -47,9 +46,9 @@ class Binding:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One of the files. `imports` are those above all other code, `local` those of them that are of local modules.
-    `uses` are the names that it reads from its top level or from Python, `reset` those that its functions bind with
-    `global`; both with the line of the first statement that does."""
+    """One of the files. `imports` are those above all other code; `local` are those of them that import local modules.
+    `uses` has the names that the file reads from its top level or from Python, and `reset` the names that its functions
+    bind with `global`; both with the line of the first statement that does so."""
 
     file: str
     lines: Sequence[str]
@@ -68,9 +67,9 @@ class Part:
 
 
 def bundle(submission: Submission) -> str:
-    """The one file; the submission itself where it has no modules. The same submission gives the same text.
+    """The one file; the submission itself if it has no modules. The same submission gives the same text.
 
-    Raises BadSubmissionError, with the places, where its files would mean something else in one namespace.
+    Raises BadSubmissionError, with the places, if merging would change the meaning of the code.
     """
     if not submission.modules:
         return submission.source
@@ -91,9 +90,9 @@ def bundle(submission: Submission) -> str:
 
 
 def addressed(source: str, leaderboard: str, name: str) -> str:
-    """`source`, the file `name`, with the header that names the leaderboard, added where there is none.
+    """The text of the file `name`, with a header that names the leaderboard; added if the file has none.
 
-    Raises BadSubmissionError where it names another.
+    Raises BadSubmissionError if the file names another leaderboard.
     """
     named = directives(source, name).leaderboard
     if named is None:
@@ -185,7 +184,7 @@ def _symbols(table: symtable.SymbolTable, inside: bool = False) -> Iterator[tupl
 
 # ---- what one namespace would change ---------------------------------------------------------------------------------
 def _check_imported(part: Part, modules: Mapping[str, Part]) -> None:
-    """Names imported from a local module are there, and stay what they were when they were imported."""
+    """Names imported from a local module exist there, and keep the value that they had when they were imported."""
     for node in part.local:
         module = modules[node.module or ""]
         for name in (alias.name for alias in node.names):
@@ -201,7 +200,7 @@ def _check_imported(part: Part, modules: Mapping[str, Part]) -> None:
 
 
 def _check_uses(part: Part, parts: Sequence[Part]) -> None:
-    """No file's name is taken for another's, nor for Python's own where another file has one like it."""
+    """No name of one file is read as another file's, or as Python's own if another file defines one like it."""
     foreign = {binding.name: binding for other in parts for binding in other.bindings}
     for name, line in part.uses.items():
         if name in foreign and name not in part.names:
@@ -212,7 +211,7 @@ def _check_uses(part: Part, parts: Sequence[Part]) -> None:
 
 
 def _check_meanings(parts: Sequence[Part]) -> None:
-    """A name means one thing in all files that bind it."""
+    """A name means the same in all files that bind it."""
     bindings = defaultdict(list)
     for part in parts:
         for binding in part.bindings:
@@ -228,7 +227,7 @@ def _check_meanings(parts: Sequence[Part]) -> None:
 
 # ---- putting them together -------------------------------------------------------------------------------------------
 def _foreign_imports(part: Part, modules: Mapping[str, Part], seen: set[str]) -> Iterator[Import]:
-    """The imports of other than local modules, in the order in which Python comes to them in files apart."""
+    """The imports of modules that are not local, in the order in which Python would reach them in separate files."""
     for node in part.imports:
         if node not in part.local:
             yield node
@@ -238,8 +237,8 @@ def _foreign_imports(part: Part, modules: Mapping[str, Part], seen: set[str]) ->
 
 
 def _merged(imports: Iterable[Import]) -> list[str]:
-    """Every import once: `from __future__`, Python's modules, then others in their order, since what the import of one
-    does may matter to the next."""
+    """Every import once: `from __future__` first, then Python's modules, then others in their order, since one import
+    may depend on an earlier one."""
     merged: dict[str, set[str]] = {}  # by "import a" or "from a import", which is followed by these
     for node in imports:
         for imported in map(ast.unparse, node.names):

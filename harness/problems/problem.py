@@ -1,9 +1,7 @@
-"""What a problem is: its folder reference/<name>/, its shapes/<name>.yaml, its suites of cases and their cost.
+"""What a problem is: its suites of cases, their cost, and the files that are staged for it.
 
-Knows how these files look and refuses whatever does not fit, naming file, place and fix. Does not know torch,
-ranks, submissions or any particular problem: reference/<name>/ with reference.py, task.py and params.py, beside
-shapes/<name>.yaml, is a problem. Of these only params.py is imported here (`Params`, `cost`,
-`depends_on`, without tensors).
+Knows no torch, ranks, submissions or any particular problem. shape_file.py reads the problems of a checkout,
+gpumode/folder.py those of KernelBot.
 """
 
 import math
@@ -26,8 +24,8 @@ DependsOf = Callable[[Any, int, int], frozenset[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Cases that are evaluated together. A timeout is for one whole phase (test, benchmark, ranked); `benchmark_s` is
-    about how long one benchmark is measured."""
+    """Cases that are evaluated together. Each timeout is for one whole phase (test, benchmark, ranked). One benchmark
+    is measured for about `benchmark_s`."""
 
     name: str
     description: str
@@ -82,7 +80,7 @@ class Problem:
     kind: str = "op"  # of kinds.registry
 
     def is_named(self, name: str) -> bool:
-        """By its own name or GPU MODE's; case and '-' for '_' do not matter."""
+        """Whether `name` is the problem's own name or GPU MODE's; case and '-' for '_' do not matter."""
         return folded(name) in (folded(self.name), folded(self.leaderboard))
 
     def suite(self, name: str) -> Suite:
@@ -93,32 +91,33 @@ class Problem:
         return self.suites[name]
 
     def staged(self) -> dict[str, bytes]:
-        """The files that are staged side by side for every group of ranks, as GPU MODE stages a problem's, by name."""
+        """The files that are staged side by side for every group of ranks, by name, as GPU MODE stages a problem's."""
         folders = (self.folder, self.root / "reference" / "common")
         return {path.name: path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py"))}
 
     def staged_submission(self, source: str) -> dict[str, bytes]:
-        """The same of a submission's text. Ranks import `submission`."""
+        """The files that a submission's text is staged as, by name. Ranks import `submission`."""
         return {"submission.py": source.encode()}
 
     def default_submission(self) -> Path:
-        """What is evaluated where no file is named."""
+        """The file that is evaluated if none is named."""
         return self.submissions_folder / "submission.py"
 
     @property
     def cache_name(self) -> str:
-        """What the caches of the reference's compilers are kept under."""
+        """The name under which the reference's compiled kernels are cached."""
         return self.name
 
     def check_runnable(self) -> None:
-        """Raises UsageError where ranks of ours cannot run it."""
+        """Raises UsageError if our ranks cannot run the problem."""
 
     def check_failure(self, message: str, device: str, cuda_is_cpu: bool, who: str = "") -> None:
-        """Raises HarnessError where the reference, or else `who`, failed for a reason that is known: `message` is what
-        it said."""
+        """Raises HarnessError if the failure has a known reason that is not the submission's. `message` is what the
+        reference, or `who`, said."""
 
     def cost(self, case: Case) -> Cost:
-        """What one rank must do at least in one call of `case`. Raises UsageError where the problem does not say."""
+        """What one rank must do at least in one call of `case`. Raises UsageError if the problem has no cost(),
+        BadFileError if what it returns is no cost."""
         if self.cost_of is None:
             raise UsageError(
                 f"{self.name} does not say what a call costs (no cost() in a params.py): it has no roofline"
@@ -131,15 +130,15 @@ class Problem:
         return cost
 
     def depends_on(self, case: Case, rank: int) -> frozenset[int]:
-        """The other ranks without whose data this rank's result cannot be had, on a hardened input of `case`. Empty
-        where the problem does not say."""
+        """The other ranks whose data this rank's result needs, on a hardened input of `case`. Empty if the problem does
+        not say."""
         params = self.params_type(**case.params)
         return self.depends_of(params, rank, case.world_size) if self.depends_of else frozenset()
 
     def with_world_size(self, suite: Suite, world_size: int) -> Suite:
-        """The same suite on `world_size` ranks; published limits stay only where that is the case's own world size.
+        """The same suite on `world_size` ranks. Published limits stay only if that is the case's own world size.
 
-        Raises UsageError, naming the case's place in the shape file, where a case cannot be split that way.
+        Raises UsageError, with the case's place in the shape file, if a case cannot be split that way.
         """
         if world_size < 1:
             raise UsageError(f"{world_size} ranks cannot run anything; choose 1 or more")
@@ -173,8 +172,7 @@ class Problem:
 
 
 def check_ranks(params: Any, world_size: int, multi_gpu: bool, path: str) -> None:
-    """Raises DecodeError, whose path begins with `path`, where a case of these parameters cannot run on that many
-    ranks."""
+    """Raises DecodeError, whose path begins with `path`, if a case cannot run on that many ranks."""
     if world_size < 1:
         raise DecodeError(f"{path}.world_size", f"expected 1 or more ranks, found {world_size}")
     if not multi_gpu:

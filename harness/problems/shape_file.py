@@ -1,4 +1,8 @@
-"""Reading a problem of the checkout strictly: reference/<name>/ and shapes/<name>.yaml, with the place of a mistake."""
+"""Reads a problem of the checkout strictly: reference/<name>/ and shapes/<name>.yaml.
+
+Of reference/<name>/ only params.py is imported here; it has no tensors. Every mistake is reported with its file, its
+place and what to write instead.
+"""
 
 import contextlib
 import dataclasses
@@ -38,7 +42,7 @@ NO_CHECK = "Params.check_world_size(world_size) is missing; raise DecodeError in
 
 
 def problem_names(checkout: Checkout) -> list[str]:
-    """Every problem of which at least a part is there, broken or not, in order."""
+    """The names of all problems of which at least one file exists, complete or not, in order."""
     folders = {path.parent.name for file in FOLDER_FILES for path in checkout.reference.glob(f"*/{file}")}
     return sorted(folders | {path.stem for path in checkout.shapes.glob("*.yaml")})
 
@@ -176,8 +180,8 @@ def read_problem(name: str, root: Path) -> Problem:
 
 
 def short_names(name: str, checkout: Checkout) -> dict[str, str]:
-    """The short names of a problem's parameters, by its shape file of today; none where there is no such problem, or
-    where it cannot be read."""
+    """The short names of a problem's parameters, by its present shape file. Empty if there is no such problem, or it
+    cannot be read."""
     if name not in problem_names(checkout):  # a name out of a report may be any text, a path among them
         return {}
     try:
@@ -249,7 +253,8 @@ def _check_size(value: Param, path: str) -> None:
 
 
 def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int], Cost] | None, DependsOf | None]:
-    """`Params`, `cost` and `depends_on` of a params.py, imported under a name of its own: every problem has one."""
+    """`Params`, `cost` and `depends_on` of a params.py. Each is imported under a module name of its own, since every
+    problem has a params.py."""
     name = "_params_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

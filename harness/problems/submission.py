@@ -1,8 +1,8 @@
-"""A submission as the parent sees it: text. It is never imported here; that is for candidate ranks alone.
+"""A submission as the parent sees it: text. Only candidate ranks import it.
 
-Below the checkout's submissions/ it may consist of several files: the submission, modules beside it and modules in
-submissions/common/. All are found by reading. They refer to each other in one form only, FORM, above all other code,
-since harness.problems.bundle puts them one after another into one file, where other forms would not mean the same.
+Below the checkout's submissions/ it may consist of several files: the submission, modules beside it, and modules in
+submissions/common/. All are found by reading. A file may import another only in the form FORM and above all other code,
+because harness.problems.bundle merges the files, and other forms could then change their meaning.
 """
 
 import ast
@@ -27,8 +27,8 @@ TAKEN = sys.stdlib_module_names | {"submission", "harness", "numpy", "torch", "t
 
 
 def read_submission(path: Path, root: Path) -> Submission:
-    """The file at `path` with the local modules that it needs. UsageError where there is no such file;
-    BadSubmissionError where one is no Python, or refers to another in a way that is not FORM."""
+    """The file at `path` with the local modules that it needs. Raises UsageError if there is no such file, and
+    BadSubmissionError if a file is not Python or imports another in a form other than FORM."""
     shown = shown_path(path, root)
     if not os.path.exists(path):  # False, not an error, for a name that is too long
         raise UsageError(f"no submission file {shown}; write one, or name another (SUBMISSION=path, or the argument)")
@@ -49,7 +49,7 @@ def read_submission(path: Path, root: Path) -> Submission:
 
 
 def digest(source: str, modules: Iterable[Module]) -> str:
-    """The sha256 of a submission and its local modules, in this order, as hexadecimal digits."""
+    """The sha256 of a submission and its local modules, in this order, in hexadecimal."""
     sha256 = hashlib.sha256(source.encode())
     for module in modules:
         sha256.update(f"\0{module.name}\0{module.source}".encode())  # Python has no \0, so no two splits look alike
@@ -57,7 +57,7 @@ def digest(source: str, modules: Iterable[Module]) -> str:
 
 
 def shown_path(path: Path, root: Path) -> str:
-    """The path from the checkout on where it lies inside, else whole."""
+    """The path relative to the checkout if it lies inside, or else the whole path."""
     full = path.resolve()
     return str(full.relative_to(root)) if full.is_relative_to(root) else str(full)
 
@@ -81,8 +81,8 @@ class Directives:
 
 
 def directives(source: str, name: str = "the submission") -> Directives:
-    """The `#!POPCORN` lines in the comment that a file begins with. As at GPU MODE, a line that is none of `leaderboard
-    NAME` and `gpus A B` (or `gpu A`), or that comes twice, raises BadSubmissionError; `name` is the file's."""
+    """The `#!POPCORN` lines in the comment at the top of a file. As at GPU MODE, a line that is neither `leaderboard
+    NAME` nor `gpus A B` (or `gpu A`), or that comes twice, raises BadSubmissionError. `name` is the file's name."""
     found: dict[str, list[str]] = {}
     for number, line in enumerate(source.splitlines(), start=1):
         if not line.startswith(("#", "//")):
@@ -101,7 +101,7 @@ def directives(source: str, name: str = "the submission") -> Directives:
 
 
 class LocalModules:
-    """The local modules of one submission, `found` in an order in which each stands behind those that it imports."""
+    """The local modules of one submission. In `found`, each stands behind those that it imports."""
 
     def __init__(self, entry: Path, root: Path) -> None:
         self.root, self.folder, self.common = root, entry.parent, root / FOLDER / COMMON
@@ -195,7 +195,7 @@ def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
 
 
 def _targets(node: ast.AST) -> list[str]:
-    """The modules that a node imports, if it does; a relative one begins with a dot."""
+    """The modules that a node imports, if any. A relative one begins with a dot."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -213,7 +213,7 @@ def _called(node: ast.Call) -> str:
 
 
 def _checked(node: ast.AST, above: Collection[ast.AST]) -> ast.ImportFrom:
-    """The node, where it is a right import of a local module; else ValueError."""
+    """The node if it is a right import of a local module. Raises ValueError if it is not."""
     if not isinstance(node, ast.ImportFrom) or any(alias.asname or alias.name == "*" for alias in node.names):
         raise ValueError(f"a local module is imported only as {FORM}, without `as` or `*`")
     if node not in above:

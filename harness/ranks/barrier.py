@@ -1,9 +1,10 @@
-"""The host barrier: all ranks wait at it, leave together, and wait for each other again before anything else is done.
+"""The host barrier: all ranks wait at it, leave it together, and wait for each other again after the call.
 
-So a timed call starts everywhere at once, and nobody who is done early takes a core from those who still work.
-Ranks and parent share one page. Epochs in it only grow, so nothing is ever reset. Where every rank has a core to
-itself the ranks spin on the page (they leave within a microsecond of each other); on fewer cores spinning would
-take time from whoever still works, so they sleep in a futex that one system call wakes.
+A timed call therefore starts on all ranks at once, and a rank that is done early takes no core from the others.
+
+Ranks and parent share one page of memory. Epochs in it only grow, so nothing is ever reset. If every rank has a core of
+its own, ranks spin on the page and leave within a microsecond of each other. With fewer cores, spinning would take time
+from ranks that still work, so ranks sleep in a futex that one system call wakes.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ class Timespec(ctypes.Structure):
 
 
 def make_barrier(world_size: int) -> int:
-    """A new barrier as a file descriptor, to be handed to every rank of a group."""
+    """A new barrier as a file descriptor, which is passed to every rank of a group."""
     fd = os.memfd_create("barrier")
     # Written, so that its memory is taken now. Else the first rank to touch it would decide, for each group by chance,
     # which of the host's memory nodes it lies on, and so which devices hear of each other a little later.
@@ -37,9 +38,11 @@ def make_barrier(world_size: int) -> int:
 
 
 class Barrier:
-    """One side of a barrier: the parent calls `release`, ranks `wait`, `open` and `finish`, all with the call's epoch.
+    """One process's end of a barrier. The parent calls `release`; ranks call `wait`, `open` and `finish`. All pass the
+    epoch of the call.
 
-    `spin`: every rank has its own core. Waiting has no deadline: the parent's ends the process.
+    With `spin`, every rank has a core of its own. Waiting has no deadline here: the parent ends a process that waits
+    too long.
     """
 
     def __init__(self, fd: int, world_size: int, spin: bool) -> None:
@@ -49,17 +52,17 @@ class Barrier:
         self.spin = spin
 
     def memory(self) -> tuple[int, int]:
-        """Address and size of the page, for a device that is to watch its first word, the released epoch. Devices read
-        and write the low 32 bits of words."""
+        """Address and size of the page. A device watches its first word, the released epoch. Devices read and write the
+        low 32 bits of words."""
         return ctypes.addressof(ctypes.c_int32.from_buffer(self.page)), len(self.page)
 
     def device_marks(self) -> tuple[int, int]:
-        """Where in that memory rank 0's device has its mark, and from one rank's to the next, bytes. 32 bits each; the
-        hosts leave them to the devices."""
+        """Where devices leave their marks, in bytes: the offset of rank 0's mark in the page, and the distance from one
+        rank's mark to the next. A mark has 32 bits; hosts do not write to it."""
         return 8 * (FIRST_MARK + DEVICE_MARK), 8 * MARKS_STRIDE
 
     def device_held(self, rank: int) -> int:
-        """Where that rank's device says that it waits for the barrier."""
+        """The offset of the word in which that rank's device says that it waits."""
         return 8 * (self.marks[rank] + DEVICE_HELD)
 
     def wait_device(self, rank: int, epoch: int) -> None:
@@ -68,21 +71,21 @@ class Barrier:
             pass
 
     def release(self, epoch: int) -> None:
-        """Let all ranks that wait for `epoch` go."""
+        """Lets all ranks go that wait for `epoch`."""
         self._set(RELEASED, epoch)
 
     def tell(self, epoch: int, key: int) -> None:
-        """Let all ranks have the key of `epoch`, of KEY_BITS bits. Not before all have the one before it."""
+        """Gives all ranks the key of `epoch`, of KEY_BITS bits. All ranks must have the key before it."""
         self._set(KEY, key << EPOCH_BITS | epoch % (1 << EPOCH_BITS))
 
     def key(self, epoch: int) -> int:
-        """The key of `epoch`, once it was told."""
+        """The key of `epoch`; waits until the parent has given it."""
         while (seen := self.words[KEY]) % (1 << EPOCH_BITS) != epoch % (1 << EPOCH_BITS):
             self._sleep(KEY, seen)
         return seen >> EPOCH_BITS
 
     def all_finished(self, epoch: int) -> bool:
-        """Whether all ranks have finished `epoch`; where they have not, a little later."""
+        """Whether all ranks have finished `epoch`. If they have not, returns a moment later."""
         if (seen := self.words[FINISHED]) < epoch:
             self._sleep(FINISHED, seen)
         return self.words[FINISHED] >= epoch
@@ -97,11 +100,11 @@ class Barrier:
             self._sleep(RELEASED, seen)
 
     def open(self, rank: int, epoch: int) -> None:
-        """Returns once every rank has come here with `epoch`, which is then released."""
+        """Waits until every rank has called this with `epoch`, which is then released."""
         self._meet(rank, epoch, mark=0, word=RELEASED)
 
     def finish(self, rank: int, epoch: int) -> None:
-        """Returns once every rank has come here with `epoch`."""
+        """Waits until every rank has called this with `epoch`."""
         self._meet(rank, epoch, mark=1, word=FINISHED)
 
     def _meet(self, rank: int, epoch: int, mark: int, word: int) -> None:
@@ -121,7 +124,7 @@ class Barrier:
             _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAKE, 2**31 - 1, None, None, 0)
 
     def _sleep(self, word: int, seen: int) -> None:
-        """Until the word is no longer what was seen, or not long."""
+        """Sleeps until the word changes from what was seen, or for a short time."""
         if self.spin:
             return
         if SYS_FUTEX is None:

@@ -1,7 +1,7 @@
-"""When to stop measuring, and in which order: pure rules over samples.
+"""When to stop measuring a case, and in which order to call: pure rules over samples.
 
-The source of error on a shared machine is drift, so reference and submission take turns call by call on the same
-inputs, and what is judged is the logarithm of their ratio, in which drift cancels.
+On a shared machine the main source of error is drift. Reference and submission therefore take turns call by call on the
+same inputs. Decisions rest on the logarithm of their ratio, in which drift cancels.
 """
 
 import math
@@ -38,9 +38,9 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """Calls that followed each other, by call and rank, and what the parent's own clock (CLOCK_MONOTONIC, as the
-    ranks') read before it handed out their inputs and after it had all replies; of ranks on devices, after
-    trusted ranks had copied what they returned."""
+    """Consecutive calls of one group, by call and rank. `began_ns` is what the parent's clock (CLOCK_MONOTONIC, the
+    clock that ranks read too) said before it handed out the inputs. `ended_ns` is what it said after all replies had
+    come; on devices, after trusted ranks had also copied the outputs."""
 
     began_ns: int
     ended_ns: int
@@ -48,13 +48,13 @@ class Turn:
 
     @property
     def unclaimed_us(self) -> float:
-        """What passed outside the calls, a call, if what their ranks say is true."""
+        """The time per call that passed outside the calls, if what the ranks claim is true."""
         claimed_us = sum(map(wall_us, self.called))
         return ((self.ended_ns - self.began_ns) / 1000 - claimed_us) / len(self.called)
 
 
 def block(device: str) -> int:
-    """How many samples are taken together there."""
+    """How many samples are taken together on that device."""
     return 4 if device == "cpu" else 7
 
 
@@ -69,7 +69,7 @@ def device_us(called: Sequence[CallSample]) -> float:
 
 
 def gpumode_us(called: Sequence[CallSample]) -> float:
-    """GPU MODE's: what rank 0's host clock says of a clone of the inputs, the call and a barrier."""
+    """GPU MODE's clock: rank 0's host time for a clone of the inputs, the call and a barrier."""
     return (called[0].end_ns - called[0].start_ns) / 1000
 
 
@@ -147,8 +147,8 @@ class Side:
 
 
 def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float], together: int = 1) -> float:
-    """Relative standard error of the speedup, from paired samples, of which so many at a time were taken `together` and
-    resemble each other; infinite below two of those."""
+    """The relative standard error of the speedup. Samples are paired, and each `together` of them resemble each other,
+    since they were taken together. Infinite for fewer than two such groups."""
     logs = [math.log(ref / own) for own, ref in zip(samples_us, ref_samples_us, strict=True)]
     ratios = [statistics.fmean(logs[start : start + together]) for start in range(0, len(logs), together)]
     if len(ratios) < 2:
@@ -157,7 +157,7 @@ def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float],
 
 
 def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
-    """Whether another block would not be worth its time. The ranked clock decides for all."""
+    """Whether another block is not worth its time. The ranked clock decides for all clocks."""
     count = series.count("wall")
     if count < budget.min_samples:
         return False
@@ -168,21 +168,22 @@ def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
 
 
 def due(clocks: Sequence[Clock], number: int) -> Sequence[Clock]:
-    """The clocks that are read in a case's block `number`. Those that do not rank need few samples, and leave their
-    time to the one that does: they are read in two of the first blocks, then in every eighth."""
+    """The clocks that are read in block `number` of a case. A clock that does not rank needs few samples: it is read in
+    two of the first blocks, then in every eighth, which leaves the time to the ranked clock."""
     return clocks if number == 2 or number % 8 == 0 else clocks[:1]
 
 
 def turns(budget: Budget, clock: Clock, first: int) -> list[tuple[bool, list[int]]]:
-    """The calls of one block, from sample `first` on: (is it the reference's turn, indices of the inputs).
+    """The calls of one block, from sample `first` on, as (is it the reference's turn, indices of the inputs).
 
-    Call by call in turn, ABBA, so that neither always runs in the other's wake and drift cancels within
-    milliseconds; and every second block the other way round, since its first call finds caches as cold as what came
-    between two blocks has left them (on 8 CPU ranks 4 % slower than others). Or in bursts, where a call is so short
-    that what a host has not in its caches would be most of it (measured on an H200's host: the same three kernels took
-    62 us called again and again, 265 us after 2 ms of sleep, 445 us out of cold caches): then a block's calls follow
-    each other at once, and the first are not counted. The device's clock sees nothing of the host, so there calls are
-    always in turn.
+    Long calls take turns one by one, in the order ABBA, so that neither side always follows the other and drift cancels
+    within milliseconds. Every second block is reversed, because the first call of a block finds colder caches than the
+    others do (on 8 CPU ranks it is 4 % slower).
+
+    Short calls run in bursts: the calls of a block follow each other at once, and the first ones are not counted. With
+    cold caches, host overhead would exceed the run time of such kernels. Measured on an H200's host: the same three
+    kernels took 62 us called again and again, 265 us after 2 ms of sleep, and 445 us with cold caches. On the device
+    clock calls always take turns, because that clock sees nothing of the host.
     """
     if budget.burst and clock != "device":
         indices = list(range(WARM_CALLS + budget.block))

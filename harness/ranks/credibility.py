@@ -1,4 +1,4 @@
-"""Whether times that ranks report can be true, given what the parent saw. Pure rules over samples."""
+"""Whether the times that ranks report can be true, given what the parent saw. Pure rules over samples."""
 
 import math
 import statistics
@@ -16,10 +16,10 @@ HOST_LEAST = 0.4  # of the device's time, from which on `too_short` believes the
 
 
 def impossible(turn: Turn, clock: Clock) -> str:
-    """Why the samples of a turn cannot be true, or "". To be asked before anything is computed of them.
+    """Why the samples of a turn cannot be true, or "". Called before anything is computed from them.
 
-    No call begins before its input was handed out, ends before it began, or ends after its reply came; no device works
-    in a call for longer than the call takes.
+    A call cannot begin before its input was handed out, end before it began, or end after its reply came. A device
+    cannot work in a call for longer than the call takes.
     """
     for call in (call for ranks in turn.called for call in ranks):
         if not turn.began_ns <= call.start_ns < call.end_ns <= turn.ended_ns:
@@ -31,14 +31,15 @@ def impossible(turn: Turn, clock: Clock) -> str:
 
 
 def unaccounted(own: Side, ref: Side, baseline: str = "the reference") -> str:
-    """Why the submission's times (wall clock) do not fit what the parent saw, or "".
+    """Why the submission's times on the wall clock do not fit what the parent saw, or "".
 
-    What passes outside the calls (inputs are read, outputs handed over) is the same for reference and submission, who
-    do it by the same code: where a submission's takes longer by a good part of what its calls claim, and not by
-    chance, work of its calls was done there. By chance: the Mann-Whitney test, since a busy machine adds to some of
-    these times and takes from none; of few turns (on GPUs each is a burst), every one has to be longer than all of the
-    reference's. And on CPUs, where it may add to one side alone, whose processes wait for a core, their CPU time has to
-    say that they did not only wait.
+    Between calls, ranks read inputs and hand over outputs, by the same code on both sides. If the submission takes
+    significantly longer between its calls, by a good part of what its calls claim, it did work of its calls there.
+
+    Significance is judged by the Mann-Whitney test, because a busy machine adds to some of these times and takes from
+    none. With few turns (on GPUs each is a burst), every turn must be longer than all of the reference's. On CPUs a
+    busy machine may slow down one side alone, whose processes wait for a core; there the CPU time must also show that
+    the processes worked and did not only wait.
     """
     own_us, ref_us = ([turn.unclaimed_us for turn in side.turns] for side in (own, ref))
     claimed_us = statistics.median(wall_us(ranks) for turn in own.turns for ranks in turn.called)
@@ -55,8 +56,8 @@ def unaccounted(own: Side, ref: Side, baseline: str = "the reference") -> str:
 
 
 def _busier_us(own: Side, ref: Side) -> float:
-    """How much more CPU time a call the submission's processes had outside their calls than the reference's; infinite
-    where nobody knows. In its calls a rank of the submission is taken to have had a core, as long as it claims."""
+    """How much more CPU time per call the submission's processes had outside their calls than the reference's. Infinite
+    if unknown. A rank of the submission is assumed to have had a core for as long as its calls claim."""
     if math.isnan(own.busy_us + ref.busy_us):
         return math.inf
     own_outside_us = own.busy_us - sum((call.end_ns - call.start_ns) / 1000 for call in own.calls)
@@ -69,9 +70,9 @@ def _count(side: Side) -> int:
 
 
 def too_short(series: Samples) -> str:
-    """Why the times on the host's clock cannot be true, or "": a call that ends when its device is done takes no less
-    than the device works on it. The device's clock may also see how long a cold host takes, where a call waits for its
-    device half-way; the reference's shows whether that is much."""
+    """Why the times on the host's clock cannot be true, or "". A call that ends when its device is done takes at least
+    as long as the device works on it. If a call waits for its device half-way, the device's clock also sees how long a
+    cold host takes; the reference shows whether that is much."""
     if not series.own_us.get("device"):
         return ""
     wall_us, device_us = (statistics.median(series.own_us[clock]) for clock in ("wall", "device"))
@@ -82,9 +83,9 @@ def too_short(series: Samples) -> str:
 
 
 def kept(called: Sequence[Sequence[CallSample]], clock: Clock) -> str:
-    """Why a submission seems to keep results, or "": `called` are calls in pairs, on an input that it has not seen and
-    at once on the same again. It does when in all pairs but one the second call took less than half the first's time.
-    """
+    """Why a submission seems to cache results, or "". `called` has pairs of calls: one on an input that the submission
+    has not seen, and one on the same input right after it. A submission caches results if, in all pairs but one, the
+    second call took less than half the time of the first."""
     times_us = list(map(SAMPLE_US[clock], called))
     pairs = list(zip(times_us[::2], times_us[1::2], strict=True))
     if sum(again < KEPT_PART * fresh for fresh, again in pairs) < len(pairs) - 1:
@@ -94,7 +95,7 @@ def kept(called: Sequence[Sequence[CallSample]], clock: Clock) -> str:
 
 
 def _quartile(values: Sequence[float]) -> float:
-    """The lower one."""
+    """The lower quartile."""
     return sorted(values)[len(values) // 4]
 
 
@@ -105,7 +106,7 @@ def _larger_z(values: Sequence[float], others: Sequence[float]) -> float:
 
 
 def _largest_z(count: int, others: int) -> float:
-    """What that is where every value is larger than every other."""
+    """The value of that if every value is larger than every other."""
     return _z(count * others, count, others)
 
 

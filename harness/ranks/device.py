@@ -1,4 +1,4 @@
-"""The devices that ranks run on, behind one small seam: what has to be done differently is said here, once.
+"""The devices that ranks run on, behind one small interface.
 
 Knows torch and the device; knows nothing of problems, commands or verdicts.
 
@@ -24,33 +24,35 @@ INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that tor
 
 
 class Device(Protocol):
-    """One rank's device. `kind` is torch's name for its type, `backend` torch.distributed's for what connects them."""
+    """One rank's device. `kind` is torch's name for its type, `backend` the backend of torch.distributed that connects
+    such devices."""
 
     kind: str
     backend: str
     id: torch.device | None  # for init_process_group's device_id
 
     def prepare(self) -> None:
-        """Make this the process's device; once, before anything is allocated on it."""
+        """Makes this the process's device. Called once, before anything is allocated on it."""
 
     def name(self) -> str:
-        """The model, as rooflines are looked up by; empty where it is the host itself."""
+        """The device's model, by which rooflines are looked up; empty if the device is the host itself."""
 
     def synchronize(self) -> None:
         """Returns once all work that was submitted to the device is done."""
 
     def flush_caches(self) -> None:
-        """Evict what earlier calls left in the caches."""
+        """Evicts what earlier calls left in the caches."""
 
     def spare_bytes(self) -> int:
-        """How much of its memory nobody has taken."""
+        """How much of the device's memory is free."""
 
     def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
-        """Where tensors pass between processes: `nbytes` of new memory, or what `handle` names; or the file `fd`."""
+        """A buffer through which tensors pass between processes: `nbytes` of new device memory, the memory that
+        `handle` names, or the file `fd`."""
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
-        """Calls once the barrier's epoch is released, told by the device's own clock: what `keep` makes of the result,
-        behind the call in its stream, and the call's microseconds."""
+        """Waits for the barrier's epoch, then calls and times the call by the device's own clock. Returns what `keep`
+        makes of the result, which runs behind the call in its stream, and the call's microseconds."""
 
 
 class Cpu:
@@ -86,7 +88,7 @@ class Cpu:
 
 
 def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
-    """What device_barrier is compiled with, for two of its programs to fit a multiprocessor."""
+    """The compile options of device_barrier with which two of its programs fit a multiprocessor."""
     return {"num_warps": HOLDING_THREADS // warp_size} | ({} if hip else {"maxnreg": 32})
 
 
@@ -134,8 +136,8 @@ class Gpu:
         return shared_buffer.DeviceBuffer(driver.SharedMemory(nbytes, self.id, handle), self.id)
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
-        """The result is kept before anybody waits for the device: what another stream still had to do when the clock
-        stopped is not in it."""
+        """The result is kept before anything waits for the device. Work that another stream still had to do when the
+        clock stopped is therefore not in it."""
         self.device_barrier(epoch)
         self.start.record(torch.cuda.current_stream(self.id))
         result = call()

@@ -81,12 +81,12 @@ class SharedMemory:
 
 
 def synchronize() -> None:
-    """All work of this process on its device is done. torch's own does the same behind twice the Python."""
+    """Waits until all work of this process on its device is done. torch's does the same in twice the time."""
     _call("synchronize")
 
 
 def register_host(address: int, nbytes: int) -> int:
-    """Makes the host's memory readable for the device; returns its address there."""
+    """Makes the host's memory readable for the device. Returns its address there."""
     _call("host_register", ctypes.c_void_p(address), ctypes.c_size_t(nbytes), ctypes.c_uint(PORTABLE_AND_MAPPED))
     pointer = ctypes.c_uint64()
     _call("host_pointer", ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0))
@@ -94,6 +94,6 @@ def register_host(address: int, nbytes: int) -> int:
 
 
 def reset_persisting_l2() -> None:
-    """Lines that a kernel asked the L2 to keep are let go, so that a flush evicts them too."""
+    """Releases the lines that a kernel asked the L2 to keep, so that a flush evicts them too."""
     if not HIP:
         _library().cuCtxResetPersistingL2Cache()

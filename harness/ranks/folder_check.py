@@ -18,14 +18,15 @@ SHOWN_CHARS = 2000  # of what a check says
 
 
 def declared(output: Output, value: Any, lacking: str, expected: Any) -> Verdict:
-    """Whether a result is of the make of `expected`: `output` is what it says of itself, `value` the same read, and
-    `lacking` why it could not be."""
+    """Whether a result has the make of `expected`. `output` is what the result declares of itself, `value` is the
+    result as read, and `lacking` says why it could not be read."""
     wrong = _wrong(output, expected, "the result") or lacking or _not_finite(value, expected, "the result")
     return Verdict(passed=not wrong, message=wrong)
 
 
 def checked(check: Callable[[], Any]) -> Verdict:
-    """What a check_implementation says: (right, message), or a text that is empty where it is right."""
+    """The verdict of a check_implementation, which returns (right, message), or a text that is empty if the result is
+    right."""
     try:
         found = check()
     except Exception as error:  # a check that meets what it was not written for

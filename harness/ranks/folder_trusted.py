@@ -10,8 +10,8 @@ from harness.ranks.trusted import Trusted
 
 
 class FolderTrusted(Trusted):
-    """The same by what a KernelBot problem folder has for it: a check_implementation, and a ref_kernel whose result
-    says what a result looks like. Inputs are as published, with other seeds."""
+    """Makes inputs and judges outputs by the folder's own functions: check_implementation, and ref_kernel, whose result
+    shows what a result looks like. Inputs are as published, with other seeds."""
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
@@ -43,7 +43,7 @@ class FolderTrusted(Trusted):
         return wire.Done()
 
     def verified(self, command: wire.Verify) -> wire.Verified:
-        """Never on `made` itself: kernels and checks of such folders may write to what they get."""
+        """Passes copies of the input on, because kernels and checks of such folders may write to what they get."""
         data = self.made[command.index]
         declared, output, lacking = self.trees[command.taken]
         expected = self.reference.ref_kernel(payload.copied(data))

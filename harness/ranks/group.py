@@ -1,4 +1,4 @@
-"""One group of ranks, as the parent commands it: sends commands, gathers replies, notices whatever goes wrong.
+"""One group of ranks, as the parent commands it: it sends commands, gathers replies, and notices failures.
 
 Knows nothing of how the processes are started and ended (launch.py), nor of problems, verdicts or statistics. Never
 imports torch.
@@ -28,7 +28,7 @@ class Group(Protocol):
     """What an evaluation needs of a group of ranks; tests have a fake."""
 
     def send(self, commands: wire.Command | Sequence[wire.Command]) -> None:
-        """Sends the command (one for all, or one a rank); ranks carry out theirs in the order sent."""
+        """Sends the command (one for all, or one for each rank). Ranks carry out their commands in the order sent."""
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:
         """Every rank's next reply, by rank. Raises RankFailure when a rank of any group raises or ends, or when
@@ -40,19 +40,19 @@ class Group(Protocol):
     def call(
         self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0, keys: Sequence[int] = ()
     ) -> list[list[wire.CallSample]]:
-        """Calls of the kernel on these inputs, one after the other, on all ranks, which leave the barrier together, the
-        first time `lead_s` after all have come to it: what the hosts need to submit work that waits on the devices
-        for the barrier. Inputs that are masked have a key each, which ranks are told when all are done with the call
-        before. Returns each call's samples by rank."""
+        """Calls the kernel on these inputs, one after the other, on all ranks. All ranks leave the barrier together.
+        `lead_s` passes between the arrival of the last rank and the first release: hosts need that time to submit work
+        that waits on the devices. `keys` has a key for each masked input, which ranks get when all are done with the
+        call before. Returns each call's samples by rank."""
 
     def busy_us(self) -> float:
-        """The CPU time that the group's processes have had so far, whoever started them."""
+        """The CPU time that the group's processes have had so far, including those that the submission started."""
 
     def call_late(
         self, late: int, index: int, hold_s: float, deadline: float
     ) -> tuple[list[wire.CallSample], list[int]]:
         """One call that rank `late` enters `hold_s` after the others. Returns the samples by rank, and the ranks that
-        had finished before it entered."""
+        finished before it entered."""
 
 
 class Processes(Protocol):

@@ -1,11 +1,11 @@
 """How inputs and outputs pass between processes: tensors as bytes in a buffer (harness/ranks/shared_buffer.py).
 
-Inputs go from trusted ranks to candidate ranks: any picklable tree, its tensors kept out of the pickle, which is
-small and travels as text in messages. A tensor keeps the order in which its dimensions lie in memory, and stays with
-the host where it is the host's. Where several inputs are handed out together, they can be masked: their bytes are XORed
-with what torch's generator makes of a key, which is told when the input's turn has come.
+Inputs go from trusted ranks to the other ranks. An input is any picklable tree; its tensors are kept out of the pickle,
+which is small and travels as text in messages. A tensor keeps its memory layout, and a tensor of the host stays on the
+host. Inputs that are handed out together can be masked: their bytes are XORed with what torch's generator makes of a
+key, and ranks get the key when the input's turn has come.
 
-Outputs come back as declared dtype and shape plus bytes, alone or in tuples, lists and dicts; nothing that a candidate
+Outputs come back as declared dtype and shape plus bytes, alone or in tuples, lists and dicts. Nothing that a candidate
 rank wrote is ever unpickled.
 """
 
@@ -72,7 +72,7 @@ def end_of(value: Any, offset: int) -> int:
 
 
 def nbytes_of(value: Any) -> int:
-    """The room that the tensors in tuples, lists and dicts take in a buffer; what else a value holds takes none."""
+    """The room that the tensors in tuples, lists and dicts take in a buffer. Other values take none."""
     if isinstance(value, torch.Tensor):
         return aligned(value.numel() * value.element_size())
     items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
@@ -80,8 +80,8 @@ def nbytes_of(value: Any) -> int:
 
 
 def write_input(buffer: SharedBuffer, offset: int, value: Any, key: int = 0) -> Input:
-    """Writes the tensors of the tree `value` into the buffer at `offset`; where there is a key those of the rank's own
-    device masked, since no two kinds of device make the same of a key."""
+    """Writes the tensors of the tree `value` into the buffer at `offset`. With a key, tensors on the rank's own kind of
+    device are masked; others are not, because two kinds of device make different bytes of one key."""
     layout, tree = _laid_out(value, offset)
     for tensor, place in layout.places.values():
         if key and tensor.device.type == buffer.kind:
@@ -92,7 +92,7 @@ def write_input(buffer: SharedBuffer, offset: int, value: Any, key: int = 0) -> 
 
 
 def mask(tensor: torch.Tensor, key: int, place: int) -> None:
-    """Masks the contiguous tensor, or unmasks it: the bytes at `place` of the buffer with that key's."""
+    """Masks the contiguous tensor, or unmasks it: XORs it with the key's bytes at its `place` in the buffer."""
     flat = tensor.reshape(-1).view(torch.uint8)
     words = flat.numel() // 8
     generator = torch.Generator(tensor.device).manual_seed(key + place)
@@ -102,8 +102,8 @@ def mask(tensor: torch.Tensor, key: int, place: int) -> None:
 
 
 def read_input(buffer: SharedBuffer, made: Input, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
-    """The tree, its tensors fresh on the rank's device. For trees that a trusted rank wrote. Where the input is masked,
-    what is to be unmasked is added to `masked`, with its places."""
+    """The tree that a trusted rank wrote, with new tensors on the rank's device. Of a masked input, `masked` gets the
+    tensors that are still to be unmasked, with their places."""
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, pid: Any) -> torch.Tensor:
@@ -120,7 +120,7 @@ def read_input(buffer: SharedBuffer, made: Input, masked: list[tuple[torch.Tenso
 
 
 def copied(value: Any) -> Any:
-    """A copy of the tree, its tensors copied wherever they are in it. For trees of a trusted rank."""
+    """A copy of a trusted rank's tree, with its tensors copied."""
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, pid: Any) -> torch.Tensor:
@@ -134,8 +134,8 @@ def copied(value: Any) -> Any:
 
 
 def write_output(buffer: SharedBuffer, offset: int, value: Any, max_nbytes: int) -> Output:
-    """Describes what a call returned and writes its tensors' bytes from `offset` on: those of a tensor, or of tuples,
-    lists and dicts by name of tensors and plain values. Anything else is described by its type alone."""
+    """Writes what a call returned from `offset` on, and describes it. Tensors, plain values, and tuples, lists and
+    dicts (by name) of them are written; any other value is described by its type alone."""
     return _Writer(buffer, offset, max_nbytes).output(value, 0)
 
 
@@ -181,7 +181,7 @@ def _write_tensor(buffer: SharedBuffer, offset: int, value: torch.Tensor, max_nb
 
 
 def read_output(buffer: SharedBuffer, output: Output) -> torch.Tensor | None:
-    """The declared tensor; None where there is none or its bytes are not what it declares."""
+    """The declared tensor; None if there is none, or its bytes are not what it declares."""
     dtype = DTYPES.get(output.dtype)
     if output.note or dtype is None:
         return None
@@ -196,8 +196,8 @@ def read_output(buffer: SharedBuffer, output: Output) -> torch.Tensor | None:
 
 
 def read_tree(buffer: SharedBuffer, output: Output, max_nbytes: int) -> tuple[Any, str]:
-    """What is declared, with its tensors: plain tuples, lists and dicts; (None, why) where it cannot be had. No more
-    is read than `max_nbytes`, whatever is declared."""
+    """The declared value with its tensors, as plain tuples, lists and dicts; or (None, why not). Reads at most
+    `max_nbytes`, whatever is declared."""
     try:
         return _Reader(buffer, max_nbytes).value(output, 0), ""
     except _NoValue as error:

@@ -1,8 +1,8 @@
-"""What this machine can do, measured: the roofline of a machine that no table knows.
+"""Measures what this machine can do, for rooflines on hardware that the hardware table does not know.
 
-Runs in trusted ranks, all at once, as a kernel would: what counts is the work of all ranks from the first start to
-the last end, so that ranks that share a core share its rate. The best of several tries is taken, because a bound
-must not be lower than what can be reached.
+Runs in all trusted ranks at once, as a kernel would. A rate counts the work of all ranks from the first start to the
+last end, so that ranks that share a core share its rate. The best of several tries is taken, because a bound must not
+be lower than what can be reached.
 """
 
 import mmap
@@ -26,13 +26,14 @@ LINK_BYTES = 256 << 20  # of one rank, on GPUs
 
 
 def measure(rank: int, world_size: int, device: torch.device, folder: Path) -> PeaksMeasured:
-    """Rates of one rank while all work, each the best of several tries: flops a second of products of bf16 numbers,
-    bytes a second of memory, read and written both counted, and bytes a second that it sends. Needs an open process
-    group.
+    """The rates of one rank while all work, each the best of several tries: flops a second in products of bf16 numbers,
+    bytes of memory a second (reads and writes both counted), and bytes that the rank sends a second. Needs an open
+    process group.
 
-    One rank has no links: their rate is 0. On CPUs each rank has a file in `folder` that its neighbour reads, to move
-    bytes the cheapest way a host has: out of memory that both map. On GPUs each rank sends to all others at once
-    through the process group."""
+    One rank has no links: their rate is 0. On CPUs each rank has a file in `folder` that its neighbour maps and reads,
+    which is the cheapest way to move bytes on one host. On GPUs each rank sends to all others at once through the
+    process group.
+    """
     kind, nbytes = device.type, COPY_BYTES[device.type]
     flops_per_s = 0.0
     for dtype in GEMM_DTYPES[kind]:
@@ -69,7 +70,7 @@ def _device_link(rank: int, world_size: int, device: torch.device, folder: Path)
 
 
 def _best_s(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds one `work` takes when all ranks do it at once; the best of TRIES, the same on every rank."""
+    """Seconds that `work` takes when all ranks do it at once: the best of TRIES, the same on every rank."""
     best = float("inf")
     repeats = 1
     for _ in range(TRIES):

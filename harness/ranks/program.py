@@ -1,8 +1,8 @@
 """A rank: one process that holds one kernel and obeys the parent's commands, one at a time.
 
-The same loop, clock and input path serve all groups, so that reference and submission are measured alike; only the
-program differs. A trusted rank makes inputs and judges outputs. A baseline rank runs the reference, a candidate rank
-the submission, and nothing else.
+All groups use the same loop, clocks and input path, so that reference and submission are measured alike; only the
+program differs. A trusted rank makes inputs and judges outputs. A baseline rank runs the reference and nothing else. A
+candidate rank runs the submission and nothing else.
 """
 
 import functools
@@ -36,7 +36,7 @@ Sample = tuple[int, int, float | None, wire.Output | None]  # start and end on t
 
 
 class Program:
-    """What all kinds of rank do. A method per command; what it returns is the reply."""
+    """What all kinds of rank do. There is one method per command; it returns the reply."""
 
     judged = True  # whether its outputs go where trusted ranks look for them
 
@@ -89,7 +89,7 @@ class Program:
         raise NotImplementedError
 
     def compile_kernel(self, command: wire.CompileKernel) -> wire.Reply:
-        """Rank 0's import, with what compilers print; the other ranks' find what it compiled."""
+        """Rank 0 imports the kernel and prints what its compilers do. The other ranks find the compiled files later."""
         if self.order.rank == 0:
             with verbose_extensions():
                 self.import_kernel(wire.ImportKernel())
@@ -133,7 +133,7 @@ class Program:
         return wire.Done()
 
     def open_buffers(self, buffers: wire.Buffers) -> None:
-        """Those of the trusted rank; what has not changed stays open."""
+        """Opens the trusted rank's buffers. A buffer that has not changed stays open."""
         before, self.buffers = self.buffers, buffers
         if before is None or before.inputs != buffers.inputs:
             if before is not None:
@@ -173,11 +173,11 @@ class Program:
         return wire.Called(samples=tuple(samples))
 
     def settle(self, command: wire.Call) -> None:
-        """Runs a burst on one core of this rank's, the same for all groups, and anything else on any of them.
+        """Runs a burst on one core of this rank's, the same for all groups, and any other call on any of its cores.
 
-        On a host that is shared with others some cores are twice as fast as others while their siblings rest, so that
-        bursts differ by where they happen to run (docs/measurements.md). Only bursts: a process's first calls start
-        threads, which keep for life what cores they were born on.
+        On a shared host some cores are twice as fast as others while their siblings rest, so bursts would differ by
+        where they happen to run (docs/measurements.md). This holds for bursts only: a process's first calls start
+        threads, and a thread keeps for life the cores it was born on.
         """
         cores = self.order.cores
         wanted = cores[-1:] if len(command.indices) > 1 and self.device.kind != "cpu" else cores
@@ -206,7 +206,7 @@ class Program:
         return start_ns, time.monotonic_ns(), device_us, output
 
     def gpumode(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
-        """The published region to the letter: the clone and the barrier are inside."""
+        """The published region to the letter, with the clone and the barrier inside."""
         self.barrier.wait(epoch)
         dist.barrier()  # waits for: all ranks ready
         start_ns = time.monotonic_ns()
@@ -223,7 +223,7 @@ class Program:
 
 
 def output_limit(input_nbytes: int, expected_nbytes: int) -> int:
-    """How many bytes an output may have: by the largest input, and by what was expected so far, where anything was."""
+    """How many bytes an output may have: a multiple of the largest input, or of the expected output if one is known."""
     return max(MIN_OUTPUT_BYTES, OUTPUT_FACTOR * min(input_nbytes, expected_nbytes or input_nbytes))
 
 

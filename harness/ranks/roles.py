@@ -1,4 +1,4 @@
-"""What each group's ranks run, and how a rank's process begins."""
+"""The program of each group's ranks, and how a rank's process begins."""
 
 import faulthandler
 import importlib
@@ -49,7 +49,7 @@ class Candidate(Program):
         return wire.Done()
 
     def profiled(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
-        """The wall clock, its two parts marked in the trace."""
+        """The wall clock, with the wait and the call marked in the trace."""
         with torch.autograd.profiler.record_function(trace.BARRIER_SPAN):
             self.barrier.wait(epoch)
         start_ns = time.monotonic_ns()
@@ -61,8 +61,8 @@ class Candidate(Program):
 
 
 class Baseline(Program):
-    """Runs the reference (or an opponent) as if it were a submission, and nothing else, so that both are timed under
-    one condition: a rank that also judged would have warmer connections, and a heap that is never short."""
+    """Runs the reference (or an opponent) exactly as a submission is run, and nothing else. Both are so timed under the
+    same conditions: a rank that also judged would have warmer connections and a larger heap."""
 
     judged = False
 
@@ -93,8 +93,8 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
 
 
 def custom_kernel(workdir: str) -> Kernel:
-    """The kernel of the submission that is staged there, imported for good. Raises whatever importing it raises, and
-    AttributeError or TypeError where it defines none."""
+    """Imports the staged submission and returns its kernel. Raises whatever the import raises, and AttributeError or
+    TypeError if it defines no kernel."""
     sys.path.insert(0, workdir)
     submission = importlib.import_module("submission")
     kernel = getattr(submission, "custom_kernel", None)

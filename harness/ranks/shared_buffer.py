@@ -28,7 +28,7 @@ class SharedBuffer(Protocol):
         """Copies the tensor, on the rank's device, to `offset`; complete when it returns."""
 
     def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        """A fresh tensor of what lies at `offset`; None where that is not in the buffer."""
+        """A new tensor with the bytes at `offset`; None if they are not all in the buffer."""
 
     def close(self) -> None:
         """Gives the memory back; the buffer cannot be used afterwards."""
@@ -84,14 +84,14 @@ class DeviceBuffer:
 
 
 def write_bytes(fd: int, offset: int, data: memoryview) -> None:
-    """All of `data` to the file at `offset`."""
+    """Writes all of `data` to the file at `offset`."""
     while data:
         written = os.pwrite(fd, data[:CHUNK_BYTES], offset)
         data, offset = data[written:], offset + written
 
 
 def read_bytes(fd: int, offset: int, into: memoryview) -> None:
-    """Fills `into` from the file at `offset`; EOFError where the file is shorter."""
+    """Fills `into` from the file at `offset`. Raises EOFError if the file is shorter."""
     while into:
         count = os.preadv(fd, [into[:CHUNK_BYTES]], offset)
         if count == 0:

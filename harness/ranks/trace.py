@@ -1,12 +1,11 @@
-"""One trace out of the ranks' traces, and what took the time in it.
+"""Merges the ranks' traces into one, and says what took the time in it.
 
 Knows torch.profiler's JSON and the Chrome trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing
-read; does not import torch. A rank's file was written beside a submission, so it is read as plain JSON, at most
-MAX_BYTES of it, and from an event only what has the type it must have is taken; an event without is left out. What
-cannot be a trace at all is a TraceError.
+read. Does not import torch. A submission could have written a rank's file, so the file is read as plain JSON, at most
+MAX_BYTES of it. Events with missing or mistyped fields are left out. A file that is no trace raises TraceError.
 
-All ranks of a host share its clock, and torch writes each event's place on it: `baseTimeNanoseconds` + `ts`. In the
-merged trace 0 is when the barrier opened, that is, when the first rank had left it.
+All ranks of a host share its clock, and torch gives each event's place on it: `baseTimeNanoseconds` + `ts`. In the
+merged trace, time 0 is when the barrier opened: the moment at which the first rank left it.
 """
 
 import json
@@ -63,8 +62,8 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RankTrace:
-    """One rank's call: `call` is its span, `released_ns` when the rank had left the barrier; `events` from there to the
-    end of the call (device work may end later). Times are of the host's clock."""
+    """One rank's call. `call` is its span, `released_ns` the time at which the rank left the barrier. `events` are
+    those from there to the end of the call (device work may end later). Times are of the host's clock."""
 
     call: Event
     released_ns: int
@@ -73,7 +72,7 @@ class RankTrace:
 
 
 def read(path: Path) -> bytes:
-    """The file as it is; TraceError where it is no ordinary file of at most MAX_BYTES."""
+    """The file's bytes. Raises TraceError if it is no ordinary file of at most MAX_BYTES."""
     try:
         # A submission could have put a pipe there to hold us up, or a link to something endless.
         with open_ordinary(path, os.O_NOFOLLOW) as file:
@@ -86,7 +85,7 @@ def read(path: Path) -> bytes:
 
 
 def parse(data: bytes) -> RankTrace:
-    """The last call in a file of torch.profiler; TraceError where there is none."""
+    """The last call in a file of torch.profiler. Raises TraceError if there is none."""
     try:
         top = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -113,7 +112,7 @@ def parse(data: bytes) -> RankTrace:
 
 
 def merge(ranks: Sequence[RankTrace], title: str) -> str:
-    """All ranks as one trace, JSON text: a process a rank, below it its threads, then its device's streams."""
+    """All ranks' traces as one, JSON text: a process per rank, its threads first and its device's streams last."""
     zero_ns = min(rank.released_ns for rank in ranks)
     merged: list[dict[str, Any]] = []
     flows: dict[tuple[int, str], int] = {}
@@ -148,8 +147,8 @@ def merge(ranks: Sequence[RankTrace], title: str) -> str:
 
 
 def profile(rank: int, trace: RankTrace) -> RankProfile:
-    """What took this rank's time in the call: its device's kernels, or its own operators where it has no device.
-    Self time: without what an operator called."""
+    """What took this rank's time in the call: its device's kernels, or its own operators if the profiler saw no kernel.
+    Operators count without the time of those that they called."""
     device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
     times = [(event.name, event.duration_ns) for event in device] or _self_times(trace)
     calls: dict[str, int] = {}
@@ -189,7 +188,7 @@ def _self_times(trace: RankTrace) -> list[tuple[str, int]]:
 
 
 def _event(item: Mapping[str, Any], base_ns: int) -> Event | None:
-    """One event, or None where it is of another kind or not what it should be."""
+    """One event; None if it is of another kind, or malformed."""
     phase, name, category = item.get("ph"), item.get("name"), item.get("cat")
     start_ns, duration_ns = _ns(item.get("ts")), _ns(item.get("dur", 0))
     texts = isinstance(name, str) and isinstance(category, str)
@@ -218,7 +217,7 @@ def _ns(us: object) -> int | None:
 
 
 def _args(item: Mapping[str, Any]) -> dict[str, Any]:
-    """What torch tells about an event, each value a number or a text; nothing where that is too much, or no JSON."""
+    """What torch says about an event, each value a number or a text. Empty if that is too much, or not JSON."""
     found = item.get("args")
     if not isinstance(found, dict):
         return {}
@@ -241,12 +240,12 @@ def _label(value: object) -> str:
 
 
 def _device_tracks(rank: RankTrace) -> set[Track]:
-    """Those that stand for streams."""
+    """The tracks that stand for streams."""
     return {event.track for event in rank.events if event.category in ON_DEVICE}
 
 
 def _tids(number: int, rank: RankTrace) -> dict[Track, int]:
-    """A number for each track, unlike in all ranks; the calling thread comes first, streams come last."""
+    """A number for each track, unique over all ranks. The calling thread comes first, streams come last."""
     streams = _device_tracks(rank)
     others = {event.track for event in rank.events} - {rank.call.track}
     tracks = [rank.call.track, *sorted(others, key=lambda track: (track in streams, _number(track[1]), track))]
@@ -258,7 +257,8 @@ def _number(text: str) -> int:
 
 
 def _track_names(items: Iterable[Mapping[str, Any]]) -> dict[Track, str]:
-    """What the file calls its threads; of several names for one, that which says more than that it runs Python."""
+    """The names that the file gives its threads. Of several names for one thread, one that says more than `python`
+    wins."""
     names: dict[Track, str] = {}
     for item in items:
         args = item.get("args")

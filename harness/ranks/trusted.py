@@ -68,11 +68,12 @@ class Trusted(Program):
         return self.reference.harden(data, spec.seed) if spec.hardened else data
 
     def default_device(self) -> AbstractContextManager[object]:
-        """Where references make tensors. Not during a timed call: it makes every call of torch slower."""
+        """The device on which references make tensors. Not set during timed calls, because it slows down every call of
+        torch."""
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
     def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
-        """Buffers at least that large, each grown by itself."""
+        """Makes the buffers at least that large; each grows by itself."""
         had = self.buffers or wire.Buffers(inputs=NO_BUFFER, outputs=NO_BUFFER)
         inputs, outputs = had.inputs, had.outputs
         if input_nbytes > inputs.nbytes:
@@ -82,8 +83,8 @@ class Trusted(Program):
         self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
 
     def new_buffer(self, name: str, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
-        """One with room for that much, for good: other ranks may still have it open when it is outgrown. By doubling,
-        all that a buffer has outgrown are together less than it."""
+        """A buffer with room for that much. It is kept for good, because other ranks may still have it open after it is
+        outgrown. Sizes double, so all outgrown buffers together are smaller than the current one."""
         size = 1 << (nbytes - 1).bit_length()
         made = self.device.buffer(self.fds[name], size, "")
         self.kept_buffers.append(made)

@@ -1,7 +1,7 @@
-"""What the parent and the ranks say to each other: typed messages as JSON over a socket, never pickles.
+"""The messages between parent, zygote and ranks: typed records as JSON over a socket, never pickles.
 
 A frame is a 4-byte big-endian length and that many bytes of JSON. The parent decodes a rank's frames strictly
-(harness.core.decode), so that the worst a submission can do to this channel is to be reported for it.
+(harness.core.decode), so that malformed messages of a submission only get it reported.
 """
 
 import json
@@ -45,7 +45,8 @@ class RankOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Confined:
-    """The process that ranks of one group are forked from is confined; `lacking` is what the kernel does not give."""
+    """The process that one group's ranks are forked from is confined. `lacking` names the layers that the kernel does
+    not have."""
 
     lacking: tuple[str, ...]
     type: Literal["confined"] = "confined"
@@ -63,7 +64,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class Exited:
-    """A rank's process has ended: `code` as subprocess has it, minus the signal's number where one ended it."""
+    """A rank's process has ended. `code` is as subprocess has it: minus the signal's number if a signal ended it."""
 
     pid: int
     code: int
@@ -76,23 +77,23 @@ ZygoteMessage = Confined | Started | Exited
 # ---- commands: parent to rank ----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class ImportKernel:
-    """Import the kernel out of the working folder: the submission in candidate ranks, the reference in trusted ones.
-    Answer: Imported."""
+    """Import the kernel from the working folder: candidate ranks the submission, trusted ranks the reference. Answer:
+    Imported."""
 
     type: Literal["import"] = "import"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileKernel:
-    """Rank 0: import the kernel, so that what its import compiles is there for the other ranks; those do nothing.
-    Answer: Imported."""
+    """Rank 0: import the kernel, so that the other ranks find what the import compiles. Other ranks do nothing. Answer:
+    Imported."""
 
     type: Literal["compile"] = "compile"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenGroup:
-    """init_process_group, the `number`th of this group of ranks. Answer: Done."""
+    """Call init_process_group; it is this group's `number`th. Answer: Done."""
 
     number: int
     free_port: int
@@ -101,15 +102,15 @@ class OpenGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class CloseGroup:
-    """destroy_process_group. Answer: Done."""
+    """Call destroy_process_group. Answer: Done."""
 
     type: Literal["close"] = "close"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One input as it travels: a pickle without its tensors (base64, written by a trusted rank), which lie in the
-    input buffer, `nbytes` of it. `masked`: they are noise to whoever has not their key."""
+    """One input as it travels: a pickle without its tensors (base64, written by a trusted rank). The tensors lie in the
+    input buffer and take `nbytes` of it. If `masked`, they are noise without their key."""
 
     tree: str
     nbytes: int
@@ -118,7 +119,7 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferHandle:
-    """A buffer: how large it is, and the handle to open it by (empty for a file, which both sides have open)."""
+    """A buffer's size, and the handle by which it is opened (empty for a file, which both sides have open)."""
 
     nbytes: int
     handle: str
@@ -152,7 +153,7 @@ class MakeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadInputs:
-    """Read inputs into memory of the rank's own, ready for calls. Answer: Done."""
+    """Copy these inputs into the rank's own memory, ready for calls. Answer: Done."""
 
     inputs: tuple[Input, ...]
     buffers: Buffers
@@ -188,11 +189,12 @@ class StopProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a call returned, as the candidate rank declares it; the bytes lie in the output buffer at `offset`
-    (none where `note` says that it is no tensor that could be handed over).
+    """What a call returned, as the candidate rank declares it. The bytes lie in the output buffer at `offset`. There
+    are none if `note` says why the value could not be handed over.
 
-    A tuple, list or dict has its parts in `items`, each where it lies itself, and a dict their names in `keys`; a
-    plain value is in `plain`, as text where it is one. Problems of one tensor refuse all these by their `kind`."""
+    A tuple, list or dict has its parts in `items`, each with its own place, and a dict its keys in `keys`. A plain
+    value is in `plain`. Problems whose output is one tensor refuse all of these by their `kind`.
+    """
 
     kind: str  # the value's exact type, "torch.Tensor" when right
     dtype: str
@@ -219,8 +221,8 @@ class TakeOutputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Trusted ranks: judge output number `taken`, of those taken since the inputs were made, as one of input `index`;
-    `published` adds the published tolerance (on inputs as published). Answer: Verified."""
+    """Trusted ranks: judge an output as the result of input `index`. `taken` counts the outputs taken since the inputs
+    were made. `published` adds the published tolerance (for inputs as published). Answer: Verified."""
 
     index: int
     taken: int
@@ -259,7 +261,7 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """`device` is the device's model; empty where it is the host itself."""
+    """`device` is the device's model; empty if it is the host itself."""
 
     device: str
     type: Literal["imported"] = "imported"
@@ -267,8 +269,8 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True)
 class InputsMade:
-    """`output_limit`: the most bytes that an output of these may have. `spare_bytes`: the memory that the rank's device
-    has left."""
+    """`output_limit` is the most bytes that an output for these inputs may have. `spare_bytes` is the free memory of
+    the rank's device."""
 
     inputs: tuple[Input, ...]
     buffers: Buffers
@@ -285,8 +287,8 @@ class AtBarrier:
 
 @dataclass(frozen=True, kw_only=True)
 class CallSample:
-    """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host), and the device's own time
-    where the device's clock was asked for. `busy_us`: the rank's CPU time in a call on the wall clock."""
+    """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host), and the device's own time if
+    the device clock was asked for. `busy_us` is the rank's CPU time in a call on the wall clock."""
 
     start_ns: int
     end_ns: int
@@ -335,11 +337,11 @@ Reply = Done | Imported | InputsMade | AtBarrier | Called | Verified | PeaksMeas
 
 
 class ProtocolError(Exception):
-    """The other side sent something that is no message of ours."""
+    """The other side sent something that is not one of these messages."""
 
 
 class Channel:
-    """Frames over a stream socket, blocking; the ranks' side (the parent reads through a Parser)."""
+    """The ranks' side: blocking, frames over a stream socket. The parent reads through a Parser."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -348,7 +350,7 @@ class Channel:
         self.sock.sendall(frame(message))
 
     def receive(self, kind: Any) -> Any:
-        """The next message of one of `kind`'s types; EOFError when the other side is gone."""
+        """The next message of one of `kind`'s types. Raises EOFError when the other side is gone."""
         (length,) = struct.unpack(">I", self._exactly(4))
         return decode(kind, json.loads(self._exactly(length)))
 
@@ -369,7 +371,7 @@ class Parser:
         self.buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Reply]:
-        """The replies completed by `data`; ProtocolError for anything else."""
+        """The replies that `data` completes. Raises ProtocolError for anything else."""
         self.buffer += data
         replies: list[Reply] = []
         while len(self.buffer) >= 4:
@@ -388,6 +390,6 @@ class Parser:
 
 
 def frame(message: Any) -> bytes:
-    """One message as bytes for the wire."""
+    """One message as bytes."""
     body = json.dumps(encode(message)).encode()
     return struct.pack(">I", len(body)) + body

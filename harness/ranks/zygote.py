@@ -1,16 +1,16 @@
-"""The process that ranks are forked from: torch is imported once, a rank then starts in milliseconds.
+"""The process that ranks are forked from. It imports torch once, so that a rank starts in milliseconds.
 
-Run by the parent as `python -m harness.ranks.zygote FD FOLDER`, FD being a SOCK_SEQPACKET socket: a RankOrder with its
-file descriptors starts a rank, an Exited message tells of its end. The zygote has touched no device and no process
-group, so that what it hands on by fork is only code.
+The parent runs it as `python -m harness.ranks.zygote FD FOLDER`, where FD is a SOCK_SEQPACKET socket. A RankOrder with
+its file descriptors starts a rank; an Exited message reports its end. The zygote has touched no device and no process
+group, so a fork inherits only code.
 
-It is also the undertaker. As a child subreaper it inherits whatever processes a rank leaves behind, and when the
-parent closes the socket, or dies, it kills every descendant, removes FOLDER, which was theirs, and goes. A rank dies
-with the zygote (PDEATHSIG).
+The zygote also cleans up. As a child subreaper it inherits the processes that a rank leaves behind. When the parent
+closes the socket, or dies, the zygote kills every descendant, removes FOLDER, and ends. A rank dies with the zygote
+(PDEATHSIG).
 
-Ranks of a group that nobody trusts come from a cell: a fork of the zygote that is confined (process.sandbox) and
-then does the same job, for that group alone. So its ranks are confined together and can do with each other what any
-two processes of a user can, and nothing of the kind with anybody else.
+Ranks of an untrusted group come from a cell: a fork of the zygote that is confined (process.sandbox) and then does the
+zygote's job for that group alone. Such ranks can do with each other what two processes of one user can do, and nothing
+of the kind with other processes.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ MAX_FDS = 1 << 16
 
 
 def sweep() -> None:
-    """Kill and reap every descendant of this process."""
+    """Kills and reaps every descendant of this process."""
     deadline = time.monotonic() + SWEEP_S
     while (below := descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in below:
@@ -52,7 +52,7 @@ def sweep() -> None:
 
 
 class Zygote:
-    """`is_cell`: it is confined, so it forks ranks itself, whosever they are."""
+    """With `is_cell` it is confined, and forks the ranks of all its orders itself."""
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell
@@ -150,7 +150,7 @@ def open_cell(order: RankOrder) -> socket.socket:
 
 
 def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
-    """In the forked child: leave everything of the zygote behind but its log, be confined, do the zygote's job."""
+    """In the forked child: drops everything of the zygote but its log, confines itself, and does the zygote's job."""
     signal.set_wakeup_fd(-1)
     os.closerange(3, control.fileno())
     os.closerange(control.fileno() + 1, MAX_FDS)
@@ -166,20 +166,20 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
 
 
 def die_first() -> None:
-    """Where memory runs out the kernel shall take the rank that asked for it, not the parent."""
+    """If memory runs out, the kernel is to kill the rank that asked for it, not the parent."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def die_with(parent: int) -> None:
-    """This process ends when its parent does."""
+    """Makes this process end when its parent does."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
 
 
 def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
-    """In the forked child: leave everything of the zygote behind, then run the rank's program."""
+    """In the forked child: drops everything of the zygote, then runs the rank's program."""
     os.setsid()
     die_with(zygote)
     signal.set_wakeup_fd(-1)

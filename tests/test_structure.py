@@ -1,0 +1,99 @@
+"""How harness/ is built: what import-linter's contracts in pyproject.toml cannot say."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.core.checkout import ROOT
+
+HARNESS = ROOT / "harness"
+
+
+def package_of(name: str) -> str:
+    """`harness.ranks` for `harness.ranks.wire`."""
+    return ".".join(name.split(".")[:2])
+
+
+def module_of(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def reached(source: str, module: str) -> Iterator[str]:
+    """The private names of other packages that a module's source imports, or takes from what it imports."""
+    tree = ast.parse(source)
+    elsewhere: dict[str, str] = {}  # a name here, and what it is bound to in another package
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("harness"):
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                if package_of(full) != package_of(module):
+                    elsewhere[alias.asname or alias.name] = full
+                    if any(map(private, full.split("."))):
+                        yield full
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("harness") and any(map(private, alias.name.split("."))):
+                    yield alias.name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and private(node.attr):
+            holder = ast.unparse(node.value)
+            if holder.split(".")[0].split("(")[0] in elsewhere:
+                yield f"{holder}.{node.attr}"
+
+
+@pytest.mark.parametrize("file", sorted(HARNESS.rglob("*.py")), ids=lambda file: str(file.relative_to(HARNESS)))
+def test_no_package_reaches_into_the_private_names_of_another(file: Path) -> None:
+    assert list(reached(file.read_text(), module_of(file))) == []
+
+
+def private_members(file: Path) -> set[str]:
+    """The private methods and attributes that a file's classes define."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ClassDef):
+            names |= {
+                item.name
+                for item in ast.walk(node)
+                if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and private(item.name)
+            }
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and private(node.attr):
+            names.add(node.attr)
+    return names
+
+
+def test_no_object_of_another_package_is_asked_for_a_private_member() -> None:
+    """`session._ranks`, where only another package's classes have such a member."""
+    files = sorted(HARNESS.rglob("*.py"))
+    packages: dict[str, set[str]] = {}
+    for file in files:
+        packages.setdefault(package_of(module_of(file)), set()).update(private_members(file))
+    found = []
+    for file in files:
+        own = packages[package_of(module_of(file))]
+        others = set().union(*packages.values()) - own
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in others:
+                found.append(f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("from harness.ranks.group import _named", ["harness.ranks.group._named"]),
+        ("from harness.ranks import group\ngroup._named([1])", ["group._named"]),
+        ("from harness.ranks.group import RankGroup\nRankGroup()._called(1)", ["RankGroup()._called"]),
+        ("import harness.ranks._secret", ["harness.ranks._secret"]),
+        ("from harness.ranks import group\ngroup.named([1])\nself._named()", []),
+        ("from harness.board.runs import _mine", []),
+    ],
+)
+def test_what_reaches_into_another_package_is_found(source: str, names: list[str]) -> None:
+    """And what is a module's own, or its package's, is not."""
+    assert list(reached(source, "harness.board.places")) == names
