@@ -282,7 +282,8 @@ def test_one_ailing_gpu_of_8_is_named_with_the_fix(name: str, value: Any, check:
     finding = of(machine, check)
     assert finding.found.startswith(f"GPU 5: {found}; GPUs 0-4, 6-7: ")
     assert finding.fix
-    assert short(doctor(machine)) == (f"{status}: {check}: {finding.found}",)
+    (state,) = short(doctor(machine))
+    assert (state.status, state.check, state.found) == (status, check, finding.found)
 
 
 def test_a_machine_that_ails_everywhere_is_told_in_one_sentence() -> None:

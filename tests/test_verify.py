@@ -521,7 +521,7 @@ def test_an_evaluation_is_held_to_what_it_claims(
     assert len({one["run_id"] for one in told["launches"]}) == len(told["launches"])
     for one in told["launches"]:
         kept = json.loads((checkout / "runs" / one["run_id"] / "report.json").read_text())
-        assert (kept["submission"]["path"], kept["submission"]["author"]) == (file, "ada")
+        assert (kept["submission"]["path"], kept["author"]) == (file, "ada")
         assert kept["submission"]["sha256"] == text["entries"][0]["sha256"]
     shown = harness("board").stdout
     assert "held" in shown

@@ -115,7 +115,8 @@ def board_csv(board: Board, problem: str | None = None, standings: Standings | N
     rows: list[tuple[int | str, Judged]] = [*_rows(board, problem), *(("", one) for one in _held(board, problem))]
     for place, one in rows:
         low, high = (one.ratio_ci if isinstance(one, Entry) else None) or ("", "")
-        more = {"place": place, "low": low, "high": high, **_known(one, standings)}
+        score = {"score": one.score.value, "unit": one.score.unit} if one.score else {"score": "", "unit": ""}
+        more = {"place": place, "low": low, "high": high, **score, **_known(one, standings)}
         writer.writerow([more[name] if name in more else getattr(one, name, "") for name in columns])
     return text.getvalue()
 
