@@ -124,7 +124,12 @@ def test_long_parameter_names_are_shortened_and_explained() -> None:
         problem="a2a",
         mode="benchmark",
         peaks=None,
-        warnings=(Warning(code="said", values={"text": "the empty call is 24 % of the fastest shape's time; do not trust its third digit"}),),
+        warnings=(
+            Warning(
+                code="said",
+                values={"text": "the empty call is 24 % of the fastest shape's time; do not trust its third digit"},
+            ),
+        ),
     )
     check("a2a-80", shown(found))
 
