@@ -59,12 +59,12 @@ def test_people_and_programs_are_told_the_same() -> None:
     now = 10.2
     progress.phase("test")
     now = 11.0
-    progress.case("m 64  has_bias true", 1, 3)
+    progress.case("m 64  bias true", 1, 3)
     progress.note("a line for people")
     assert text.getvalue() == "[  0.2 s] test\n[  1.0 s]   2/3  m 64  bias true\na line for people\n"
     assert [event_of(line) for line in lines.getvalue().decode().splitlines()] == [
         PhaseBegan(at_s=0.2, name="test"),
-        CaseBegan(at_s=1.0, label="m 64  has_bias true", index=1, count=3),
+        CaseBegan(at_s=1.0, label="m 64  bias true", index=1, count=3),
     ]
 
 

@@ -1,12 +1,14 @@
 """How harness/ is built: what import-linter's contracts in pyproject.toml cannot say."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.core.checkout import ROOT
+from harness.kinds.registry import KINDS
 
 HARNESS = ROOT / "harness"
 
@@ -97,3 +99,37 @@ def test_no_object_of_another_package_is_asked_for_a_private_member() -> None:
 def test_what_reaches_into_another_package_is_found(source: str, names: list[str]) -> None:
     """And what is a module's own, or its package's, is not."""
     assert list(reached(source, "harness.board.places")) == names
+
+
+KIND_NAMES = "|".join(KINDS)
+ON_KINDS = re.compile(
+    rf"isinstance\([^)]*\b(TaskProblem|[A-Z]\w+(Plan|Kind|Session))\b"  # of a class that one kind has
+    rf"|(\.kind|checker|evaluator)\s*(==|!=|in)\s*[\"'(\[{{]+({KIND_NAMES}|strict|ours|theirs)\b"  # of its name
+    rf"|Literal\[[^\]]*[\"']({KIND_NAMES})[\"']"
+)
+NAMES_OF_CHECKERS = 'CheckerName = Literal["strict", "folder", "theirs"]'  # what a report may have, not what decides
+
+
+def test_only_kinds_know_which_kind_a_problem_is_of() -> None:
+    """No isinstance, Literal or comparison on kinds elsewhere: a further kind is one module and one line of KINDS."""
+    found = [
+        f"{path.relative_to(HARNESS)}:{number}: {line.strip()}"
+        for path in sorted(HARNESS.rglob("*.py"))
+        if path.relative_to(HARNESS).parts[0] != "kinds"
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if ON_KINDS.search(line) and line != NAMES_OF_CHECKERS
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    if isinstance(problem, TaskProblem):",
+        '    if setting.problem.kind == "folder":',
+        '    if report.checker in ("folder", "theirs"):',
+        'Kind = Literal["op", "folder"]',
+    ],
+)
+def test_such_a_line_is_found(line: str) -> None:
+    assert ON_KINDS.search(line)
