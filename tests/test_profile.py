@@ -297,9 +297,9 @@ def test_a_profile_is_one_trace_of_all_ranks_and_a_table(harness: Harness, check
     assert json.loads((run / "report.json").read_text())["cases"] == found["cases"]
     for index, one in enumerate(found["cases"]):
         assert (one["kind"], one["status"]) == ("profile", "pass")
-        assert Path(one["trace"]) == run / f"trace-{index}.json"
-        assert [rank["rank"] for rank in one["profile"]] == list(range(8))
-        events = json.loads(Path(one["trace"]).read_text())
+        assert Path(one["profile"]["trace"]) == run / f"trace-{index}.json"
+        assert [rank["rank"] for rank in one["profile"]["ranks"]] == list(range(8))
+        events = json.loads(Path(one["profile"]["trace"]).read_text())
         assert sorted(names(events, "process_name").values()) == [f"rank {rank}" for rank in range(8)]
         calls = spans(events, "custom_kernel")
         assert sorted(pid for pid, _, _ in calls) == list(range(1000, 1008))
