@@ -33,6 +33,7 @@ from factories import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.board import entries as entries_module
 from harness.board import judgements, leaderboard, places
 from harness.board.entries import EVIDENCE_CHARS, Board, Entry, HeldEntry
 from harness.board.places import Place
@@ -542,6 +543,25 @@ def test_an_older_file_of_another_form_is_refused(path: Path, text: str) -> None
     path.write_text(f"schema: 2\n{text}\n")
     with pytest.raises(BadFileError, match=r"\$\.(entries|held)"):
         leaderboard.load(path)
+
+
+def test_an_entry_of_schema_2_has_the_figures_of_the_same_report_today() -> None:
+    """The fraction was of median times, and is the median of fractions: no other judgement."""
+    now = judgements.entry_of(report())
+    assert now is not None
+    assert now.fraction is not None
+    before = replace(now, cases=(), fraction=now.fraction * 1.0001, fraction_ci=None)
+    assert entries_module.same_figures(before, now)
+    assert entries_module.same_figures(now, now)
+    for other in (
+        replace(before, fraction=now.fraction * 1.01),
+        replace(before, fraction=None),
+        replace(before, score=Score(value=now.score.value * 1.001, unit="s", better="less")),
+        replace(before, ratio=2 * (now.ratio or 1)),
+        replace(now, fraction=now.fraction * 1.0001),
+        replace(now, cases=(replace(now.cases[0], value=1.0), *now.cases[1:])),
+    ):
+        assert not entries_module.same_figures(other, now)
 
 
 def test_the_committed_leaderboard_loads() -> None:
