@@ -110,7 +110,7 @@ def test_one_rank_has_no_links_and_so_no_rate_that_could_bound_it(tmp_path: Path
     [
         ("flops_per_s: 1.0e+12", "flops_per_s: 1.0e12", "$.gpus.X1.flops_per_s: expected a number, found '1.0e12'"),
         ("flops_per_s: 1.0e+12", "flops_per_s: 0", "$.gpus.X1.flops_per_s: expected a rate above 0, found 0.0"),
-        ("source: a leaflet", "source: ''", "$.gpus.X1.source: is empty; a figure without its source"),
+        ("source: a leaflet", "source: ''", "$.gpus.X1.source: is empty; name the figure's source and date"),
         ("    date: '2025-01'\n", "", "$.gpus.X1: the key 'date' is missing"),
         ("date:", "dated:", "$.gpus.X1.dated: unknown key; did you mean 'date'?"),
         ("date:", "source:", "line 8, column 5: not YAML as expected here: the key 'source' appears twice"),
