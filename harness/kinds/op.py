@@ -243,17 +243,9 @@ class OpSession:
             peaks=self.peaks,
             machine_state=self.machine_state,
             gpu_sampling=sampling,
-            warnings=(*warnings.of_sampling(sampling), *lacking, *self._split()),
+            warnings=(*warnings.of_sampling(sampling), *lacking, *_split(plan)),
             logs=self.logs,
         )
-
-    def _split(self) -> tuple[Warning, ...]:
-        """That the suite's shapes are split over another number of ranks than it is for."""
-        suite, ranks = self.plan.suite.name, self.plan.world_size
-        meant = {case.world_size for case in self.plan.problem.suite(suite).benchmarks}
-        if meant == {ranks}:
-            return ()
-        return (Warning(code="split", values={"suite": suite, "meant": max(meant), "ranks": ranks}),)
 
     @contextlib.contextmanager
     def _timed(self, name: str, seconds: float) -> Iterator[None]:
@@ -295,6 +287,14 @@ class OpSession:
             if failure.role != "candidate" and not isinstance(failure.outcome, TimedOut):
                 raise HarnessError(_trusted_failure(failure.outcome)) from None
             return failure.outcome
+
+
+def _split(plan: Plan) -> tuple[Warning, ...]:
+    """That the suite's shapes are split over another number of ranks than it is for."""
+    meant = {case.world_size for case in plan.problem.suite(plan.suite.name).benchmarks}
+    if meant == {plan.world_size}:
+        return ()
+    return (Warning(code="split", values={"suite": plan.suite.name, "meant": max(meant), "ranks": plan.world_size}),)
 
 
 @contextlib.contextmanager
