@@ -51,8 +51,8 @@ def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> 
     if error is not None and code != Exit.INVALID:
         state: State = "timed_out" if code == Exit.TIMED_OUT else "failed"
         return Ended(state=state, error=clean(str(error)))
-    if found.get("run_id") is None:  # it ended before the ranks were started: no such syntax, no custom_kernel
-        return _refused(row, code, str(error or "the evaluation ended early"), printed, command)
+    if found.get("run_id") is None and error is not None:  # it ended before the ranks started: bad syntax, no kernel
+        return _refused(row, code, str(error), printed, command)
     report = from_json(found)
     status = verdict.status(report)
     score = report.figures.score.value if report.figures and row.mode == "leaderboard" else None
