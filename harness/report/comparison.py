@@ -28,7 +28,7 @@ def show(found: Comparison, console: Console) -> None:
         console.print(Text(line, style="dim"), highlight=False)
     for warning in found.warnings:
         console.print(
-            Text.assemble(("warning  ", "yellow"), clean_line(text_of(warning))), highlight=False, soft_wrap=True
+            Text.assemble(("warning  ", "yellow"), clean_line(text_of(warning, "A"))), highlight=False, soft_wrap=True
         )
     console.print()
     show_summary(found, console)
@@ -111,7 +111,7 @@ def _json(found: Comparison) -> dict[str, Any]:
             for row, one in zip(found.rows, found.ratios, strict=True)
         ],
         "summary": told(found.summary),
-        "warnings": [text_of(one) for one in found.warnings],
+        "warnings": [text_of(one, "A") for one in found.warnings],
     }
 
 
