@@ -186,7 +186,7 @@ def test_an_entry_of_todays_problem_is_judged_from_its_report_without_a_run(
     assert (now.run_id, now.score, now.ratio) == (old.run_id, old.score, old.ratio)
     assert now.ratio_ci == old.ratio_ci
     times_us = [median(one.against_bound.own) for _, one in measured_cases(reports.find(run_id(2), root))]
-    assert now.fraction == pytest.approx(100 / geomean(times_us), rel=1e-4)  # medians of logarithms
+    assert now.fraction == pytest.approx(100 / geomean(times_us), rel=1e-5)
     assert now.fraction != old.fraction
     assert [(one.run_id, one.why) for one in now.history] == [(run_id(2), "judged again from its report")]
     capsys.readouterr()

@@ -3,7 +3,6 @@
 Knows neither the file nor how an evaluation becomes an entry.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
@@ -11,7 +10,6 @@ from harness.core.decode import DecodeError
 from harness.core.records import Params, Score
 
 DIGITS = 6  # significant digits that are kept; timing repeats to two or three
-OLD_FRACTION = 1e-3  # by which a fraction of the bound may differ from what harnesses before schema 3 recorded
 EVIDENCE_CHARS = 500  # of what a check saw, as the file keeps it; the run's report has all of it
 Group = tuple[str, str, str, int]  # problem, suite, machine class, world size: what is ranked together
 Identity = tuple[Group, str, str]
@@ -301,16 +299,11 @@ def same_figures(one: Entry, other: Entry) -> bool:
     assert isinstance(b, Entry)
     if a.cases and b.cases:
         return a == b
-    # It took a case's fraction from the median time; ours is the median of fractions. Between the two times in the
-    # middle of an even number, that is not the same.
-    close = a.fraction == b.fraction
-    if a.fraction is not None and b.fraction is not None:
-        close = math.isclose(a.fraction, b.fraction, rel_tol=OLD_FRACTION)
-    return close and _recorded_before(a) == _recorded_before(b)
+    return _recorded_before(a) == _recorded_before(b)
 
 
 def _recorded_before(entry: Entry) -> Entry:
-    return replace(entry, cases=(), fraction=None, fraction_ci=None)
+    return replace(entry, cases=(), fraction_ci=None)
 
 
 def _short(value: float | None) -> float | None:

@@ -23,6 +23,7 @@ from harness.board.entries import (
     round_off,
 )
 from harness.core.errors import BadFileError, HarnessError
+from harness.core.machine_records import Environment
 from harness.core.records import Estimate, EvalReport, Held
 from harness.core.words import case_label
 from harness.judging.verdict import first_failure
@@ -66,15 +67,7 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
         return None
     environment = report.environment
     return HeldEntry(
-        problem=report.problem,
-        suite=report.suite,
-        machine_class=printable(environment.machine_class),
-        world_size=report.world_size,
-        device=report.device,
-        author=printable(report.author),
-        file=printable(report.submission.name),
-        sha256=report.submission.sha256,
-        confined=report.confined,
+        **_file_of(report, environment),
         check=one_line(failed.outcome.check),
         evidence=one_line(failed.outcome.evidence),
         score=None,
@@ -96,15 +89,7 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
     assert report.environment is not None, "an evaluation that came to an end knows its machine"
     environment = report.environment
     return Entry(
-        problem=report.problem,
-        suite=report.suite,
-        machine_class=printable(environment.machine_class),
-        world_size=report.world_size,
-        device=report.device,
-        author=printable(report.author),
-        file=printable(report.submission.name),
-        sha256=report.submission.sha256,
-        confined=report.confined,
+        **_file_of(report, environment),
         score=found.score,
         **_pair("ratio", found.ratio),
         **_pair("fraction", found.fraction),
@@ -114,6 +99,21 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
         problem_version=version,
         cases=entry_cases(report),
     )
+
+
+def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
+    """The fields of OfFile: whose file it was, and what it is ranked within."""
+    return {
+        "problem": report.problem,
+        "suite": report.suite,
+        "machine_class": printable(environment.machine_class),
+        "world_size": report.world_size,
+        "device": report.device,
+        "author": printable(report.author),
+        "file": printable(report.submission.name),
+        "sha256": report.submission.sha256,
+        "confined": report.confined,
+    }
 
 
 def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:

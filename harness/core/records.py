@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from harness.core.decode import DecodeError
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling
 
 # Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
@@ -127,7 +128,7 @@ class Summary:
 
     def __post_init__(self) -> None:
         if self.mean <= 0:
-            raise ValueError(f"expected a mean above 0, found {self.mean}")
+            raise DecodeError(".mean", f"expected a mean above 0, found {self.mean}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +153,14 @@ class Series:
     def __post_init__(self) -> None:
         if not self.own and self.summary is None:
             raise ValueError("expected samples or a summary")
-        if min((*self.own, *self.baseline), default=1) <= 0:
-            raise ValueError("expected samples above 0")
+        for name in ("own", "baseline"):
+            for index, sample in enumerate(getattr(self, name)):
+                if sample <= 0:
+                    raise DecodeError(f".{name}[{index}]", f"expected a sample above 0, found {sample}")
         if self.paired and self.baseline and len(self.own) != len(self.baseline):
             raise ValueError(f"expected as many samples of either side, found {len(self.own)} and {len(self.baseline)}")
         if self.block < 1:
-            raise ValueError(f"expected blocks of 1 sample or more, found {self.block}")
+            raise DecodeError(".block", f"expected blocks of 1 sample or more, found {self.block}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +176,7 @@ class Measured:
 
     def __post_init__(self) -> None:
         if not self.series:
-            raise ValueError("expected at least one series")
+            raise DecodeError(".series", "expected at least one")
 
     @property
     def ranked(self) -> Series:
@@ -288,7 +291,7 @@ class Bound:
 
     def __post_init__(self) -> None:
         if self.value <= 0:
-            raise ValueError(f"expected a bound above 0, found {self.value}")
+            raise DecodeError(".value", f"expected a bound above 0, found {self.value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +304,7 @@ class Estimate:
 
     def __post_init__(self) -> None:
         if self.value <= 0:
-            raise ValueError(f"expected an estimate above 0, found {self.value}")
+            raise DecodeError(".value", f"expected an estimate above 0, found {self.value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +331,7 @@ class Score:
 
     def __post_init__(self) -> None:
         if self.value <= 0:
-            raise ValueError(f"expected a score above 0, found {self.value}")
+            raise DecodeError(".value", f"expected a score above 0, found {self.value}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.core.records import Bound, CaseFigures, CaseResult, EvalReport, Figures, Measured, Score
-from harness.core.stats import estimate, log_fractions, log_ratios, median, spread
+from harness.core.records import Bound, CaseFigures, CaseResult, Estimate, EvalReport, Figures, Measured, Score, Series
+from harness.core.stats import estimate, geomean, log_fractions, log_ratios, median, spread
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 
@@ -34,21 +34,29 @@ def case_figures(measured: Measured, bound: Bound | None) -> CaseFigures:
         baseline=median(ranked.baseline) if ranked.baseline else None,
         spread=spread(ranked.own) if ranked.own else None,
         ratio=estimate([(log_ratios(ranked), ranked.block)]) if ranked.baseline and ranked.paired else None,
-        fraction=estimate([(log_fractions(bounded, bound.value), bounded.block)]) if bound and bounded.own else None,
+        fraction=_fraction([(bounded, bound.value)]) if bound and bounded.own else None,
     )
+
+
+def _fraction(cases: Sequence[tuple[Series, float]]) -> Estimate:
+    """The geometric mean over cases of the bound over the median: what the tables show of a case. The interval is of
+    the samples' own fractions, whose median differs from that between the two middle ones of an even number."""
+    found = estimate([(log_fractions(series, bound), series.block) for series, bound in cases])
+    parts = [(bound / median(series.own)) ** (1 if series.metric.better == "less" else -1) for series, bound in cases]
+    value = geomean(parts)
+    ci = (min(found.ci[0], value), max(found.ci[1], value)) if found.ci else None
+    return replace(found, value=value, ci=ci)
 
 
 def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str) -> Figures:
     scoring = SCORINGS[ranking_by]
     own = [scoring.case(measured) for _, measured in cases]
     ratios = [(log_ratios(one.ranked), one.ranked.block) for _, one in cases if one.ranked.baseline]
-    fractions = [
-        (log_fractions(one.against_bound, result.bound.value), one.against_bound.block)
-        for result, one in cases
-        if result.bound and one.against_bound.own
+    bounded = [
+        (one.against_bound, result.bound.value) for result, one in cases if result.bound and one.against_bound.own
     ]
     return Figures(
         score=Score(value=scoring.total(own, own), unit=scoring.unit, better=scoring.better),
         ratio=estimate(ratios) if len(ratios) == len(cases) else None,
-        fraction=estimate(fractions) if len(fractions) == len(cases) else None,
+        fraction=_fraction(bounded) if len(bounded) == len(cases) else None,
     )
