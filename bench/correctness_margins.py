@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 from figures import Figures, add_data_argument
 
+from harness.core.checkout import Checkout
 from harness.problems import shape_file
 from tests import corpus
 from tests.ranks import Court, Ranks, judge, margin
@@ -103,7 +104,7 @@ def main() -> int:
     misjudged = []
     with Ranks(options.ranks, options.device) as ranks:
         for name in options.problems:
-            known = shape_file.find(name)
+            known = shape_file.find(name, Checkout.here())
             suites = [known.with_world_size(known.suite(suite), options.ranks) for suite in options.suites]
             found = measured(Court(ranks, name), [c for s in suites for c in (*s.tests, *s.benchmarks)], options.seeds)
             figures.table(*table(name, found))

@@ -63,7 +63,7 @@ def main() -> None:
         for name, count in each.items()
         for at in range(asked.start, asked.start + count, SLICE)
     ]
-    figures = Figures("Fuzzing", environment(None, 1).machine_class)
+    figures = Figures("Fuzzing", environment("", 1).machine_class)
     began = time.monotonic()
     done = run_all(slices, asked.jobs)
     tabulate(figures, done, time.monotonic() - began)

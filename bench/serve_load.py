@@ -94,7 +94,7 @@ def main() -> int:
     twice = sum(count > 1 for count in ran.values())
     never = asked.submissions - len(ran)
     requests = sum(map(len, load.took_s.values()))
-    figures = Figures("Load on the service", environment(None, 1).machine_class)
+    figures = Figures("Load on the service", environment("", 1).machine_class)
     figures.table(
         ("request", "requests", "p50 ms", "p99 ms", "max ms"),
         [

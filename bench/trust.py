@@ -61,6 +61,7 @@ class Silent:
     def phase(self, name: str) -> None: ...
     def case(self, label: str, index: int, count: int) -> None: ...
     def expect(self, plan: object) -> None: ...
+    def note(self, text: str) -> None: ...
 
 
 @contextmanager
@@ -209,7 +210,7 @@ def main() -> None:
             "corpus": "What the corpora show",
             "busy": "Honest submissions on a busy machine",
         }[options.what],
-        f"{host.environment(None, 8).machine_class}",
+        f"{host.environment('', 8).machine_class}",
     )
     if options.what == "cost":
         cost(figures, options.pairs)

@@ -85,9 +85,11 @@ class Case(NamedTuple):
 def cases_of(problem: str, world_size: int) -> list[Case]:
     """The official benchmarks, for so many ranks."""
     sys.path.insert(0, str(ROOT))
+    from harness.core.checkout import Checkout
     from harness.problems.shape_file import find
 
-    return [case_of(problem, dict(case.params), world_size) for case in find(problem).suite("official").benchmarks]
+    suite = find(problem, Checkout.here()).suite("official")
+    return [case_of(problem, dict(case.params), world_size) for case in suite.benchmarks]
 
 
 def case_of(problem: str, params: dict[str, int], world_size: int) -> Case:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.core.checkout import Checkout
 from harness.judging import correctness
 from harness.judging.correctness import Expected
 from harness.problems import shape_file
@@ -26,7 +27,7 @@ on_every = {"argnames": "name", "argvalues": corpus.PROBLEMS}
 
 
 def cases(name, suites=SUITES):
-    suites = [(suite, shape_file.find(name).suites[suite]) for suite in suites]
+    suites = [(suite, shape_file.find(name, Checkout.here()).suites[suite]) for suite in suites]
     return [(suite, case) for suite, found in suites for case in (*found.tests, *found.benchmarks)]
 
 
