@@ -126,10 +126,16 @@ def test_a_ranks_bursts_run_on_one_core_and_its_other_calls_on_all(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("spare_bytes", "block"), [(1 << 40, 7), ((7 * 100 + 8 * 50) * 8, 5), (0, 1)], ids=["much", "little", "none"]
+    ("nbytes", "spare_bytes", "block", "burst"),
+    [(100, 1 << 40, 7, True), (100, (4 * 100 + 3 * 50) * 8, 5, True), (100, 0, 1, False), (1 << 30, 1 << 40, 1, False)],
+    ids=["much", "little", "none", "large inputs"],
 )
-def test_blocks_are_as_small_as_the_memory_of_the_fullest_device(spare_bytes: int, block: int) -> None:
-    plan = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True))
-    one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=100)], output_limit=50, spare_bytes=1 << 50)
-    evaluation = SimpleNamespace(plan=plan, made=[one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})])
-    assert op_measure._budget(evaluation).block == block  # type: ignore[arg-type]
+def test_blocks_are_as_small_as_inputs_are_large_for_the_fullest_device(
+    nbytes: int, spare_bytes: int, block: int, burst: bool
+) -> None:
+    plan: Any = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True))
+    calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
+    one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=nbytes)], output_limit=50, spare_bytes=1 << 50)
+    calls.made = [one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})]  # type: ignore[list-item]
+    budget = op_measure._budget(calls)
+    assert (budget.block, budget.burst) == (block, burst)

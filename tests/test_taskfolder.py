@@ -21,7 +21,7 @@ from harness.core.records import Case, EvalReport, Mode, Passed, Raised, Submiss
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.judging import verdict
-from harness.judging.warnings import TEXTS
+from harness.judging.warnings import TEXTS, text_of
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.problems.submission import directives
@@ -232,6 +232,46 @@ def test_a_kernel_that_alters_its_input_does_not_alter_what_the_check_reads(ran:
     assert "off by" in report.results[0].outcome.message
 
 
+def test_what_the_folders_check_takes_passes_and_is_noted(ran: Evaluate) -> None:
+    """prefixsum of pmpp_v2 has such a submission: another dtype than its reference's."""
+    report = ran(SCALE, "def custom_kernel(data):\n    return data.double() * data.numel()\n")
+    assert verdict.status(report) == "pass", report.results
+    [noted] = [warning for warning in report.warnings if warning.code == "make"]
+    assert "the dtype of the result is float64; expected float32" in text_of(noted)
+
+
+def test_a_check_that_its_own_reference_fails_is_said_to_be_one(tmp_path: Path, ran: Evaluate) -> None:
+    shutil.copytree(SCALE, tmp_path / "single" / "scale")
+    shutil.copy(SCALE.parent / "utils.py", tmp_path / "single")
+    shutil.copy(SCALE.parent / "eval.py", tmp_path / "single")
+    edit(tmp_path / "single" / "scale" / "reference.py", "ref_kernel(data), 1e-3", "2 * ref_kernel(data), 1e-3")
+    outcome = ran(tmp_path / "single" / "scale").results[0].outcome
+    assert isinstance(outcome, Wrong)
+    assert "the folder's own ref_kernel fails the folder's check, too, on seed " in outcome.message
+
+
+def test_settings_of_the_folders_evaluator_hold_in_all_ranks(tmp_path: Path, ran: Evaluate) -> None:
+    """Those that it makes where kernels run, and those that its reference makes at its import."""
+    folder = tmp_path / "single" / "scale"
+    shutil.copytree(SCALE, folder)
+    shutil.copy(SCALE.parent / "utils.py", tmp_path / "single")
+    (tmp_path / "single" / "eval.py").write_text(
+        "import torch\ntorch.backends.cudnn.allow_tf32 = False\n"
+        "def _run_single_test(test):\n    torch.set_float32_matmul_precision('medium')\n"
+        "def main():\n    torch.backends.cudnn.benchmark = True\n"
+    )
+    edit(folder / "reference.py", "import torch\n", "import torch\ntorch.set_default_dtype(torch.float64)\n")
+    report = ran(
+        folder,
+        "import torch\nFOUND = (torch.get_default_dtype(), torch.backends.cudnn.allow_tf32,"
+        " torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark)\n"
+        "def custom_kernel(data):\n"
+        "    assert FOUND == (torch.float64, False, 'medium', False), FOUND\n"
+        "    return data * data.numel()\n",
+    )
+    assert verdict.status(report) == "pass", report.results
+
+
 def test_what_a_submission_of_a_folder_may_do(ran: Evaluate) -> None:
     """It patches init_process_group, opens a group in place of the evaluator's and others beside it, writes into its
     folder and imports what is staged."""
@@ -308,14 +348,15 @@ ONES = torch.ones(2, 3)
 TREE = {"a": ONES, "b": [torch.arange(3), None, (1, 2.5, "x", True)]}
 
 
-def judged(buffer: FileBuffer, result: object, expected: object) -> str:
+def note(buffer: FileBuffer, result: object, expected: object) -> str:
     output = payload.write_output(buffer, 0, result, 1 << 20)
-    return folder_check.declared(output, *payload.read_tree(buffer, output, 1 << 20), expected).message
+    value, lacking = payload.read_tree(buffer, output, 1 << 20)
+    return lacking or folder_check.unlike(output, value, expected)
 
 
 @pytest.mark.parametrize("expected", [ONES, TREE, (ONES, [ONES]), torch.linalg.eigh(torch.eye(3)), torch.empty(0, 4)])
-def test_a_result_of_the_same_make_is_taken(expected: object, buffer: FileBuffer) -> None:
-    assert judged(buffer, expected, expected) == ""
+def test_a_result_of_the_same_make_is_not_noted(expected: object, buffer: FileBuffer) -> None:
+    assert note(buffer, expected, expected) == ""
 
 
 @pytest.mark.parametrize(
@@ -332,16 +373,16 @@ def test_a_result_of_the_same_make_is_taken(expected: object, buffer: FileBuffer
         ({"a": [ONES, None]}, {"a": [ONES, ONES]}, "part 1 of part a of the result is a None"),
         (None, ONES, "the result is a None; expected a plain torch.Tensor"),
         (torch.nn.Parameter(ONES), ONES, "expected a plain torch.Tensor"),
-        (Path("x"), ONES, "expected a plain torch.Tensor"),
+        (Path("x"), ONES, "PosixPath cannot be handed over"),
         (ONES.to_sparse(), ONES, "its layout is torch.sparse_coo"),
     ],
 )
-def test_a_result_of_another_make_is_wrong(result: object, expected: object, told: str, buffer: FileBuffer) -> None:
-    assert told in judged(buffer, result, expected)
+def test_a_result_of_another_make_is_noted(result: object, expected: object, told: str, buffer: FileBuffer) -> None:
+    assert told in note(buffer, result, expected)
 
 
 def test_what_the_reference_leaves_infinite_may_be_infinite(buffer: FileBuffer) -> None:
-    assert judged(buffer, ONES / 0, ONES / 0) == ""
+    assert note(buffer, ONES / 0, ONES / 0) == ""
 
 
 def test_trees_arrive_as_they_were(buffer: FileBuffer) -> None:
@@ -367,7 +408,7 @@ def test_a_declared_tree_costs_no_more_than_it_may(buffer: FileBuffer) -> None:
         (dataclasses.replace(tree, kind="dict", keys=("a", "b")), 1 << 20),
         (dataclasses.replace(tree, items=(dataclasses.replace(one, nbytes=-8),)), 1 << 20),
         (dataclasses.replace(tree, items=(dataclasses.replace(one, kind="int"),)), 1 << 20),
-        (dataclasses.replace(tree, items=(dataclasses.replace(one, kind="os.system"),)), 1 << 20),
+        (dataclasses.replace(tree, items=(dataclasses.replace(one, kind="os.system", dtype=""),)), 1 << 20),
     ]
     for output, most in lies:
         found, lacking = payload.read_tree(buffer, output, most)

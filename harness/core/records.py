@@ -84,15 +84,17 @@ class Submission:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One judgement of one output: `message` says what is wrong, or is empty."""
+    """One judgement of one output: `message` says what is wrong, or is empty; `note` what is odd about one that
+    passes."""
 
     passed: bool
     message: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """`strict` is the strict checker's; `gpumode` is the published tolerance, for comparison."""
+    """`strict` is the checker's; `gpumode` is the published tolerance, for comparison."""
 
     strict: Verdict
     gpumode: Verdict
@@ -397,6 +399,8 @@ class EvalReport:
     device_model: str = ""  # what the device calls itself; empty on CPUs
     figures: Figures | None = None  # once it has passed and measured something
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
+    # Of a rank of each group, as its ranks say: what its allocator had of a device, or what it had resident on CPUs.
+    peak_memory_bytes: dict[str, int] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)  # "candidate rank 3" -> the end of what it printed
     checker: CheckerName = "strict"
     confined: bool = True  # False: the submission ran outside the sandbox

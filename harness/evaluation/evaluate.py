@@ -104,6 +104,7 @@ def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], sess
         warnings=(*warnings.warnings(results, empty_us), *found.warnings, *plan.notes),
         machine_state=found.machine_state,
         gpu_sampling=found.gpu_sampling,
+        peak_memory_bytes=found.peak_memory_bytes,
         logs=found.logs,
         checker=plan.checker,
         confined=plan.confined,

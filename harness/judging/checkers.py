@@ -9,11 +9,13 @@ from harness.core.records import Verdicts
 @dataclass(frozen=True)
 class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
-    path of its folder. `tally` puts verdicts into words."""
+    path of its folder, `is_pure` whether a kernel must leave its inputs as they are. `tally` puts verdicts into
+    words."""
 
     note: str = ""
     needs_path: bool = False
     name: str = "strict"
+    is_pure: bool = True
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
 
@@ -32,9 +34,9 @@ CHECKERS = {
     "strict": Checker(has_published=True),
     "folder": Checker(
         name="folder",
+        is_pure=False,
         needs_path=True,
-        note="the folder's own check_implementation, and type, dtype, shape, device and finiteness as its "
-        "ref_kernel's; looser than the strict checker: its tolerance, no hardened inputs",
+        note="the folder's own check_implementation; looser than the strict checker: its tolerance, no hardened inputs",
     ),
     "theirs": Checker(
         name="theirs",

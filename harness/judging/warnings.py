@@ -22,6 +22,7 @@ TEXTS = {
     "unrest": "in {restless} of {count} shapes the ratio to {baseline} spreads by more than {limit:.0%}: is the "
     "machine busy with other work?",
     "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
+    "make": "{count} cases pass the folder's check_implementation with a result unlike its ref_kernel's: {message}",
     "split": "suite {suite} is for {meant} ranks and was split over {ranks}: its times do not compare with those of "
     "{meant} ranks",
     "throttled": "GPU {gpu} throttled while it was timed ({reasons}): SM clock {least} to {most} MHz, {celsius} C, "
@@ -84,7 +85,13 @@ def published(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warni
     return Warning(code="published", values={"count": len(refused), "message": refused[0].gpumode.message})
 
 
-CHECKS: tuple[Check, ...] = (resolution, unrest, published)
+def unlike(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
+    """Right by the folder's check, which does not look at everything."""
+    notes = [one.verdicts.strict.note for one in results if one.verdicts and one.verdicts.strict.note]
+    return Warning(code="make", values={"count": len(notes), "message": notes[0]}) if notes else None
+
+
+CHECKS: tuple[Check, ...] = (resolution, unrest, published, unlike)
 
 
 def warnings(results: Sequence[CaseResult], empty_us: Sequence[float]) -> tuple[Warning, ...]:

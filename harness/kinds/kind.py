@@ -120,6 +120,7 @@ class Account:
     peaks: Peaks | None = None
     machine_state: tuple[MachineState, ...] = ()
     gpu_sampling: Sampling | None = None
+    peak_memory_bytes: dict[str, int] = field(default_factory=dict)
     warnings: tuple[Warning, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)
 

@@ -100,6 +100,7 @@ class OpSession:
         self.sampler: GpuSampler | None = None
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
+        self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.logs: dict[str, str] = {}
         self.compile_log = ""  # what compilers printed at the submission's import
         self.lacking: tuple[str, ...] = ()
@@ -152,9 +153,10 @@ class OpSession:
             finally:
                 self.compile_log = self.ranks.logs().get("candidate rank 0", "")
         with self._timed("import", START_S):
-            self.device_model = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0].device
+            trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
+            self.device_model = trusted.device
             for group in (calls.baseline, calls.candidate):
-                group.ask(wire.ImportKernel(), wire.Imported, calls.deadline)
+                group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(calls.trusted, calls.baseline)
         with self._timed("clock", START_S):
             for clock in self.plan.clocks:
@@ -194,7 +196,12 @@ class OpSession:
         """Closes the candidate's process group, which a submission may have left unable to close."""
 
         def work() -> Passed:
-            self.calls.candidate.ask(wire.CloseGroup(), wire.Done, self.calls.deadline)
+            calls = self.calls
+            calls.candidate.ask(wire.CloseGroup(), wire.Done, calls.deadline)
+            groups = {"trusted": calls.trusted, "baseline": calls.baseline, "candidate": calls.candidate}
+            for name, group in groups.items():
+                told = group.ask(wire.TellMemory(), wire.MemoryTold, calls.deadline)
+                self.peak_memory_bytes[name] = max(rank.peak_bytes for rank in told)
             return Passed()
 
         return self._guarded(work)
@@ -243,6 +250,7 @@ class OpSession:
             peaks=self.peaks,
             machine_state=self.machine_state,
             gpu_sampling=sampling,
+            peak_memory_bytes=self.peak_memory_bytes,
             warnings=(*warnings.of_sampling(sampling), *lacking, *_split(plan)),
             logs=self.logs,
         )
@@ -284,9 +292,18 @@ class OpSession:
                 raise OpponentFailed(self.cases[self.calls.at].label, failure.outcome) from None
             who = plan.submission.name if failure.role == "candidate" else ""
             plan.problem.check_failure(failure.outcome.message, plan.device, plan.cuda_is_cpu, who)
+            if failure.role != "candidate" and failure.outcome.message.startswith(wire.OUT_OF_MEMORY):
+                raise HarnessError(self._too_large(failure)) from None
             if failure.role != "candidate" and not isinstance(failure.outcome, TimedOut):
                 raise HarnessError(_trusted_failure(failure.outcome)) from None
             return failure.outcome
+
+    def _too_large(self, failure: RankFailure) -> str:
+        """That the case does not fit on the devices here."""
+        made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
+        known = f"; an input and an output take {made / 2**30:.1f} GiB, and are there several times" if made else ""
+        label = self.cases[min(self.calls.at, len(self.cases) - 1)].label
+        return f"{label}: this shape does not fit here: {failure.role} rank {failure.outcome.message}{known}"
 
 
 def _split(plan: Plan) -> tuple[Warning, ...]:

@@ -6,13 +6,18 @@ Inputs come from trusted ranks, and outputs go back to them as bytes; the parent
 import time
 from collections.abc import Sequence
 
-from harness.core.records import Case, Clock, Verdict, Verdicts
+from harness.core.records import Case, Clock, Params, Verdict, Verdicts
 from harness.kinds.plan import OpPlan
 from harness.ranks import clocks, wire
 from harness.ranks.group import Group
 from harness.ranks.launch import Ranks, free_port
 
 EMPTY_CALLS = 30
+# Of each input and output of a block, at most, on one device: made, in its buffer, loaded on either side; taken, and in
+# both sides' buffers.
+INPUT_COPIES, OUTPUT_COPIES = 4, 3
+IN_FLIGHT_BYTES = 1 << 30  # of a device, for more than one input at a time: calls that need so much are long enough
+KEPT_BYTES = 256 << 20  # that a group which is not on turn may keep of a device
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
@@ -26,6 +31,7 @@ class Calls:
         self.deadline = 0.0
         self.at = 0
         self.made: list[wire.InputsMade] = []
+        self.params: Params | None = None  # of the case whose inputs were made last
         self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
         self._opened = 0
         self._inputs_timed = 0
@@ -33,8 +39,12 @@ class Calls:
         self._taken = 0  # outputs judged, of those taken since these inputs were made
 
     def open(self, *groups: Group) -> None:
-        """Gives each group's ranks a new process group, in place of what they have; all groups at the same time."""
+        """Gives each group's ranks a new process group, in place of what they have; all groups at the same time. A
+        problem for one GPU has none, which saves NCCL's start; its peaks are measured with one."""
         self.ahead = 0
+        problem = self.plan.problem
+        if not problem.multi_gpu:
+            groups = tuple(group for group in groups if group is self.trusted and problem.cost_of is not None)
         for group in groups:
             self._opened += 1
             group.send(wire.CloseGroup())
@@ -48,6 +58,14 @@ class Calls:
     ) -> list[list[wire.CallSample]]:
         """Calls on loaded inputs (-1: empty calls), by call and rank."""
         return group.call(indices, clock, self.deadline, clocks.LEAD_S if clock == "device" else 0.0, keys)
+
+    def room(self) -> int:
+        """For how many inputs like those that were just made, and their outputs, there is memory."""
+        return min(
+            min(rank.spare_bytes, IN_FLIGHT_BYTES)
+            // (INPUT_COPIES * rank.inputs[0].nbytes + OUTPUT_COPIES * rank.output_limit)
+            for rank in self.made
+        )
 
     def empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
         """As a case's calls are taken: in a burst, or one by one; the first, which warm up, are not among them."""
@@ -66,7 +84,14 @@ class Calls:
 
     def make(self, case: Case, inputs: Sequence[wire.InputSpec]) -> None:
         """Trusted ranks make these inputs. No other rank gets them before a call needs them."""
-        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs))
+        renew = self.plan.device != "cpu" and case.params != self.params  # so that no case keeps another's memory
+        self.params = case.params
+        if renew:
+            for group in (self.baseline, self.candidate):
+                group.send(wire.Yield(buffers=True))
+            for group in (self.baseline, self.candidate):
+                group.gather(wire.Done, self.deadline)
+        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew)
         self.made = self.trusted.ask(command, wire.InputsMade, self.deadline)
         self._keys = [spec.key for spec in inputs]
         self._taken = 0
@@ -93,14 +118,17 @@ class Calls:
         self.ahead += len(indices) if group is self.candidate else -len(indices)
         ended_ns = time.monotonic_ns()
         self.take(group, called)
+        if group.kept_bytes > KEPT_BYTES:
+            group.ask(wire.Yield(), wire.Done, self.deadline)
         if self.plan.device != "cpu":
             # What it still had to do when its rank replied is done by now, or the outputs are wrong.
             ended_ns = time.monotonic_ns()
         return clocks.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
 
-    def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]]) -> None:
-        """Trusted ranks copy what these calls returned; only the candidate's is judged later."""
-        judged = group is self.candidate
+    def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
+        """Trusted ranks copy what these calls returned. Only the candidate's is judged later, unless `judged` says that
+        it is not to be."""
+        judged = judged and group is self.candidate
         outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
         commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
         self.trusted.ask(commands, wire.Done, self.deadline)
@@ -124,6 +152,6 @@ class Calls:
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:
     wrong = [f"rank {rank}: {verdict.message}" for rank, verdict in enumerate(verdicts) if not verdict.passed]
     if not wrong:
-        return Verdict(passed=True)
+        return Verdict(passed=True, note=next((verdict.note for verdict in verdicts if verdict.note), ""))
     more = f" (and {len(wrong) - 1} more ranks)" if len(wrong) > 1 else ""
     return Verdict(passed=False, message=wrong[0] + more)

@@ -12,10 +12,13 @@ def check(calls: Calls, case: Case, probe_all: bool) -> Checked:
     """One call on the case's published input and one on a fresh hardened one, both verified; then the probe, of every
     rank where `probe_all` says so, else of one that nobody can foresee."""
     fresh = wire.InputSpec(seed=calls.plan.seed("check", calls.at), hardened=True)
-    calls.make(case, [wire.InputSpec(seed=case.seed, hardened=False), fresh])
-    turns = [calls.turn(calls.candidate, [index]) for index in range(2)]
-    [as_published], [hardened] = calls.verify(0, published=True), calls.verify(1)
-    strict = as_published.strict if not as_published.strict.passed else hardened.strict
+    turns, found = [], []
+    for spec in (wire.InputSpec(seed=case.seed, hardened=False), fresh):  # one by one, since they may be large
+        calls.make(case, [spec])
+        turns.append(calls.turn(calls.candidate, [0]))
+        found += calls.verify(0, published=not spec.hardened)
+    as_published, hardened = found
+    strict = hardened.strict if as_published.strict.passed and not hardened.strict.passed else as_published.strict
     verdicts = Verdicts(strict=strict, gpumode=as_published.gpumode)
     if not strict.passed:
         return Checked(outcome=Wrong(message=strict.message), verdicts=verdicts)

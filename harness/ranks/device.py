@@ -9,6 +9,8 @@ rocm  AMD GPUs through the same torch API ("cuda" is what torch calls them, "ncc
       an AMD machine.
 """
 
+import contextlib
+import resource
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -19,6 +21,7 @@ from harness.ranks import driver, shared_buffer
 from harness.ranks.barrier import Barrier
 
 T = TypeVar("T")
+KEPT_BYTES = 256 << 20  # that a rank's allocator may hold while others are on turn
 HOLDING_THREADS = 1024  # of a program of device_barrier: two fill a multiprocessor
 INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
 
@@ -45,6 +48,19 @@ class Device(Protocol):
 
     def spare_bytes(self) -> int:
         """How much of the device's memory is free."""
+
+    def kept_bytes(self) -> int:
+        """How much memory the allocator holds for later calls."""
+
+    def release(self) -> None:
+        """Gives back what the allocator holds and nobody uses, where it is much."""
+
+    def regain(self) -> None:
+        """Takes as much again, so that no timed call has to ask the device for memory. After a release, or nothing
+        happens."""
+
+    def peak_bytes(self) -> int:
+        """The most memory that this process has had: of the device, or resident in the host's."""
 
     def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         """A buffer through which tensors pass between processes: `nbytes` of new device memory, the memory that
@@ -79,6 +95,16 @@ class Cpu:
 
     def spare_bytes(self) -> int:
         return sys.maxsize  # the host's is checked before ranks start, and buffers take none before they are written to
+
+    def kept_bytes(self) -> int:
+        return 0  # the C library's allocator shares the host's memory well enough
+
+    def release(self) -> None: ...
+
+    def regain(self) -> None: ...
+
+    def peak_bytes(self) -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
     def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         return shared_buffer.FileBuffer(fd)
@@ -115,6 +141,7 @@ class Gpu:
             properties.max_threads_per_multi_processor // HOLDING_THREADS
         )
         self.options = holding_options(properties.warp_size, driver.HIP)
+        self.released = 0  # bytes, to be regained
         self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
 
@@ -129,7 +156,25 @@ class Gpu:
         self.scratch.zero_()
 
     def spare_bytes(self) -> int:
-        return torch.cuda.mem_get_info(self.id)[0]
+        # What this process's allocator holds and does not use is free to it, too.
+        return torch.cuda.mem_get_info(self.id)[0] + self.kept_bytes() - torch.cuda.memory_allocated(self.id)
+
+    def kept_bytes(self) -> int:
+        return torch.cuda.memory_reserved(self.id)
+
+    def release(self) -> None:
+        if self.kept_bytes() > KEPT_BYTES:
+            self.released = max(self.released, self.kept_bytes())
+            torch.cuda.empty_cache()
+
+    def regain(self) -> None:
+        if (lacking := self.released - self.kept_bytes()) > 0:
+            with contextlib.suppress(torch.OutOfMemoryError):  # others have it: the call will ask for what it needs
+                torch.empty(lacking, dtype=torch.uint8, device=self.id)
+        self.released = 0
+
+    def peak_bytes(self) -> int:
+        return torch.cuda.max_memory_reserved(self.id)
 
     def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         assert self.id is not None

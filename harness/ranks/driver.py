@@ -25,6 +25,7 @@ NAMES = {  # what for: CUDA's name, HIP's name
 PORTABLE_AND_MAPPED = 0x3
 LAZY_PEER_ACCESS = 0x1  # of ipc_open
 HANDLE_BYTES = 64
+OUT_OF_MEMORY = 2  # of CUresult and of hipError_t
 
 
 class Handle(ctypes.Structure):
@@ -36,6 +37,10 @@ class Handle(ctypes.Structure):
 class DriverError(RuntimeError):
     """A driver call failed; the number is CUresult or hipError_t."""
 
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(f"{name} failed with {number}")
+        self.number = number
+
 
 @cache
 def _library() -> ctypes.CDLL:
@@ -46,7 +51,7 @@ def _call(what: str, *arguments: object) -> None:
     name = NAMES[what][HIP]
     result = getattr(_library(), name)(*arguments)
     if result != 0:
-        raise DriverError(f"{name} failed with {result}")
+        raise DriverError(name, result)
 
 
 class SharedMemory:
@@ -57,7 +62,12 @@ class SharedMemory:
         self.nbytes, self.owner = nbytes, not handle
         self.pointer = ctypes.c_uint64()
         if self.owner:
-            _call("alloc", ctypes.byref(self.pointer), ctypes.c_size_t(nbytes))
+            try:
+                _call("alloc", ctypes.byref(self.pointer), ctypes.c_size_t(nbytes))
+            except DriverError as error:
+                if error.number == OUT_OF_MEMORY:  # in torch's words, which are understood wherever memory is taken
+                    raise torch.OutOfMemoryError(f"Tried to allocate {nbytes / 2**30:.2f} GiB") from None
+                raise
             own = Handle()
             _call("ipc_get", ctypes.byref(own), self.pointer)
             self.handle = bytes(own.data).hex()

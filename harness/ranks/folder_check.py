@@ -1,9 +1,8 @@
-"""The verdict on outputs of a KernelBot problem folder: of the same make as the reference's result, and right by the
-folder's own check_implementation.
+"""The verdict on outputs of a KernelBot problem folder, which is its own check_implementation's.
 
 Looser than the strict checker (judging.correctness): the folder says how far off a result may be, and there are no
-hardened inputs. A result must also be of the same make as the reference's: type, dtype, shape, device, and finite
-wherever the reference's is. Knows tensors and trees of them; knows nothing of processes.
+hardened inputs. Where a result that it takes is not of the make of the reference's (type, dtype, shape, device, and
+finite wherever the reference's is), that is worth a note. Knows tensors and trees of them; knows nothing of processes.
 """
 
 from collections.abc import Callable
@@ -17,11 +16,21 @@ from harness.ranks.wire import Output
 SHOWN_CHARS = 2000  # of what a check says
 
 
-def declared(output: Output, value: Any, lacking: str, expected: Any) -> Verdict:
-    """Whether a result has the make of `expected`. `output` is what the result declares of itself, `value` is the
-    result as read, and `lacking` says why it could not be read."""
-    wrong = _wrong(output, expected, "the result") or lacking or _not_finite(value, expected, "the result")
-    return Verdict(passed=not wrong, message=wrong)
+def unlike(output: Output, value: Any, expected: Any) -> str:
+    """In what a result is not of the make of `expected`; empty where it is. `output` is what the result declares of
+    itself, `value` is the result as read."""
+    return _wrong(output, expected, "the result") or _not_finite(value, expected, "the result")
+
+
+def stand_in(expected: Any) -> Any:
+    """A value of the make of `expected` that takes no memory."""
+    if isinstance(expected, torch.Tensor):
+        return torch.zeros((), dtype=expected.dtype, device=expected.device).expand(expected.shape)
+    if isinstance(expected, tuple | list):
+        return type(expected)(map(stand_in, expected)) if type(expected) in (tuple, list) else expected
+    if isinstance(expected, dict):
+        return {key: stand_in(item) for key, item in expected.items()}
+    return expected
 
 
 def checked(check: Callable[[], Any]) -> Verdict:

@@ -2,9 +2,10 @@
 
 import inspect
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
-from harness.core.records import Params, Verdicts
+from harness.core.records import Params, Verdict, Verdicts
 from harness.ranks import folder_check, payload, wire
 from harness.ranks.trusted import Trusted
 
@@ -16,6 +17,8 @@ class FolderTrusted(Trusted):
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
         self.trees: list[tuple[wire.Output, Any, str]] = []  # taken, and why it is no value
+        self.seeds: list[int] = []  # of the inputs made
+        self.stand_in: Any = None  # of the make of a right result
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
         generate_input = self.reference.generate_input
@@ -28,7 +31,7 @@ class FolderTrusted(Trusted):
         return generate_input(**given, **where)
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
-        self.trees = []
+        self.trees, self.seeds = [], [spec.seed for spec in command.inputs]
         return super().make_inputs(command)
 
     def default_device(self) -> AbstractContextManager[object]:
@@ -42,16 +45,41 @@ class FolderTrusted(Trusted):
             self.trees += taken
         return wire.Done()
 
+    def own_failure(self, index: int) -> Verdict | None:
+        """That the reference's result fails, too, on this input; None where it passes."""
+        data, own = self.made[index], self.right_result(self.made[index])
+        found = folder_check.checked(lambda: self.reference.check_implementation(payload.copied(data), own))
+        if found.passed:
+            return None
+        told = f"the folder's own ref_kernel fails the folder's check, too, on seed {self.seeds[index]}"
+        return replace(found, message=f"{told}: {found.message}")
+
+    def right_result(self, data: Any) -> Any:
+        return self.reference.ref_kernel(payload.copied(data))
+
+    def nbytes_of(self, expected: Any) -> int:
+        return payload.nbytes_of(expected)
+
     def verified(self, command: wire.Verify) -> wire.Verified:
-        """Passes copies of the input on, because kernels and checks of such folders may write to what they get."""
-        data = self.made[command.index]
+        """Passes copies of the input on, because kernels and checks of such folders may write to what they get. The
+        first output for a case's published input is also held against the make of the reference's result."""
         declared, output, lacking = self.trees[command.taken]
-        expected = self.reference.ref_kernel(payload.copied(data))
-        self.expected_nbytes = max(self.expected_nbytes, payload.nbytes_of(expected))
-        strict = folder_check.declared(declared, output, lacking, expected)
-        # It may be collective, so that no rank may leave it out: what cannot be checked is stood in for.
+        if command.published:
+            expected = self.expected(command.index)
+            self.stand_in = folder_check.stand_in(expected)
+            note = "" if lacking else folder_check.unlike(declared, output, expected)
+            self.known = None
+        else:
+            note = ""
+        # It may be collective, so that no rank may leave it out: what cannot be read is stood in for.
         checked = folder_check.checked(
-            lambda: self.reference.check_implementation(payload.copied(data), output if strict.passed else expected)
+            lambda: self.reference.check_implementation(
+                payload.copied(self.made[command.index]), self.stand_in if lacking else output
+            )
         )
-        verdict = checked if strict.passed else strict
+        self.trees[command.taken] = (declared, None, lacking)
+        if not checked.passed and not lacking and self.order.world_size == 1:
+            checked = self.own_failure(command.index) or checked
+        verdict = Verdict(passed=False, message=f"the result cannot be judged: {lacking}") if lacking else checked
+        verdict = replace(verdict, note=note) if verdict.passed else verdict
         return wire.Verified(verdicts=Verdicts(strict=verdict, gpumode=verdict))

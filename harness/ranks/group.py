@@ -25,7 +25,10 @@ R = TypeVar("R")
 
 
 class Group(Protocol):
-    """What an evaluation needs of a group of ranks; tests have a fake."""
+    """What an evaluation needs of a group of ranks; tests have a fake. `kept_bytes`: device memory that a rank of it
+    holds for later calls, as they say themselves."""
+
+    kept_bytes: int
 
     def send(self, commands: wire.Command | Sequence[wire.Command]) -> None:
         """Sends the command (one for all, or one for each rank). Ranks carry out their commands in the order sent."""
@@ -76,6 +79,7 @@ class RankGroup:
         self.processes, self.role, self.barrier = processes, role, barrier
         self.members = processes.ranks[role]
         self.epoch = 0
+        self.kept_bytes = 0
 
     def send(self, commands: wire.Command | Sequence[wire.Command]) -> None:
         each = commands if isinstance(commands, Sequence) else [commands] * len(self.members)
@@ -146,6 +150,7 @@ class RankGroup:
         for rank, reply in zip(self.members, called, strict=True):
             if len(reply.samples) != count:
                 raise failure.crashed(rank, f"sent {len(reply.samples)} samples of {count} calls")
+        self.kept_bytes = max(reply.kept_bytes for reply in called)
         return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:

@@ -227,7 +227,7 @@ class _Reader:
                     raise _NoValue("its keys do not fit its values")
                 return dict(zip(output.keys, items, strict=True))
             return tuple(items) if output.kind == "tuple" else items
-        if output.kind != "torch.Tensor":
+        if not output.dtype:  # a tensor of any class has one
             raise _NoValue(f"{output.kind} cannot be handed over; tensors can, also in tuples, lists and dicts")
         self.left -= output.nbytes
         if output.nbytes < 0 or self.left < 0:

@@ -9,6 +9,7 @@ import functools
 import gc
 import importlib
 import os
+import re
 import socket
 import time
 import traceback
@@ -27,8 +28,7 @@ from harness.ranks.device import make_device
 from harness.ranks.shared_buffer import SharedBuffer
 
 HOST = "127.0.0.1"
-MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times what it is judged by
-OUTPUT_FACTOR = 4
+SPARE_OUTPUT_BYTES = 16 << 20, 256 << 20  # at least and at most, by which an output may be larger than the right one
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 Kernel = Callable[[Any], Any]
 Keep = Callable[[Any], wire.Output | None]  # what a call returned
@@ -63,6 +63,8 @@ class Program:
             wire.OpenGroup: self.open_group,
             wire.CloseGroup: self.close_group,
             wire.LoadInputs: self.load_inputs,
+            wire.Yield: self.yield_memory,
+            wire.TellMemory: self.tell_memory,
             wire.Call: self.call,
         }
         self.clocks: dict[Clock, Callable[[Kernel, Any, int, Keep], Sample]] = {
@@ -126,10 +128,10 @@ class Program:
         if self.buffers != command.buffers:
             self.open_buffers(command.buffers)
         self.loaded = self.masked = []  # first, so that two sets never need memory at once
+        self.device.regain()
         self.masked = [[] for _ in command.inputs]
         self.loaded = list(map(functools.partial(payload.read_input, self.input_buffer), command.inputs, self.masked))
         self.output_limit = command.output_limit
-        self.output_offset = 0
         return wire.Done()
 
     def open_buffers(self, buffers: wire.Buffers) -> None:
@@ -145,8 +147,26 @@ class Program:
             handle = buffers.outputs.handle if self.judged else ""
             self.output_buffer = self.device.buffer(self.fds["outputs"], buffers.outputs.nbytes, handle)
 
+    def yield_memory(self, command: wire.Yield) -> wire.Reply:
+        self.loaded = self.masked = []
+        if command.buffers:
+            self.close_buffers()
+        self.device.release()
+        return wire.Done()
+
+    def close_buffers(self) -> None:
+        """Closes what it opened of the trusted rank's."""
+        if self.buffers is not None:
+            self.input_buffer.close()
+            self.output_buffer.close()
+        self.buffers = None
+
+    def tell_memory(self, command: wire.TellMemory) -> wire.Reply:
+        return wire.MemoryTold(peak_bytes=self.device.peak_bytes())
+
     def call(self, command: wire.Call) -> wire.Reply:
         samples = []
+        self.output_offset = 0  # what earlier calls returned has been taken
         self.settle(command)
         gc.disable()  # a collection is the harness's garbage, not the kernel's time
         for epoch, index in enumerate(command.indices, start=command.epoch):
@@ -170,7 +190,7 @@ class Program:
             )
             samples.append(sample)
         gc.enable()
-        return wire.Called(samples=tuple(samples))
+        return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
 
     def settle(self, command: wire.Call) -> None:
         """Runs a burst on one core of this rank's, the same for all groups, and any other call on any of its cores.
@@ -207,12 +227,15 @@ class Program:
 
     def gpumode(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         """The published region to the letter, with the clone and the barrier inside."""
+        together = self.order.world_size > 1
         self.barrier.wait(epoch)
-        dist.barrier()  # waits for: all ranks ready
+        if together:
+            dist.barrier()  # waits for: all ranks ready
         start_ns = time.monotonic_ns()
         result = kernel(cloned(data))
         self.device.synchronize()
-        dist.barrier()  # waits for: all ranks done
+        if together:
+            dist.barrier()  # waits for: all ranks done
         end_ns = time.monotonic_ns()
         return start_ns, end_ns, None, keep(result)
 
@@ -222,9 +245,10 @@ class Program:
         return output
 
 
-def output_limit(input_nbytes: int, expected_nbytes: int) -> int:
-    """How many bytes an output may have: a multiple of the largest input, or of the expected output if one is known."""
-    return max(MIN_OUTPUT_BYTES, OUTPUT_FACTOR * min(input_nbytes, expected_nbytes or input_nbytes))
+def output_limit(expected_nbytes: int) -> int:
+    """How many bytes an output may have where a right one is expected to have so many: a wrong one is to be judged by
+    its values, and a number of tokens, say, is drawn anew for every input."""
+    return expected_nbytes + min(max(expected_nbytes, SPARE_OUTPUT_BYTES[0]), SPARE_OUTPUT_BYTES[1])
 
 
 def cloned(data: Any) -> Any:
@@ -240,6 +264,17 @@ def cloned(data: Any) -> Any:
     return data
 
 
+def out_of_memory(said: str) -> str:
+    """What torch says of it at length, in a line: what was asked for, what there is."""
+    asked = re.search(r"[Tt]ried to allocate ([0-9.]+ \w+)", said)
+    free, total = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
+    held = torch.cuda.memory_reserved() if total else 0
+    return (
+        f"{wire.OUT_OF_MEMORY}: {asked[1] if asked else 'more'} {'were' if asked else 'was'} asked for, with "
+        f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free and {held / 2**30:.1f} GiB in this rank's hands"
+    )
+
+
 def failed(error: BaseException) -> wire.Failed:
     """The exception as text, without the frames of the harness and of the import system."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -248,6 +283,8 @@ def failed(error: BaseException) -> wire.Failed:
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(theirs)] if theirs else []
     lines += traceback.format_exception_only(error)
     message = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, torch.OutOfMemoryError):
+        message = out_of_memory(str(error))
     if isinstance(error, SystemExit):
         message = f"called sys.exit({error.code!r})"
     return wire.Failed(message=message[-1000:], traceback="".join(lines)[-wire.MAX_TEXT_CHARS :])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from harness.process import cuda_shim
-from harness.ranks import trace, wire
+from harness.ranks import torch_settings, trace, wire
 from harness.ranks.folder_trusted import FolderTrusted
 from harness.ranks.program import Keep, Kernel, Program, Sample
 from harness.ranks.trusted import Trusted
@@ -29,6 +29,7 @@ class Candidate(Program):
         self.commands |= {wire.StartProfile: self.start_profile, wire.StopProfile: self.stop_profile}
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        torch_settings.apply(command.settings)
         self.kernel = custom_kernel(self.order.workdir)
         return wire.Imported(device="")
 
@@ -67,6 +68,7 @@ class Baseline(Program):
     judged = False
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        torch_settings.apply(command.settings)
         if (Path(self.order.workdir) / "submission.py").exists():  # staged for an opponent, see Plan
             self.kernel = custom_kernel(self.order.workdir)
         else:

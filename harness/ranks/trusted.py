@@ -3,6 +3,7 @@
 import functools
 import importlib
 import itertools
+import math
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,9 +13,11 @@ import torch
 
 from harness.core.records import Params, Verdict, Verdicts
 from harness.judging import correctness
-from harness.ranks import payload, peaks, wire
+from harness.ranks import payload, peaks, torch_settings, wire
 from harness.ranks.program import NO_BUFFER, Program, output_limit
 from harness.ranks.shared_buffer import SharedBuffer
+
+BUFFER_STEP_BYTES = 2 << 20  # the page of a GPU's memory
 
 
 class Trusted(Program):
@@ -26,8 +29,9 @@ class Trusted(Program):
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.taken: list[tuple[wire.Output, torch.Tensor | None]] = []
         self.kept_buffers: list[SharedBuffer] = []
-        self.params: Params = {}
-        self.expected_nbytes = 0  # the most that an output for these has had; 0: there was none yet
+        self.params: Params | None = None
+        self.known: tuple[int, Any] | None = None  # the last input whose right result was found, and that result
+        self.expected_nbytes = self.first_nbytes = 0  # of the right result for the first input of these, and of that
         self.commands |= {
             wire.MakeInputs: self.make_inputs,
             wire.TakeOutputs: self.take_outputs,
@@ -37,21 +41,26 @@ class Trusted(Program):
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         sys.path.insert(0, self.order.workdir)
+        torch_settings.evaluator(Path(self.order.workdir))
         self.reference = importlib.import_module("reference")
-        return wire.Imported(device=self.device.name())
+        return wire.Imported(device=self.device.name(), settings=torch_settings.current())
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
-        self.made, self.taken = [], []
-        if command.params != self.params:
-            self.params, self.expected_nbytes = command.params, 0
+        self.made, self.taken, self.known = [], [], None
+        if command.renew:
+            self.close_buffers()
         offsets = [0]
         for spec in command.inputs:
             with self.default_device():
                 self.made.append(self.make_input(command.params, spec))
             offsets.append(payload.end_of(self.made[-1], offsets[-1]))
-        sizes = [end - start for start, end in itertools.pairwise(offsets)]
-        limit = output_limit(max(sizes), self.expected_nbytes)
-        self.make_room(offsets[-1], len(sizes) * limit)
+        if command.params != self.params:  # collective, as all that references do: every rank comes here
+            with self.default_device():
+                self.params, self.expected_nbytes = command.params, self.nbytes_of(self.expected(0))
+            self.first_nbytes = max(1, offsets[1])
+        grown = max(1.0, max(end - start for start, end in itertools.pairwise(offsets)) / self.first_nbytes)
+        limit = output_limit(math.ceil(self.expected_nbytes * grown))
+        self.make_room(offsets[-1], len(self.made) * limit)
         keys = [spec.key for spec in command.inputs]
         inputs = list(map(functools.partial(payload.write_input, self.input_buffer), offsets, self.made, keys))
         assert self.buffers is not None
@@ -59,6 +68,7 @@ class Trusted(Program):
             raise ValueError(
                 f"{nbytes} bytes of these inputs are in no tensor, for which there is no room; put them in tensors"
             )
+        self.device.release()
         spare = self.device.spare_bytes()
         return wire.InputsMade(inputs=tuple(inputs), buffers=self.buffers, output_limit=limit, spare_bytes=spare)
 
@@ -82,10 +92,16 @@ class Trusted(Program):
             self.output_buffer, outputs = self.new_buffer("outputs", output_nbytes)
         self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
 
+    def close_buffers(self) -> None:
+        for buffer in self.kept_buffers:
+            buffer.close()
+        self.kept_buffers, self.buffers = [], None
+
     def new_buffer(self, name: str, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
-        """A buffer with room for that much. It is kept for good, because other ranks may still have it open after it is
-        outgrown. Sizes double, so all outgrown buffers together are smaller than the current one."""
-        size = 1 << (nbytes - 1).bit_length()
+        """A buffer with room for that much. It is kept until all are renewed, because other ranks may still have it
+        open after it is outgrown."""
+        size = nbytes + -nbytes % BUFFER_STEP_BYTES
+        self.device.release()
         made = self.device.buffer(self.fds[name], size, "")
         self.kept_buffers.append(made)
         return made, wire.BufferHandle(nbytes=size, handle=made.handle)
@@ -106,15 +122,30 @@ class Trusted(Program):
 
     def verify(self, command: wire.Verify) -> wire.Reply:
         with self.default_device():
-            return self.verified(command)
+            verified = self.verified(command)
+        self.device.release()
+        return verified
+
+    def expected(self, index: int) -> Any:
+        """The right result for that input."""
+        if self.known is None or self.known[0] != index:
+            self.known = None  # first, so that two never need memory at once
+            self.known = (index, self.right_result(self.made[index]))
+        return self.known[1]
+
+    def right_result(self, data: Any) -> Any:
+        """What outputs are judged by."""
+        return self.reference.exact_kernel(data)
+
+    def nbytes_of(self, expected: Any) -> int:
+        """The room that an output like this right result takes."""
+        return payload.aligned(expected.value.numel() * expected.dtype.itemsize)
 
     def verified(self, command: wire.Verify) -> wire.Verified:
         data = self.made[command.index]
         declared, output = self.taken[command.taken]
         # Both are collective: every rank computes them, whatever its own output looks like.
-        expected = self.reference.exact_kernel(data)
-        nbytes = expected.value.numel() * expected.dtype.itemsize
-        self.expected_nbytes = max(self.expected_nbytes, nbytes)
+        expected = self.expected(command.index)
         strict = correctness.strict_declared(declared.kind, declared.device, self.device.kind, declared.note)
         if strict.passed:
             if output is None:

@@ -7,13 +7,14 @@ A frame is a 4-byte big-endian length and that many bytes of JSON. The parent de
 import json
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.records import CheckerName, Clock, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
+OUT_OF_MEMORY = "out of the device's memory"  # so begins the message of a rank that was
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]
 FDS = ("channel", "log", "inputs", "outputs", "barrier")  # the descriptors that go with a RankOrder, in this order
@@ -77,9 +78,10 @@ ZygoteMessage = Confined | Started | Exited
 # ---- commands: parent to rank ----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class ImportKernel:
-    """Import the kernel from the working folder: candidate ranks the submission, trusted ranks the reference. Answer:
-    Imported."""
+    """Import the kernel from the working folder: candidate ranks the submission, trusted ranks the reference. Before
+    that, `settings` of torch hold, as ranks.torch_settings has them. Answer: Imported."""
 
+    settings: dict[str, str] = field(default_factory=dict)
     type: Literal["import"] = "import"
 
 
@@ -144,10 +146,12 @@ class InputSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class MakeInputs:
-    """Trusted ranks: make these inputs and write them to the input buffer. Answer: InputsMade."""
+    """Trusted ranks: make these inputs and write them to the input buffer. With `renew`, nobody else has the buffers
+    open any more, and they are made anew. Answer: InputsMade."""
 
     params: Params
     inputs: tuple[InputSpec, ...]
+    renew: bool = False
     type: Literal["make_inputs"] = "make_inputs"
 
 
@@ -159,6 +163,22 @@ class LoadInputs:
     buffers: Buffers
     output_limit: int
     type: Literal["load_inputs"] = "load_inputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yield:
+    """Drop the loaded inputs, and give the device the memory back that the rank's allocator keeps for later calls, as
+    far as it is worth it; `buffers`: close the shared buffers, too. Answer: Done."""
+
+    buffers: bool = False
+    type: Literal["yield"] = "yield"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellMemory:
+    """Say how much memory the rank has had at most. Answer: MemoryTold."""
+
+    type: Literal["tell_memory"] = "tell_memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +264,8 @@ Command = (
     | CloseGroup
     | MakeInputs
     | LoadInputs
+    | Yield
+    | TellMemory
     | Call
     | StartProfile
     | StopProfile
@@ -261,9 +283,10 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """`device` is the device's model; empty if it is the host itself."""
+    """`device` is the device's model; empty if it is the host itself. `settings` of torch hold after the import."""
 
     device: str
+    settings: dict[str, str] = field(default_factory=dict)
     type: Literal["imported"] = "imported"
 
 
@@ -304,7 +327,10 @@ class CallSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
+    """`kept_bytes`: device memory that the rank holds for later calls and could yield."""
+
     samples: tuple[CallSample, ...]
+    kept_bytes: int = 0
     type: Literal["called"] = "called"
 
 
@@ -312,6 +338,14 @@ class Called:
 class Verified:
     verdicts: Verdicts
     type: Literal["verified"] = "verified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTold:
+    """The most that the rank's allocator has held on its device, or that a rank on CPU cores has had resident."""
+
+    peak_bytes: int
+    type: Literal["memory_told"] = "memory_told"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,7 +367,7 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Reply = Done | Imported | InputsMade | AtBarrier | Called | Verified | PeaksMeasured | Failed
+Reply = Done | Imported | InputsMade | AtBarrier | Called | Verified | MemoryTold | PeaksMeasured | Failed
 
 
 class ProtocolError(Exception):

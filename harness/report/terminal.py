@@ -309,6 +309,9 @@ def _facts(report: EvalReport) -> RenderableType:
         grid.add_row(
             "machine", Text(clean_line(f"{env.machine_class}, {env.memory_bytes / 2**30:.1f} GiB; {versions}"))
         )
+    if report.peak_memory_bytes:
+        told = ", ".join(f"{name} {count / 2**30:.2f}" for name, count in report.peak_memory_bytes.items())
+        grid.add_row("memory", f"GiB of a rank at most: {told}")
     phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phases_s.items())
     grid.add_row("run", Text(f"{report.run_id}, {sum(report.phases_s.values()):.1f} s: {phases}"))
     for warning in report.warnings:

@@ -1,0 +1,95 @@
+"""Torch's settings that change what a kernel computes or how fast: read in one process, and set in others.
+
+A problem folder's eval.py and reference.py may change them for the process that everything runs in there. Here only
+trusted ranks import the reference, so the others are told what it set. Of eval.py, which is not run, the statements
+that set something of torch by constants are carried out.
+"""
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+EVALUATOR = "eval.py"
+CALLED = ("_run_single", "run_single")  # how eval.py's functions begin that run in the process of the kernel
+DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+WORDS = {"True": True, "False": False}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`get` gives its value, whose text `parse` reads."""
+
+    get: Callable[[], Any]
+    set: Callable[[Any], Any]
+    parse: Callable[[str], Any] = WORDS.__getitem__
+
+
+def _attribute(holder: Any, name: str) -> Setting:
+    return Setting(lambda: getattr(holder, name), lambda value: setattr(holder, name, value))
+
+
+SETTINGS: dict[str, Setting] = {
+    "default_dtype": Setting(torch.get_default_dtype, torch.set_default_dtype, DTYPES.__getitem__),
+    "float32_matmul_precision": Setting(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, lambda text: text
+    ),
+    "deterministic": Setting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "matmul.allow_tf32": _attribute(torch.backends.cuda.matmul, "allow_tf32"),
+    "matmul.allow_fp16_reduced_precision_reduction": _attribute(
+        torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"
+    ),
+    "matmul.allow_bf16_reduced_precision_reduction": _attribute(
+        torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"
+    ),
+    "cudnn.allow_tf32": _attribute(torch.backends.cudnn, "allow_tf32"),
+    "cudnn.benchmark": _attribute(torch.backends.cudnn, "benchmark"),
+    "cudnn.deterministic": _attribute(torch.backends.cudnn, "deterministic"),
+}
+
+
+def current() -> dict[str, str]:
+    """Every setting's value, as text."""
+    return {name: str(setting.get()) for name, setting in SETTINGS.items()}
+
+
+def apply(values: Mapping[str, str]) -> None:
+    """Sets those that differ."""
+    for name, text in values.items():
+        setting = SETTINGS[name]
+        if str(setting.get()) != text:
+            setting.set(setting.parse(text))
+
+
+def evaluator(folder: Path) -> None:
+    """Sets what the folder's eval.py sets, if it has one."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        tree = ast.parse((folder / EVALUATOR).read_text(encoding="utf-8"))
+        for statement in _settings(tree.body):
+            exec(compile(ast.Module([statement], []), EVALUATOR, "exec"), {"torch": torch})
+
+
+def _settings(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith(CALLED):
+            yield from _settings(node.body)
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+            if _is_torch(node.targets[0]) and isinstance(node.value, ast.Constant):
+                yield node
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            call = node.value
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            named = isinstance(call.func, ast.Attribute) and call.func.attr.startswith(("set_", "use_deterministic"))
+            if named and _is_torch(call.func) and all(isinstance(one, ast.Constant) or _is_torch(one) for one in given):
+                yield node
+
+
+def _is_torch(node: ast.expr) -> bool:
+    """Whether the expression is a dotted name that begins with `torch`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == "torch"

@@ -1,0 +1,124 @@
+"""How groups of ranks share a device's memory: nobody keeps much while others are on turn, no case keeps another's."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from harness.core.records import Case
+from harness.kinds.op_calls import KEPT_BYTES, Calls
+from harness.ranks import device, program, trusted, wire
+
+
+class Group:
+    """A group of one rank that answers at once and keeps what it was told."""
+
+    def __init__(self, kept_bytes: int = 0) -> None:
+        self.told: list[Any] = []
+        self.kept_bytes = kept_bytes
+
+    def send(self, commands: Any) -> None:
+        self.told += commands if isinstance(commands, list) else [commands]
+
+    def gather(self, reply: type, deadline: float) -> list[Any]:
+        buffers = wire.Buffers(inputs=program.NO_BUFFER, outputs=program.NO_BUFFER)
+        made = wire.InputsMade(
+            inputs=(wire.Input(tree="", nbytes=1, masked=False),), buffers=buffers, output_limit=1, spare_bytes=1
+        )
+        return [made if reply is wire.InputsMade else wire.Done()]
+
+    def ask(self, commands: Any, reply: type, deadline: float) -> list[Any]:
+        self.send(commands)
+        return self.gather(reply, deadline)
+
+    def call(self, *arguments: Any) -> list[list[wire.CallSample]]:
+        return [[wire.CallSample(start_ns=1, end_ns=2, device_us=None, output=None)]]
+
+    def of(self, kind: type) -> list[Any]:
+        return [command for command in self.told if isinstance(command, kind)]
+
+
+def calls_of(device: str, kept_bytes: int = 0) -> tuple[Calls, Any]:
+    groups: Any = SimpleNamespace(trusted=Group(), baseline=Group(kept_bytes), candidate=Group(kept_bytes))
+    return Calls(SimpleNamespace(device=device), groups), groups  # type: ignore[arg-type]
+
+
+def case(m: int) -> Case:
+    return Case(kind="test", params={"m": m}, seed=1, world_size=1)
+
+
+SPEC = [wire.InputSpec(seed=1, hardened=False)]
+
+
+def test_a_new_case_begins_with_buffers_of_its_own() -> None:
+    calls, groups = calls_of("cuda")
+    for m in (1, 1, 2):
+        calls.make(case(m), SPEC)
+    assert [command.renew for command in groups.trusted.of(wire.MakeInputs)] == [True, False, True]
+    assert groups.candidate.of(wire.Yield) == groups.baseline.of(wire.Yield) == [wire.Yield(buffers=True)] * 2
+
+
+def test_on_cpus_buffers_are_files_that_take_no_room() -> None:
+    calls, groups = calls_of("cpu")
+    calls.make(case(1), SPEC)
+    assert not groups.trusted.of(wire.MakeInputs)[0].renew
+    assert not groups.candidate.told
+
+
+@pytest.mark.parametrize(("kept_bytes", "yields"), [(KEPT_BYTES, 0), (KEPT_BYTES + 1, 1)])
+def test_a_group_that_holds_much_yields_it_after_its_turn(kept_bytes: int, yields: int) -> None:
+    calls, groups = calls_of("cuda", kept_bytes)
+    calls.make(case(1), SPEC)
+    calls.turn(groups.candidate, [0])
+    assert groups.candidate.of(wire.Yield)[1:] == [wire.Yield()] * yields
+
+
+def test_what_was_released_is_taken_again_before_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no timed call asks the device for memory."""
+    held, done = device.KEPT_BYTES + (64 << 20), []
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda id=None: held)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("empty"))
+    monkeypatch.setattr(torch, "empty", lambda nbytes, **named: done.append(nbytes))
+    gpu = device.Gpu.__new__(device.Gpu)
+    gpu.id, gpu.released = torch.device("cuda:0"), 0
+    gpu.release()
+    held -= device.KEPT_BYTES
+    gpu.release()  # little is left, and is kept
+    gpu.regain()
+    gpu.regain()
+    assert done == ["empty", device.KEPT_BYTES]
+
+
+def test_a_full_device_is_told_in_a_line() -> None:
+    said = "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 139.72 GiB\nmore"
+    message = program.failed(torch.OutOfMemoryError(said)).message
+    assert message.startswith(f"{wire.OUT_OF_MEMORY}: 12.00 GiB were asked for, with ")
+    assert "\n" not in message
+
+
+def test_room_for_outputs_follows_from_the_right_result(tmp_path: Path) -> None:
+    """Of large ones there is little to spare, of small ones enough for any dtype and number of rows."""
+    assert program.output_limit(0) == 16 << 20
+    assert program.output_limit(64 << 20) == 128 << 20
+    assert program.output_limit(4 << 30) == (4 << 30) + (256 << 20)
+
+
+def test_outgrown_buffers_go_with_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[SimpleNamespace] = []
+
+    def buffer(fd: int, nbytes: int, handle: str) -> Any:
+        made.append(SimpleNamespace(nbytes=nbytes, handle="", closed=False))
+        made[-1].close = lambda one=made[-1]: setattr(one, "closed", True)
+        return made[-1]
+
+    rank: Any = trusted.Trusted.__new__(trusted.Trusted)
+    rank.kept_buffers, rank.buffers, rank.fds = [], None, {"inputs": 0, "outputs": 0}
+    rank.device = SimpleNamespace(buffer=buffer, release=lambda: None)
+    rank.make_room(3 << 20, 1)
+    rank.make_room(5 << 20, 1)
+    assert [one.nbytes for one in made] == [4 << 20, 2 << 20, 6 << 20]  # as large as is needed, by the page
+    assert not any(one.closed for one in made)  # somebody may have them open
+    rank.close_buffers()
+    assert all(one.closed for one in made)
