@@ -77,9 +77,9 @@ def test_popcorn_cli_submits_and_gets_rows_a_score_and_a_report(running: Served)
 
 def test_popcorn_cli_is_told_what_failed(running: Served) -> None:
     with PopcornClient(running.url, "carol:1") as client:
-        with pytest.raises(Refused, match=r"fail world_size.* rank 2: tile \(0, 64\)"):
+        with pytest.raises(Refused, match=r"^Submission \d+ failed: test 2 of 3 failed: rank 2: tile"):
             client.submit("k.py", SOURCE.encode() + b"# wrong\n", GEMM, "CPU", "test")
-        with pytest.raises(Refused, match=r"^test 2 of 3 failed: rank 2: tile"):
+        with pytest.raises(Refused, match=r"^Submission \d+ failed: test 2 of 3 failed: rank 2: tile"):
             client.submit("k.py", SOURCE.encode() + b"# wrong\n", GEMM, "CPU", "leaderboard")
         with pytest.raises(Refused, match=f"failed: the evaluation {CRASH}"):
             client.submit("k.py", SOURCE.encode() + b"# crashes\n", GEMM, "CPU", "test")
@@ -110,6 +110,17 @@ def test_what_their_client_has_and_we_have_not_says_so(running: Served) -> None:
         nsight = client.post(f"/profile/{GEMM}/{GPU}", files={"file": ("a.py", SOURCE)})
         assert (nsight.status_code, "--mode profile" in nsight.text) == (404, True)
         assert client.post("/admin/start").status_code == 404
+
+
+def test_the_backlog_of_the_runner_is_told_by_gpu(running: Served) -> None:
+    with running.client() as client:
+        idle = client.get("/runner_queue/mi300X8").json()
+        assert idle == {
+            "runner": "Local", "gpu": "MI300x8", "queued_jobs": 0, "running_jobs": 0, "available_runners": 1,
+            "status": "available", "error": None,
+        }  # fmt: skip
+        unknown = client.get("/runner_queue/B200")
+        assert (unknown.status_code, "Choose one of: CPU, MI300x8" in unknown.json()["detail"]) == (404, True)
 
 
 def test_the_ranking_has_each_users_best(running: Served) -> None:
