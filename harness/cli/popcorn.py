@@ -80,7 +80,8 @@ exit codes:
   1 the harness or the machine failed
 
 Mode profile writes each case's table as benchmark.I.report, and its traces to tmp*/{TRACES}/, which KernelBot's runner
-makes, or else to {TRACES}/. A failed case's report is its error. Mode private is no mode of an evaluator: KernelBot's runner makes test, benchmark and leaderboard of it. Docs: docs/gpumode.md.
+makes, or else to {TRACES}/. A failed case's report is its error. Mode private is no mode of an evaluator: KernelBot's
+runner makes test, benchmark and leaderboard of it. Docs: docs/gpumode.md.
 """
 
 

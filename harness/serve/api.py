@@ -71,7 +71,7 @@ RESERVED = frozenset(
         "submission_count",
         "submissions",
         "user",
-    }  # fmt: skip
+    }
 )
 
 
