@@ -1,10 +1,10 @@
 """The verb `export`: recorded runs and leaderboard entries as rows for other programs, a row a (run, case).
 
 Knows the columns and the three formats. Columns that GPU MODE's public dataset has (GPUMODE/kernelbot-data on
-Hugging Face) come first, under its names, types and order, as export.py of gpu-mode/kernelbot-data makes them. Next come
-those that only src/libkernelbot/hf_export.py of gpu-mode/kernelbot has (both read 2026-11), then ours. What a row does
-not have is null (empty in CSV); there is no NaN. Texts of submissions are passed on as they are: whoever shows them must
-clean them.
+Hugging Face) come first, under its names, types and order, as export.py of gpu-mode/kernelbot-data makes them. Next
+come those that only src/libkernelbot/hf_export.py of gpu-mode/kernelbot has (both read 2026-11), then ours. What a row
+does not have is null (empty in CSV); there is no NaN. Texts of submissions are passed on as they are: whoever shows
+them must clean them.
 
 Where a column of theirs means something a little different here:
 - The ids are whole numbers made of names (`number_of`), the same in every export and below 2^52: submission_id and

@@ -22,7 +22,7 @@ def leaderboard_item_answer(one: Leaderboard) -> LeaderboardItem:
     return LeaderboardItem(
         id=one.id,
         name=one.name,
-        deadline=None,
+        deadline=one.closes,
         description=one.description,
         task=one.task,
         gpu_types=list(one.gpus),
