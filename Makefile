@@ -95,7 +95,7 @@ history: $(SETUP)
 	@$(RUN) -m harness history $(call flag,problem,$(PROBLEM)) $(call flag,author,$(AUTHOR)) $(ARGS)
 
 problems: $(SETUP)
-	@$(RUN) -m harness problems
+	@$(RUN) -m harness problems $(ARGS)
 
 doctor: $(SETUP)
 	@$(RUN) -m harness doctor $(ARGS)
