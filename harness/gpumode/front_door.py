@@ -71,14 +71,13 @@ def _directives(source: str, problem: Problem) -> Iterator[Finding]:
     except BadSubmissionError as error:
         yield Finding(text=str(error))
         return
-    in_folder = problem.kind == "folder"  # whose name is not the leaderboard's
     if said.leaderboard is None:
-        line = "#!POPCORN leaderboard NAME" if in_folder else f"#!POPCORN leaderboard {problem.leaderboard}"
+        line = "#!POPCORN leaderboard NAME" if problem.is_upstream else f"#!POPCORN leaderboard {problem.leaderboard}"
         yield Finding(
             text=f"no leaderboard is named; begin the file with `{line}`, or give `--leaderboard` to popcorn-cli",
             refused=False,
         )
-    elif said.leaderboard != problem.leaderboard and not in_folder:
+    elif said.leaderboard != problem.leaderboard and not problem.is_upstream:
         yield Finding(
             text=f"its header names the leaderboard {said.leaderboard}; "
             f"write `#!POPCORN leaderboard {problem.leaderboard}`"
@@ -166,7 +165,7 @@ def importable(problem: Problem) -> Mapping[str, frozenset[str] | None]:
     for file, data in problem.staged().items():
         module, is_python = file.removesuffix(".py"), file.endswith(".py")
         if is_python and module != "submission":
-            found[module] = _defined(data) if problem.kind == "folder" else None  # a checkout's own files are others
+            found[module] = _defined(data) if problem.is_upstream else None
     return found | {module: frozenset(names) for module, names in problem.upstream.items()}
 
 

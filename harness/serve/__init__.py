@@ -266,7 +266,7 @@ def offered(options: Options, checkout: Checkout) -> "tuple[Offer, ...]":
             except HarnessError as error:
                 refused.append(error)
                 continue
-            argument = str(problem.folder) if problem.kind == "folder" else problem.name
+            argument = str(problem.folder) if problem.is_upstream else problem.name
             add(argument, listed.name, competition.closes(listed))
     if not offers:
         raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
@@ -280,7 +280,7 @@ def offered(options: Options, checkout: Checkout) -> "tuple[Offer, ...]":
 
 def _fitting(asked: Asked, problem: Problem) -> Asked:
     """The options without those that a problem folder has no choice of: it has one suite, and often one rank."""
-    if problem.kind != "folder":
+    if not problem.is_upstream:
         return asked
     return replace(asked, suite=None, ranks=asked.ranks if problem.multi_gpu else None)
 
