@@ -3,7 +3,7 @@
 #   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [DEVICE=cpu] [AUTHOR=name] [JSON=file]
 #   make eval PROBLEM=path/to/folder [EVAL=theirs]     a problem folder of GPU MODE's, with its task.yml
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
-#   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules, for GPU MODE
+#   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules that GPU MODE takes
 #   make competition FILE=amd_distributed.yaml    all problems of a KernelBot competition; ARGS=--list shows them
 #   make board [PROBLEM=a2a]                     the local leaderboard
 #   make compare PROBLEM=a2a A=a.py B=b.py        head to head: is B as fast as A? A=RUN B=RUN: recorded runs
@@ -95,7 +95,7 @@ history: $(SETUP)
 	@$(RUN) -m harness history $(call flag,problem,$(PROBLEM)) $(call flag,author,$(AUTHOR)) $(ARGS)
 
 problems: $(SETUP)
-	@$(RUN) -m harness problems
+	@$(RUN) -m harness problems $(ARGS)
 
 doctor: $(SETUP)
 	@$(RUN) -m harness doctor $(ARGS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import httpx
-from factories import TIMES, WRONG_OUTCOME, failed_test, report, results
+from factories import TIMED_OUT, TIMES, WRONG_OUTCOME, failed_test, report, results
 
 from harness import serve
 from harness.board import report_json
@@ -49,6 +49,7 @@ if grep -q '# a moment' "$2"; then sleep 0.3; fi
 if grep -q '# stubborn' "$2"; then trap '' TERM; sleep 60; sleep 60; fi
 if grep -q '# crashes' "$2"; then echo "out of luck" >&2; exit 7; fi
 if grep -q '# wrong' "$2"; then result=wrong; fi
+if grep -q '# hangs' "$2"; then result=hangs; fi
 cp "$4/$result.json" "$3.part" && mv "$3.part" "$3"
 echo "$1" >> "$4/ended"
 """
@@ -61,7 +62,7 @@ def prepare(folder: Path) -> None:
     tests = report(results([Passed()] * 3, []), mode="test")
     timed = report(results([], TIMES), mode="benchmark")
     made = {"leaderboard": report(), "test": tests, "benchmark": timed, "profile": tests}
-    for name, one in (made | {"wrong": failed_test(WRONG_OUTCOME)}).items():
+    for name, one in (made | {"wrong": failed_test(WRONG_OUTCOME), "hangs": failed_test(TIMED_OUT)}).items():
         (folder / f"{name}.json").write_text(json.dumps(report_json.to_json(one)))
 
 

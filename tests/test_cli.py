@@ -330,6 +330,26 @@ def test_board_and_problems_say_what_there_is(harness: Harness) -> None:
     assert all(name in listed for name in ("a2a", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick"))
 
 
+def test_problems_of_a_folder_are_listed_good_ones_first_then_what_is_wrong(harness: Harness, tmp_path: Path) -> None:
+    folders = Path(__file__).parent / "folders" / "single"
+    shutil.copytree(folders, tmp_path / "set")
+    listed = harness("problems", str(tmp_path))
+    assert listed.returncode == Exit.OK
+    names = [line.split()[0] for line in listed.stdout.splitlines() if line.startswith("set/")]
+    assert names == ["set/pair", "set/scale", "set/wired", "set/words"]
+    task = tmp_path / "set" / "pair" / "task.yml"
+    task.write_text(task.read_text().replace("lang:", "language:"))
+    listed = harness("problems", str(tmp_path))
+    assert listed.returncode == Exit.BAD_FILE
+    assert listed.stdout.index("set/words") < listed.stdout.index("bad      ")
+    assert "set/pair/task.yml: $" in listed.stdout
+    assert harness("problems", str(tmp_path / "set" / "scale")).returncode == Exit.OK
+    for path, says in ((tmp_path / "nowhere", "does not exist"), (task, "is a file"), (tmp_path / "set/pair", "bad  ")):
+        refused = harness("problems", str(path))
+        assert refused.returncode != Exit.OK
+        assert says in refused.stdout + refused.stderr
+
+
 @pytest.mark.parametrize("command", ["", "eval", "check", "board", "problems", "doctor", "roofline"])
 def test_help_says_what_a_command_does_and_its_exit_codes(command: str, harness: Harness) -> None:
     result = harness(*command.split(), "--help")

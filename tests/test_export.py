@@ -22,6 +22,7 @@ from harness.board import reports
 from harness.board.entries import Board
 from harness.cli.export import target
 from harness.core import files
+from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Passed, Profile, RankProfile, Wrong
 from harness.gpumode import result_lines
@@ -31,6 +32,8 @@ from harness.report.export import COLUMNS, FORMATS, Row
 GPU_MODE = [  # the public dataset's columns, in its order
     "submission_id", "leaderboard_id", "user_id", "submission_time", "file_name", "code", "code_id", "run_id",
     "run_start_time", "run_end_time", "run_mode", "run_score", "run_passed", "run_result", "run_system_info",
+    # and the newer export's
+    "problem_name", "user_name", "status", "score", "passed", "mode", "runner",
 ]  # fmt: skip
 
 
@@ -46,7 +49,7 @@ def rows(tmp_path: Path) -> list[Row]:
 
 
 def of(rows: list[Row], number: int) -> list[Row]:
-    return [row for row in rows if row["run_id"] == run_id(number)]
+    return [row for row in rows if row["run_name"] == run_id(number)]
 
 
 def test_the_columns_of_gpu_mode_come_first_and_none_moves(rows: list[Row]) -> None:
@@ -54,13 +57,38 @@ def test_the_columns_of_gpu_mode_come_first_and_none_moves(rows: list[Row]) -> N
     assert all(list(row) == list(COLUMNS) for row in rows)
 
 
+def test_ids_are_whole_numbers_that_join_what_belongs_together(rows: list[Row]) -> None:
+    """As theirs, but for user_id, which is a number as a text in the newer export."""
+    theirs = {"submission_id": int, "leaderboard_id": int, "user_id": str, "code_id": int, "run_id": int}
+    for row in rows:
+        assert {name: type(row[name]) for name in theirs if row[name] is not None} == {
+            name: kind for name, kind in theirs.items() if row[name] is not None
+        }
+        assert row["submission_id"] == row["run_id"] < 2**52
+        assert row["user_id"].isdecimal()
+    for number, name in (("run_id", "run_name"), ("code_id", "code_sha256"), ("user_id", "user_name")):
+        assert len({row[number] for row in rows}) == len({row[name] for row in rows}), number
+    assert [row["run_id"] for row in rows][:1] == [export.number_of(rows[0]["run_name"])]
+
+
+def test_the_leaderboards_file_has_their_columns() -> None:
+    """id, name, deadline, lang, description, reference, gpu_types, as export.py of gpu-mode/kernelbot-data selects."""
+    found = export.leaderboards(Checkout.here())
+    assert list(found[0]) == ["id", "name", "deadline", "lang", "description", "reference", "gpu_types"]
+    assert [board["name"] for board in found] == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs"]
+    assert all("def ref_kernel" in board["reference"] and board["gpu_types"] == ["MI300x8"] for board in found)
+    pq = pytest.importorskip("pyarrow.parquet")
+    back = pq.read_table(io.BytesIO(export.as_parquet(found, export.LEADERBOARDS))).to_pylist()
+    assert back == found
+
+
 def test_a_run_has_a_row_for_each_case(rows: list[Row]) -> None:
     found = of(rows, 3)
     kinds = [(row["case_kind"], row["case_index"]) for row in found]
     assert kinds == [(kind, index) for kind in ("test", "benchmark") for index in range(3)]
     (first,) = (row for row in found if kinds[3] == (row["case_kind"], row["case_index"]))
-    assert first["leaderboard_id"] == "amd-gemm-rs"
-    assert (first["user_id"], first["file_name"]) == ("alice", "submissions/gemm_rs/submission.py")
+    assert (first["problem_name"], first["runner"], first["status"]) == ("amd-gemm-rs", "CPU", "succeeded")
+    assert (first["user_name"], first["file_name"]) == ("alice", "submissions/gemm_rs/submission.py")
     assert first["code"] == "def custom_kernel(data): ...\n"
     assert (first["run_mode"], first["run_passed"], first["recorded_in"]) == ("leaderboard", True, "runs")
     assert first["submission_time"] == datetime(2026, 5, 3, 12, tzinfo=UTC)
@@ -112,12 +140,12 @@ def test_a_profiled_case_is_neither_timed_nor_failed(tmp_path: Path) -> None:
 
 def test_runs_whose_folder_is_gone_are_told_by_the_board_once(rows: list[Row]) -> None:
     """Of alice's entry the runs 3 and 1 have folders, 2 has not; 9 and 10 are entries without any."""
-    told = [row["run_id"] for row in rows if row["recorded_in"] == "leaderboard"]
+    told = [row["run_name"] for row in rows if row["recorded_in"] == "leaderboard"]
     assert sorted(told) == sorted(run_id(number) for number in (2, 9, 10))
     (old,) = of(rows, 2)
     assert (old["run_score"], old["run_speedup"], old["board_place"], old["case_kind"]) == (0.009, 1.1, None, None)
     (alone,) = of(rows, 9)
-    assert (alone["leaderboard_id"], alone["board_place"], alone["code"]) == ("amd-all2all", 1, None)
+    assert (alone["problem_name"], alone["board_place"], alone["code"]) == ("amd-all2all", 1, None)
     (retired,) = of(rows, 10)
     assert (retired["leaderboard_id"], retired["run_roofline_fraction"]) == (None, None)
     assert len(of(rows, 1)) == 6, "in runs/ and in the history, told by runs/"
@@ -126,7 +154,8 @@ def test_runs_whose_folder_is_gone_are_told_by_the_board_once(rows: list[Row]) -
 def test_a_run_without_cases_and_machine_has_a_row(tmp_path: Path) -> None:
     recorded.store(tmp_path, run(1, results=(), environment=None))
     (row,) = exported(tmp_path, Board())
-    assert (row["run_id"], row["run_passed"], row["run_status"]) == (run_id(1), False, "error")
+    assert (row["run_name"], row["run_passed"], row["run_status"]) == (run_id(1), False, "error")
+    assert (row["status"], row["passed"]) == ("failed", False)
     assert row["machine_class"] is None
 
 
@@ -171,10 +200,10 @@ def test_parquet_reads_back_with_types_that_do_not_depend_on_the_rows(rows: list
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_a_number_that_is_none_is_refused_in_json_and_half_a_character_is_not(form: str, rows: list[Row]) -> None:
-    odd = {**rows[0], "user_id": "half \udc80"}
-    assert b"half " in FORMATS[form]([odd])
+    odd = {**rows[0], "user_name": "half \udc80"}
+    assert b"half " in FORMATS[form]([odd], COLUMNS)
     with pytest.raises(ValueError, match="JSON compliant"):
-        FORMATS[form]([{**odd, "run_system_info": {"x": math.nan}}])
+        FORMATS[form]([{**odd, "run_system_info": {"x": math.nan}}], COLUMNS)
 
 
 def test_without_pyarrow_parquet_says_what_to_install(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,11 +276,13 @@ def test_the_command_writes_what_is_recorded(
     broken.write_text(broken.read_text().replace('"cases"', '"case"'))
     printed = harness("export", "--format", "jsonl", "--problem", "amd-gemm-rs")
     assert printed.returncode == 0
-    assert {json.loads(line)["run_id"] for line in printed.stdout.splitlines()} == {run_id(1), run_id(2)}
+    assert {json.loads(line)["run_name"] for line in printed.stdout.splitlines()} == {run_id(1), run_id(2)}
     assert f"left out: runs/{run_id(4)}/report.json: " in printed.stderr
     written = harness("export", "-o", "rows.csv")
     assert written.stdout == f"rows.csv: 12 rows of 2 runs, {len(COLUMNS)} columns\n"
     assert (checkout / "rows.csv").read_bytes().count(b"leaderboard,") >= 12
     assert harness("export", "--problem", "a2a").stdout.splitlines() == [",".join(COLUMNS)]
     assert harness("export", "--format", "parquet").returncode == 2
+    boards = harness("export", "--leaderboards", "-o", "boards.csv")
+    assert boards.stdout == "boards.csv: 3 leaderboards, 7 columns\n"
     assert harness("export", "--problem", "nothing").returncode == 2

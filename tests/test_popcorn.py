@@ -223,9 +223,31 @@ def test_a_profile_has_a_report_for_each_case_and_its_traces(runner: Runner) -> 
     ran = runner("profile")
     assert (ran.exit_code, ran.passed) == (0, True), ran.stderr
     table = base64.b64decode(ran.result["benchmark.1.report"].encode(), b"+*").decode()
+    assert "USDT" not in ran.stdout + ran.stderr, "torch's lines of when its profiler began and ended"
     assert "rank 1:" in table
     assert "self us" in table
     assert sorted(path.name for path in (runner.folder / "profile_data").iterdir()) == ["trace-0.json", "trace-1.json"]
+
+
+@pytest.mark.parametrize("submission", [WRONG, "def custom_kernel(data:\n"], ids=["wrong", "no Python"])
+def test_a_profile_that_failed_has_a_report_for_each_case(runner: Runner, submission: str) -> None:
+    """KernelBot takes exit code 112 for a run, and decodes the report of each of its cases."""
+    runner.stage(submission)
+    ran = runner("profile")
+    assert (ran.success, ran.passed) == (True, False)
+    reports = [base64.b64decode(ran.result[f"benchmark.{index}.report"], b"+*").decode() for index in range(2)]
+    assert "rounding explains" in reports[0] or "submission.py:1:" in reports[0]
+    assert reports[1], "of the second case too, whether it ran or not"
+
+
+def test_traces_lie_where_the_runner_takes_its_zip_from(tmp_path: Path) -> None:
+    """It makes ./tmp<something>/profile_data and tells nobody."""
+    assert popcorn.traces_folder(tmp_path) == tmp_path / "profile_data"
+    for number, name in enumerate(("tmpold", "tmpnew", "other")):
+        made = tmp_path / name / "profile_data"
+        made.mkdir(parents=True)
+        os.utime(made, (number, number))
+    assert popcorn.traces_folder(tmp_path) == tmp_path / "tmpnew" / "profile_data"
 
 
 def test_a_wrong_submission_fails_every_test_and_says_how(runner: Runner) -> None:

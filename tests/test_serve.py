@@ -8,12 +8,14 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from popcorn_client import PopcornClient, Refused
@@ -23,11 +25,14 @@ from harness import serve
 from harness.cli import serve as verb
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
+from harness.kinds.settings import Asked
 from harness.problems.submission import MAX_BYTES
 from harness.serve import guard
 from harness.serve.guard import MAX_BODY_BYTES, is_loopback
 from harness.serve.store import Limits
+from harness.serve.worker import Files
 
+FOLDERS = Path(__file__).parent / "folders" / "single"
 CRASH = "ended with exit code 7 and without a result: out of luck"
 PATH = f"/submission/{GEMM}/{GPU}/test"
 NOT_UTF8 = b"def custom_kernel(data): ...  # \xff\n"
@@ -77,10 +82,12 @@ def test_popcorn_cli_submits_and_gets_rows_a_score_and_a_report(running: Served)
 
 def test_popcorn_cli_is_told_what_failed(running: Served) -> None:
     with PopcornClient(running.url, "carol:1") as client:
-        with pytest.raises(Refused, match=r"fail world_size.* rank 2: tile \(0, 64\)"):
+        with pytest.raises(Refused, match=r"^Submission \d+ failed: test 2 of 3 failed: rank 2: tile"):
             client.submit("k.py", SOURCE.encode() + b"# wrong\n", GEMM, "CPU", "test")
-        with pytest.raises(Refused, match=r"^test 2 of 3 failed: rank 2: tile"):
+        with pytest.raises(Refused, match=r"^Submission \d+ failed: test 2 of 3 failed: rank 2: tile"):
             client.submit("k.py", SOURCE.encode() + b"# wrong\n", GEMM, "CPU", "leaderboard")
+        with pytest.raises(Refused, match=r"^Submission \d+ failed: test 2 of 3 failed: rank 2 timed out"):
+            client.submit("k.py", SOURCE.encode() + b"# hangs\n", GEMM, "CPU", "test")
         with pytest.raises(Refused, match=f"failed: the evaluation {CRASH}"):
             client.submit("k.py", SOURCE.encode() + b"# crashes\n", GEMM, "CPU", "test")
         with pytest.raises(Refused, match=rf"{CRASH} \(Status Code: 500\)"):
@@ -110,6 +117,17 @@ def test_what_their_client_has_and_we_have_not_says_so(running: Served) -> None:
         nsight = client.post(f"/profile/{GEMM}/{GPU}", files={"file": ("a.py", SOURCE)})
         assert (nsight.status_code, "--mode profile" in nsight.text) == (404, True)
         assert client.post("/admin/start").status_code == 404
+
+
+def test_the_backlog_of_the_runner_is_told_by_gpu(running: Served) -> None:
+    with running.client() as client:
+        idle = client.get("/runner_queue/mi300X8").json()
+        assert idle == {
+            "runner": "Local", "gpu": "MI300x8", "queued_jobs": 0, "running_jobs": 0, "available_runners": 1,
+            "status": "available", "error": None,
+        }  # fmt: skip
+        unknown = client.get("/runner_queue/B200")
+        assert (unknown.status_code, "Choose one of: CPU, MI300x8" in unknown.json()["detail"]) == (404, True)
 
 
 def test_the_ranking_has_each_users_best(running: Served) -> None:
@@ -403,18 +421,69 @@ def test_without_its_packages_the_command_says_what_to_install(monkeypatch: pyte
         run()
 
 
+# ---- problem folders and competitions --------------------------------------------------------------------------------
+
+
+def offers(*folders: str, competitions: tuple[Path, ...] = ()) -> dict[str, serve.Offer]:
+    asked = Asked(problem="", suite="quick", ranks=2, device="cpu")
+    options = serve.Options(asked=asked, folders=tuple(FOLDERS / name for name in folders), competitions=competitions)
+    return {offer.name: offer for offer in serve.offered(options, Checkout.here())}
+
+
+def test_folders_are_offered_beside_the_checkouts_problems() -> None:
+    found = offers("scale", "../multi/rowsum")
+    assert list(found) == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "scale", "rowsum"]
+    assert found["amd-gemm-rs"].argument == "gemm_rs"
+    assert found["scale"].argument == str(FOLDERS / "scale")
+    command = serve.eval_command(tuple(found.values()))
+    row = SimpleNamespace(problem="single/scale", mode="test", user="ada")
+    words = list(command(row, Files(source=Path("a.py"))))  # type: ignore[arg-type]
+    assert words[3:6] == ["eval", str(FOLDERS / "scale"), "a.py"]
+    assert "--device=cpu" in words
+    assert not [word for word in words if word.startswith(("--suite", "--ranks"))], "a folder has one suite, one rank"
+    row.problem = "gemm_rs"
+    assert "--suite=quick" in command(row, Files(source=Path("a.py")))  # type: ignore[arg-type]
+
+
+def test_a_competitions_problems_have_its_names_and_deadlines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "practice.yaml"
+    (tmp_path / "single").symlink_to(FOLDERS)
+    file.write_text(
+        "name: Practice\nproblems:\n"
+        "  - {directory: single/scale, name: scale_v2, deadline: '2100-12-31', gpus: [B200]}\n"
+        "  - {directory: single/nowhere, name: nothing_v2}\n"
+        "  - {directory: amd/gemm-rs, name: amd-gemm-rs, deadline: '2025-10-15'}\n"
+    )
+    found = offers(competitions=(file,))
+    assert list(found) == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "scale_v2"]
+    assert [found[name].closes is not None for name in found] == [False, False, True, True]
+    assert found["amd-gemm-rs"].argument == "gemm_rs", "this checkout's own, as `competition` takes it"
+    assert "not served: " in capsys.readouterr().err
+    with pytest.raises(UsageError, match="single/scale is offered under two names"):
+        offers("scale", competitions=(file,))
+
+
+def test_two_problems_of_one_name_cannot_both_be_offered(tmp_path: Path) -> None:
+    shutil.copytree(FOLDERS, tmp_path / "other")
+    with pytest.raises(UsageError, match="are both called scale; leave one out"):
+        offers("scale", str(tmp_path / "other" / "scale"))
+
+
 # ---- a real evaluation -----------------------------------------------------------------------------------------------
 
 
 def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout: Path) -> None:
     """From the command to the leaderboard, as a user would: quick suite, 2 ranks."""
     command = [sys.executable, "-m", "harness", "serve", "--port=0", "--suite=quick", "--ranks=2", "--seconds=0.1"]
+    command += [f"--problem={FOLDERS / 'scale'}"]
     environment = {name: value for name, value in os.environ.items() if name != guard.TOKEN_VARIABLE}
     server = subprocess.Popen(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         names, opened, *_ = (server.stdout.readline() for _ in range(3))
-        assert names == "amd-all2all, amd-ag-gemm, amd-gemm-rs\n"
+        assert names == "amd-all2all, amd-ag-gemm, amd-gemm-rs, scale\n"
         url = opened.split()[1].rstrip("/")
         source = (ROOT / "reference/a2a/reference.py").read_text() + "\n\ncustom_kernel = ref_kernel\n"
         with PopcornClient(url, "grace:1") as client:
@@ -425,6 +494,10 @@ def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout:
             assert [(run["mode"], run["secret"], run["passed"]) for run in runs] == [
                 ("test", False, True), ("leaderboard", False, True), ("leaderboard", True, True),
             ]  # fmt: skip
+            right = (FOLDERS / "scale" / "template.py").read_bytes()
+            assert client.submit("scaled.py", right, "scale", "CPU", "test").startswith("pass ")
+            with pytest.raises(Refused, match=r"^Submission \d+ failed: test 1 of 2 failed: "):
+                client.submit("scaled.py", b"def custom_kernel(data):\n    return data * 0\n", "scale", "CPU", "test")
             broken = b"def custom_kernel(data:\n"
             with pytest.raises(Refused, match=r"mine\.py:1: "):
                 client.submit("mine.py", broken, "amd-all2all", "CPU", "test")

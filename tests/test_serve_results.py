@@ -5,6 +5,7 @@ import io
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories import (
@@ -15,6 +16,7 @@ from factories import (
     RAISED,
     TIMED_OUT,
     TIMES,
+    WRONG_OUTCOME,
     failed_benchmark,
     failed_test,
     report,
@@ -24,7 +26,7 @@ from factories import (
 from harness.board import report_json
 from harness.core.errors import Exit
 from harness.core.events import CaseBegan, PhaseBegan
-from harness.core.records import Mode, OpTime, Outcome, Passed, Profile, RankProfile
+from harness.core.records import Mode, NotRun, OpTime, Outcome, Passed, Profile, RankProfile
 from harness.serve.results import TEXT_CHARS, ended
 from harness.serve.store import Ended, Row
 from harness.serve.worker import Stage
@@ -43,7 +45,7 @@ def of(found: object, mode: Mode = "leaderboard") -> Ended:
     return ended(row(mode), report_json.to_json(found), "the report\n```\n", "the command")  # type: ignore[arg-type]
 
 
-def full(made: Ended) -> dict[str, dict[str, dict[str, str]]]:
+def full(made: Ended) -> dict[str, dict[str, Any]]:
     assert made.result is not None
     (one,) = made.result["results"]
     assert one["success"]
@@ -73,7 +75,7 @@ def test_a_passed_leaderboard_run_has_tests_and_a_score_public_and_secret() -> N
 @pytest.mark.parametrize("outcome", FAILURES, ids=lambda one: one.type)
 def test_a_failed_test_ends_there_and_is_told(outcome: Outcome) -> None:
     made = of(failed_test(outcome))
-    assert (made.state, made.passed, made.score_s) == ("succeeded", False, None)
+    assert (made.state, made.passed, made.score_s) == ("failed", False, None)
     assert [(run["mode"], run["passed"]) for run in made.runs] == [("test", False)]
     run = full(made)["test"]["run"]
     assert run["exit_code"] == (Exit.TIMED_OUT if outcome is TIMED_OUT else Exit.INVALID)
@@ -89,7 +91,7 @@ def test_a_failed_test_ends_there_and_is_told(outcome: Outcome) -> None:
 @pytest.mark.parametrize("outcome", FAILURES, ids=lambda one: one.type)
 def test_a_failed_benchmark_has_no_score(outcome: Outcome) -> None:
     made = of(failed_benchmark(outcome))
-    assert (made.passed, made.score_s) == (False, None)
+    assert (made.state, made.passed, made.score_s) == ("failed", False, None)
     passed = [(run["mode"], run["secret"], run["passed"], run["score"]) for run in made.runs]
     assert passed == [
         ("test", False, True, None), ("leaderboard", False, False, None), ("leaderboard", True, False, None),
@@ -116,7 +118,7 @@ def test_what_a_rank_had_to_say_is_passed_on_clean_and_cut() -> None:
 
 @pytest.mark.parametrize(
     ("code", "state", "runs"),
-    [(Exit.INVALID, "succeeded", 1), (Exit.USAGE, "failed", 0), (Exit.BAD_FILE, "failed", 0), (Exit.ERROR, "failed", 0)]
+    [(Exit.INVALID, "failed", 1), (Exit.USAGE, "failed", 0), (Exit.BAD_FILE, "failed", 0), (Exit.ERROR, "failed", 0)]
 )  # fmt: skip
 def test_an_evaluation_without_a_report_is_the_submissions_fault_or_not(code: Exit, state: str, runs: int) -> None:
     made = ended(row("test"), report_json.error_json("a.py:1: invalid syntax", code), "", "the command")
@@ -124,6 +126,36 @@ def test_an_evaluation_without_a_report_is_the_submissions_fault_or_not(code: Ex
     assert [(run["mode"], run["passed"], run["diagnostics"]["stderr"]) for run in made.runs] == [
         ("test", False, "a.py:1: invalid syntax")
     ] * runs
+    assert all(run["start_time"].startswith("2026-05-01T12:00:00") for run in made.runs), "when it was taken up"
+
+
+def shown_by_kernelbot(run: dict[str, Any], profile: dict[str, Any] | None) -> str:
+    """What KernelBot's report makes of a profile's run that exited with 0 or 112: it decodes the report of every case
+    that the count names, and a file is called after the spec. As read from its report.py, in 2026-11."""
+    assert run["success"]
+    assert profile is not None
+    assert isinstance(profile["trace"], str)
+    assert run["result"]["benchmark.0.spec"].replace(": ", "=")
+    reports = [run["result"][f"benchmark.{index}.report"] for index in range(int(run["result"]["benchmark-count"]))]
+    return "\n".join(base64.b64decode(text.encode(), b"+*").decode() for text in reports)
+
+
+@pytest.mark.parametrize("outcome", [WRONG_OUTCOME, RAISED, CRASHED, HELD, NotRun()], ids=lambda one: one.type)
+def test_a_profile_that_failed_has_a_report_that_says_so(outcome: Outcome) -> None:
+    cases = [replace(one, case=replace(one.case, kind="profile")) for one in results([], [WRONG_OUTCOME, outcome])]
+    made = of(report(tuple(cases), mode="profile"), "profile")
+    assert made.state == "failed"
+    runs = full(made)
+    for one in runs.values():
+        assert shown_by_kernelbot(one["run"], one["profile"])
+    assert "40 times the budget" in shown_by_kernelbot(runs["profile.0"]["run"], runs["profile.0"]["profile"])
+
+
+def test_a_profile_of_what_is_no_python_has_a_report_that_says_so() -> None:
+    made = ended(row("profile"), report_json.error_json("a.py:1: invalid syntax", Exit.INVALID), "", "the command")
+    (one,) = full(made).values()
+    assert shown_by_kernelbot(one["run"], one["profile"]) == "a.py:1: invalid syntax"
+    assert [run["mode"] for run in made.runs] == ["profile"]
 
 
 def test_a_profile_has_a_run_a_shape_with_its_table_and_its_trace(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
-from harness.report.export import COLUMNS, FORMATS, rows
+from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, leaderboards, rows
 
 DESCRIPTION = """Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
-of GPU MODE's public dataset. Parquet needs the extra `parquet`."""
+of GPU MODE's public dataset. --leaderboards writes the problems instead, as its leaderboards file has them. Parquet
+needs the extra `parquet`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `export`."""
     parser.add_argument("--format", choices=list(FORMATS), help="default: as FILE's name ends, else csv")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: standard output")
-    parser.add_argument("--problem", metavar="P", help="only this problem's runs")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--problem", metavar="P", help="only this problem's runs")
+    what.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
 
 
 def target(form: str | None, out: Path | None) -> Target:
@@ -46,20 +50,28 @@ def target(form: str | None, out: Path | None) -> Target:
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
     to = target(namespace.format, namespace.out)
+    if namespace.leaderboards:
+        boards = leaderboards(checkout)
+        _write(to, boards, LEADERBOARDS, f"{len(boards)} leaderboards")
+        return Exit.OK
     recorded, unreadable = reports.load_all(checkout.root)
     found = rows(leaderboard.load(checkout.leaderboard), recorded, checkout.root)
     if namespace.problem:
         problem = find_name(namespace.problem, {row["problem"] for row in found}, checkout)
         found = [row for row in found if row["problem"] == problem]
-    data = FORMATS[to.form](found)
+    runs = len({row["run_id"] for row in found})
+    _write(to, found, COLUMNS, f"{len(found)} rows of {runs} runs")
+    for message in unreadable:
+        print(f"left out: {clean_line(message)}", file=sys.stderr)
+    return Exit.OK
+
+
+def _write(to: Target, found: Sequence[Row], columns: Mapping[str, Type], what: str) -> None:
+    data = FORMATS[to.form](found, columns)
     if to.path is None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    else:
-        options.write_out(to.path, data)
-        runs = len({row["run_id"] for row in found})
-        print(f"{to.path}: {len(found)} rows of {runs} runs, {len(COLUMNS)} columns")
-    for message in unreadable:
-        print(f"left out: {clean_line(message)}", file=sys.stderr)
-    return Exit.OK
+        return
+    options.write_out(to.path, data)
+    print(f"{to.path}: {what}, {len(columns)} columns")

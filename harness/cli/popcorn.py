@@ -62,7 +62,7 @@ MODES: dict[str, Mode] = {
     "leaderboard": "leaderboard",
     "profile": "profile",
 }
-TRACES = "profile_data"  # the folder that KernelBot's runner takes traces from
+TRACES = "profile_data"  # what KernelBot's runner calls the folder that it takes traces from
 MARGIN_S = 30.0  # our deadline comes before the runner's, which would leave no result
 PRINTED_CHARS = 16_000  # KernelBot keeps 16,384 of what is printed
 MAX_SEED = 2**63 - 1 - 4096  # a rank adds its number, and torch takes 64 bits
@@ -79,8 +79,9 @@ exit codes:
   114 timed out   110 a CUDA, HIP or NCCL call failed   111 no POPCORN_FD   2 bad arguments   130 interrupted
   1 the harness or the machine failed
 
-Mode profile writes each case's table as benchmark.I.report, and its traces to {TRACES}/. Mode private is no mode of an
-evaluator: KernelBot's runner makes test, benchmark and leaderboard of it. Docs: docs/gpumode.md.
+Mode profile writes each case's table as benchmark.I.report, and its traces to tmp*/{TRACES}/, which KernelBot's runner
+makes, or else to {TRACES}/. A failed case's report is its error. Mode private is no mode of an evaluator: KernelBot's
+runner makes test, benchmark and leaderboard of it. Docs: docs/gpumode.md.
 """
 
 
@@ -271,7 +272,15 @@ def _evaluated(
     plan = make_plan(problem, suite, submission, mode, device, world_size, host.login())
     with ProgressLine(Console(stderr=True)) as progress:
         report = evaluate(plan, progress)
-    return runs.store_traces(report, Path(TRACES)) if mode == "profile" else report
+    return runs.store_traces(report, traces_folder(Path())) if mode == "profile" else report
+
+
+def traces_folder(staged: Path) -> Path:
+    """Where traces belong. KernelBot's runner makes a temporary folder in the staged one for each profile, with a
+    profile_data in it, and sends that as a zip; it tells the evaluator nothing of it. The newest counts. Without one,
+    it is profile_data in the staged folder."""
+    made = [path for path in staged.glob(f"tmp*/{TRACES}") if path.is_dir()]
+    return max(made, key=lambda path: path.stat().st_mtime_ns, default=staged / TRACES)
 
 
 def _suite(problem: Problem, mode: Mode, cases: tuple[Case, ...], timeout_s: float | None) -> Suite:

@@ -1,24 +1,82 @@
 """The verb `problems`: what can be evaluated."""
 
 import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.words import clean, cut_line
+from harness.gpumode.folder import FILE
+from harness.kinds import registry
+from harness.problems.problem import Problem
 from harness.problems.shape_file import find, problem_names
 from harness.report import terminal
 
-DESCRIPTION = "List the problems and their suites."
+DESCRIPTION = """List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
+and then what is wrong with the others."""
+SHOWN_CHARS = 200  # of a description: those of KernelBot's folders are pages
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `problems`: none."""
+    """The arguments of `problems`."""
+    parser.add_argument(
+        "path", nargs="?", type=Path, help="a problem folder with KernelBot's task.yml, or a folder that has such below"
+    )
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`problems`: prints a row for each."""
-    found = [find(name, checkout) for name in problem_names(checkout)]
-    rows = [(problem.name, problem.leaderboard, problem.description, list(problem.suites)) for problem in found]
-    Console().print(terminal.problems_table(rows))
+    if namespace.path is not None:
+        return show_folders(namespace.path, checkout)
+    _show([find(name, checkout) for name in problem_names(checkout)])
     return Exit.OK
+
+
+def show_folders(path: Path, checkout: Checkout) -> Exit:
+    """Lists the problem folders at and below the path. Exits with the first bad one's code. Raises UsageError if there
+    is none."""
+    good: list[Problem] = []
+    bad: list[HarnessError] = []
+    folders = folders_below(path)
+    for folder in folders:
+        try:
+            problem = registry.find(str(folder.resolve()), checkout)
+            problem.check_runnable()
+            good.append(problem)
+        except HarnessError as error:
+            bad.append(error)
+    if good:
+        _show(good)
+    if good and bad:
+        print()
+    for wrong in bad:
+        print(f"bad      {clean(str(wrong))}")
+    return bad[0].exit_code if bad else Exit.OK
+
+
+def folders_below(path: Path) -> list[Path]:
+    """The folders with a task.yml at and below the path, in order; hidden ones are left out. Raises UsageError if there
+    is none."""
+    if not path.is_dir():
+        what = "is a file; name a folder" if path.exists() else "does not exist"
+        raise UsageError(f"{path}: {what}. `python -m harness competition FILE --list` lists a competition file's")
+    found = []
+    for folder, names, files in os.walk(path):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        if FILE in files:
+            found.append(Path(folder))
+    if not found:
+        raise UsageError(f"{path}: no folder at or below it has a {FILE}, so there is no problem of KernelBot's format")
+    return found
+
+
+def _show(problems: Sequence[Problem]) -> None:
+    rows = [
+        (problem.name, problem.leaderboard, cut_line(problem.description, SHOWN_CHARS), list(problem.suites))
+        for problem in problems
+    ]
+    Console().print(terminal.problems_table(rows))

@@ -38,6 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a GPU name that clients may ask for beside this machine's own (MI300x8); submissions run here all the "
         "same",
     )
+    parser.add_argument(
+        "--problem",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="a problem folder with KernelBot's task.yml that is offered beside this checkout's problems; may be "
+        "repeated",
+    )
+    parser.add_argument(
+        "--competition",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="YAML",
+        help="a KernelBot competition file, whose problems are offered too, under its names; may be repeated",
+    )
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
@@ -48,6 +65,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
             port=namespace.port,
             token=namespace.token,
             gpus=tuple(namespace.gpu),
+            folders=tuple(namespace.problem),
+            competitions=tuple(namespace.competition),
             asked=options.asked(namespace, problem=""),
         ),
         checkout,

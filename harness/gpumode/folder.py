@@ -198,6 +198,8 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
         params_type=AnyParams,
         cost_of=None,
         kind="folder",
+        gpus=task.gpus,
+        is_upstream=True,
         multi_gpu=all("world_size" in case for case in (*task.tests, *task.benchmarks)),
         checker="strict" if names is not None and names.issuperset(STRICT) else "folder",
         task=task,

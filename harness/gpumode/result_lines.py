@@ -35,6 +35,7 @@ PIPE_BYTES = 1 << 20  # what Linux lets an ordinary user ask for (fs.pipe-max-si
 PAGE_BYTES = 4096  # a pipe is filled by pages; one is left free
 TEXTS = ("error", "message")  # the keys whose values may be shortened to fit
 SHORTEST_CHARS = 64
+REPORT_CHARS = 2000  # of a failure that stands in place of a profile: reports are not shortened to fit
 STALL_S = 10.0  # with nobody reading
 Pairs = list[tuple[str, str]]
 
@@ -101,7 +102,7 @@ def unfinished_pairs(mode: Mode, specs: Sequence[str], message: str) -> Pairs:
     for index, spec in enumerate(specs):
         key = f"{kind_of(mode)}.{index}"
         why = "not run, as case 0 says" if index else message
-        pairs += [(f"{key}.spec", spec), (f"{key}.status", "fail"), (f"{key}.error", why)]
+        pairs += [(f"{key}.spec", spec), *((f"{key}.{name}", value) for name, value in failed_pairs(mode, why))]
     return [*pairs, ("error", message), ("check", "fail")]
 
 
@@ -162,9 +163,20 @@ def _case_pairs(mode: Mode, result: CaseResult) -> Pairs:
         told = [("message", f"right, but outside GPU MODE's published tolerance: {loose}")] if loose else []
         return [("status", "pass"), *told]
     if isinstance(outcome, Passed) and result.profile is not None:
-        report = base64.b64encode(profile_table(result.profile).encode(), b"+*").decode()
-        return [("report", report)]
-    return [("status", "fail"), ("error", error_text(result))]
+        return [("report", encoded_report(profile_table(result.profile)))]
+    return failed_pairs(mode, error_text(result))
+
+
+def failed_pairs(mode: Mode, message: str) -> Pairs:
+    """The lines of a case that failed. In mode profile the message is the report too: KernelBot decodes the report of
+    every case of a run that exited with 0 or 112, and stops with an AttributeError where there is none."""
+    pairs = [("status", "fail"), ("error", message)]
+    return [*pairs, ("report", encoded_report(message[:REPORT_CHARS]))] if mode == "profile" else pairs
+
+
+def encoded_report(text: str) -> str:
+    """A profile's table as KernelBot decodes it: base64 with + and * as its last two characters."""
+    return base64.b64encode(clean(text).encode(), b"+*").decode()
 
 
 def samples_us(measured: Measured) -> Sequence[float]:

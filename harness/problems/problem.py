@@ -58,7 +58,10 @@ class Marks:
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """A problem, read and checked. `leaderboard` is GPU MODE's name for it. `cost_of` is None where its files do not
-    say what a call costs: then it has no bound. `short` has the parameters' short names."""
+    say what a call costs: then it has no bound. `short` has the parameters' short names. `gpus` are the GPU names that
+    GPU MODE's leaderboard takes; empty if they are not known. `upstream` has the names that GPU MODE's own staged files
+    define, by module, where they differ from the files here. `is_upstream`: the files are GPU MODE's own, and
+    `leaderboard` is only their folder's name."""
 
     name: str
     leaderboard: str
@@ -76,6 +79,9 @@ class Problem:
     short: dict[str, str] = field(default_factory=dict)
     published: Published | None = None
     marks: Marks | None = None
+    gpus: tuple[str, ...] = ()
+    upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    is_upstream: bool = False
     checker: CheckerName = "strict"  # by which rule outputs are judged
     kind: str = "op"  # of kinds.registry
 

@@ -104,6 +104,8 @@ class _ProblemFile(_SuiteFile):
     published_on: str | None = None
     published_by: str | None = None
     marks: Marks | None = None
+    gpus: tuple[str, ...] = ()
+    upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -176,6 +178,8 @@ def read_problem(name: str, root: Path) -> Problem:
         short=file.short,
         published=published,
         marks=file.marks,
+        gpus=file.gpus,
+        upstream=file.upstream,
     )
 
 

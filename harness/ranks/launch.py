@@ -35,6 +35,8 @@ ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
 START_S = 120.0  # importing torch from a cold disk
 # glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
 # heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
+# Above the level at which torch's profiler reports that it began and ended, as lines `USDT:...` of every rank's output.
+PROFILER_LOG = {"KINETO_LOG_LEVEL": "6"}
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 GOODBYE_S = 6.0  # for the zygote to kill everything and go
 
@@ -146,6 +148,7 @@ class Ranks:
             env={
                 **sandbox.environment(os.environ),
                 **MALLOC,
+                **PROFILER_LOG,
                 "PATH": search_path(),
                 "OMP_NUM_THREADS": threads,
                 "MKL_NUM_THREADS": threads,

@@ -1,13 +1,17 @@
 """The verb `export`: recorded runs and leaderboard entries as rows for other programs, a row a (run, case).
 
 Knows the columns and the three formats. Columns that GPU MODE's public dataset has (GPUMODE/kernelbot-data on
-Hugging Face, amd_submissions) come first, under its names and in its order, as export.py of gpu-mode/kernelbot-data
-makes them (read 2026-11); then come ours. What a row does not have is null (empty in CSV); there is no NaN. Texts of
-submissions are passed on as they are: whoever shows them must clean them.
+Hugging Face) come first, under its names, types and order, as export.py of gpu-mode/kernelbot-data makes them. Next
+come those that only src/libkernelbot/hf_export.py of gpu-mode/kernelbot has (both read 2026-11), then ours. What a row
+does not have is null (empty in CSV); there is no NaN. Texts of submissions are passed on as they are: whoever shows
+them must clean them.
 
 Where a column of theirs means something a little different here:
-- submission_id, run_id: the run id, a text. Here every evaluation is a hand-in of its own; code_id, the hash of the
-  source, is what joins those of the same code. leaderboard_id: GPU MODE's name of the board, not its number.
+- The ids are whole numbers made of names (`number_of`), the same in every export and below 2^52: submission_id and
+  run_id of the run id (`run_name`), since here every evaluation is a hand-in of its own; code_id of the source's
+  sha256, which joins those of the same code; leaderboard_id of GPU MODE's name of the board. user_id is such a number
+  as a text, as in the newer export.
+- status: succeeded or failed; runner: `CPU`, or the device and how many, as `serve` calls GPUs.
 - code: the submission's main file, as it ran; the modules that it needs are beside it in runs/<run id>/.
 - run_score: seconds, of passed leaderboard runs only, as theirs.
 - run_result: KernelBot's keys and values (texts) for this row's case; of all rows of a run together, the run's. The
@@ -16,6 +20,7 @@ Where a column of theirs means something a little different here:
 
 import contextlib
 import csv
+import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,19 +38,20 @@ from harness.core.records import CaseResult, EvalReport, Measured, Passed
 from harness.core.stats import median
 from harness.gpumode import result_lines
 from harness.judging import verdict
-from harness.problems.shape_file import find
+from harness.problems.problem import Problem
+from harness.problems.shape_file import find, problem_names
 
-Type = Literal["text", "int", "float", "bool", "time", "json"]
+Type = Literal["text", "int", "float", "bool", "time", "json", "texts"]
 COLUMNS: dict[str, Type] = {
     # GPU MODE's
-    "submission_id": "text",
-    "leaderboard_id": "text",
+    "submission_id": "int",
+    "leaderboard_id": "int",
     "user_id": "text",
     "submission_time": "time",
     "file_name": "text",
     "code": "text",
-    "code_id": "text",
-    "run_id": "text",
+    "code_id": "int",
+    "run_id": "int",
     "run_start_time": "time",
     "run_end_time": "time",
     "run_mode": "text",
@@ -53,7 +59,17 @@ COLUMNS: dict[str, Type] = {
     "run_passed": "bool",
     "run_result": "json",
     "run_system_info": "json",
+    # GPU MODE's, of the newer export alone
+    "problem_name": "text",
+    "user_name": "text",
+    "status": "text",
+    "score": "float",
+    "passed": "bool",
+    "mode": "text",
+    "runner": "text",
     # of the run
+    "run_name": "text",
+    "code_sha256": "text",
     "recorded_in": "text",  # runs, or leaderboard where the run's folder is gone; such a row has no case
     "problem": "text",
     "suite": "text",
@@ -80,6 +96,15 @@ COLUMNS: dict[str, Type] = {
     "case_bound_by": "text",
     "case_published_us": "float",
 }
+LEADERBOARDS: dict[str, Type] = {  # the columns of GPU MODE's leaderboards file
+    "id": "int",
+    "name": "text",
+    "deadline": "time",
+    "lang": "text",
+    "description": "text",
+    "reference": "text",
+    "gpu_types": "texts",
+}
 RUNTIMES = {"cuda": "CUDA", "rocm": "ROCm"}  # as KernelBot's SystemInfo calls them
 Row = dict[str, Any]
 
@@ -104,20 +129,23 @@ def rows(found: Board, recorded: Iterable[EvalReport], root: Path) -> list[Row]:
 def _of_report(report: EvalReport, place: int | None, root: Path) -> list[Row]:
     began = datetime.fromisoformat(report.started_at)
     environment, figures, status = report.environment, report.figures, verdict.status(report)
-    run: Row = {
-        "submission_id": report.run_id,
-        "leaderboard_id": _leaderboard(report.problem, root),
-        "user_id": report.author,
+    run: Row = _shared(
+        problem=report.problem,
+        user=report.author,
+        run_id=report.run_id,
+        sha256=report.submission.sha256,
+        mode=report.mode,
+        score=figures.score.value if figures and report.mode == "leaderboard" else None,
+        passed=status == "pass",
+        device=report.device,
+        world_size=report.world_size,
+        root=root,
+    ) | {
         "submission_time": began,
         "file_name": report.submission.name,
         "code": _code(root / FOLDER / report.run_id / "submission.py"),
-        "code_id": report.submission.sha256,
-        "run_id": report.run_id,
         "run_start_time": began,
         "run_end_time": began + timedelta(seconds=sum(report.phases_s.values())),
-        "run_mode": report.mode,
-        "run_score": figures.score.value if figures and report.mode == "leaderboard" else None,
-        "run_passed": status == "pass",
         "run_system_info": {
             "device_count": report.world_size if report.device in RUNTIMES else 0,
             "runtime": RUNTIMES.get(report.device, ""),
@@ -126,11 +154,8 @@ def _of_report(report: EvalReport, place: int | None, root: Path) -> list[Row]:
             "python": environment.python if environment else "",
         },
         "recorded_in": "runs",
-        "problem": report.problem,
         "suite": report.suite,
-        "device": report.device,
         "machine_class": environment.machine_class if environment else None,
-        "world_size": report.world_size,
         "run_status": status,
         "run_speedup": figures.ratio.value if figures and figures.ratio else None,
         "run_roofline_fraction": figures.fraction.value if figures and figures.fraction else None,
@@ -197,30 +222,93 @@ def _of_board(entry: Entry, one: Entry | Earlier, place: int | None, root: Path)
     began = datetime.fromisoformat(one.date)
     latest = isinstance(one, Entry)
     return _row(
-        {
-            "submission_id": one.run_id,
-            "leaderboard_id": _leaderboard(entry.problem, root),
-            "user_id": entry.author,
+        _shared(
+            problem=entry.problem,
+            user=entry.author,
+            run_id=one.run_id,
+            sha256=one.sha256,
+            mode="leaderboard",
+            score=one.score.value if isinstance(one, Entry) else one.score,
+            passed=True,
+            device=entry.device,
+            world_size=entry.world_size,
+            root=root,
+        )
+        | {
             "submission_time": began,
             "file_name": entry.file,
-            "code_id": one.sha256,
-            "run_id": one.run_id,
             "run_start_time": began,
-            "run_mode": "leaderboard",
-            "run_score": one.score.value if isinstance(one, Entry) else one.score,
-            "run_passed": True,
             "recorded_in": "leaderboard",
-            "problem": entry.problem,
             "suite": entry.suite,
-            "device": entry.device,
             "machine_class": entry.machine_class,
-            "world_size": entry.world_size,
             "run_status": "pass",
             "run_speedup": one.ratio,
             "run_roofline_fraction": entry.fraction if latest else None,
             "board_place": place,
         }
     )
+
+
+def _shared(
+    *,
+    problem: str,
+    user: str,
+    run_id: str,
+    sha256: str,
+    mode: str,
+    score: float | None,
+    passed: bool,
+    device: str,
+    world_size: int,
+    root: Path,
+) -> Row:
+    """What a run has under the names of both of GPU MODE's exports."""
+    leaderboard = _leaderboard(problem, root)
+    return {
+        "submission_id": number_of(run_id),
+        "leaderboard_id": number_of(leaderboard) if leaderboard else None,
+        "user_id": str(number_of(user)),
+        "code_id": number_of(sha256),
+        "run_id": number_of(run_id),
+        "run_mode": mode,
+        "run_score": score,
+        "run_passed": passed,
+        "problem_name": leaderboard or problem,
+        "user_name": user,
+        "status": "succeeded" if passed else "failed",
+        "score": score,
+        "passed": passed,
+        "mode": mode,
+        "runner": "CPU" if device == "cpu" else f"{device.upper()}x{world_size}",
+        "run_name": run_id,
+        "code_sha256": sha256,
+        "problem": problem,
+        "device": device,
+        "world_size": world_size,
+    }
+
+
+def number_of(name: str) -> int:
+    """An id for a name: the first 52 bits of its sha256, which JSON's readers keep exactly. Of a million names, two are
+    alike once in ten thousand exports."""
+    return int(hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:13], 16)
+
+
+def leaderboards(checkout: Checkout) -> list[Row]:
+    """A row for each problem of the checkout, with the columns of LEADERBOARDS. Raises BadFileError for a bad one."""
+    return [_of_problem(find(name, checkout)) for name in problem_names(checkout)]
+
+
+def _of_problem(problem: Problem) -> Row:
+    return {
+        "id": number_of(problem.leaderboard),
+        "name": problem.leaderboard,
+        "deadline": None,
+        "lang": "py",
+        "description": problem.description,
+        "reference": problem.staged()["reference.py"].decode(),
+        "gpu_types": list(problem.gpus),
+    }
 
 
 def _row(values: Mapping[str, Any]) -> Row:
@@ -232,7 +320,7 @@ def _leaderboard(problem: str, root: Path) -> str | None:
     """GPU MODE's name of the problem's board; None for a problem that is not here any more."""
     with contextlib.suppress(HarnessError):
         return find(problem, Checkout(root)).leaderboard
-    return None
+    return problem.rpartition("/")[2] if "/" in problem else None  # a problem folder's: <set>/<problem>
 
 
 def _code(path: Path) -> str | None:
@@ -243,23 +331,24 @@ def _code(path: Path) -> str | None:
 
 
 # ---- formats -----------------------------------------------------------------------------------------------------
-def as_csv(found: Sequence[Row]) -> bytes:
+def as_csv(found: Sequence[Row], columns: Mapping[str, Type] = COLUMNS) -> bytes:
     """A line of names, then a row a line; JSON in cells that hold more than one value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_cell(row[name], kind) for name, kind in COLUMNS.items()] for row in found)
+    writer.writerow(columns)
+    writer.writerows([_cell(row[name], kind) for name, kind in columns.items()] for row in found)
     return _utf8(text.getvalue())
 
 
-def as_jsonl(found: Sequence[Row]) -> bytes:
+def as_jsonl(found: Sequence[Row], columns: Mapping[str, Type] = COLUMNS) -> bytes:
     """A JSON object a line, with every column."""
-    lines = [json.dumps({name: _plain(value) for name, value in row.items()}, allow_nan=False) for row in found]
+    lines = [json.dumps({name: _plain(row[name]) for name in columns}, allow_nan=False) for row in found]
     return _utf8("".join(f"{line}\n" for line in lines))
 
 
-def as_parquet(found: Sequence[Row]) -> bytes:
-    """One table, whose types do not depend on the rows: text, int64, float64, bool, UTC time in us, JSON as text.
+def as_parquet(found: Sequence[Row], columns: Mapping[str, Type] = COLUMNS) -> bytes:
+    """One table, whose types do not depend on the rows: text, int64, float64, bool, UTC time in us, lists of texts,
+    JSON as text.
 
     Raises UsageError without pyarrow.
     """
@@ -278,23 +367,28 @@ def as_parquet(found: Sequence[Row]) -> bytes:
         "bool": pa.bool_(),
         "time": pa.timestamp("us", tz="UTC"),
         "json": pa.string(),
+        "texts": pa.list_(pa.string()),
     }
-    schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
     values = [
-        {name: _json(value) if COLUMNS[name] == "json" else value for name, value in row.items()} for row in found
+        {name: _json(row[name]) if kind == "json" else row[name] for name, kind in columns.items()} for row in found
     ]
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(values, schema=schema), sink)
     return sink.getvalue()
 
 
-FORMATS: dict[str, Callable[[Sequence[Row]], bytes]] = {"csv": as_csv, "jsonl": as_jsonl, "parquet": as_parquet}
+FORMATS: dict[str, Callable[[Sequence[Row], Mapping[str, Type]], bytes]] = {
+    "csv": as_csv,
+    "jsonl": as_jsonl,
+    "parquet": as_parquet,
+}
 
 
 def _cell(value: Any, kind: Type) -> object:
     if value is None:
         return ""
-    if kind == "json":
+    if kind in ("json", "texts"):
         return _json(value)
     return str(value).lower() if kind == "bool" else _plain(value)
 

@@ -8,20 +8,25 @@ results (theirs out of ours) and live (the page). FastAPI and uvicorn come with 
 import importlib.util
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
 from harness.kinds import settings
 from harness.kinds.kind import Setting
 from harness.kinds.op import COMPILE_S
+from harness.kinds.registry import find as find_problem
 from harness.kinds.settings import Asked
 from harness.machine import host
+from harness.problems.problem import Problem, folded
 from harness.problems.shape_file import problem_names
 from harness.serve.guard import LOOPBACK_NAMES, TOKEN_VARIABLE, Guard, is_loopback
 from harness.serve.store import Limits, Row, Store
@@ -44,13 +49,29 @@ INSTALL = "`.venv/bin/python -m pip install -e '.[serve]'`"
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """How the server was started. `token` is the file with what requests must show; `asked` holds for every submission,
-    but for its problem and file; `gpus` are names that clients may ask for beside this machine's own."""
+    but for its problem and file; `gpus` are names that clients may ask for beside this machine's own. `folders` are
+    problem folders of KernelBot, and `competitions` its competition files, that are offered beside the checkout's
+    problems."""
 
     asked: Asked
     host: str = "127.0.0.1"
     port: int = 8000
     token: Path | None = None
     gpus: tuple[str, ...] = ()
+    folders: tuple[Path, ...] = ()
+    competitions: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A problem that is to be served under the leaderboard's name. `argument` is what `eval` knows it by: its name, or
+    its folder. `asked` are the server's options, as far as they fit the problem."""
+
+    name: str
+    argument: str
+    problem: Problem
+    asked: Asked
+    closes: datetime | None = None
 
 
 def run_server(options: Options, checkout: Checkout) -> None:
@@ -68,7 +89,8 @@ def run_server(options: Options, checkout: Checkout) -> None:
         )
     folder = checkout.runs / "serve"
     with only_server(folder):
-        service = make_service(options, folder, eval_command(options.asked), checkout)
+        offers = offered(options, checkout)
+        service = make_service(options, folder, eval_command(offers), checkout, offers=offers)
         answer(service, options.host, options.port, token)
 
 
@@ -117,14 +139,20 @@ def make_server(service: "Service", host: str, port: int, token: str | None) -> 
 
 
 def make_service(
-    options: Options, folder: Path, command: "Command", checkout: Checkout, engine: "Engine | None" = None
+    options: Options,
+    folder: Path,
+    command: "Command",
+    checkout: Checkout,
+    engine: "Engine | None" = None,
+    offers: "Sequence[Offer] | None" = None,
 ) -> "Service":
-    """The parts of a server over the queue in `folder`; without an engine, evaluations run on this machine."""
+    """The parts of a server over the queue in `folder`; without an engine, evaluations run on this machine. Without
+    offers, they are what the options say."""
     from harness.serve.live import Live
     from harness.serve.service import Service
     from harness.serve.worker import Worker, local_engine
 
-    leaderboards = _leaderboards(options, checkout)
+    leaderboards = _leaderboards(offered(options, checkout) if offers is None else offers, options, checkout)
     by_problem = {one.problem: one for one in leaderboards}
 
     def deadline_s(row: Row) -> float:
@@ -143,18 +171,24 @@ def make_service(
     )
 
 
-def eval_command(asked: Asked) -> "Command":
-    """The command that evaluates a submission: `eval`, with the server's own options."""
-    given = {"suite": asked.suite, "ranks": asked.ranks, "device": asked.device, "seconds": asked.seconds}
-    settings = [f"--{name}={value}" for name, value in given.items() if value is not None]
-    settings += [] if asked.confined else ["--unconfined"]
+def eval_command(offers: "Sequence[Offer]") -> "Command":
+    """The command that evaluates a submission: `eval`, with the server's own options as far as they fit its problem."""
+    by_problem = {offer.problem.name: offer for offer in offers}
 
     def command(row: Row, files: "Files") -> Sequence[str]:
-        words = [sys.executable, "-m", "harness", "eval", row.problem, str(files.source)]
+        offer = by_problem.get(row.problem)  # None: queued by a server that had other problems; `eval` says so
+        words = [sys.executable, "-m", "harness", "eval", offer.argument if offer else row.problem, str(files.source)]
         written = [f"--json={files.report}", f"--events={files.events}"]
-        return [*words, f"--mode={row.mode}", f"--author={row.user}", *written, *settings]
+        return [*words, f"--mode={row.mode}", f"--author={row.user}", *written, *(_settings(offer) if offer else [])]
 
     return command
+
+
+def _settings(offer: Offer) -> list[str]:
+    asked = offer.asked
+    given = {"suite": asked.suite, "ranks": asked.ranks, "device": asked.device, "seconds": asked.seconds}
+    words = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    return words + ([] if asked.confined else ["--unconfined"])
 
 
 def read_token(file: Path | None, environ: "os._Environ[str] | dict[str, str]") -> str | None:
@@ -191,14 +225,74 @@ def only_server(folder: Path) -> Iterator[None]:
         yield
 
 
-def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, ...]":
+def offered(options: Options, checkout: Checkout) -> "tuple[Offer, ...]":
+    """The checkout's problems, then those of the folders and competitions. A problem that cannot be read is left out
+    with a line on standard error. Raises UsageError where two have one name, BadFileError for a bad competition file,
+    and the first problem's error where there is no other."""
+    offers: dict[str, Offer] = {}
+    refused: list[HarnessError] = []
+
+    def add(argument: str, name: str | None = None, closes: datetime | None = None) -> None:
+        try:
+            problem = find_problem(argument, checkout)
+            problem.check_runnable()
+        except HarnessError as error:
+            refused.append(error)
+            return
+        offer = Offer(
+            name=name or problem.leaderboard,
+            argument=argument,
+            problem=problem,
+            asked=_fitting(options.asked, problem),
+            closes=closes,
+        )
+        other = offers.get(folded(offer.name))
+        if other is not None and other.problem.folder != problem.folder:
+            raise UsageError(
+                f"{argument} and {other.argument} are both called {offer.name}; leave one out, or give them names of "
+                "their own in a competition file (--competition)"
+            )
+        offers[folded(offer.name)] = offer
+
+    for known in problem_names(checkout):
+        add(known)
+    for folder in options.folders:
+        add(str(folder.resolve()))
+    for file in options.competitions:
+        competition = rules.read(file)
+        for listed in competition.problems:
+            try:
+                problem = rules.problem_of(listed, file, folders=False, checkout=checkout)
+            except HarnessError as error:
+                refused.append(error)
+                continue
+            argument = str(problem.folder) if problem.is_upstream else problem.name
+            add(argument, listed.name, competition.closes(listed))
+    if not offers:
+        raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
+    for why in refused:
+        print(f"not served: {why}", file=sys.stderr)
+    by_folder = Counter(offer.problem.name for offer in offers.values())
+    if twice := [name for name, count in by_folder.items() if count > 1]:
+        raise UsageError(f"{twice[0]} is offered under two names; leave out --problem, or the competition")
+    return tuple(offers.values())
+
+
+def _fitting(asked: Asked, problem: Problem) -> Asked:
+    """The options without those that a problem folder has no choice of: it has one suite, and often one rank."""
+    if not problem.is_upstream:
+        return asked
+    return replace(asked, suite=None, ranks=asked.ranks if problem.multi_gpu else None)
+
+
+def _leaderboards(offers: "Sequence[Offer]", options: Options, checkout: Checkout) -> "tuple[Leaderboard, ...]":
     """The problems that can be evaluated with these options. Raises the first problem's UsageError where none can."""
     from harness.serve.service import Leaderboard
 
     found, refused = [], []
-    for number, name in enumerate(problem_names(checkout), start=1):
+    for number, offer in enumerate(offers, start=1):
         try:
-            setting = settings.setting(replace(options.asked, problem=name), checkout)
+            setting = settings.setting(replace(offer.asked, problem=offer.argument), checkout, offer.problem)
         except HarnessError as error:
             refused.append(error)
             continue
@@ -208,16 +302,17 @@ def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, .
         found.append(
             Leaderboard(
                 id=number,
-                name=setting.problem.leaderboard,
+                name=offer.name,
                 problem=setting.problem.name,
                 description=setting.problem.description,
                 gpus=tuple(dict.fromkeys((gpu, *options.gpus))),
                 task=_task(setting),
                 deadline_s=START_S + COMPILE_S + limits_s,
+                closes=offer.closes.isoformat() if offer.closes else None,
             )
         )
     if not found:
-        raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
+        raise refused[0]
     for why in refused:
         print(f"not served: {why}", file=sys.stderr)
     return tuple(found)
@@ -226,7 +321,7 @@ def _leaderboards(options: Options, checkout: Checkout) -> "tuple[Leaderboard, .
 def _task(setting: Setting) -> dict[str, Any]:
     """The problem under the keys of task.yml, with the cases that will run."""
     suite = setting.suite
-    files = {name: data.decode() for name, data in setting.problem.staged().items()}
+    files = {name: data.decode(errors="replace") for name, data in setting.problem.staged().items()}
 
     def cases(of: Sequence[Any]) -> list[dict[str, Any]]:
         return [{"world_size": case.world_size, **case.params, "seed": case.seed} for case in of]
@@ -249,9 +344,6 @@ def _task(setting: Setting) -> dict[str, Any]:
 
 def _finder(leaderboards: "Sequence[Leaderboard]") -> "Callable[[str], Leaderboard | None]":
     """By either name; case and `-` for `_` do not matter."""
-
-    def folded(name: str) -> str:
-        return name.lower().replace("-", "_")
 
     known = {folded(name): one for one in leaderboards for name in (one.problem, one.name)}
     return lambda name: known.get(folded(name))

@@ -6,6 +6,7 @@ from harness.serve.schemas import (
     QueuePlace,
     RankedEntry,
     Run,
+    RunnerBacklog,
     RunnerQueue,
     ShortRun,
     ShortSubmission,
@@ -21,7 +22,7 @@ def leaderboard_item_answer(one: Leaderboard) -> LeaderboardItem:
     return LeaderboardItem(
         id=one.id,
         name=one.name,
-        deadline=None,
+        deadline=one.closes,
         description=one.description,
         task=one.task,
         gpu_types=list(one.gpus),
@@ -87,6 +88,20 @@ def place_answer(row: Row, ahead: int) -> QueuePlace:
     if row.state == "pending":
         return QueuePlace(stage="queued", message="waits for its turn", position=ahead + 1, jobs_ahead=ahead)
     return QueuePlace(stage="dispatched", message="its turn has come", position=None, jobs_ahead=None)
+
+
+def backlog_answer(service: Service, gpu: str) -> RunnerBacklog:
+    first, count = service.store.unfinished(1)
+    running = sum(row.state == "running" for row in first)  # one at a time, and it comes first
+    return RunnerBacklog(
+        runner=RUNNER,
+        gpu=gpu,
+        queued_jobs=count - running,
+        running_jobs=running,
+        available_runners=1 - running,
+        status="available",
+        error=None,
+    )
 
 
 def progress_answer(service: Service, row: Row) -> str:

@@ -25,6 +25,7 @@ from harness.core.words import clean_line
 from harness.problems.submission import MAX_BYTES, directives
 from harness.serve.answers import (
     RUNNER,
+    backlog_answer,
     leaderboard_item_answer,
     place_answer,
     progress_answer,
@@ -45,6 +46,7 @@ from harness.serve.schemas import (
     LiveBoards,
     LiveQueue,
     RankedEntry,
+    RunnerBacklog,
     RunnerQueue,
     ShortSubmission,
     Submission,
@@ -58,7 +60,18 @@ RETRY_S = "30"
 MAX_ID = 2**63 - 1  # SQLite's
 # First words of paths that are no leaderboards: a POST there is one of the wrong method
 RESERVED = frozenset(
-    {"admin", "auth", "gpus", "health", "leaderboards", "live", "submission_count", "submissions", "user"}
+    {
+        "admin",
+        "auth",
+        "gpus",
+        "health",
+        "leaderboards",
+        "live",
+        "runner_queue",
+        "submission_count",
+        "submissions",
+        "user",
+    }
 )
 
 
@@ -149,6 +162,14 @@ def make_app(service: Service) -> FastAPI:
     @app.get("/gpus/{leaderboard_name}", responses=refusals(404))
     async def gpus(leaderboard_name: str) -> list[str]:
         return list(_leaderboard(service, leaderboard_name).gpus)
+
+    @app.get("/runner_queue/{gpu_type}", responses=refusals(404))
+    def runner_queue(gpu_type: str) -> RunnerBacklog:
+        """How many submissions wait and run. One runner evaluates those for all GPU names."""
+        known = {gpu.lower(): gpu for one in service.leaderboards for gpu in one.gpus}
+        if gpu_type.lower() not in known:
+            raise HTTPException(404, f"GPU `{gpu_type}` does not exist. Choose one of: {', '.join(known.values())}")
+        return backlog_answer(service, known[gpu_type.lower()])
 
     @app.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
     def submissions(

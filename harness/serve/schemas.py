@@ -65,6 +65,15 @@ class RunnerQueue(BaseModel):
     queued_jobs: int
 
 
+class RunnerBacklog(RunnerQueue):
+    """The queue of the only runner; `available_runners` is 1 while nothing runs."""
+
+    running_jobs: int
+    available_runners: int
+    status: Literal["available"]
+    error: str | None
+
+
 class AcceptedDetails(BaseModel):
     id: int
     job_status_id: int

@@ -12,7 +12,8 @@ from harness.serve.worker import Worker
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take."""
+    """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take. After
+    `closes`, ISO 8601, entries are late; None if there is no such moment."""
 
     id: int
     name: str
@@ -21,6 +22,7 @@ class Leaderboard:
     gpus: tuple[str, ...]
     task: dict[str, Any]
     deadline_s: float
+    closes: str | None = None
 
 
 @dataclass(kw_only=True)

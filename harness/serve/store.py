@@ -1,7 +1,8 @@
 """The queue: submissions, their users and their outcomes, in one SQLite file that outlives the server.
 
 Knows tables and states, nothing of HTTP or of evaluations. A submission is `pending`, then `running`, then one of
-`succeeded` (it was evaluated, whatever the verdict), `failed` and `timed_out`: GPU MODE's words. Results are written by
+`succeeded` (it was evaluated and passed), `failed` (it was wrong, crashed or hung, or could not be evaluated) and
+`timed_out` (the evaluation did not end in time). popcorn-cli shows the last two as errors. Results are written by
 attempt, so that an evaluation that was given up can never write over a later one, nor be written twice.
 
 One that was running when the server died is run once more; if that is interrupted too, it has failed.
