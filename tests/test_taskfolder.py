@@ -6,6 +6,7 @@ The folders in tests/folders/ are written for these tests, in the format alone.
 import dataclasses
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,12 +21,13 @@ from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.records import Case, EvalReport, Mode, Passed, Raised, Submission, Wrong
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
+from harness.gpumode.refusals import refusal
 from harness.judging import verdict
 from harness.judging.warnings import TEXTS
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.problems.submission import directives
-from harness.process import compile_cache
+from harness.process import compile_cache, cuda_shim_site
 from harness.ranks import folder_check, payload
 from harness.ranks.shared_buffer import FileBuffer
 
@@ -279,6 +281,33 @@ def test_hard_wired_cuda_is_said_in_a_line(ran: Evaluate) -> None:
         ran(wired)
 
 
+@pytest.mark.parametrize(
+    ("raises", "told"),
+    [
+        ("ModuleNotFoundError(\"No module named 'cutlass'\")", r"^submission.py imports cutlass, which .* installed"),
+        ("OSError('CUDA_HOME environment variable is not set. Please set it')", "CUDA or HIP code, which needs a GPU"),
+        ("RuntimeError('0 active drivers ([]). There should only be one.')", "runs Triton kernels, which need a GPU"),
+    ],
+)
+def test_what_this_machine_lacks_is_said_in_a_line(raises: str, told: str, ran: Evaluate) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        ran(SCALE, f"def custom_kernel(data):\n    raise {raises}\n")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reference_that_needs_a_missing_package_is_refused_by_its_name(folder: Path, ran: Evaluate) -> None:
+    edit(folder / "reference.py", "import torch\n", "import aiter_of_nobody\nimport torch\n")
+    with pytest.raises(UsageError, match=r"scale imports aiter_of_nobody, which"):
+        ran(folder)
+
+
+def test_on_gpus_a_missing_compiler_is_the_submissions_own_matter() -> None:
+    text = "CUDA_HOME environment variable is not set"
+    assert refusal(text, "it", "cuda", False) is None
+    assert refusal("No module named 'x'", "it", "cuda", False) is not None
+    assert refusal("off by 3", "it", "cpu", False) is None
+
+
 def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None:
     report = ran(FOLDERS / "multi" / "wired", cuda_is_cpu=True)
     assert [type(result.outcome) for result in report.results] == [Passed], report.results
@@ -292,6 +321,41 @@ def test_the_cpu_stands_in_for_cuda_when_asked_to_and_the_report_says_so(capsys:
     assert ended.value.code == 0
     assert TEXTS["cuda_is_cpu"] in shown
     assert "looser than the strict checker" in shown
+
+
+def test_torchs_compiler_takes_the_shim(tmp_path: Path) -> None:
+    """It refuses functions that stand under several names of torch.cuda, and imports the module of each that it
+    compiles; use_deterministic_algorithms imports it too, which most folders call."""
+    environ = os.environ | {cuda_shim_site.VARIABLE: str(cuda_shim_site.SHIM), "PYTHONPATH": str(tmp_path)}
+    shutil.copy(cuda_shim_site.__file__, tmp_path / "sitecustomize.py")
+    text = """
+import torch
+torch.use_deterministic_algorithms(True)
+torch.manual_seed(1)
+compiled = torch.compile(lambda x: torch.sort(x + torch.ones(3, device="cuda"))[0], backend="eager")
+print(compiled(torch.tensor([2.0, 1.0, 0.0], device="cuda")).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", text], env=environ, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[1.0, 2.0, 3.0]\n", done.stderr
+
+
+@pytest.mark.skipif("KERNELBOT_FOLDERS" not in os.environ, reason="KERNELBOT_FOLDERS names no tree of problem folders")
+@pytest.mark.parametrize("evaluator", ["ours", "theirs"])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        *((name, "submission.py") for name in ("conv2d", "grayscale", "histogram", "matmul", "prefixsum", "sort")),
+        ("vectoradd", "submission.py"),
+        ("vectorsum", "solutions/correct/pytorch.py"),  # the others are Triton's
+    ],
+)
+def test_gpu_modes_folders_pass_their_tests_on_the_cpu(name: str, file: str, evaluator: str) -> None:
+    folder = Path(os.environ["KERNELBOT_FOLDERS"]) / "pmpp_v2" / f"{name}_py"
+    if not folder.is_dir():
+        pytest.skip(f"there is no {folder}")
+    with pytest.raises(SystemExit) as ended:
+        main(["check", str(folder), str(folder / file), "--device", "cpu", "--eval", evaluator])
+    assert ended.value.code == 0
 
 
 # ---- the checker ----------------------------------------------------------------------------------------------------
@@ -338,6 +402,15 @@ def test_a_result_of_the_same_make_is_taken(expected: object, buffer: FileBuffer
 )
 def test_a_result_of_another_make_is_wrong(result: object, expected: object, told: str, buffer: FileBuffer) -> None:
     assert told in judged(buffer, result, expected)
+
+
+def test_a_result_may_have_the_dtype_of_the_tensor_that_is_handed_out_for_it(buffer: FileBuffer) -> None:
+    """With a reference of more bits, as in a prefix sum that is checked in float64; of that shape only."""
+    for result, told in ((ONES, ""), (ONES.half(), "the dtype of the result is float16; expected float64")):
+        output = payload.write_output(buffer, 0, result, 1 << 20)
+        read = payload.read_tree(buffer, output, 1 << 20)
+        data = {"x": (torch.ones(5), ONES), "y": torch.ones(5).half()}
+        assert folder_check.declared(output, *read, ONES.double(), data).message == told
 
 
 def test_what_the_reference_leaves_infinite_may_be_infinite(buffer: FileBuffer) -> None:

@@ -12,7 +12,6 @@ needs.
 import ast
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -25,6 +24,7 @@ from harness.core.files import read_bytes, read_text
 from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
+from harness.gpumode.refusals import refusal
 from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Ranking, Suite
 
 FILE = "task.yml"
@@ -34,12 +34,6 @@ NEEDED = ("generate_input", "check_implementation", "ref_kernel")  # of referenc
 STRICT = ("exact_kernel", "harden")  # what the strict checker needs beside them
 THEIRS = "--eval theirs (EVAL=theirs) runs the folder's own eval.py"
 TEMPLATES = ("Python", "Triton")  # the first of them that there is
-# What torch says where it has no CUDA, or the machine has none.
-NO_CUDA = re.compile(
-    r"not compiled with CUDA|without CUDA support|without ATen_cuda|requires CUDA support|_cuda_setDevice"
-    r"|No CUDA GPUs are available|no NVIDIA driver|CUDA driver version is insufficient|dummy base class (Event|Stream)"
-    r"|Cannot access accelerator device"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,13 +142,8 @@ class TaskProblem(Problem):
             )
 
     def check_failure(self, message: str, device: str, cuda_is_cpu: bool, who: str = "") -> None:
-        if device != "cpu" or not NO_CUDA.search(message):
-            return
-        if not cuda_is_cpu:
-            advice = "DEVICE=cpu (--device cpu) puts the CPU in its place"
-            raise UsageError(f"{who or shown(self.folder)} hard-wires CUDA, which this machine does not have: {advice}")
-        if not who:
-            raise UsageError(f"{shown(self.folder)} needs what only a GPU has: {message.splitlines()[-1][:200]}")
+        if (text := refusal(message, who or shown(self.folder), device, cuda_is_cpu)) is not None:
+            raise UsageError(text)
 
     def mentions(self, word: str, submission: str) -> bool:
         """Whether the staged files or the submission's text contain this word."""

@@ -258,8 +258,11 @@ class ExternalSession:
         """Raises HarnessError for what is not the submission's fault."""
         order, problem = self.plan, self.plan.task_problem
         said = ran.stderr.strip()[-TAIL_CHARS:]
-        if ran.code not in (0, 112):
-            problem.check_failure(ran.stderr, order.device, order.cuda_is_cpu)
+        # Where it ended in order, it says in its lines what went wrong.
+        words = "\n".join(_errors(ran.told)) if ran.code in (0, 112) else f"{ran.stderr}\n{ran.told.get('error', '')}"
+        is_submissions = any(f'/{name}", line' in ran.stderr for name in problem.entries)
+        who = order.submission.name if is_submissions else ""
+        problem.check_failure(words, order.device, order.cuda_is_cpu, who)
         if ran.code == 113:
             raise BadFileError(f"{problem.name}: its eval.py does not take its cases (exit 113): {said}")
         if ran.code == 2 and not ran.told:
@@ -341,8 +344,16 @@ def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
     return Measured(series=(Series(metric=METRIC, own=(), summary=summary),))
 
 
+def _errors(told: Mapping[str, str]) -> list[str]:
+    """What eval.py says went wrong, in a case or as a whole."""
+    return [value for key, value in told.items() if key == "error" or key.endswith(".error")]
+
+
 def _ended(phase: EvalMode, ran: Ran, limit_s: float) -> Wrong | Crashed | TimedOut:
     """How a run ended that neither passed nor says which case failed."""
+    error = ran.told.get("error", "")
+    if ran.code in (0, 112) and error:
+        return Wrong(message=f"eval.py: {error}")
     if ran.code is None:
         return TimedOut(message=f"eval.py {phase} had not finished after {limit_s:g} s", stacks=())
     if ran.code == 0:
@@ -350,5 +361,5 @@ def _ended(phase: EvalMode, ran: Ran, limit_s: float) -> Wrong | Crashed | Timed
     if ran.code == 112:
         return Wrong(message=f"eval.py exited with 112: {EXITS[112]}")
     name = f"was killed by {signal_name(-ran.code)}" if ran.code < 0 else f"exited with code {ran.code}"
-    why = f": {EXITS[ran.code]}" if ran.code in EXITS else ""
+    why = f": {error or EXITS[ran.code]}" if error or ran.code in EXITS else ""
     return Crashed(rank=0, message=f"eval.py {name}{why}", log_tail=ran.stderr[-TAIL_CHARS:])

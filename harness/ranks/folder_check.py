@@ -3,10 +3,12 @@ folder's own check_implementation.
 
 Looser than the strict checker (judging.correctness): the folder says how far off a result may be, and there are no
 hardened inputs. A result must also be of the same make as the reference's: type, dtype, shape, device, and finite
-wherever the reference's is. Knows tensors and trees of them; knows nothing of processes.
+wherever the reference's is. Its dtype may also be that of an input tensor of its shape: many folders hand out a tensor
+for the result, and compare it with a reference of more bits. Knows tensors and trees of them; knows nothing of
+processes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,10 +19,17 @@ from harness.ranks.wire import Output
 SHOWN_CHARS = 2000  # of what a check says
 
 
-def declared(output: Output, value: Any, lacking: str, expected: Any) -> Verdict:
+Make = tuple[str, tuple[int, ...]]  # a tensor's dtype and shape
+
+
+def declared(output: Output, value: Any, lacking: str, expected: Any, data: Any = None) -> Verdict:
     """Whether a result has the make of `expected`. `output` is what the result declares of itself, `value` is the
-    result as read, and `lacking` says why it could not be read."""
-    wrong = _wrong(output, expected, "the result") or lacking or _not_finite(value, expected, "the result")
+    result as read, `lacking` says why it could not be read, and `data` is the input."""
+    wrong = (
+        _wrong(output, expected, "the result", frozenset(_makes(data)))
+        or lacking
+        or _not_finite(value, expected, "the result")
+    )
     return Verdict(passed=not wrong, message=wrong)
 
 
@@ -43,9 +52,17 @@ def checked(check: Callable[[], Any]) -> Verdict:
     return Verdict(passed=passed, message="" if passed else why[:SHOWN_CHARS])
 
 
-def _wrong(output: Output, expected: Any, name: str) -> str:
+def _makes(data: Any) -> Iterator[Make]:
+    """Of every tensor of an input."""
+    if isinstance(data, torch.Tensor):
+        yield str(data.dtype), tuple(data.shape)
+    for part in data.values() if isinstance(data, dict) else data if isinstance(data, tuple | list) else ():
+        yield from _makes(part)
+
+
+def _wrong(output: Output, expected: Any, name: str, given: frozenset[Make]) -> str:
     if isinstance(expected, torch.Tensor):
-        return _wrong_tensor(output, expected, name)
+        return _wrong_tensor(output, expected, name, given)
     kind = next((one for one in (tuple, list, dict) if isinstance(expected, one)), type(expected))
     word = "None" if expected is None else kind.__name__
     if output.kind != word:
@@ -58,15 +75,15 @@ def _wrong(output: Output, expected: Any, name: str) -> str:
         if len(output.items) != len(expected):
             return f"{name} has {len(output.items)} parts; expected {len(expected)}"
         for index, (part, one) in enumerate(zip(output.items, expected, strict=True)):
-            if wrong := _wrong(part, one, f"part {output.keys[index] if output.keys else index} of {name}"):
+            if wrong := _wrong(part, one, f"part {output.keys[index] if output.keys else index} of {name}", given):
                 return wrong
     return ""
 
 
-def _wrong_tensor(output: Output, expected: torch.Tensor, name: str) -> str:
+def _wrong_tensor(output: Output, expected: torch.Tensor, name: str, given: frozenset[Make]) -> str:
     if output.kind != "torch.Tensor":
         return f"{name} is a {output.kind}; expected a plain torch.Tensor"
-    if output.dtype != str(expected.dtype):
+    if output.dtype != str(expected.dtype) and (output.dtype, tuple(output.shape)) not in given:
         wanted = str(expected.dtype).removeprefix("torch.")
         return f"the dtype of {name} is {output.dtype.removeprefix('torch.')}; expected {wanted}"
     if output.shape != tuple(expected.shape):

@@ -48,7 +48,7 @@ class FolderTrusted(Trusted):
         declared, output, lacking = self.trees[command.taken]
         expected = self.reference.ref_kernel(payload.copied(data))
         self.expected_nbytes = max(self.expected_nbytes, payload.nbytes_of(expected))
-        strict = folder_check.declared(declared, output, lacking, expected)
+        strict = folder_check.declared(declared, output, lacking, expected, data)
         # It may be collective, so that no rank may leave it out: what cannot be checked is stood in for.
         checked = folder_check.checked(
             lambda: self.reference.check_implementation(payload.copied(data), output if strict.passed else expected)

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from harness.core.records import Clock
+from harness.core.words import both_ends
 from harness.ranks import payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
@@ -29,6 +30,7 @@ from harness.ranks.shared_buffer import SharedBuffer
 HOST = "127.0.0.1"
 MIN_OUTPUT_BYTES = 64 << 20  # an output may be this large in any case, and OUTPUT_FACTOR times what it is judged by
 OUTPUT_FACTOR = 4
+MAX_MESSAGE_CHARS = 1000  # of an exception's last line, which a compiler may fill with its log
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 Kernel = Callable[[Any], Any]
 Keep = Callable[[Any], wire.Output | None]  # what a call returned
@@ -250,4 +252,6 @@ def failed(error: BaseException) -> wire.Failed:
     message = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SystemExit):
         message = f"called sys.exit({error.code!r})"
-    return wire.Failed(message=message[-1000:], traceback="".join(lines)[-wire.MAX_TEXT_CHARS :])
+    return wire.Failed(
+        message=both_ends(message, MAX_MESSAGE_CHARS), traceback=both_ends("".join(lines), wire.MAX_TEXT_CHARS)
+    )
