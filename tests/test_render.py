@@ -561,7 +561,7 @@ def test_problems_are_listed_with_their_suites() -> None:
         ("was killed by SIGSEGV", "Native code crashed"),
         ("was killed by signal 40", "Native code crashed"),
         ("exited with code 7 in the middle", "os._exit()"),
-        ("eval.py exited with code 1", "eval.py printed last"),
+        ("eval.py exited with code 1", "evaluator printed last"),
         ("sent nonsense", "printed last"),
     ],
 )

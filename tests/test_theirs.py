@@ -306,9 +306,7 @@ def test_an_evaluator_that_finds_no_gpu_and_ends_in_order_is_no_verdict(told: Ev
     text = "said('check', 'fail'); said('error', 'No CUDA GPU available. This needs one.'); sys.exit(112)"
     with pytest.raises(UsageError, match=r"rowsum hard-wires CUDA.*DEVICE=cpu"):
         told(text)
-    with pytest.raises(
-        UsageError, match=r"rowsum needs what only a GPU has: No CUDA GPU available\. This"
-    ):
+    with pytest.raises(UsageError, match=r"rowsum needs what only a GPU has: No CUDA GPU available\. This"):
         told(text, cuda_is_cpu=True)
 
 

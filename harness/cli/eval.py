@@ -91,7 +91,8 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
     traces = _trace_folder(order)
     if order.json:
         order.json.check()
-    submission = read_submission(setting.file or setting.problem.default_submission(), checkout.root)
+    problem = setting.problem
+    submission = read_submission(setting.file or problem.default_submission(), checkout.root, problem.lang)
     author = order.author or host.login()
     with _progress(order.quiet, order.events) as progress:
         ran = evaluated(

@@ -33,7 +33,7 @@ class Asked:
     device: str | None = None
     timeout_s: float | None = None
     seconds: float | None = None
-    evaluator: Evaluator = "ours"
+    evaluator: Evaluator | None = None
     seed: int | None = None
     confined: bool = True
     cpu_suite: str = "cpu"
@@ -70,6 +70,8 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
             raise UsageError(f"--ranks {asked.ranks}: 1 to {most} ranks can be asked for on {device}")
         world_size = asked.ranks
     suite = problem.with_world_size(suite, world_size)
+    if asked.evaluator is None and problem.only_theirs:
+        notes += (Warning(code="only_theirs", values={"why": problem.only_theirs}),)
     return Setting(
         problem=problem,
         suite=suite,
@@ -77,7 +79,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         world_size=world_size,
         file=file,
         is_cpu_asked=asked.device == "cpu",
-        evaluator=asked.evaluator,
+        evaluator=asked.evaluator or ("theirs" if problem.only_theirs else "ours"),
         seed=asked.seed,
         confined=asked.confined,
         notes=notes,

@@ -28,9 +28,10 @@ NEXT = {  # what to try after each failure
 WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
 NATIVE = "Native code crashed: the log shows where Python stood, if the process could still say so."
 CRASHES = (  # the first that is found in the message
+    ("does not compile", "The whole log of the compiler is runs/<run id>/compile.log, and in --json FILE."),
     ("SIGKILL", "Mostly out of memory: try fewer ranks (--ranks) or smaller shapes (--suite)."),
     ("SIG", NATIVE),
-    ("eval.py exited", "The log shows what eval.py printed last; --json FILE has more of it."),
+    ("eval.", "The log shows what the evaluator printed last; --json FILE has more of it."),
     ("exited", "The process ended itself: look for exit() or os._exit() in the submission and in what it calls."),
     ("signal", NATIVE),
     ("", "The log shows what the process printed last."),
