@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Warning
-from harness.kinds.kind import Evaluator, Setting
+from harness.kinds.kind import TORCH, Evaluator, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.problems.problem import OFFICIAL, Problem
@@ -35,6 +35,7 @@ class Asked:
     seconds: float | None = None
     evaluator: Evaluator | None = None
     seed: int | None = None
+    tool: str = TORCH
     confined: bool = True
     cpu_suite: str = "cpu"
 
@@ -81,6 +82,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         is_cpu_asked=asked.device == "cpu",
         evaluator=asked.evaluator or ("theirs" if problem.only_theirs else "ours"),
         seed=asked.seed,
+        tool=asked.tool,
         confined=asked.confined,
         notes=notes,
     )
