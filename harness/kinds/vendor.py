@@ -219,7 +219,7 @@ class VendorSession:
             rank=rank,
             world_size=plan.world_size,
             device=plan.device,
-            checker=plan.checker,
+            sets_device=plan.checker == "strict",
             params=case.params,
             seed=case.seed,
             meeting=str(top / "meeting"),

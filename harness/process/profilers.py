@@ -19,7 +19,7 @@ from typing import Protocol
 
 from harness.core.errors import HarnessError
 from harness.core.files import read_text
-from harness.core.records import CheckerName, KernelFigures, Params
+from harness.core.records import KernelFigures, Params
 from harness.process.child import search_path
 
 RANGE = "custom_kernel"  # the range around the call
@@ -31,12 +31,13 @@ US_PER = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "ms
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What the profiled process of one rank does: a case's input from `seed`, WARM_CALLS calls, and one that counts.
-    `starts` says whether the tool waits for cudaProfilerStart."""
+    `sets_device`: the problem takes its device from torch and names none. `starts`: the tool waits for
+    cudaProfilerStart."""
 
     rank: int
     world_size: int
     device: str
-    checker: CheckerName
+    sets_device: bool
     params: Params
     seed: int
     meeting: str  # the file that the ranks meet in

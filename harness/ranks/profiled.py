@@ -61,8 +61,7 @@ def run(job: Job, folder: str) -> Said:
         world_size=job.world_size,
         device_id=device,
     )
-    # Problems of a checkout take the device from torch; folders name theirs.
-    default: AbstractContextManager[Any] = nullcontext() if device is None or job.checker == "folder" else device
+    default: AbstractContextManager[Any] = device if device is not None and job.sets_device else nullcontext()
     with default:
         data = generated(reference.generate_input, job.params, job.rank, job.world_size, job.seed)
     output = None
