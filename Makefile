@@ -1,6 +1,6 @@
 # Every target makes what it needs. PYTHON=python3 uses that interpreter as it is, without a .venv.
 #
-#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [DEVICE=cpu] [AUTHOR=name] [JSON=file]
+#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [TOOL=ncu] [DEVICE=cpu] [AUTHOR=name] [JSON=file]
 #   make eval PROBLEM=path/to/folder [EVAL=theirs]     a problem folder of GPU MODE's, with its task.yml
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
 #   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules that GPU MODE takes
@@ -56,7 +56,7 @@ need-file:
 
 eval: need-file $(SETUP)
 	@$(RUN) -m harness eval $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) \
-	  $(call flag,mode,$(MODE)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
+	  $(call flag,mode,$(MODE)) $(call flag,tool,$(TOOL)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
 
 check: need-file $(SETUP)
 	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(ARGS)

@@ -40,8 +40,8 @@ from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
-from harness.core.records import EvalReport, NotRun, Passed, Raised, Submission, Warning, Wrong
-from harness.core.words import clean, clean_line
+from harness.core.records import Crashed, EvalReport, NotRun, Passed, Raised, Submission, Warning, Wrong
+from harness.core.words import both_ends, clean, clean_line
 from harness.kinds.plan import make_plan
 from harness.problems.shape_file import find
 from harness.report import board_view, terminal
@@ -552,3 +552,32 @@ def test_problems_are_listed_with_their_suites() -> None:
     what = "Each rank sends its tokens to the ranks that hold their experts; the weighted sums come back."
     rows = [("a2a", "amd-all2all", what, ["official", "cpu", "quick"]), ("x", "[b]x[/b]", "short", ["official"])]
     check("problems-80", printed(lambda console: console.print(terminal.problems_table(rows))))
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ("was killed by SIGKILL (often the kernel's answer)", "out of memory"),
+        ("was killed by SIGSEGV", "Native code crashed"),
+        ("was killed by signal 40", "Native code crashed"),
+        ("exited with code 7 in the middle", "os._exit()"),
+        ("eval.py exited with code 1", "evaluator printed last"),
+        ("sent nonsense", "printed last"),
+    ],
+)
+def test_a_crash_is_followed_by_advice_for_its_kind(message: str, advice: str) -> None:
+    text = " ".join(shown(failed_test(Crashed(rank=0, message=message, log_tail=""))).split())
+    assert advice in text
+    assert ("memory" in text) == ("SIGKILL" in message)
+
+
+def test_the_advice_for_a_wrong_result_of_a_folder_names_no_placeholder() -> None:
+    text = shown(replace(failed_test(Wrong(message="off")), checker="folder"))
+    assert "`check` in place of `eval`" in " ".join(text.split())
+    assert "FOLDER" not in text
+
+
+def test_a_long_error_keeps_its_start_and_its_end() -> None:
+    found = both_ends("first" + "x" * 5000 + "last", 1000)
+    assert (len(found), found[:5], found[-4:]) == (1000, "first", "last")
+    assert both_ends("short", 1000) == "short"

@@ -6,6 +6,7 @@ The folders in tests/folders/ are written for these tests, in the format alone.
 import dataclasses
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,12 +21,13 @@ from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.records import Case, EvalReport, Mode, Passed, Raised, Submission, Wrong
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
+from harness.gpumode.refusals import refusal
 from harness.judging import verdict
 from harness.judging.warnings import TEXTS, text_of
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.problems.submission import directives
-from harness.process import compile_cache
+from harness.process import compile_cache, cuda_shim_site
 from harness.ranks import folder_check, payload
 from harness.ranks.shared_buffer import FileBuffer
 
@@ -154,12 +156,6 @@ def test_what_kernelbot_passes_over_is_passed_over(folder: Path) -> None:
     edit(folder / "task.yml", '"source": "task.py"}', '"source": "task.py", "note": 1}')
     edit(folder / "task.yml", "gpus:\n  - L4", "gpus:\nvalidation: {version: v1, script: validate.py}")
     assert read(folder, Checkout.here()).task.gpus == ()
-
-
-def test_cuda_sources_are_refused_in_a_line(folder: Path) -> None:
-    edit(folder / "task.yml", 'lang: "py"', 'lang: "cu"')
-    with pytest.raises(UsageError, match=r"task.yml: \$.lang: 'cu' problems are compiled by nvcc"):
-        read(folder, Checkout.here())
 
 
 def test_a_reference_that_cannot_be_run_by_us_is_left_to_its_own_evaluator(folder: Path) -> None:
@@ -319,6 +315,33 @@ def test_hard_wired_cuda_is_said_in_a_line(ran: Evaluate) -> None:
         ran(wired)
 
 
+@pytest.mark.parametrize(
+    ("raises", "told"),
+    [
+        ("ModuleNotFoundError(\"No module named 'cutlass'\")", r"^submission.py imports cutlass, which .* installed"),
+        ("OSError('CUDA_HOME environment variable is not set. Please set it')", "CUDA or HIP code, which needs a GPU"),
+        ("RuntimeError('0 active drivers ([]). There should only be one.')", "runs Triton kernels, which need a GPU"),
+    ],
+)
+def test_what_this_machine_lacks_is_said_in_a_line(raises: str, told: str, ran: Evaluate) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        ran(SCALE, f"def custom_kernel(data):\n    raise {raises}\n")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reference_that_needs_a_missing_package_is_refused_by_its_name(folder: Path, ran: Evaluate) -> None:
+    edit(folder / "reference.py", "import torch\n", "import aiter_of_nobody\nimport torch\n")
+    with pytest.raises(UsageError, match=r"scale imports aiter_of_nobody, which"):
+        ran(folder)
+
+
+def test_on_gpus_a_missing_compiler_is_the_submissions_own_matter() -> None:
+    text = "CUDA_HOME environment variable is not set"
+    assert refusal(text, "it", "cuda", False) is None
+    assert refusal("No module named 'x'", "it", "cuda", False) is not None
+    assert refusal("off by 3", "it", "cpu", False) is None
+
+
 def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None:
     report = ran(FOLDERS / "multi" / "wired", cuda_is_cpu=True)
     assert [type(result.outcome) for result in report.results] == [Passed], report.results
@@ -332,6 +355,40 @@ def test_the_cpu_stands_in_for_cuda_when_asked_to_and_the_report_says_so(capsys:
     assert ended.value.code == 0
     assert TEXTS["cuda_is_cpu"] in shown
     assert "looser than the strict checker" in shown
+
+
+def test_torchs_compiler_takes_the_shim(tmp_path: Path) -> None:
+    """It refuses functions that stand under several names of torch.cuda, and imports the module of each that it
+    compiles; use_deterministic_algorithms imports it too, which most folders call."""
+    environ = os.environ | {cuda_shim_site.VARIABLE: str(cuda_shim_site.SHIM), "PYTHONPATH": str(tmp_path)}
+    shutil.copy(cuda_shim_site.__file__, tmp_path / "sitecustomize.py")
+    text = """
+import torch
+torch.use_deterministic_algorithms(True)
+torch.manual_seed(1)
+compiled = torch.compile(lambda x: torch.sort(x + torch.ones(3, device="cuda"))[0], backend="eager")
+print(compiled(torch.tensor([2.0, 1.0, 0.0], device="cuda")).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", text], env=environ, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[1.0, 2.0, 3.0]\n", done.stderr
+
+
+@pytest.mark.skipif("KERNELBOT_FOLDERS" not in os.environ, reason="KERNELBOT_FOLDERS names no tree of problem folders")
+@pytest.mark.parametrize("evaluator", ["ours", "theirs"])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        *((name, "submission.py") for name in ("conv2d", "grayscale", "histogram", "matmul", "prefixsum", "sort")),
+        ("vectoradd", "submission.py"),  # vectorsum's is Triton's, and its other one has a wrong shape
+    ],
+)
+def test_gpu_modes_folders_pass_their_tests_on_the_cpu(name: str, file: str, evaluator: str) -> None:
+    folder = Path(os.environ["KERNELBOT_FOLDERS"]) / "pmpp_v2" / f"{name}_py"
+    if not folder.is_dir():
+        pytest.skip(f"there is no {folder}")
+    with pytest.raises(SystemExit) as ended:
+        main(["check", str(folder), str(folder / file), "--device", "cpu", "--eval", evaluator])
+    assert ended.value.code == 0
 
 
 # ---- the checker ----------------------------------------------------------------------------------------------------

@@ -301,6 +301,31 @@ def test_an_evaluator_that_wants_cuda_says_so_in_a_line(told: Evaluate) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_an_evaluator_that_finds_no_gpu_and_ends_in_order_is_no_verdict(told: Evaluate) -> None:
+    """Its word `error` says why there is no result."""
+    text = "said('check', 'fail'); said('error', 'No CUDA GPU available. This needs one.'); sys.exit(112)"
+    with pytest.raises(UsageError, match=r"rowsum hard-wires CUDA.*DEVICE=cpu"):
+        told(text)
+    with pytest.raises(UsageError, match=r"rowsum needs what only a GPU has: No CUDA GPU available\. This"):
+        told(text, cuda_is_cpu=True)
+
+
+def test_what_it_says_of_the_whole_run_is_the_message(told: Evaluate) -> None:
+    report = told("said('check', 'fail'); said('error', 'no function f'); sys.exit(112)")
+    assert report.results[0].outcome == Wrong(message="eval.py: no function f")
+
+
+def test_a_package_that_is_missing_is_named(told: Evaluate) -> None:
+    """Whether eval.py needs it itself, or the submission, or it catches the error."""
+    with pytest.raises(UsageError, match=r"rowsum imports nowhere\.deep, which is neither.*nor installed") as caught:
+        told("raise ModuleNotFoundError(\"No module named 'nowhere.deep'\")")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"^submission\.py imports nowhere, which"):
+        told("import submission", submission=submission_of("import nowhere\n"))
+    with pytest.raises(UsageError, match=r"imports nowhere, which"):
+        told("said('test.0.status', 'fail'); said('test.0.error', \"No module named 'nowhere'\"); sys.exit(112)")
+
+
 def test_what_a_submission_has_no_business_to_know_is_not_in_its_environment(
     told: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

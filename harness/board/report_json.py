@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from harness.board.places import Place
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import Exit
-from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Warning
+from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Profile, Warning
 from harness.core.words import case_label
 from harness.judging import verdict
 from harness.judging.figures import figured
@@ -49,7 +49,7 @@ def _case_json(result: CaseResult) -> Json:
         "verdicts": encode(result.verdicts),
         "bound": encode(result.bound),
         "figures": encode(result.figures),
-        "profile": {"ranks": encode(profile.ranks), "trace": profile.trace} if profile else None,
+        "profile": _profile(profile) if profile else None,
     }
 
 
@@ -96,6 +96,12 @@ def _result(form: Callable[[object, str], object], value: object, device: str, p
     except DecodeError as error:
         place = path + error.path if error.path.startswith(".") else error.path.replace(f"{path}.case", path, 1)
         raise DecodeError(place, error.problem) from None
+
+
+def _profile(profile: Profile) -> Json:
+    """Without what is in files of its own."""
+    names = ("ranks", "trace", "tool", "kernels", "reports")
+    return {name: encode(getattr(profile, name)) for name in names}
 
 
 def _warning(value: object) -> object:

@@ -224,19 +224,29 @@ def _link(source: Path, target: Path) -> None:
 
 
 def store_traces(report: EvalReport, folder: Path) -> EvalReport:
-    """Writes each profiled case's merged trace to `folder`/trace-<index>.json; the report that says where they are.
-    Raises HarnessError where nothing can be written."""
+    """Writes each profiled case's merged trace to `folder`/trace-<index>.json, and a vendor's files to
+    `folder`/profile-<index>-<name>; the report that says where they are. Raises HarnessError where nothing can be
+    written."""
     results = list(report.results)
     for index, result in enumerate(results):
         if result.profile is None:
             continue
+        files = {f"profile-{index}-{name}": data for name, data in result.profile.files.items()}
         path = folder / f"trace-{index}.json"
+        trace = {path.name: result.profile.trace_json.encode()} if result.profile.trace_json else {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(result.profile.trace_json)
+            for name, data in (files | trace).items():
+                path = folder / name
+                path.write_bytes(data)
         except OSError as error:
             raise HarnessError(
                 f"{path} cannot be written: {error.strerror}; name another folder with --trace DIR"
             ) from None
-        results[index] = replace(result, profile=replace(result.profile, trace=str(path.resolve())))
+        stored = replace(
+            result.profile,
+            trace=str(path.resolve()) if trace else None,
+            reports=tuple(str((folder / name).resolve()) for name in files),
+        )
+        results[index] = replace(result, profile=stored)
     return replace(report, results=tuple(results))

@@ -75,7 +75,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> int:
     is_of_files = namespace.problem is not None
     order = Options(
         sides=tuple(namespace.sides),
-        asked=options.asked(namespace) if is_of_files else None,
+        asked=options.asked(namespace, evaluator="ours") if is_of_files else None,
         margin=margin_of(namespace.margin),
         fail_if=tuple(namespace.fail_if),
         quiet=namespace.quiet,

@@ -162,7 +162,7 @@ def _evaluated(
     try:
         problem = problem_of(listed, order.file, order.folders, checkout)
         setting = settings.setting(order.asked, checkout, problem)
-        submission = submission or read_submission(problem.default_submission(), checkout.root)
+        submission = submission or read_submission(problem.default_submission(), checkout.root, problem.lang)
         name = submission.name
         with ProgressLine(Console(stderr=True)) as progress:
             ran = recorded.evaluated(

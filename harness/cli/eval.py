@@ -18,10 +18,11 @@ from harness.core.records import Mode
 from harness.evaluation.recorded import evaluated
 from harness.judging import verdict
 from harness.kinds import settings
-from harness.kinds.kind import Progress
+from harness.kinds.kind import TORCH, Progress
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import read_submission
+from harness.process.profilers import TOOLS
 from harness.report import terminal
 from harness.report.progress import Both, EventLog, ProgressLine
 
@@ -56,7 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="leaderboard",
         choices=get_args(Mode),
         help="test: tests only; benchmark: benchmarks only; leaderboard: tests, then benchmarks (the default); "
-        "profile: one call of each benchmark under torch.profiler",
+        "profile: one call of each benchmark under a profiler",
+    )
+    parser.add_argument(
+        "--tool",
+        default=TORCH,
+        choices=(TORCH, *TOOLS),
+        help="mode profile's profiler: torch.profiler (the default), NVIDIA's ncu or AMD's rocprofv3",
     )
     parser.add_argument("--trace", metavar="DIR", help="where mode profile writes its traces (default: runs/<run id>/)")
     parser.add_argument(
@@ -70,6 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
+    if namespace.tool != TORCH and namespace.mode != "profile":
+        raise UsageError(f"--tool {namespace.tool}: only --mode profile takes a profiler; add it, or leave --tool out")
     return evaluate(
         Options(
             asked=options.asked(namespace),
@@ -91,7 +100,8 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
     traces = _trace_folder(order)
     if order.json:
         order.json.check()
-    submission = read_submission(setting.file or setting.problem.default_submission(), checkout.root)
+    problem = setting.problem
+    submission = read_submission(setting.file or problem.default_submission(), checkout.root, problem.lang)
     author = order.author or host.login()
     with _progress(order.quiet, order.events) as progress:
         ran = evaluated(

@@ -43,10 +43,9 @@ def add_evaluator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--eval",
         dest="evaluator",
-        default="ours",
         choices=get_args(Evaluator),
         help="for a problem folder: our ranks and clocks, or its own eval.py, whose result is taken as it is (default: "
-        "ours)",
+        "ours where the folder has what our ranks need, or else theirs)",
     )
     parser.add_argument(
         "--seed", type=int, metavar="N", help="with --eval theirs: POPCORN_SEED, the secret (default: task.yml's)"

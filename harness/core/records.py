@@ -276,12 +276,29 @@ class RankProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelFigures:
+    """What a vendor's profiler says of one kernel of a rank's call: the time of all its runs, and `percents` of the
+    device's peak (`occupancy`, `compute`, `memory`, `dram`, `tensor`), as far as the tool tells them."""
+
+    rank: int
+    name: str
+    calls: int
+    time_us: float
+    percents: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profile:
-    """One call on all ranks: `trace_json` is the merged trace, `trace` the file that it was written to."""
+    """One call on all ranks: `trace_json` is the merged trace, `trace` the file that it was written to. A vendor's
+    `tool` tells `kernels`; its `files`, by their names, were written to `reports`."""
 
     ranks: tuple[RankProfile, ...]
     trace_json: str = field(repr=False)
     trace: str | None = None
+    tool: str = "torch"
+    kernels: tuple[KernelFigures, ...] = ()
+    reports: tuple[str, ...] = ()
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,6 +125,16 @@ def letters_text(cases: Iterable[Case]) -> str:
     return clean_line(", ".join(f"{short} {name}" for short, name in pairs if len(short) == 1))
 
 
+def both_ends(text: str, chars: int) -> str:
+    """The text, or its first and last characters where it is longer: an error says what it is at its start, and a
+    compiler's log what went wrong at its end. At most `chars` characters."""
+    if len(text) <= chars:
+        return text
+    gap = f" [... {len(text)} characters in all ...] "
+    head = (chars - len(gap)) // 2
+    return f"{text[:head]}{gap}{text[len(text) - (chars - len(gap) - head) :]}"
+
+
 def cut(text: str) -> str:
     """The text, cut to what KernelBot keeps."""
     return (

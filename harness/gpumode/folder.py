@@ -12,8 +12,7 @@ needs.
 import ast
 import hashlib
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from harness.core.files import read_bytes, read_text
 from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
+from harness.gpumode.refusals import refusal
 from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Ranking, Suite
 
 FILE = "task.yml"
@@ -32,14 +32,10 @@ SUBMISSION = "@SUBMISSION@"  # the source of the user's own file
 TIMEOUT_S = 180.0  # KernelBot's, where task.yml does not say
 NEEDED = ("generate_input", "check_implementation", "ref_kernel")  # of reference.py, to be timed by our clocks
 STRICT = ("exact_kernel", "harden")  # what the strict checker needs beside them
+ONLY_CUDA = "it is a CUDA C++ problem, whose evaluator is a program of its own"
 THEIRS = "--eval theirs (EVAL=theirs) runs the folder's own eval.py"
-TEMPLATES = ("Python", "Triton")  # the first of them that there is
-# What torch says where it has no CUDA, or the machine has none.
-NO_CUDA = re.compile(
-    r"not compiled with CUDA|without CUDA support|without ATen_cuda|requires CUDA support|_cuda_setDevice"
-    r"|No CUDA GPUs are available|no NVIDIA driver|CUDA driver version is insufficient|dummy base class (Event|Stream)"
-    r"|Cannot access accelerator device"
-)
+# By language: the folder's own submission, if it has a name of its own; and templates, the first that there is.
+DEFAULTS = {"py": ("submission.py", ("Python", "Triton")), "cu": ("", ("CUDA", "HIP"))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +52,42 @@ class StagedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class PythonConfig:
     """What is run: `main` is one of the staged files."""
 
     main: str
+    type: Literal["py"] = "py"
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises DecodeError if it does not fit the staged files of these names."""
+        if self.main not in names:
+            raise DecodeError(".main", f"'{self.main}' is not among the files")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaConfig:
+    """What nvcc compiles: `sources` are staged files. The others are headers, which only `include_dirs` and the sources
+    name."""
+
+    sources: tuple[str, ...]
+    include_dirs: tuple[str, ...] = ()
+    defines: dict[str, str | int | None] = field(default_factory=dict)
+    compile_flags: tuple[str, ...] = ()
+    type: Literal["cu"] = "cu"
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises DecodeError if it does not fit the staged files of these names."""
+        if not self.sources:
+            raise DecodeError(".sources", "the list is empty; name at least one of the files")
+        for index, source in enumerate(self.sources):
+            if source not in names:
+                raise DecodeError(f".sources[{index}]", f"'{source}' is not among the files")
+        for index, flag in enumerate(self.compile_flags):
+            if not flag.startswith("-"):
+                raise DecodeError(f".compile_flags[{index}]", f"expected a flag that begins with -, found {flag!r}")
+        for name in self.defines:
+            if not name.isidentifier():
+                raise DecodeError(".defines", f"expected names of macros, found {name!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +95,8 @@ class Task:
     """The content of task.yml. Cases are as they stand there, with world_size and seed among their keys."""
 
     files: tuple[StagedFile, ...]
-    lang: Literal["py"]
-    config: Config
+    lang: Literal["py", "cu"]
+    config: PythonConfig | CudaConfig
     description: str = ""
     libraries: tuple[str, ...] = ()
     templates: dict[str, str] = field(default_factory=dict)
@@ -89,8 +117,10 @@ class Task:
                 raise DecodeError(f".files[{index}].name", f"'{name}' is staged twice; remove one")
         if SUBMISSION not in (file.source for file in self.files):
             raise DecodeError(".files", f"no file has the source {SUBMISSION}, so no submission would run")
-        if self.config.main not in names:
-            raise DecodeError(".config.main", f"'{self.config.main}' is not among the files")
+        try:
+            self.config.check(names)
+        except DecodeError as error:
+            raise DecodeError(f".config{error.path}", error.problem) from None
         for name in ("test_timeout", "benchmark_timeout", "ranked_timeout"):
             if getattr(self, name) <= 0:
                 raise DecodeError(f".{name}", f"expected seconds above 0, found {getattr(self, name)}")
@@ -119,16 +149,19 @@ class TaskProblem(Problem):
             raise BadFileError(f"{error.filename}: cannot be read: {error.strerror}") from None
 
     def staged_submission(self, source: str) -> dict[str, bytes]:
-        return {name: source.encode() for name in ("submission.py", *self.entries)}
+        main = ("submission.py",) if self.lang == "py" else ()  # which ranks import
+        return {name: source.encode() for name in (*main, *self.entries)}
 
     def default_submission(self) -> Path:
-        """The folder's submission.py, or else a template of task.yml's. Raises UsageError if there is neither."""
-        own = self.folder / "submission.py"
-        templates = [self.folder / self.task.templates[name] for name in TEMPLATES if name in self.task.templates]
+        """The folder's own submission, or else a template of task.yml's. Raises UsageError if there is neither."""
+        name, kinds = DEFAULTS[self.lang]
+        own = self.folder / (name or self.entries[0])
+        templates = [self.folder / self.task.templates[kind] for kind in kinds if kind in self.task.templates]
         found = next((path for path in (own, *templates) if path.is_file()), None)
         if found is None:
             raise UsageError(
-                f"{shown(self.folder)} has neither a submission.py nor a Python template; name a file (SUBMISSION=path)"
+                f"{shown(self.folder)} has neither a {own.name} nor a {kinds[0]} template; name a file "
+                "(SUBMISSION=path)"
             )
         return found
 
@@ -141,20 +174,12 @@ class TaskProblem(Problem):
         return digest.hexdigest()
 
     def check_runnable(self) -> None:
-        if self.missing:
-            raise UsageError(
-                f"{shown(self.folder)}: its reference.py defines no {' and no '.join(self.missing)}, without which our "
-                f"ranks can neither judge nor time; {THEIRS}"
-            )
+        if self.only_theirs:
+            raise UsageError(f"{shown(self.folder)}: {self.only_theirs}; {THEIRS}")
 
     def check_failure(self, message: str, device: str, cuda_is_cpu: bool, who: str = "") -> None:
-        if device != "cpu" or not NO_CUDA.search(message):
-            return
-        if not cuda_is_cpu:
-            advice = "DEVICE=cpu (--device cpu) puts the CPU in its place"
-            raise UsageError(f"{who or shown(self.folder)} hard-wires CUDA, which this machine does not have: {advice}")
-        if not who:
-            raise UsageError(f"{shown(self.folder)} needs what only a GPU has: {message.splitlines()[-1][:200]}")
+        if (text := refusal(message, who or shown(self.folder), device, cuda_is_cpu)) is not None:
+            raise UsageError(text)
 
     def mentions(self, word: str, submission: str) -> bool:
         """Whether the staged files or the submission's text contain this word."""
@@ -171,12 +196,11 @@ class AnyParams:
 
 
 def read(folder: Path, checkout: Checkout) -> TaskProblem:
-    """The problem folder. Raises BadFileError, with file and place, if it does not fit the format, and UsageError if it
-    is in a language other than Python."""
+    """The problem folder. Raises BadFileError, with file and place, if it does not fit the format."""
     folder = folder.resolve()
     path = folder / FILE
     where = shown(path)
-    task = read_yaml(Task, path, prepare=lambda value: _prepared(value, where))
+    task = read_yaml(Task, path, prepare=_prepared)
     sources: dict[str, Path] = {}
     for index, file in enumerate(task.files):
         source = folder / file.source
@@ -185,6 +209,7 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
                 raise BadFileError(f"{where}: $.files[{index}].source: there is no file {file.source} from there")
             sources[file.name] = source.resolve()
     names = _defined(sources["reference.py"]) if "reference.py" in sources else set()
+    missing = () if names is None else tuple(name for name in NEEDED if name not in names)
     return TaskProblem(
         name="".join(char if char.isprintable() else "?" for char in f"{folder.parent.name}/{folder.name}"),
         leaderboard=folder.name,
@@ -205,8 +230,16 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
         task=task,
         sources=sources,
         entries=tuple(file.name for file in task.files if file.source == SUBMISSION),
-        missing=() if names is None else tuple(name for name in NEEDED if name not in names),
+        missing=missing,
+        lang=task.lang,
+        only_theirs=ONLY_CUDA if task.lang == "cu" else _only_theirs(missing),
     )
+
+
+def _only_theirs(missing: Collection[str]) -> str:
+    if not missing:
+        return ""
+    return f"its reference.py defines no {' and no '.join(missing)}, without which our ranks can neither judge nor time"
 
 
 def cases_text(cases: tuple[Params, ...]) -> str:
@@ -246,13 +279,13 @@ def _check_case(case: Params, multi_gpu: bool, path: str) -> None:
         raise DecodeError(path, "the key 'world_size' is missing, which every case needs where multi_gpu is true")
 
 
-def _prepared(value: object, where: str) -> object:
+def _prepared(value: object) -> object:
     """The content without what KernelBot ignores: `validation`, and keys of a file other than name and source."""
     if not isinstance(value, Mapping):
         return value
-    if value.get("lang") == "cu":
-        raise UsageError(f"{where}: $.lang: 'cu' problems are compiled by nvcc and are not run here; only 'py' is")
     found: dict[Any, Any] = {key: item for key, item in value.items() if key != "validation"}
+    if isinstance(found.get("config"), Mapping):  # whose keys go by the language
+        found["config"] = {"type": "cu" if found.get("lang") == "cu" else "py", **found["config"]}
     if isinstance(found.get("files"), list):
         found["files"] = [
             {key: item for key, item in file.items() if key in ("name", "source")}

@@ -32,6 +32,9 @@ TEXTS = {
     "times say nothing of GPUs",
     "other_problem": "its `#!POPCORN leaderboard` line names {named}; it was evaluated as {problem}",
     "other_gpus": "the submission is for {gpus}; this machine has {here}",
+    "only_theirs": "the folder's own evaluator was run, since {why}",
+    "vendor": "profiled by {tool}, outside the sandbox; the problem's check_implementation checked the result in the "
+    "same process, and kernels run differently under a profiler",
     "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
     "confined: its word is taken, and such runs are ranked apart",
     "said": "{text}",  # by a report of schema 1, which kept the text alone

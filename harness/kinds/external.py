@@ -12,7 +12,6 @@ text blocks it; a timeout ends all its processes; and what passes has passed in 
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -47,6 +46,7 @@ from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
+from harness.kinds.programs import LANGUAGES, Program
 from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import Problem
@@ -90,17 +90,19 @@ class ExternalPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """One run of eval.py. `code` is None where its time was up. `told` are its result lines, the last of a key."""
+    """One run of eval.py, or of the program `name`. `code` is None where its time was up. `told` are its result lines,
+    the last of a key."""
 
     code: int | None
     told: dict[str, str]
     stdout: str
     stderr: str
+    name: str = "eval.py"
 
 
-def told_by(ended: Ended) -> Ran:
+def told_by(ended: Ended, name: str) -> Ran:
     """The run with its result lines read."""
-    return Ran(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr)
+    return Ran(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr, name=name)
 
 
 class ExternalKind:
@@ -120,6 +122,7 @@ class ExternalKind:
         problem = setting.problem
         if not isinstance(problem, TaskProblem):
             raise UsageError(f"--eval theirs: {problem.name} is no problem folder with an eval.py; leave it out")
+        LANGUAGES[problem.lang].check(problem, setting.is_cpu_asked)
         cuda_is_cpu, notes = conditions(setting, order.submission)
         task = problem.task
         # Where the last shape ranks, KernelBot runs no other.
@@ -170,11 +173,29 @@ class ExternalSession:
         self.environ = self._environ(folder, cache)
         self.outcomes: list[Outcome] = []  # of the phase's cases, once it has run
         self.at = 0
+        self.program: Program
 
     def prepare(self) -> Passed | Failure:
-        """Compiles what the submission compiles at its import."""
-        if compile_cache.compiles(self.plan.submission):
-            self._compile(self.folder, self.environ)
+        """Builds what is run: compiles the program, or what the submission compiles at its import."""
+        problem, submission = self.plan.task_problem, self.plan.submission
+        language = LANGUAGES[problem.lang]
+        began = time.monotonic()
+        if compiles := language.compiles(submission):
+            self.progress.phase("compile")
+        files = self._files()
+        alone = {**self.environ, "POPCORN_SEED": "1"}
+        self._stage(files)
+        built = language.build(
+            problem, files, submission, lambda command: run_child(command, self._staged, alone, COMPILE_S)
+        )
+        if compiles:
+            self.logs["compile"] = built.log
+            self.phases_s["compile"] = time.monotonic() - began
+        if not isinstance(built.program, Program):
+            return built.program
+        self.program = built.program
+        for name in files.keys() - self.program.files.keys():  # sources of what was compiled
+            (self._staged / name).unlink(missing_ok=True)
         return Passed()
 
     @contextlib.contextmanager
@@ -222,29 +243,18 @@ class ExternalSession:
             logs=self.logs,
         )
 
-    def _compile(self, folder: Path, environ: Mapping[str, str]) -> None:
-        """As KernelBot's: the submission is run once alone, and what its import compiles is there for the rest."""
-        began = time.monotonic()
-        self.progress.phase("compile")
-        self._stage(folder)
-        name = self.plan.task_problem.entries[0]
-        alone = {**environ, "POPCORN_SEED": "1"}
-        ran = run_child([sys.executable, name], _stage_folder(folder), alone, COMPILE_S)
-        self.logs["compile"] = ran.stdout + ran.stderr
-        self.phases_s["compile"] = time.monotonic() - began
-
     def _run(self, phase: EvalMode, ours: Phase) -> list[Outcome]:
         """One run of eval.py, and what became of each of the phase's cases."""
         began, folder, environ = time.monotonic(), self.folder, self.environ
         self.progress.phase(phase)
-        self._stage(folder)
+        self._stage(self.program.files)
         cases = folder / "cases.txt"
         cases.write_text(cases_text(self._placed(ours)), encoding="utf-8")
-        main, suite = self.plan.task_problem.task.config.main, self.plan.suite
+        suite = self.plan.suite
         limits = {"test": suite.test_timeout_s, "leaderboard": suite.ranked_timeout_s}
         limit_s = limits.get(phase, suite.benchmark_timeout_s)
-        command = [sys.executable, main, phase, str(cases)]
-        ran = told_by(run_child(command, _stage_folder(folder), environ, limit_s))
+        command = [*self.program.command, phase, str(cases)]
+        ran = told_by(run_child(command, self._staged, environ, limit_s), Path(self.program.command[-1]).name)
         self.phases_s[phase] = time.monotonic() - began
         texts = {"stdout": ran.stdout, "stderr": ran.stderr}
         self.logs |= {f"{phase} {name}": text for name, text in texts.items() if text}
@@ -258,26 +268,38 @@ class ExternalSession:
         """Raises HarnessError for what is not the submission's fault."""
         order, problem = self.plan, self.plan.task_problem
         said = ran.stderr.strip()[-TAIL_CHARS:]
-        if ran.code not in (0, 112):
-            problem.check_failure(ran.stderr, order.device, order.cuda_is_cpu)
+        # Where it ended in order, it says in its lines what went wrong.
+        words = "\n".join(_errors(ran.told)) if ran.code in (0, 112) else f"{ran.stderr}\n{ran.told.get('error', '')}"
+        is_submissions = any(f'/{name}", line' in ran.stderr for name in problem.entries)
+        who = order.submission.name if is_submissions else ""
+        problem.check_failure(words, order.device, order.cuda_is_cpu, who)
         if ran.code == 113:
             raise BadFileError(f"{problem.name}: its eval.py does not take its cases (exit 113): {said}")
         if ran.code == 2 and not ran.told:
             raise UsageError(f"{problem.name}: its eval.py does not know the mode {phase} (exit 2): {said}")
 
-    def _stage(self, folder: Path) -> None:
+    @property
+    def _staged(self) -> Path:
+        return self.folder / "staged"
+
+    def _files(self) -> dict[str, bytes]:
+        """The problem's files and the submission's, by their names."""
         problem = self.plan.task_problem
         files = problem.staged() | problem.staged_submission(self.plan.submission.source)
         for module in self.plan.submission.modules:
             files[module.name.replace(".", "/") + ".py"] = module.source.encode()
+        return files
+
+    def _stage(self, files: Mapping[str, bytes]) -> None:
         for name, data in files.items():
-            path = _stage_folder(folder) / name
+            path = self._staged / name
             path.parent.mkdir(parents=True, exist_ok=True)
             # A submission may have put a pipe, a link or a folder there.
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             path.unlink(missing_ok=True)
             path.write_bytes(data)
+            path.chmod(0o755)  # it may be a program
 
     def _environ(self, folder: Path, cache: Path) -> dict[str, str]:
         """The user's, without what a submission has no business to know."""
@@ -301,10 +323,6 @@ class ExternalSession:
         task, ranks = self.plan.task_problem.task, {"world_size": self.plan.world_size}
         cases = task.tests if phase.name == "test" else task.benchmarks[-len(phase.cases) :]
         return tuple({**case, **ranks} if "world_size" in case else case for case in cases)
-
-
-def _stage_folder(folder: Path) -> Path:
-    return folder / "staged"
 
 
 def outcomes_of(phase: EvalMode, count: int, ran: Ran, limit_s: float) -> list[Outcome]:
@@ -341,14 +359,22 @@ def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
     return Measured(series=(Series(metric=METRIC, own=(), summary=summary),))
 
 
+def _errors(told: Mapping[str, str]) -> list[str]:
+    """What eval.py says went wrong, in a case or as a whole."""
+    return [value for key, value in told.items() if key == "error" or key.endswith(".error")]
+
+
 def _ended(phase: EvalMode, ran: Ran, limit_s: float) -> Wrong | Crashed | TimedOut:
     """How a run ended that neither passed nor says which case failed."""
+    error = ran.told.get("error", "")
+    if ran.code in (0, 112) and error:
+        return Wrong(message=f"{ran.name}: {error}")
     if ran.code is None:
-        return TimedOut(message=f"eval.py {phase} had not finished after {limit_s:g} s", stacks=())
+        return TimedOut(message=f"{ran.name} {phase} had not finished after {limit_s:g} s", stacks=())
     if ran.code == 0:
-        return Wrong(message="eval.py ended without the line `check: pass`, or without a result of every case")
+        return Wrong(message=f"{ran.name} ended without the line `check: pass`, or without a result of every case")
     if ran.code == 112:
-        return Wrong(message=f"eval.py exited with 112: {EXITS[112]}")
+        return Wrong(message=f"{ran.name} exited with 112: {EXITS[112]}")
     name = f"was killed by {signal_name(-ran.code)}" if ran.code < 0 else f"exited with code {ran.code}"
-    why = f": {EXITS[ran.code]}" if ran.code in EXITS else ""
-    return Crashed(rank=0, message=f"eval.py {name}{why}", log_tail=ran.stderr[-TAIL_CHARS:])
+    why = f": {error or EXITS[ran.code]}" if error or ran.code in EXITS else ""
+    return Crashed(rank=0, message=f"{ran.name} {name}{why}", log_tail=ran.stderr[-TAIL_CHARS:])

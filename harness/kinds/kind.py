@@ -34,6 +34,7 @@ from harness.core.records import (
 from harness.problems.problem import Problem, Ranking, Suite
 
 Evaluator = Literal["ours", "theirs"]
+TORCH = "torch"  # the profiler that our ranks have; the others are process.profilers.TOOLS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,7 @@ class Setting:
     is_cpu_asked: bool = False  # --device cpu, which is more than to have no GPU
     evaluator: Evaluator = "ours"
     seed: int | None = None  # of the folder's own evaluator
+    tool: str = TORCH  # which profiler mode profile takes
     confined: bool = True  # by the sandbox
     notes: tuple[Warning, ...] = ()  # for the report
 

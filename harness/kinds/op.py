@@ -6,6 +6,8 @@ starts and ends them; kinds.op_calls commands them, op_check and op_measure deci
 """
 
 import contextlib
+import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -367,10 +369,18 @@ def _caches(plan: OpPlan) -> dict[wire.Role, Path]:
     return {role: folder for role, folder in folders.items() if folder is not None}
 
 
+# What to do about a failed reference, by what is found in its message; the last fits all.
+TRUSTED_FAILURES = (
+    (r"SIGKILL|OutOfMemory|out of memory|cannot allocate", "fewer ranks (--ranks) need less memory"),
+    (r"No module named", f"install the missing package for {sys.executable}"),
+    ("", "`python -m harness doctor --smoke` says whether ranks can run and talk here"),
+)
+
+
 def _trusted_failure(outcome: Raised | Crashed) -> str:
     details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
+    advice = next(advice for says, advice in TRUSTED_FAILURES if re.search(says, outcome.message))
     return (
         f"reference rank {outcome.rank} failed, so nothing can be said of the submission: {outcome.message}\n"
-        f"{details}\nNext: `python -m harness doctor --smoke` says whether ranks can run and talk here; "
-        "fewer ranks (--ranks) need less memory."
+        f"{details}\nNext: {advice}."
     )

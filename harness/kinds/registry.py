@@ -9,9 +9,10 @@ from harness.core.errors import UsageError
 from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
-from harness.kinds.kind import Kind, Setting
+from harness.kinds.kind import TORCH, Kind, Setting
 from harness.kinds.op import OpKind
 from harness.kinds.replay import ReplayKind
+from harness.kinds.vendor import VendorKind
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find as find_named
 from harness.problems.shape_file import problem_names
@@ -21,6 +22,7 @@ KINDS: dict[str, Kind] = {
     "folder": FolderKind(),
     "external": ExternalKind(),
     "replay": ReplayKind(),
+    "vendor": VendorKind(),
 }
 
 
@@ -45,7 +47,10 @@ def find(name: str, checkout: Checkout) -> Problem:
 
 
 def kind_of(setting: Setting) -> Kind:
-    """The kind that evaluates what was asked for: the problem's own, unless the folder's own evaluator is to run."""
+    """The kind that evaluates what was asked for: the problem's own, unless the folder's own evaluator or a vendor's
+    profiler is to run."""
+    if setting.tool != TORCH:
+        return KINDS["vendor"]
     return KINDS["external" if setting.evaluator == "theirs" else setting.problem.kind]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Warning
-from harness.kinds.kind import Evaluator, Setting
+from harness.kinds.kind import TORCH, Evaluator, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.problems.problem import OFFICIAL, Problem
@@ -33,8 +33,9 @@ class Asked:
     device: str | None = None
     timeout_s: float | None = None
     seconds: float | None = None
-    evaluator: Evaluator = "ours"
+    evaluator: Evaluator | None = None
     seed: int | None = None
+    tool: str = TORCH
     confined: bool = True
     cpu_suite: str = "cpu"
 
@@ -70,6 +71,8 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
             raise UsageError(f"--ranks {asked.ranks}: 1 to {most} ranks can be asked for on {device}")
         world_size = asked.ranks
     suite = problem.with_world_size(suite, world_size)
+    if asked.evaluator is None and problem.only_theirs:
+        notes += (Warning(code="only_theirs", values={"why": problem.only_theirs}),)
     return Setting(
         problem=problem,
         suite=suite,
@@ -77,8 +80,9 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         world_size=world_size,
         file=file,
         is_cpu_asked=asked.device == "cpu",
-        evaluator=asked.evaluator,
+        evaluator=asked.evaluator or ("theirs" if problem.only_theirs else "ours"),
         seed=asked.seed,
+        tool=asked.tool,
         confined=asked.confined,
         notes=notes,
     )

@@ -84,6 +84,8 @@ class Problem:
     is_upstream: bool = False
     checker: CheckerName = "strict"  # by which rule outputs are judged
     kind: str = "op"  # of kinds.registry
+    lang: Literal["py", "cu"] = "py"  # of a submission
+    only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so
 
     def is_named(self, name: str) -> bool:
         """Whether `name` is the problem's own name or GPU MODE's; case and '-' for '_' do not matter."""

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from harness.core.decode import did_you_mean
 from harness.core.errors import BadSubmissionError, UsageError
@@ -26,14 +27,18 @@ FORM = "`from common.<file> import <name>, ...`, or `from <file> import <name>, 
 TAKEN = sys.stdlib_module_names | {"submission", "harness", "numpy", "torch", "triton"}
 
 
-def read_submission(path: Path, root: Path) -> Submission:
-    """The file at `path` with the local modules that it needs. Raises UsageError if there is no such file, and
-    BadSubmissionError if a file is not Python or imports another in a form other than FORM."""
+def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") -> Submission:
+    """The file at `path` with the local modules that it needs; in CUDA C++ (`cu`) it is one file. Raises UsageError if
+    there is no such file, and BadSubmissionError if a file is not Python or imports another in a form other than
+    FORM."""
     shown = shown_path(path, root)
     if not os.path.exists(path):  # False, not an error, for a name that is too long
         raise UsageError(f"no submission file {shown}; write one, or name another (SUBMISSION=path, or the argument)")
     if not path.is_file():
         raise UsageError(f"{shown} is not a file; a submission is one Python file with custom_kernel(data)")
+    if lang == "cu":
+        source = _text(path, shown)
+        return Submission(path=str(path), name=shown, source=source, sha256=digest(source, ()), modules=())
     source, tree = _read(path, shown)
     local = LocalModules(path.resolve(), root)
     if local.folder.is_relative_to(root / FOLDER):
@@ -169,7 +174,7 @@ class LocalModules:
         return self.folder / f"{top}.py"
 
 
-def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
+def _text(path: Path, shown: str) -> str:
     try:
         with open_ordinary(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -181,13 +186,18 @@ def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
             "writing them out"
         )
     try:
-        source = data.decode()
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadSubmissionError(f"{shown}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+
+
+def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
+    source = _text(path, shown)
+    try:
         return source, ast.parse(source)
     except SyntaxError as error:
         line = (error.text or "").rstrip()
         raise BadSubmissionError(f"{shown}:{error.lineno}: {error.msg}\n    {line.strip()}") from None
-    except UnicodeDecodeError as error:
-        raise BadSubmissionError(f"{shown}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise BadSubmissionError(
             f"{shown}: Python cannot read it: {error}; `python -m py_compile` says where"

@@ -35,8 +35,9 @@ RESULT_BYTES = 16 << 20  # of result lines; far more than any evaluation has
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """One run of the child. `code` is None where it timed out; `result` is what it wrote to POPCORN_FD."""
+    """One run of the child in `folder`. `code` is None where it timed out; `result` is what it wrote to POPCORN_FD."""
 
+    folder: Path
     code: int | None
     result: bytes
     stdout: str
@@ -80,7 +81,8 @@ def run_child(command: Sequence[str], folder: Path, environ: Mapping[str, str], 
             _read_until(selector, time.monotonic() + DRAIN_S, None)
     texts = [cut(kept.data.decode(errors="replace")) for kept in list(keeps.values())[1:]]
     result = next(iter(keeps.values()))
-    return Ended(code=code if in_time else None, result=bytes(result.data), stdout=texts[0], stderr=texts[1])
+    found = code if in_time else None
+    return Ended(folder=folder, code=found, result=bytes(result.data), stdout=texts[0], stderr=texts[1])
 
 
 class _Kept:

@@ -116,12 +116,13 @@ def install() -> None:
     """Replaces "cuda" by the CPU and NCCL by gloo in this process."""
     cuda: Any = torch.cuda
     for name in SILENT:
-        setattr(cuda, name, _nothing)
+        setattr(cuda, name, _silent(name))
     for name in ("range_push", "range_pop", "mark"):
-        setattr(cuda.nvtx, name, _nothing)
+        setattr(cuda.nvtx, name, _silent(name))
     cuda.current_device = lambda: 0
     cuda.Event, cuda.Stream = Event, Stream
-    cuda.current_stream = cuda.default_stream = lambda device=None: Stream()
+    cuda.current_stream = lambda device=None: Stream()
+    cuda.default_stream = lambda device=None: Stream()
     cuda.stream = lambda stream: contextlib.nullcontext()
     cuda.device = lambda device: contextlib.nullcontext()
     torch.Generator = Generator  # type: ignore[misc]
@@ -132,8 +133,15 @@ def install() -> None:
     CudaIsCpu().__enter__()  # type: ignore[no-untyped-call]  # for good
 
 
-def _nothing(*arguments: Any, **named: Any) -> None:
-    """Done already."""
+def _silent(name: str) -> Callable[..., None]:
+    """A function that does nothing. Each name needs one of its own: torch._dynamo looks its rules up by function, and
+    refuses to be imported where one function stands under names with different rules."""
+
+    def nothing(*arguments: Any, **named: Any) -> None:
+        """Done already."""
+
+    nothing.__name__ = nothing.__qualname__ = name
+    return nothing
 
 
 def _backend(name: Any) -> Any:

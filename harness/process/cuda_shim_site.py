@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 VARIABLE = "HARNESS_CUDA_SHIM"
+MODULE = "_cuda_is_cpu"  # what the shim is imported as
 SHIM = Path(__file__).with_name("cuda_shim.py")
 
 
@@ -38,11 +39,13 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Installs the shim, which is loaded by its path."""
-    spec = importlib.util.spec_from_file_location("_cuda_is_cpu", os.environ[VARIABLE])
+    """Installs the shim, which is loaded by its path. It is a known module, since torch.compile imports the module of
+    every function that it compiles, by name."""
+    spec = importlib.util.spec_from_file_location(MODULE, os.environ[VARIABLE])
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
     spec.loader.exec_module(module)
     module.install()
 

@@ -1,12 +1,12 @@
 """The trusted ranks' program for a KernelBot problem folder."""
 
-import inspect
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 from harness.core.records import Params, Verdict, Verdicts
 from harness.ranks import folder_check, payload, wire
+from harness.ranks.generate import generated
 from harness.ranks.trusted import Trusted
 
 
@@ -21,14 +21,8 @@ class FolderTrusted(Trusted):
         self.stand_in: Any = None  # of the make of a right result
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
-        generate_input = self.reference.generate_input
         order = self.order
-        where = {"rank": order.rank, "world_size": order.world_size, "seed": spec.seed}
-        given = {name: list(value) if isinstance(value, tuple) else value for name, value in params.items()}
-        parameters = inspect.signature(generate_input).parameters
-        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-            where = {name: value for name, value in where.items() if name in parameters}
-        return generate_input(**given, **where)
+        return generated(self.reference.generate_input, params, order.rank, order.world_size, spec.seed)
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
         self.trees, self.seeds = [], [spec.seed for spec in command.inputs]

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from harness.core.records import Clock
+from harness.core.words import both_ends
 from harness.ranks import payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
@@ -29,6 +30,7 @@ from harness.ranks.shared_buffer import SharedBuffer
 
 HOST = "127.0.0.1"
 SPARE_OUTPUT_BYTES = 16 << 20, 256 << 20  # at least and at most, by which an output may be larger than the right one
+MAX_MESSAGE_CHARS = 1000  # of an exception's last line, which a compiler may fill with its log
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 Kernel = Callable[[Any], Any]
 Keep = Callable[[Any], wire.Output | None]  # what a call returned
@@ -287,4 +289,6 @@ def failed(error: BaseException) -> wire.Failed:
         message = out_of_memory(str(error))
     if isinstance(error, SystemExit):
         message = f"called sys.exit({error.code!r})"
-    return wire.Failed(message=message[-1000:], traceback="".join(lines)[-wire.MAX_TEXT_CHARS :])
+    return wire.Failed(
+        message=both_ends(message, MAX_MESSAGE_CHARS), traceback=both_ends("".join(lines), wire.MAX_TEXT_CHARS)
+    )

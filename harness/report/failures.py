@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from harness.core.records import CaseResult, Crashed, EvalReport, Outcome, Raised, TimedOut
+from harness.core.records import CaseResult, Crashed, EvalReport, Outcome, Raised, TimedOut, Wrong
 from harness.core.words import (
     EXCERPT_LINES,
     case_label,
@@ -21,10 +21,21 @@ from harness.judging.checkers import CHECKERS
 NEXT = {  # what to try after each failure
     "wrong": "`python -m harness check {problem} {path}` runs the tests alone, in seconds.",
     "raised": "The traceback is of the first rank that failed; others may only have waited for it.",
-    "crashed": "Killed by signal 9 is mostly out of memory: try fewer ranks (--ranks) or smaller shapes (--suite).",
     "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
     "held": "Right, but not believed; docs/trust.md says what each check looks for and how it can err.",
 }
+# A problem that is named by the path of its folder, which a report does not have.
+WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
+NATIVE = "Native code crashed: the log shows where Python stood, if the process could still say so."
+CRASHES = (  # the first that is found in the message
+    ("does not compile", "The whole log of the compiler is runs/<run id>/compile.log, and in --json FILE."),
+    ("SIGKILL", "Mostly out of memory: try fewer ranks (--ranks) or smaller shapes (--suite)."),
+    ("SIG", NATIVE),
+    ("eval.", "The log shows what the evaluator printed last; --json FILE has more of it."),
+    ("exited", "The process ended itself: look for exit() or os._exit() in the submission and in what it calls."),
+    ("signal", NATIVE),
+    ("", "The log shows what the process printed last."),
+)
 
 
 def show_failure(report: EvalReport, result: CaseResult, console: Console) -> None:
@@ -40,10 +51,17 @@ def show_failure(report: EvalReport, result: CaseResult, console: Console) -> No
             console.print(Text(f"  {heading}:"), soft_wrap=True)
             console.print(Text("\n".join(f"  | {line}" for line in text), style="dim"), soft_wrap=True)
         path = clean_line(report.submission.name)
-        problem = "FOLDER" if CHECKERS[report.checker].needs_path else report.problem
-        advice = NEXT[outcome.type].format(problem=problem, path=path)
-        print_all(console, Padding(Text(f"Next: {advice}"), (0, 0, 0, 2), expand=False))
+        print_all(console, Padding(Text(f"Next: {_advice(report, outcome, path)}"), (0, 0, 0, 2), expand=False))
     console.print()
+
+
+def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
+    """What to try next."""
+    if isinstance(outcome, Crashed):
+        return next(advice for word, advice in CRASHES if word in outcome.message)
+    if isinstance(outcome, Wrong) and CHECKERS[report.checker].needs_path:
+        return WRONG_IN_FOLDER
+    return NEXT[outcome.type].format(problem=report.problem, path=path)
 
 
 def _evidence(report: EvalReport, outcome: Outcome) -> list[tuple[str, list[str]]]:

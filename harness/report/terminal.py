@@ -41,6 +41,7 @@ from harness.judging import verdict
 from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
+from harness.process.profilers import PERCENTS
 from harness.report.bars import ASCII, UNICODE, Axis, Marks
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
@@ -52,8 +53,13 @@ PROFILE_LEGEND = (
     "In no operator: Python, and waiting for other threads. "
     "The traces open in https://ui.perfetto.dev and in chrome://tracing."
 )
+KERNELS_LEGEND = (
+    "us is the time of all runs of a kernel in one call; percentages are of the device's peak, means over these runs. "
+    "The report opens in the tool's own viewer (ncu-ui for .ncu-rep)."
+)
 KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
 NUMBERS_CHARS = 36  # columns beside an operator's name
+KERNEL_CHARS = 26  # columns beside a kernel's name and its percentages
 TOP_OPS = 5  # kernels or operators that are shown a rank; --json has more
 TIMES = ("shape", ">ref us", ">time us", ">speedup", ">bound us", ">roof", ">spread")
 LEFT_OUT = (">spread", ">bound us", ">ref us", ">roof", ">time us")  # in this order, where there is no room
@@ -267,23 +273,42 @@ def _peaks(peaks: Peaks) -> str:
 def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, console: Console) -> None:
     """Where the trace lies, and what took most of each rank's call."""
     print_all(console, Text(case_label(result), style="bold"))
+    print_all(console, _kernels(profile, console) if profile.kernels else _operators(profile, console))
+    blind = [str(rank.rank) for rank in profile.ranks if rank.of == "host"]
+    if report.device != "cpu" and blind:
+        text = f"The profiler saw no kernel on rank {', '.join(blind)}: shown is what the host did."
+        print_all(console, Text(text, style="yellow"))
+    for path in profile.reports:
+        console.print(Text(f"report  {clean_line(path)}"), soft_wrap=True)
+    if profile.trace is not None:
+        console.print(Text(f"trace  {clean_line(profile.trace)}"), soft_wrap=True)
+    last = max(index for index, other in enumerate(report.results) if other.profile is not None)
+    if result is report.results[last]:
+        print_all(console, Text(), Text(KERNELS_LEGEND if profile.kernels else PROFILE_LEGEND, style="dim"))
+    print_all(console, Text())
+
+
+def _operators(profile: Profile, console: Console) -> Table:
+    """What took most of each rank's call."""
     table = plain_table(">rank", "kernel or operator", ">calls", ">self us", ">share")
     for rank in profile.ranks:
         table.add_row(str(rank.rank), "the call", "1", us_text(rank.call_us), percent_text(1))
         for op in rank.top[:TOP_OPS]:
             name = Text(cut_line(op.name, console.width - NUMBERS_CHARS))
             table.add_row("", name, str(op.calls), us_text(op.self_us), percent_text(op.share))
-    print_all(console, table)
-    blind = [str(rank.rank) for rank in profile.ranks if rank.of == "host"]
-    if report.device != "cpu" and blind:
-        text = f"The profiler saw no kernel on rank {', '.join(blind)}: shown is what the host did."
-        print_all(console, Text(text, style="yellow"))
-    if profile.trace is not None:
-        console.print(Text(f"trace  {clean_line(profile.trace)}"), soft_wrap=True)
-    last = max(index for index, other in enumerate(report.results) if other.profile is not None)
-    if result is report.results[last]:
-        print_all(console, Text(), Text(PROFILE_LEGEND, style="dim"))
-    print_all(console, Text())
+    return table
+
+
+def _kernels(profile: Profile, console: Console) -> Table:
+    """What the vendor's tool says of each kernel; columns that it does not tell are left out."""
+    names = [name for name in PERCENTS if any(name in one.percents for one in profile.kernels)]
+    table = plain_table(">rank", f"kernel, by {profile.tool}", ">runs", ">us", *(f">{name}" for name in names))
+    room = max(SHAPE_CHARS, console.width - KERNEL_CHARS - sum(max(len(name), 6) + 2 for name in names))
+    for one in profile.kernels:
+        cells = (percent_text(one.percents[name] / 100) if name in one.percents else "-" for name in names)
+        name = Text(cut_line(one.name, room))
+        table.add_row(str(one.rank), name, str(one.calls), us_text(one.time_us), *cells)
+    return table
 
 
 def _facts(report: EvalReport) -> RenderableType:

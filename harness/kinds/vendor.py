@@ -1,0 +1,284 @@
+"""A profile by a vendor's tool: each rank's process runs under the tool, which says what each kernel of a call did.
+
+A tool does not work inside the sandbox, and it changes how kernels run. So such a run is neither confined nor timed,
+and no trusted process judges it (harness/ranks/profiled.py).
+"""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.checkout import ROOT, Checkout
+from harness.core.decode import DecodeError, decode, encode
+from harness.core.errors import HarnessError, UsageError
+from harness.core.files import read_text, remove
+from harness.core.records import (
+    Bound,
+    Case,
+    Crashed,
+    Failure,
+    KernelFigures,
+    Measured,
+    OpTime,
+    Passed,
+    Profile,
+    Raised,
+    RankProfile,
+    TimedOut,
+    Warning,
+    Wrong,
+)
+from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
+from harness.kinds.plan import phases
+from harness.machine import host
+from harness.machine.gpus import gpu_names
+from harness.problems.problem import Problem
+from harness.process import compile_cache, profilers, sandbox
+from harness.process.child import Ended, run_child, search_path, signal_name
+from harness.process.profilers import TOOLS, Job, Said, Tool
+
+TAIL_CHARS = 4000  # of what was printed, in an outcome
+MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VendorPlan(Plan):
+    """`tool` is one of TOOLS, `program` where it lies."""
+
+    tool: str
+    program: str
+
+
+class VendorKind:
+    """Asked for by `--tool`; no folder is of this kind by itself."""
+
+    def claims(self, place: Path) -> bool:
+        """None."""
+        return False
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """None is of this kind."""
+        raise AssertionError("no folder is claimed")
+
+    def plan(self, order: Order) -> Plan:
+        """One call of each benchmark shape. Raises UsageError where the tool is not here, or cannot profile this."""
+        setting, submission = order.setting, order.submission
+        name, problem, device = setting.tool, setting.problem, setting.device
+        tool = TOOLS[name]
+        if setting.evaluator == "theirs":
+            why = problem.only_theirs or "leave --eval theirs out"
+            raise UsageError(f"--tool {name} profiles calls by our own process, not a folder's own evaluator: {why}")
+        problem.check_runnable()
+        program = profilers.find(tool)
+        if program is None:
+            raise UsageError(
+                f"--tool {name}: there is no {tool.program} here (looked in PATH, {', '.join(tool.places)}); install "
+                "it, or leave --tool out for torch's profiler"
+            )
+        if device not in tool.devices:
+            raise UsageError(
+                f"--tool {name} profiles {' and '.join(tool.devices)} devices, and this would run on {device}; leave "
+                "--tool out for torch's profiler"
+            )
+        if tool.most_ranks is not None and setting.world_size > tool.most_ranks:
+            raise UsageError(
+                f"--tool {name} runs one kernel at a time, so kernels that wait for other ranks would hang: it "
+                f"profiles {tool.most_ranks} rank, not {setting.world_size} (--ranks 1, or leave --tool out)"
+            )
+        return VendorPlan(
+            kind="vendor",
+            problem=problem,
+            suite=setting.suite,
+            submission=submission,
+            mode=order.mode,
+            device=device,
+            world_size=setting.world_size,
+            author=order.author,
+            phases=phases(setting.suite, order.mode),
+            ranking_by=problem.ranking_by,
+            checker=problem.checker,
+            secret=0,
+            confined=False,
+            notes=(*setting.notes, Warning(code="vendor", values={"tool": tool.program})),
+            tool=name,
+            program=program,
+        )
+
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+        """A folder for each rank, gone when the `with` ends."""
+        assert isinstance(plan, VendorPlan)
+        folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+        cache = compile_cache.folder(plan.problem.root, plan.submission.sha256) or folder / "cache"
+        cache.mkdir(exist_ok=True)
+        try:
+            with compile_cache.held(cache):
+                yield VendorSession(plan, progress, folder, cache)
+        finally:
+            remove(folder)
+
+
+class VendorSession:
+    """The profiled processes, new ones for each case."""
+
+    def __init__(self, plan: VendorPlan, progress: Progress, folder: Path, cache: Path) -> None:
+        self.plan, self.progress, self.folder = plan, progress, folder
+        self.tool: Tool = TOOLS[plan.tool]
+        self.phases_s: dict[str, float] = {}
+        self.logs: dict[str, str] = {}
+        self.cases = 0
+        self.found = Profile(ranks=(), trace_json="")
+        self.environ = sandbox.environment(os.environ) | {
+            name: str(cache / sub) for name, sub in sandbox.CACHES.items()
+        }
+        self.environ |= {"PATH": search_path(), "PYTHONPATH": str(ROOT)}
+
+    def prepare(self) -> Passed | Failure:
+        """A process compiles what it needs itself, before the call that counts."""
+        return Passed()
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Counts its seconds."""
+        self.progress.phase(phase.name)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases_s[phase.name] = time.monotonic() - began
+
+    def check(self, case: Case) -> Checked:
+        """Profiles the case on all ranks at once."""
+        ranks = range(self.plan.world_size)
+        top = self.folder / str(self.cases)
+        self.cases += 1
+        with socket.socket() as free:
+            free.bind((HOST, 0))
+            port = free.getsockname()[1]
+        runs = [self._stage(case, rank, top, port) for rank in ranks]
+        with ThreadPoolExecutor(len(runs)) as pool:
+            ended = list(pool.map(self._run, runs))
+        for rank, one in enumerate(ended):
+            self.logs[f"profile {self.cases - 1} rank {rank}"] = one.stdout + one.stderr
+        failures = (self._failure(rank, run, one) for rank, (run, one) in enumerate(zip(runs, ended, strict=True)))
+        if (failure := next((one for one in failures if one is not None), None)) is not None:
+            return Checked(outcome=failure)
+        self.found = self._profile(runs)
+        return Checked(outcome=Passed())
+
+    def profile(self, case: Case) -> Profile | Failure:
+        """Of the case that was just checked."""
+        return self.found
+
+    def measure(self, case: Case) -> Measured | Failure:
+        """A profile measures nothing."""
+        raise AssertionError("mode profile has no measured phase")
+
+    def close(self) -> Passed | Failure:
+        """Nothing runs between two cases."""
+        return Passed()
+
+    def bound(self, case: Case) -> Bound | None:
+        """Nothing is timed."""
+        return None
+
+    def account(self) -> Account:
+        """What the processes printed is among the logs."""
+        plan = self.plan
+        model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
+        return Account(
+            phases_s=self.phases_s,
+            environment=host.environment(model, plan.world_size),
+            device_model=model,
+            logs=self.logs,
+        )
+
+    def _stage(self, case: Case, rank: int, top: Path, port: int) -> "_Run":
+        plan, folder = self.plan, top / str(rank)
+        run = _Run(work=folder / "work", out=folder / "report")
+        run.out.mkdir(parents=True)
+        files = plan.problem.staged() | plan.problem.staged_submission(plan.submission.source)
+        for module in plan.submission.modules:
+            files[module.name.replace(".", "/") + ".py"] = module.source.encode()
+        if plan.submission.modules:
+            files["common/__init__.py"] = b""  # without it any installed package `common` would come first
+        for name, data in files.items():
+            path = run.work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        job = Job(
+            rank=rank,
+            world_size=plan.world_size,
+            device=plan.device,
+            sets_device=plan.checker == "strict",
+            params=case.params,
+            seed=case.seed,
+            meeting=str(top / "meeting"),
+            port=port,
+            starts=self.tool.starts,
+        )
+        (run.work / profilers.JOB).write_text(json.dumps(encode(job)))
+        return run
+
+    def _run(self, run: "_Run") -> Ended:
+        inner = [sys.executable, "-P", "-m", "harness.ranks.profiled", profilers.JOB]
+        command = self.tool.command(self.plan.program, run.out, inner)
+        return run_child(command, run.work, self.environ, self.plan.suite.benchmark_timeout_s)
+
+    def _failure(self, rank: int, run: "_Run", ended: Ended) -> Failure | None:
+        """What went wrong in a rank's process. Raises HarnessError for what is the tool's or the machine's fault."""
+        plan, printed = self.plan, ended.stdout + ended.stderr
+        if ended.code is None:
+            limit_s = plan.suite.benchmark_timeout_s
+            return TimedOut(message=f"rank {rank} under {plan.tool} timed out after {limit_s:g} s", stacks=())
+        try:
+            said = decode(Said, json.loads(read_text(run.work / profilers.RESULT)))
+        except (OSError, ValueError, DecodeError):
+            self._complain(printed)
+            how = f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"
+            return Crashed(rank=rank, message=f"under {plan.tool} the process {how}", log_tail=printed[-TAIL_CHARS:])
+        if said.raised:
+            plan.problem.check_failure(said.raised, plan.device, False, plan.submission.name)
+            return Raised(rank=rank, message=said.raised, traceback=said.traceback)
+        if said.wrong:
+            return Wrong(message=f"rank {rank}: {said.wrong}")
+        self._complain(printed)
+        return None
+
+    def _complain(self, printed: str) -> None:
+        if (text := profilers.complaint(self.tool, printed)) is not None:
+            raise HarnessError(f"{self.tool.program} did not profile: {text}")
+
+    def _profile(self, runs: list["_Run"]) -> Profile:
+        kernels: list[KernelFigures] = []
+        files: dict[str, bytes] = {}
+        ranks = []
+        for rank, run in enumerate(runs):
+            own = profilers.kernel_figures(rank, self.tool.dispatches(self.plan.program, run.out))
+            if not own:
+                raise HarnessError(f"{self.tool.program} saw no kernel in the call of rank {rank}")
+            total_us = sum(one.time_us for one in own) or 1.0
+            ops = (OpTime(name=k.name, calls=k.calls, self_us=k.time_us, share=k.time_us / total_us) for k in own)
+            ranks.append(RankProfile(rank=rank, call_us=total_us, of="device", top=tuple(ops)))
+            kernels += own
+            for path in sorted(run.out.rglob("*")):
+                if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
+                    files[f"rank-{rank}-{path.name}"] = path.read_bytes()
+        return Profile(ranks=tuple(ranks), trace_json="", tool=self.tool.program, kernels=tuple(kernels), files=files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """A rank's folders: where it works, and where the tool leaves its report."""
+
+    work: Path
+    out: Path

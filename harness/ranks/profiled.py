@@ -1,0 +1,98 @@
+"""What a vendor's profiler is put around: `python -m harness.ranks.profiled JOB`, in a rank's staged folder.
+
+It makes one input, calls the submission until it is warm, checks the last result by the problem's check_implementation,
+and marks one more call for the profiler (harness/process/profilers.py). Nothing is timed, and nothing is confined:
+input, check and submission share the process.
+"""
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.core.decode import decode, encode
+from harness.process.profilers import RANGE, RESULT, Job, Said
+from harness.ranks import folder_check, payload
+from harness.ranks.generate import generated
+from harness.ranks.program import HOST, failed
+from harness.ranks.roles import custom_kernel
+
+WARM_CALLS = 3
+
+
+def main(path: str) -> None:
+    """Does the job of that file. What the submission does wrong is in the file RESULT."""
+    folder = Path.cwd()
+    job = decode(Job, json.loads(Path(path).read_text()))
+    try:
+        said = run(job, str(folder))
+    except Exception as error:  # the submission's, the problem's, or the device's: the parent shows it
+        reply = failed(error)
+        said = Said(raised=reply.message, traceback=reply.traceback)
+    (folder / RESULT).write_text(json.dumps(encode(said)))
+
+
+def run(job: Job, folder: str) -> Said:
+    """Calls the submission, and says whether its last warm result is right."""
+    is_gpu = job.device != "cpu"
+    device = torch.device("cuda", job.rank) if is_gpu else None
+    if device is not None:
+        torch.cuda.set_device(device)
+    os.environ.update(
+        MASTER_ADDR=HOST,
+        MASTER_PORT=str(job.port),
+        RANK=str(job.rank),
+        LOCAL_RANK=str(job.rank),
+        WORLD_SIZE=str(job.world_size),
+    )
+    kernel = custom_kernel(folder)
+    reference = importlib.import_module("reference")
+    dist.init_process_group(
+        backend="nccl" if is_gpu else "gloo",
+        init_method=f"file://{job.meeting}",
+        rank=job.rank,
+        world_size=job.world_size,
+        device_id=device,
+    )
+    default: AbstractContextManager[Any] = device if device is not None and job.sets_device else nullcontext()
+    with default:
+        data = generated(reference.generate_input, job.params, job.rank, job.world_size, job.seed)
+    output = None
+    for _ in range(WARM_CALLS):
+        output = kernel(payload.copied(data))
+    with default:
+        verdict = folder_check.checked(lambda: reference.check_implementation(payload.copied(data), output))
+    copy = payload.copied(data)
+    with _marked(job, is_gpu):
+        kernel(copy)
+    dist.destroy_process_group()
+    return Said(wrong=verdict.message)
+
+
+@contextmanager
+def _marked(job: Job, is_gpu: bool) -> Iterator[None]:
+    """The call that counts is made within."""
+    if not is_gpu:
+        yield
+        return
+    cuda: Any = torch.cuda  # whose functions have no types here
+    cuda.synchronize()
+    if job.starts:
+        cuda.profiler.start()
+    cuda.nvtx.range_push(RANGE)
+    yield
+    cuda.synchronize()
+    cuda.nvtx.range_pop()
+    if job.starts:
+        cuda.profiler.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+// The evaluator. The stand-in for nvcc does not read it.

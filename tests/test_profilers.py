@@ -1,0 +1,224 @@
+"""The vendors' profilers: what their reports say, and a profile from the command to the table, with a stand-in for ncu.
+
+The tables are written by hand, in the columns that the tools document."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.core.errors import Exit, HarnessError
+from harness.core.records import KernelFigures
+from harness.machine.host import gpus
+from harness.process import profilers
+from harness.process.profilers import Dispatch
+
+SCALE = Path(__file__).parent / "folders" / "single" / "scale"
+RAW = """==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","gpu__time_duration.sum","sm__warps_active.avg.pct_of_peak_sustained_active",\
+"sm__throughput.avg.pct_of_peak_sustained_elapsed","gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",\
+"sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",\
+"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active","launch__registers_per_thread"
+"","","","ns","%","%","%","%","%","register/thread"
+"0","7","void gemm<128, 128>(float *)","1,500","50","70","20","60","61.5","96"
+"1","7","scale","500","25","5","80","0","0","16"
+"2","7","scale","1500","75","5","88","0","0","16"
+"""
+DETAILS = """"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","scale","GPU Speed Of Light Throughput","Duration","us","2.5"
+"0","scale","GPU Speed Of Light Throughput","Memory Throughput","%","81.25"
+"0","scale","GPU Speed Of Light Throughput","DRAM Throughput","%","79"
+"0","scale","Memory Workload Analysis","Memory Throughput","Tbyte/s","2.4"
+"0","scale","Occupancy","Achieved Occupancy","%","62.5"
+"""
+FAKE = f"""#!{sys.executable}
+import subprocess, sys
+arguments = sys.argv[1:]
+if "--import" in arguments:
+    print({RAW!r}, end="")
+else:
+    out = arguments.index("-o") + 1
+    print("==PROF== Connected")
+    open(arguments[out] + ".ncu-rep", "w").write("a report")
+    sys.exit(subprocess.run(arguments[out + 1 :]).returncode)
+"""
+
+
+def test_ncus_raw_page_is_a_column_a_metric() -> None:
+    found = profilers.ncu_dispatches(RAW)
+    assert found[0] == Dispatch(
+        name="void gemm<128, 128>(float *)",
+        time_us=1.5,
+        percents={"occupancy": 50.0, "compute": 70.0, "memory": 20.0, "tensor": 61.5},
+    )
+    assert profilers.kernel_figures(0, found)[0] == KernelFigures(
+        rank=0,
+        name="scale",
+        calls=2,
+        time_us=2.0,
+        percents={"occupancy": 62.5, "compute": 5.0, "memory": 86.0, "tensor": 0.0},
+    )
+
+
+def test_ncus_details_page_is_a_row_a_metric() -> None:
+    percents = {"memory": 81.25, "dram": 79.0, "occupancy": 62.5}
+    assert profilers.ncu_dispatches(DETAILS) == [Dispatch(name="scale", time_us=2.5, percents=percents)]
+
+
+def test_a_text_without_a_kernel_is_said_to_be_none() -> None:
+    assert profilers.ncu_dispatches('"ID","Kernel Name"\n') == []
+    for text in ("", "==ERROR== no\n"):
+        with pytest.raises(HarnessError, match="printed no table"):
+            profilers.ncu_dispatches(text)
+
+
+def test_of_rocprofs_kernels_those_within_the_marked_call_count(tmp_path: Path) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "report_kernel_trace.csv").write_text(
+        '"Kind","Agent_Id","Kernel_Name","Start_Timestamp","End_Timestamp"\n'
+        '"KERNEL_DISPATCH","Agent 2","input",100,900\n'
+        '"KERNEL_DISPATCH","Agent 2","scale",2000,4500\n'
+    )
+    tool = profilers.TOOLS["rocprof"]
+    assert [one.name for one in tool.dispatches("rocprofv3", tmp_path)] == ["input", "scale"]  # no range is told
+    (tmp_path / "host" / "report_marker_api_trace.csv").write_text(
+        '"Domain","Function","Start_Timestamp","End_Timestamp"\n"MARKER_CORE_API","custom_kernel",1500,5000\n'
+    )
+    assert tool.dispatches("rocprofv3", tmp_path) == [Dispatch(name="scale", time_us=2.5)]
+    with pytest.raises(HarnessError, match="no trace of kernels"):
+        tool.dispatches("rocprofv3", tmp_path / "nowhere")
+
+
+def test_commands_put_the_tool_around_a_process() -> None:
+    ncu = profilers.TOOLS["ncu"].command("/opt/ncu", Path("/out"), ["python", "x"])
+    assert ncu[0] == "/opt/ncu"
+    assert " ".join(ncu).endswith("--profile-from-start off --kernel-name-base demangled -f -o /out/report python x")
+    rocprof = profilers.TOOLS["rocprof"].command("rocprofv3", Path("/out"), ["python", "x"])
+    assert rocprof[-4:] == ["/out", "--", "python", "x"]
+
+
+# ---- from the command to the table ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """ncu(script) puts that script in ncu's place, on CPU cores."""
+    monkeypatch.setattr(profilers.Ncu, "places", ())
+
+    def put(script: str = FAKE) -> None:
+        monkeypatch.setattr(profilers.Ncu, "devices", ("cpu",))
+        path = tmp_path / "bin" / "ncu"
+        path.parent.mkdir()
+        path.write_text(script)
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
+
+    return put
+
+
+def profile(*more: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", str(SCALE), *more])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_a_profile_shows_each_kernel_and_keeps_the_report(
+    ncu: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str], nothing_left: None
+) -> None:
+    ncu()
+    out = tmp_path / "report.json"
+    code = profile("--mode", "profile", "--tool", "ncu", "--no-record", "--trace", str(tmp_path), "--json", str(out))
+    shown = capsys.readouterr().out
+    assert code == 0, shown
+    assert "kernel, by ncu" in shown
+    assert [line.split() for line in shown.splitlines() if "scale " in line and "%" in line] == [
+        ["0", "scale", "2", "2.00", "62.5%", "5.0%", "86.0%", "0%"]
+    ] * 2  # benchmarks
+    assert "outside the sandbox" in " ".join(shown.split())
+    (found,) = json.loads(out.read_text())["cases"][:1]
+    assert found["profile"]["tool"] == "ncu"
+    assert [one["name"] for one in found["profile"]["kernels"]] == ["scale", "void gemm<128, 128>(float *)"]
+    assert found["profile"]["trace"] is None
+    kept = {Path(path).name: Path(path) for path in found["profile"]["reports"]}
+    assert kept["profile-0-rank-0-report.ncu-rep"].read_text() == "a report"
+    assert "gpu__time_duration" in kept["profile-0-rank-0-report.csv"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "told"),
+    [
+        ("def custom_kernel(data):\n    return data[0] * 0\n", Exit.INVALID, "fail: wrong in profile"),
+        ("def custom_kernel(data):\n    raise KeyError('gone')\n", Exit.INVALID, "KeyError: 'gone'"),
+        ("import os\nos._exit(7)\n", Exit.INVALID, "under ncu the process exited with code 7"),
+        ("import nowhere_at_all\n", Exit.USAGE, "imports nowhere_at_all, which is neither"),
+    ],
+)
+def test_what_the_submission_does_wrong_is_its_own(
+    source: str, code: Exit, told: str, ncu: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ncu()
+    file = tmp_path / "mine.py"
+    file.write_text(source)
+    assert profile(str(file), "--mode", "profile", "--tool", "ncu", "--no-record") == code
+    shown = capsys.readouterr()
+    assert told in " ".join((shown.out + shown.err).split())
+
+
+def test_a_tool_that_may_not_profile_says_why(ncu: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    ncu(FAKE.replace("==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"))
+    assert profile("--mode", "profile", "--tool", "ncu", "--no-record") == Exit.ERROR
+    assert "ncu did not profile: this user may not read the GPU's counters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--tool", "ncu"], "--tool ncu: only --mode profile takes a profiler"),
+        (["--tool", "ncu", "--mode", "profile"], "there is no ncu here (looked in PATH, "),
+        (["--tool", "rocprof", "--mode", "profile"], "there is no rocprofv3 here (looked in PATH, /opt/rocm/bin"),
+        (["--tool", "ncu", "--mode", "profile", "--eval", "theirs"], "not a folder's own evaluator"),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused_in_a_line(
+    more: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(profilers, "search_path", lambda: "/nowhere")
+    monkeypatch.setattr(profilers.Ncu, "places", ("/nowhere/cuda",))
+    assert profile("--no-record", *more) == Exit.USAGE
+    shown = capsys.readouterr().err.strip()
+    assert told in shown
+    assert "\n" not in shown
+
+
+def test_several_ranks_are_no_work_for_a_tool_that_replays(
+    ncu: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ncu()
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", "gemm_rs", "--ranks", "2", "--mode", "profile", "--tool", "ncu", "--no-record"])
+    assert ended.value.code == Exit.USAGE
+    assert "it profiles 1 rank, not 2 (--ranks 1" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    gpus().device != "cuda" or profilers.find(profilers.TOOLS["ncu"]) is None, reason="needs an NVIDIA GPU and ncu"
+)
+def test_ncu_itself_tells_what_the_table_has(tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    wired = SCALE.parent / "wired"
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", str(wired), "--mode", "profile", "--tool", "ncu", "--trace", str(tmp_path), "--json", str(out),
+              "--no-record"])  # fmt: skip
+    assert ended.value.code == 0
+    for found in json.loads(out.read_text())["cases"]:
+        kernels = found["profile"]["kernels"]
+        assert kernels
+        for one in kernels:
+            assert 0 < one["time_us"] < 1e6
+            assert {"occupancy", "compute", "memory", "dram", "tensor"} <= one["percents"].keys()
+            assert all(0 <= value <= 105 for value in one["percents"].values())
+        assert any(Path(path).suffix == ".ncu-rep" for path in found["profile"]["reports"])
