@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--device", help="as `eval` takes it")
     parser.add_argument("--evals", default="ours,theirs", help="by which evaluators (default: %(default)s)")
     parser.add_argument("--own", action="store_true", help="the folders' default submissions only, without solutions")
+    parser.add_argument("--mode", default="leaderboard", help="as `eval` takes it (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds an evaluation may take (default: 600)")
     add_data_argument(parser)
     asked = parser.parse_args()
@@ -61,7 +62,7 @@ def main() -> None:
     rows, ratios, wrong = [], [], 0
     for folder in folders_of(asked.folders):
         for file, wanted in files_of(folder, asked.own):
-            ran = {name: evaluate(folder, file, name, asked.device, asked.limit) for name in evals}
+            ran = {name: evaluate(folder, file, name, asked) for name in evals}
             wrong += any(one.word != wanted for one in ran.values())
             if {one.word for one in ran.values()} == {"pass"} and len(ran) == 2:
                 ratios.append(ran["ours"].seconds / ran["theirs"].seconds)
@@ -93,19 +94,22 @@ def files_of(folder: Path, own_only: bool) -> Iterator[tuple[Path, str]]:
                 yield path, wanted
 
 
-def evaluate(folder: Path, file: Path, evaluator: str, device: str | None, limit_s: float) -> Ran:
+def evaluate(folder: Path, file: Path, evaluator: str, asked: argparse.Namespace) -> Ran:
     """One `python -m harness eval`, not recorded."""
     with tempfile.TemporaryDirectory() as scratch:
         result = Path(scratch, "result.json")
         command = [sys.executable, "-m", "harness", "eval", str(folder), str(file), "--eval", evaluator]
-        command += ["--no-record", "--quiet", "--json", str(result), *(["--device", device] if device else [])]
+        command += ["--no-record", "--quiet", "--json", str(result), "--mode", asked.mode]
+        command += ["--device", asked.device] if asked.device else []
         began = time.monotonic()
         with Memory() as memory:
             try:
-                done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)
+                done = subprocess.run(
+                    command, cwd=ROOT, capture_output=True, text=True, timeout=asked.limit, check=False
+                )
                 code, said = done.returncode, done.stderr or done.stdout
             except subprocess.TimeoutExpired:
-                code, said = Exit.TIMED_OUT, f"had not ended after {limit_s:g} s"
+                code, said = Exit.TIMED_OUT, f"had not ended after {asked.limit:g} s"
         seconds = time.monotonic() - began
         line = _why(result) or " ".join(said.split())[-300:]
     return Ran(word=WORDS.get(Exit(code), "refused"), seconds=seconds, peak_bytes=memory.peak_bytes, line=line)
