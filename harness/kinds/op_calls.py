@@ -30,6 +30,7 @@ class Calls:
         self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
         self.deadline = 0.0
         self.at = 0
+        self.rested: list[Group] = []  # that gave memory back
         self.made: list[wire.InputsMade] = []
         self.params: Params | None = None  # of the case whose inputs were made last
         self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
@@ -111,6 +112,9 @@ class Calls:
     def turn(self, group: Group, indices: Sequence[int], clock: Clock = "wall") -> clocks.Turn:
         """Calls on these inputs, which the group gets just before. What a candidate returns is taken at once; and as
         much after the baseline's calls, so that what comes next finds the machine in the same state."""
+        if group in self.rested:  # before the turn begins, since it takes a while
+            self.rested.remove(group)
+            group.ask(wire.Regain(), wire.Done, self.deadline)
         began_ns = time.monotonic_ns()
         self.load(group, indices)
         keys = [self._keys[index] for index in indices if self._keys[index]]
@@ -118,12 +122,17 @@ class Calls:
         self.ahead += len(indices) if group is self.candidate else -len(indices)
         ended_ns = time.monotonic_ns()
         self.take(group, called)
-        if group.kept_bytes > KEPT_BYTES:
-            group.ask(wire.Yield(), wire.Done, self.deadline)
+        self.rest(group)
         if self.plan.device != "cpu":
             # What it still had to do when its rank replied is done by now, or the outputs are wrong.
             ended_ns = time.monotonic_ns()
         return clocks.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
+
+    def rest(self, group: Group) -> None:
+        """The group is not on turn: what it keeps of its devices is somebody else's, if it is much."""
+        if group.kept_bytes > KEPT_BYTES:
+            group.ask(wire.Yield(), wire.Done, self.deadline)
+            self.rested.append(group)
 
     def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
         """Trusted ranks copy what these calls returned. Only the candidate's is judged later, unless `judged` says that

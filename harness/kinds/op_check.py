@@ -40,6 +40,7 @@ def _probe(calls: Calls, case: Case, hold_s: float, probe_all: bool) -> Passed |
         called, finished = calls.candidate.call_late(late, 0, hold_s, calls.deadline)
         calls.ahead += 1
         calls.take(calls.candidate, [called])
+        calls.rest(calls.candidate)
         if early := needed_by.intersection(finished):
             return Held(
                 check="communication",

@@ -62,6 +62,8 @@ def _samples(
     for clock in plan.clocks:
         calls.turn(calls.baseline, [0], clock)
         calls.turn(calls.candidate, [0], clock)
+        if (wrong := _wrong(calls, [0], "a call before the timed ones")) is not None:
+            return wrong
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
     before_us, began = _busy_us(calls), time.monotonic()
     with sampling():
@@ -97,10 +99,13 @@ def _block(
         if clock == "wall":
             (ref_side if reference else own_side).turns.append(turn)
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
-    for verdicts in calls.verify(*own):
-        if not verdicts.strict.passed:
-            return Wrong(message=f"a timed call ({clock} clock): {verdicts.strict.message}")
-    return None
+    return _wrong(calls, list(own), f"a timed call ({clock} clock)")
+
+
+def _wrong(calls: Calls, indices: Sequence[int], what: str) -> Wrong | None:
+    """The first of the outputs taken next, as ones of these inputs, that is wrong."""
+    wrong = (one.strict.message for one in calls.verify(*indices) if not one.strict.passed)
+    return next((Wrong(message=f"{what}: {message}") for message in wrong), None)
 
 
 def _budget(calls: Calls) -> clocks.Budget:
@@ -136,9 +141,9 @@ def _cached(calls: Calls, case: Case) -> Wrong | Held | None:
                 calls.take(calls.candidate, once, is_judged)
                 judged += [index] * is_judged
                 called += once
-        for verdicts in calls.verify(*judged):
-            if not verdicts.strict.passed:
-                return Wrong(message=f"a call on an input, or on the same once more: {verdicts.strict.message}")
+        calls.rest(calls.candidate)
+        if (wrong := _wrong(calls, judged, "a call on an input, or on the same once more")) is not None:
+            return wrong
     doubt = credibility.kept(called, clock)
     return Held(check="cache", evidence=doubt) if doubt else None
 

@@ -66,6 +66,7 @@ class Program:
             wire.CloseGroup: self.close_group,
             wire.LoadInputs: self.load_inputs,
             wire.Yield: self.yield_memory,
+            wire.Regain: self.regain_memory,
             wire.TellMemory: self.tell_memory,
             wire.Call: self.call,
         }
@@ -130,7 +131,6 @@ class Program:
         if self.buffers != command.buffers:
             self.open_buffers(command.buffers)
         self.loaded = self.masked = []  # first, so that two sets never need memory at once
-        self.device.regain()
         self.masked = [[] for _ in command.inputs]
         self.loaded = list(map(functools.partial(payload.read_input, self.input_buffer), command.inputs, self.masked))
         self.output_limit = command.output_limit
@@ -154,6 +154,10 @@ class Program:
         if command.buffers:
             self.close_buffers()
         self.device.release()
+        return wire.Done()
+
+    def regain_memory(self, command: wire.Regain) -> wire.Reply:
+        self.device.regain()
         return wire.Done()
 
     def close_buffers(self) -> None:

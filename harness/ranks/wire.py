@@ -175,6 +175,13 @@ class Yield:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Regain:
+    """Take as much of the device's memory again as was given back, so that no call has to. Answer: Done."""
+
+    type: Literal["regain"] = "regain"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TellMemory:
     """Say how much memory the rank has had at most. Answer: MemoryTold."""
 
@@ -265,6 +272,7 @@ Command = (
     | MakeInputs
     | LoadInputs
     | Yield
+    | Regain
     | TellMemory
     | Call
     | StartProfile
