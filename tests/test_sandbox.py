@@ -1,6 +1,7 @@
 """What a confined process can still do and what not, and what is left of an environment."""
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -8,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from harness.core.checkout import ROOT
-from harness.process import sandbox
+from harness.process import sandbox, seccomp
 
 # Enters, then does `attempt`; what did not work is printed.
 CONFINED = """\
-import os, pathlib, socket, sys
+import ctypes, os, pathlib, resource, signal, socket, sys, threading
 from harness.process.sandbox import Sandbox
-folder = pathlib.Path(sys.argv[1])
-print(*Sandbox(folder=folder / "own", cache=folder / "cache", device=sys.argv[2]).enter(), sep="\\n")
+folder, parent = pathlib.Path(sys.argv[1]), os.getppid()
+hidden = (folder / "checkout",)
+print(*Sandbox(folder=folder / "own", cache=folder / "cache", device=sys.argv[2], hidden=hidden).enter(), sep="\\n")
 try:
     {attempt}
 except OSError as error:
@@ -42,9 +44,15 @@ def confined(folder: Path, attempt: str, device: str) -> str:
         "os.truncate(folder / 'old', 0)",
         "(folder / 'old').rename(folder / 'own' / 'old')",
         "os.link(folder / 'old', folder / 'own' / 'old')",
-        "os.kill(os.getppid(), 0)",
-        "os.open(f'/proc/{os.getppid()}/mem', os.O_RDONLY)",
-        "os.readlink(f'/proc/{os.getppid()}/fd/0')",
+        "os.kill(parent, 0)",
+        "os.open(f'/proc/{parent}/mem', os.O_RDONLY)",
+        "os.readlink(f'/proc/{parent}/fd/0')",
+        "resource.prlimit(parent, resource.RLIMIT_CPU, (0, 0))",
+        "os.sched_setaffinity(parent, {0})",
+        "os.sched_setscheduler(parent, os.SCHED_IDLE, os.sched_param(0))",
+        "os.setpriority(os.PRIO_PROCESS, parent, 19)",
+        "os.setpriority(os.PRIO_USER, 0, 19)",
+        "signal.pidfd_send_signal(os.pidfd_open(parent), 0)",
         "open('/proc/sys/kernel/core_pattern', 'r+')",
         pytest.param("socket.create_connection(('192.0.2.1', 443), timeout=5)", marks=needs_namespaces),
     ],
@@ -59,6 +67,8 @@ def test_a_confined_process_changes_nothing_outside(tmp_path: Path, attempt: str
         "Network is unreachable",
         "Invalid cross-device link",
         "Read-only file system",
+        "No such process",
+        "No such file or directory",
     )
     assert (tmp_path / "old").read_text() == "kept"
 
@@ -75,6 +85,10 @@ def test_a_confined_process_changes_nothing_outside(tmp_path: Path, attempt: str
         "import tempfile; tempfile.TemporaryFile().write(b'x')",
         "import subprocess; subprocess.run(['true'], check=True)",
         "a, b = socket.socketpair(); a.send(b'x')",
+        "os.sched_setaffinity(0, os.sched_getaffinity(0)); os.setpriority(os.PRIO_PROCESS, 0, 1)",
+        "resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE))",
+        "thread = threading.Thread(target=print); thread.start(); thread.join()",
+        "os.kill(os.getpid(), 0); pathlib.Path('/proc/self/status').read_text()",
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -83,6 +97,61 @@ def test_a_confined_process_can_do_its_work(tmp_path: Path, attempt: str, device
     said = confined(tmp_path, attempt, device)
     assert "denied" not in said
     assert "not permitted" not in said or "namespaces" in said
+
+
+@needs_namespaces
+def test_a_confined_process_on_cpus_sees_no_other(tmp_path: Path) -> None:
+    said = confined(tmp_path, "print(os.getpid(), [name for name in os.listdir('/proc') if name.isdigit()])", "cpu")
+    assert said == "1 ['1']"
+
+
+@needs_namespaces
+def test_a_thread_may_choose_its_cores_by_its_own_number_where_others_cannot_be_named(tmp_path: Path) -> None:
+    """As pthread_setaffinity_np does."""
+    assert confined(tmp_path, "os.sched_setaffinity(threading.get_native_id(), {0})", "cpu") == ""
+
+
+def test_a_filter_names_the_same_calls_on_every_machine() -> None:
+    """`struct sock_filter` has 8 bytes, and no jump leads out of the program."""
+    calls = seccomp.ALWAYS + seccomp.OF_THREADS + seccomp.OF_DESCRIPTORS
+    for machine in seccomp.MACHINES.values():
+        words = list(struct.iter_unpack("HBBI", seccomp.program(machine, calls)))
+        assert {machine.number(call) for call in calls} <= {value for code, _, _, value in words}
+        assert all(at + max(yes, no) < len(words) - 1 for at, (_, yes, no, _) in enumerate(words) if yes or no)
+
+
+@needs_namespaces
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_of_a_checkout_only_what_is_imported_is_there(tmp_path: Path, device: str) -> None:
+    """Other entries, runs and the board are hidden; virtual environments and this group's folders stay."""
+    checkout = tmp_path / "checkout"
+    for name in (
+        "submissions/a2a/other.py",
+        "runs/x/report.json",
+        "leaderboard.yaml",
+        "site/installed.py",
+        "lib/far.py",
+    ):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text("x = 1")
+    (checkout / "linked").symlink_to("lib")
+    (checkout / "own").mkdir()
+    code = (
+        "import os, pathlib, sys\n"
+        "from harness.process.sandbox import Sandbox\n"
+        "root = pathlib.Path(sys.argv[1])\n"
+        "sys.path += [str(root / 'site'), str(root / 'linked')]\n"
+        "os.chdir(root)\n"
+        "Sandbox(folder=root / 'own', cache=root / '.cache/a', device=sys.argv[2], hidden=(root,)).enter()\n"
+        "import far, installed\n"
+        "(root / 'own' / 'new').write_text('')\n"
+        "print(*sorted(os.listdir('.')))\n"
+    )
+    command = [sys.executable, "-c", code, str(checkout), device]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [".cache", "lib", "linked", "own", "site"]
+    assert (checkout / "own" / "new").exists()
+    assert (checkout / "leaderboard.yaml").exists()
 
 
 def test_what_the_kernel_does_not_give_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

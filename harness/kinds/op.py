@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from harness.core.checkout import Checkout
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError
 from harness.core.files import remove
 from harness.core.machine_records import MachineState, Peaks
@@ -331,6 +331,7 @@ def _staged(plan: OpPlan) -> Iterator[Launch]:
             flush_bytes=plan.flush_bytes,
             folder=top,
             caches=_caches(plan),
+            hidden=tuple({plan.problem.root, ROOT}),
             checker=plan.problem.checker,
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,

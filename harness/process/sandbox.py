@@ -10,12 +10,17 @@ import ctypes
 import fcntl
 import os
 import resource
+import signal
 import socket
 import struct
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.core.checkout import ROOT
+from harness.process import seccomp
 
 # What a kernel, a compiler or a driver is known to look at. A list of what may stay and not of what must go: nobody
 # knows all the names that secrets have. DENIED then takes NVIDIA_API_KEY and its like back out.
@@ -39,8 +44,11 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia*/*", 
 MAX_FILE_BYTES = 16 << 30
 MAX_OPEN_FILES = 8192
 MORE_PROCESSES = 4096  # than the user has; threads count, and eight ranks of torch on a large host have hundreds
-PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38  # linux/prctl.h
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000  # linux/sched.h
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38  # linux/prctl.h
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x20000, 0x8000000, 0x10000000  # linux/sched.h
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
+FIRST_PID = 1  # of a PID namespace
+MAX_FDS = 1 << 16
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20  # linux/mount.h
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
@@ -58,11 +66,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
-    """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name."""
+    """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name. Of the
+    checkouts in `hidden` they see no more than what Python imports from there."""
 
     folder: Path
     cache: Path
     device: str
+    hidden: tuple[Path, ...] = ()
 
     @property
     def has_devices(self) -> bool:
@@ -70,7 +80,10 @@ class Sandbox:
 
     def enter(self, confined: bool = True) -> tuple[str, ...]:
         """Confines this process, which must have one thread, for the rest of its life; without `confined` it only
-        gets its folders. Returns a message for each layer that this kernel lacks."""
+        gets its folders. Returns a message for each layer that this kernel lacks.
+
+        Returns in a child process where a PID namespace is permitted, because only children are in a new one. The
+        caller's process then waits for the child and ends as it does."""
         for folder in (self.folder / "tmp", *(self.cache / name for name in CACHES.values())):
             folder.mkdir(parents=True, exist_ok=True)
         os.environ |= {name: str(self.cache / folder) for name, folder in CACHES.items()}
@@ -115,12 +128,12 @@ def landlock_abi() -> int:
     return max(0, int(_libc.syscall(SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), LANDLOCK_VERSION)))
 
 
-def has_namespaces(has_devices: bool = False) -> bool:
+def has_namespaces(sandbox: Sandbox | None = None, own_pids: bool = False) -> bool:
     """Whether this process may create namespaces. Tried in a child process, since half of them (a network without its
     loopback, say) would be worse than none."""
     if (child := os.fork()) == 0:
         try:
-            _enter_namespaces(has_devices)
+            _enter_namespaces(sandbox or Sandbox(folder=Path("/"), cache=Path("/"), device="cpu"), own_pids)
             os._exit(0)
         finally:
             os._exit(1)
@@ -129,15 +142,28 @@ def has_namespaces(has_devices: bool = False) -> bool:
 
 # ---- the layers: each does its part and returns what is missing of it, or "" -----------------------------------
 def _namespaces(sandbox: Sandbox) -> str:
-    """A network with nothing in it but its own loopback, and a /dev/shm and System V memory of their own."""
-    if not has_namespaces(sandbox.has_devices):
-        return "namespaces: not permitted here, so a submission has the host's network and its /dev/shm"
-    _enter_namespaces(sandbox.has_devices)
-    return ""
+    """A network with nothing in it but its own loopback, a /dev/shm and System V memory of their own, no process but
+    theirs, and nothing of the checkout but what is imported from it."""
+    # Ranks on GPUs open device memory that a trusted rank made, and CUDA's IPC handles name processes: they cannot be
+    # opened in another PID namespace (https://github.com/openucx/ucx/pull/11514, 2026).
+    if not sandbox.has_devices and has_namespaces(sandbox, own_pids=True):
+        _enter_namespaces(sandbox, own_pids=True)
+        return ""
+    if not has_namespaces(sandbox):
+        return (
+            "namespaces: not permitted here, so a submission has the host's network and its /dev/shm, can name the "
+            "user's processes and read the checkout"
+        )
+    _enter_namespaces(sandbox, own_pids=False)
+    return (
+        ""
+        if sandbox.has_devices
+        else "namespaces: no PID namespace is permitted here, so a submission can name the user's processes"
+    )
 
 
-def _enter_namespaces(has_devices: bool) -> None:
-    wanted = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET
+def _enter_namespaces(sandbox: Sandbox, own_pids: bool) -> None:
+    wanted = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | (CLONE_NEWPID if own_pids else 0)
     uid, gid = os.getuid(), os.getgid()
     if _libc.unshare(wanted) != 0:
         _checked("unshare", _libc.unshare(wanted | CLONE_NEWUSER))
@@ -146,10 +172,74 @@ def _enter_namespaces(has_devices: bool) -> None:
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     with socket.socket() as sock:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP))
+    if own_pids:
+        _fork_first_process()
     _checked("mount", _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None))
     _checked("mount", _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777"))
-    if has_devices and uid == 0:
+    if own_pids:
+        masked = (Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+        _mount_over(Path("/proc"), "proc", "", [path for path in masked if Path("/proc") in path.parents])
+    for checkout in filter(Path.is_dir, sandbox.hidden):
+        _hide_checkout(checkout, sandbox)
+    if sandbox.has_devices and uid == 0:
         _freeze_proc()
+
+
+def _fork_first_process() -> None:
+    """Returns in the first process of the new PID namespace. It ends with this process, and all others there with it.
+    This process ends with its parent and as the first process does."""
+    parent = os.getppid()
+    if (first := os.fork()) == 0:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        return
+    code = 1
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:  # else it died before the line above
+            os.closerange(3, MAX_FDS)
+            code = max(0, os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]))
+    finally:
+        os._exit(code)
+
+
+def _hide_checkout(checkout: Path, sandbox: Sandbox) -> None:
+    """Other entries' sources, reports and the leaderboard are not there any more, nor what git knows of them."""
+    wanted = [ROOT / "harness", sandbox.folder, sandbox.cache, *map(Path, (sys.prefix, sys.base_prefix, *sys.path))]
+    found: list[Path] = []
+    links: dict[Path, str] = {}
+    while wanted:
+        path = Path(os.path.normpath(wanted.pop()))
+        if checkout not in path.parents or not path.exists():
+            continue
+        above = [checkout.joinpath(*path.relative_to(checkout).parts[:end]) for end in range(1, len(path.parts))]
+        link = next((part for part in above if part.is_symlink()), None)
+        if link is None:
+            found.append(path)
+        else:  # made anew, and what it leads to is wanted too
+            links[link] = os.readlink(link)
+            wanted.append(link.parent / links[link] / path.relative_to(link))
+    _mount_over(checkout, "tmpfs", "size=1m,mode=755", [path for path in found if not {*found} & {*path.parents}])
+    for link, target in links.items():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+    try:
+        os.chdir(os.getcwd())  # out of what lies underneath now
+    except FileNotFoundError:
+        os.chdir("/")
+
+
+def _mount_over(target: Path, kind: str, options: str, kept: Iterable[Path]) -> None:
+    """Mounts a new file system there. What was in the `kept` places before is there again."""
+    held = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in dict.fromkeys(kept)}
+    flags = MS_NOSUID | MS_NODEV | (MS_NOEXEC if kind == "proc" else 0)
+    _checked("mount", _libc.mount(kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode()))
+    for path, fd in held.items():
+        if not path.exists():  # a new process's folder is no place to make one
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir() if Path(f"/proc/self/fd/{fd}").is_dir() else path.touch()
+        source = f"/proc/self/fd/{fd}".encode()
+        _checked("mount", _libc.mount(source, os.fsencode(path), None, MS_BIND | MS_REC, None))
+        os.close(fd)
 
 
 def _freeze_proc() -> None:
@@ -218,7 +308,15 @@ def _capabilities(sandbox: Sandbox) -> str:
     return ""
 
 
-LAYERS: tuple[Callable[[Sandbox], str], ...] = (_namespaces, _limits, _landlock, _capabilities)
+def _seccomp(sandbox: Sandbox) -> str:
+    """No system call that changes, traces or copies another process."""
+    has_own_pids = os.getpid() == FIRST_PID
+    more = (() if has_own_pids else seccomp.OF_THREADS) + (() if sandbox.has_devices else seccomp.OF_DESCRIPTORS)
+    return seccomp.install(seccomp.ALWAYS + more)
+
+
+# Limits come first, because they count the user's processes, which cannot be seen out of a PID namespace.
+LAYERS: tuple[Callable[[Sandbox], str], ...] = (_limits, _namespaces, _landlock, _capabilities, _seccomp)
 
 
 def _limit(what: int, most: int) -> None:

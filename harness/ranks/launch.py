@@ -45,7 +45,7 @@ GOODBYE_S = 6.0  # for the zygote to kill everything and go
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
-    that outlives the run. `checker`, `cuda_is_cpu` and `confined` are as in wire.RankOrder."""
+    that outlives the run. `hidden`, `checker`, `cuda_is_cpu` and `confined` are as in wire.RankOrder."""
 
     world_size: int
     device: str
@@ -55,6 +55,7 @@ class Launch:
     flush_bytes: int
     folder: Path
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
+    hidden: tuple[Path, ...] = ()
     checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
@@ -202,6 +203,7 @@ class Ranks:
             flush_bytes=self.launch.flush_bytes,
             workdir=str(self.launch.workdir(rank.role, rank.rank)),
             cache=str(self.launch.caches.get(rank.role, self.launch.folder / rank.role / "cache")),
+            hidden=tuple(map(str, self.launch.hidden)),
             checker=self.launch.checker,
             cuda_is_cpu=self.launch.cuda_is_cpu,
             confined=self.launch.confined,

@@ -10,7 +10,8 @@ closes the socket, or dies, the zygote kills every descendant, removes FOLDER, a
 
 Ranks of an untrusted group come from a cell: a fork of the zygote that is confined (process.sandbox) and then does the
 zygote's job for that group alone. Such ranks can do with each other what two processes of one user can do, and nothing
-of the kind with other processes.
+of the kind with other processes. A cell is usually the first process of a PID namespace. Its ranks then have other
+numbers inside than outside; the parent hears of the outer ones only.
 """
 
 import contextlib
@@ -20,22 +21,24 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 import traceback
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from harness.core.decode import decode, encode
 from harness.core.files import remove
 from harness.machine.host import descendants
-from harness.process.sandbox import Sandbox, hide, prctl
+from harness.process.sandbox import MAX_FDS, PR_SET_PDEATHSIG, Sandbox, hide, prctl
 from harness.ranks.roles import run_rank
 from harness.ranks.wire import FDS, MAX_MESSAGE_BYTES, Confined, Exited, RankOrder, Role, Started, ZygoteMessage
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
-MAX_FDS = 1 << 16
+CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def sweep() -> None:
@@ -51,12 +54,20 @@ def sweep() -> None:
         time.sleep(0.002)
 
 
+@dataclass
+class Cell:
+    """The zygote's end of a cell. `pids` has the number of each running rank out here, by its number in there."""
+
+    control: socket.socket
+    pids: dict[int, int] = field(default_factory=dict)
+
+
 class Zygote:
     """With `is_cell` it is confined, and forks the ranks of all its orders itself."""
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell
-        self.cells: dict[Role, socket.socket] = {}
+        self.cells: dict[Role, Cell] = {}
         self.ranks: set[int] = set()
 
     def run(self) -> None:
@@ -66,10 +77,10 @@ class Zygote:
         signal.set_wakeup_fd(wake_w)
         try:
             while True:
-                sources: list[Any] = [self.control, wake_r, *self.cells.values()]
+                sources: list[Any] = [self.control, wake_r, *(cell.control for cell in self.cells.values())]
                 readable, _, _ = select.select(sources, [], [])
                 for role, cell in list(self.cells.items()):
-                    if cell in readable and not self.hear(cell):
+                    if cell.control in readable and not self.hear(cell):
                         del self.cells[role]
                 if wake_r in readable:
                     os.read(wake_r, 4096)
@@ -83,8 +94,8 @@ class Zygote:
                         self.fork(order, dict(zip(FDS, fds, strict=True)))
                     else:
                         if order.role not in self.cells:
-                            self.cells[order.role] = open_cell(order)
-                        socket.send_fds(self.cells[order.role], [message], fds)
+                            self.cells[order.role] = Cell(open_cell(order))
+                        socket.send_fds(self.cells[order.role].control, [message], fds)
                     for fd in fds:
                         os.close(fd)
         except (BrokenPipeError, ConnectionResetError):
@@ -97,6 +108,8 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             try:
+                if self.is_cell:  # who sends it is told with the message, in the receiver's numbers
+                    self.tell(Started(role=order.role, rank=order.rank, pid=os.getpid()))
                 become_rank(order, fds, zygote)
                 os._exit(0)
             except Exception:
@@ -104,19 +117,24 @@ class Zygote:
             finally:
                 os._exit(1)
         self.ranks.add(pid)
-        self.tell(Started(role=order.role, rank=order.rank, pid=pid))
+        if not self.is_cell:
+            self.tell(Started(role=order.role, rank=order.rank, pid=pid))
 
-    def hear(self, cell: socket.socket) -> bool:
-        """Hands on what the cell tells; False once it is gone, whose ranks are then this process's to reap."""
-        data = cell.recv(MAX_MESSAGE_BYTES)
-        if data:
-            message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
-            if isinstance(message, Started):
-                self.ranks.add(message.pid)
-            elif isinstance(message, Exited):
-                self.ranks.discard(message.pid)
-            self.tell(message)
-        return bool(data)
+    def hear(self, cell: Cell) -> bool:
+        """Hands on what the cell and its ranks tell; False once the cell is gone, and all of its ranks with it."""
+        data, sender = receive(cell.control)
+        if not data:
+            for pid in cell.pids.values():
+                self.tell(Exited(pid=pid, code=-signal.SIGKILL))
+            return False
+        message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
+        if isinstance(message, Started):
+            cell.pids[message.pid] = sender
+            message = replace(message, pid=sender)
+        elif isinstance(message, Exited):
+            message = replace(message, pid=cell.pids.pop(message.pid))
+        self.tell(message)
+        return True
 
     def reap(self) -> None:
         while True:
@@ -134,9 +152,17 @@ class Zygote:
         self.control.send(json.dumps(encode(message)).encode())
 
 
+def receive(control: socket.socket) -> tuple[bytes, int]:
+    """The next message, and its sender's pid; b"" at the end."""
+    data, ancillary, _, _ = control.recvmsg(MAX_MESSAGE_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+    told = [content for _, kind, content in ancillary if kind == socket.SCM_CREDENTIALS]
+    return data, CREDENTIALS.unpack(told[0])[0] if told else 0
+
+
 def open_cell(order: RankOrder) -> socket.socket:
     """Forks the cell of this order's group; returns the socket that it takes its orders from."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     zygote = os.getpid()
     if os.fork() == 0:
         try:
@@ -156,7 +182,12 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
     os.closerange(control.fileno() + 1, MAX_FDS)
     hide(False)  # its own files in /proc are not its own while it hides
     die_first()
-    sandbox = Sandbox(folder=Path(order.workdir).parent, cache=Path(order.cache), device=order.device)
+    sandbox = Sandbox(
+        folder=Path(order.workdir).parent,
+        cache=Path(order.cache),
+        device=order.device,
+        hidden=tuple(map(Path, order.hidden)),
+    )
     lacking = sandbox.enter(order.confined)
     hide(True)  # what it holds is beyond its ranks too
     die_with(zygote)
@@ -174,7 +205,7 @@ def die_first() -> None:
 def die_with(parent: int) -> None:
     """Makes this process end when its parent does."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() not in (parent, 0):  # it died before the line above; 0: it is outside of this PID namespace
         os._exit(1)
 
 

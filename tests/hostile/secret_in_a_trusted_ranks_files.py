@@ -1,6 +1,6 @@
 """Opens what a trusted rank has open, its channel's commands with the seeds among it.
 
-expect: raised: PermissionError.*fd/
+expect: raised: PermissionError.*fd/|IndexError
 """
 
 import os

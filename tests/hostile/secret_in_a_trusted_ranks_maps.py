@@ -1,6 +1,6 @@
 """Looks where in a trusted rank's memory things lie.
 
-expect: raised: PermissionError.*maps'
+expect: raised: PermissionError.*maps'|IndexError
 """
 
 import os

@@ -1,6 +1,6 @@
 """Reads the expected results in a trusted rank's memory.
 
-expect: raised: PermissionError.*mem'
+expect: raised: PermissionError.*mem'|IndexError
 """
 
 import os

@@ -1,6 +1,6 @@
 """Reads the memory of the process that knows the secret.
 
-expect: raised: PermissionError.*mem'
+expect: raised: PermissionError.*mem'|FileNotFoundError.*/proc/0/
 """
 
 import os

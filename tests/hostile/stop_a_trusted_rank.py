@@ -1,6 +1,6 @@
 """Stops a judge for a while, to have time.
 
-expect: raised: PermissionError
+expect: raised: PermissionError|IndexError
 """
 
 import os

@@ -1,0 +1,115 @@
+"""A filter of system calls: refuses those that change, trace or copy another process.
+
+A second layer behind the PID namespace, and the only one where there is none. A filter sees a call's number and its
+arguments, but not whose process a number names, so "another" means any number but 0, the caller itself. What is refused
+fails with EPERM. Children inherit the filter, and nothing takes it off again.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW = 1, 1 << 2  # linux/seccomp.h
+RET_ALLOW, RET_ERRNO = 0x7FFF0000, 0x00050000
+LOAD, JUMP_EQUAL, JUMP_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06  # linux/bpf_common.h: of 32-bit words
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16  # struct seccomp_data; the low word of an argument comes first
+X32_BIT = 0x40000000  # x86-64's calls by their second numbers
+IOPRIO_WHO_PROCESS = 1  # linux/ioprio.h
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A system call and its numbers (asm/unistd.h). It is refused unless the arguments at these places have these
+    values; without any it is always refused."""
+
+    name: str
+    x86_64: int
+    aarch64: int
+    unless: Mapping[int, int] = field(default_factory=dict)
+
+
+SELF = {0: 0}
+ALWAYS = (
+    Call("ptrace", 101, 117),
+    Call("process_vm_readv", 310, 270),
+    Call("process_vm_writev", 311, 271),
+    Call("kcmp", 312, 272),
+    Call("pidfd_send_signal", 424, 424),
+    Call("process_madvise", 440, 440),
+    Call("process_mrelease", 448, 448),
+    Call("prlimit64", 302, 261, SELF),
+    Call("sched_setattr", 314, 274, SELF),
+    Call("setpriority", 141, 140, {0: os.PRIO_PROCESS, 1: 0}),
+    Call("ioprio_set", 251, 30, {0: IOPRIO_WHO_PROCESS, 1: 0}),
+    Call("migrate_pages", 256, 238, SELF),
+    Call("move_pages", 279, 239, SELF),
+)
+# glibc names the caller's own threads by their numbers here (pthread_setaffinity_np), so these are refused only where
+# no PID namespace keeps others out of reach.
+OF_THREADS = (
+    Call("sched_setaffinity", 203, 122, SELF),
+    Call("sched_setparam", 142, 118, SELF),
+    Call("sched_setscheduler", 144, 119, SELF),
+)
+# On GPUs, torch's expandable segments and NVSHMEM share memory between ranks by these. Landlock keeps them in a group.
+OF_DESCRIPTORS = (Call("pidfd_open", 434, 434), Call("pidfd_getfd", 438, 438))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`architecture` is linux/audit.h's number; calls made as another one, 32-bit x86 say, have other numbers."""
+
+    name: str
+    architecture: int
+    seccomp: int
+
+    def number(self, call: Call) -> int:
+        """The call's number on this machine."""
+        return int(getattr(call, self.name))
+
+
+MACHINES = {
+    "x86_64": Machine("x86_64", 0xC000003E, 317),
+    "aarch64": Machine("aarch64", 0xC00000B7, 277),
+}
+
+
+def program(machine: Machine, calls: Iterable[Call]) -> bytes:
+    """The filter as an array of `struct sock_filter`."""
+    refuse, unknown = _do(RETURN, RET_ERRNO | errno.EPERM), _do(RETURN, RET_ERRNO | errno.ENOSYS)
+    allow = _do(RETURN, RET_ALLOW)
+    words = [_do(LOAD, ARCHITECTURE_AT), _do(JUMP_EQUAL, machine.architecture, 1, 0), unknown, _do(LOAD, NUMBER_AT)]
+    words += [_do(JUMP_AT_LEAST, X32_BIT, 0, 1), unknown]
+    for call in calls:
+        judged = []
+        for place, value in call.unless.items():
+            judged += [_do(LOAD, ARGUMENTS_AT + 8 * place), _do(JUMP_EQUAL, value, 1, 0), refuse]
+        judged.append(allow if call.unless else refuse)
+        words += [_do(JUMP_EQUAL, machine.number(call), 0, len(judged)), *judged]
+    return b"".join([*words, allow])
+
+
+def install(calls: Iterable[Call]) -> str:
+    """Refuses these calls to this process from now on; it must have no_new_privs. Returns what is missing, or "".
+    Raises OSError where the kernel does not take the filter."""
+    machine = MACHINES.get(platform.machine())
+    if machine is None:
+        return f"seccomp: no filter for {platform.machine()}, so a submission may slow down the user's processes"
+    words = program(machine, calls)
+    memory = ctypes.create_string_buffer(words, len(words))
+    told = struct.pack("HxxxxxxP", len(words) // 8, ctypes.addressof(memory))
+    # Without the flag some kernels slow these processes down: they switch off a part of speculative execution.
+    flags = SECCOMP_FILTER_FLAG_SPEC_ALLOW
+    if _libc.syscall(machine.seccomp, SECCOMP_SET_MODE_FILTER, flags, told) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{os.strerror(number)}, so a submission may slow down the user's processes")
+    return ""
+
+
+def _do(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, if_true, if_false, value)
