@@ -349,7 +349,9 @@ def touch(file: str) -> None:
 MOUNTS = (sandbox.has_namespaces, "no namespace of mounts is permitted here")
 ZERO_PEAKS = '{"flops_per_s": 0.0, "hbm_bytes_per_s": 0.0, "link_bytes_per_s": 0.0, "source": "a disk error"}'
 NOT_STARTED = "error: the ranks could not be started: "
-REFERENCE = "error: reference rank 1 failed, so nothing can be said of the submission: was killed by SIGKILL"
+NOT_JUDGED = " failed, so the submission is not judged: was killed by SIGKILL(?s:.*)ran on this machine by then"
+JUDGE = r"error: a judge \(trusted rank 1\)" + NOT_JUDGED
+REFERENCE = r"error: the reference \(baseline rank 1\)" + NOT_JUDGED
 CANDIDATE = "candidate|rank 1"
 WITH_ZYGOTE = "ended with the process that ranks are forked from"
 CRASHED = "verdict  .*rank 1 was killed by SIGKILL|crashed"
@@ -383,9 +385,9 @@ FAULTS = [
     Fault("kill -9 of the candidates' cell, test", "test", kill("cell"), 112, "SIGKILL"),
     Fault("the zygote is stopped, test", "test", stop("zygote"), 0),
     Fault("kill -9 of a trusted rank, start", "start", kill_unheard("trusted 0"), 1, NOT_STARTED + "was killed"),
-    Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 1, REFERENCE),
-    Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 1, REFERENCE),
-    Fault("kill -9 of a trusted rank, benchmark", "benchmark", kill("trusted 1"), 1, REFERENCE, run=EVAL),
+    Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 1, JUDGE),
+    Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 1, JUDGE),
+    Fault("kill -9 of a trusted rank, benchmark", "benchmark", kill("trusted 1"), 1, JUDGE, run=EVAL),
     Fault("a trusted rank is stopped, test", "test", stop("trusted 1"), 114, "trusted rank 1 timed out", run=HASTY),
     Fault("kill -9 of a baseline rank, start", "start", kill_unheard("baseline 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a baseline rank, import", "import", kill("baseline 1"), 1, REFERENCE),

@@ -1,5 +1,6 @@
 """Files that somebody else may have put there: harness/core/files.py."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -30,6 +31,24 @@ def test_a_folder_is_removed_though_a_dying_process_still_writes_into_it(
 
 def test_what_cannot_be_removed_holds_nobody_up_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
+    monkeypatch.setattr(files.subprocess, "run", lambda command, **named: None)
     monkeypatch.setattr(files, "DYING_S", 0.1)
     files.remove(tmp_path)
     assert tmp_path.exists()
+
+
+def test_folders_nested_deeper_than_calls_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submission makes them in no time, and may take away the right to open them."""
+    monkeypatch.setattr(files, "DYING_S", 0.0)
+    run = tmp_path / "run"
+    run.mkdir()
+    parent = fd = os.open(run, os.O_DIRECTORY)
+    for _ in range(2000):
+        os.mkdir("deeper", dir_fd=parent)
+        fd = os.open("deeper", os.O_DIRECTORY, dir_fd=parent)
+        os.close(parent)
+        parent = fd
+    os.close(fd)
+    (run / "deeper").chmod(0)
+    files.remove(run)
+    assert not run.exists()

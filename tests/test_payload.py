@@ -1,5 +1,7 @@
 """Inputs and outputs on their way between processes: they arrive bit by bit, and what is declared falsely does not."""
 
+import fcntl
+import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 from harness.ranks import payload
-from harness.ranks.shared_buffer import FileBuffer
+from harness.ranks.shared_buffer import FileBuffer, SealedFileBuffer
 
 
 @dataclass
@@ -135,3 +137,21 @@ def test_every_key_and_place_has_noise_of_its_own() -> None:
         payload.mask(tensor, key, place)
     assert not any(torch.equal(noise[a], noise[b]) for a, b in [(0, 1), (0, 2), (1, 2)])
     assert (noise[0] < 0).any(), "the highest bit too"
+
+
+def test_a_sealed_file_takes_inputs_of_its_owner_alone() -> None:
+    fd = os.memfd_create("inputs", os.MFD_ALLOW_SEALING)
+    sealed, other = SealedFileBuffer(fd), FileBuffer(fd)
+    made = payload.write_input(sealed, 512, torch.arange(5.0))
+    assert torch.equal(payload.read_input(other, made), torch.arange(5.0))
+    for attempt in (
+        lambda: os.truncate(fd, 0),
+        lambda: os.pwrite(fd, b"x", 512),
+        lambda: mmap.mmap(fd, 4096),
+        lambda: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE),
+    ):
+        with pytest.raises(PermissionError):
+            attempt()
+    payload.write_input(sealed, 512, torch.ones(5))
+    assert payload.read_input(other, made).sum() == 5
+    os.close(fd)

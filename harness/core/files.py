@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,9 +53,18 @@ def remove(folder: Path) -> None:
     """Removes a folder in which a submission may have done anything, as far as possible. Killed processes may still be
     writing there, so it retries."""
     end = time.monotonic() + DYING_S
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     while folder.exists() and time.monotonic() < end:
         time.sleep(0.02)
+        _remove(folder)
+    if folder.exists():
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):  # at any depth; neither follows links
+            with contextlib.suppress(OSError):
+                subprocess.run([*command, "--", str(folder)], capture_output=True, check=False)
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(RecursionError):  # folders may be nested deeper than Python's calls
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -15,13 +15,20 @@ from harness.core.records import Case, CaseResult, Score, param_text
 SHOWN_CHARS = 16_384  # of what is printed, as KernelBot keeps
 EXCERPT_LINES = 24
 LINE_CHARS = 400
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# What terminals take as one sequence (ECMA-48, 5.3 to 5.6), in two forms: ESC and a letter, or one character of C1. A
+# sequence that is cut off ends where the next one, or the line, begins.
+ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # control sequences: colours, cursor
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # strings: titles, links
+    r"|\x1b[ -/]*[0-~]?"  # character sets, and what has no parameters
+)
+IGNORED = re.compile(r"[\0-\x06\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")  # terminals skip these, within a sequence too
 
 
 def clean(text: str) -> str:
     """Text from anywhere, made safe to print: escape sequences, control characters and characters that change the
     direction of writing are removed, and line ends of all kinds become \\n."""
-    text = ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n").expandtabs(8)
+    text = ESCAPES.sub("", IGNORED.sub("", text)).replace("\r\n", "\n").replace("\r", "\n").expandtabs(8)
     return "".join(char for char in text if char == "\n" or char.isprintable())
 
 

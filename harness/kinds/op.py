@@ -106,6 +106,7 @@ class OpSession:
         self.logs: dict[str, str] = {}
         self.compile_log = ""  # what compilers printed at the submission's import
         self.lacking: tuple[str, ...] = ()
+        self.has_run = False  # code of the submission's
         self.cases = [case for phase in plan.phases for case in phase.cases]
         self.checked = 0
         self.launch: Launch
@@ -146,6 +147,16 @@ class OpSession:
 
     def _prepare(self) -> Passed:
         calls = self.calls
+        groups = [calls.trusted, calls.baseline]  # that still have no process group
+        with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
+            trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
+            self.device_model = trusted.device
+            if self.plan.problem.cost_of is not None:
+                self.peaks = self._known_peaks()
+                if self.peaks is None:
+                    calls.open(groups.pop(0))
+                    self.peaks = self._measure_peaks()
+        self.has_run = True
         kernels = ((calls.baseline, self.plan.opponent), (calls.candidate, self.plan.submission))
         if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
             try:
@@ -155,26 +166,26 @@ class OpSession:
             finally:
                 self.compile_log = self.ranks.logs().get("candidate rank 0", "")
         with self._timed("import", START_S):
-            trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
-            self.device_model = trusted.device
             for group in (calls.baseline, calls.candidate):
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
-            calls.open(calls.trusted, calls.baseline)
+            calls.open(*groups)
         with self._timed("clock", START_S):
             for clock in self.plan.clocks:
                 empty = calls.empty_calls(clock)
                 self.empty_call_samples_us[clock] = tuple(map(clocks.SAMPLE_US[clock], empty))
-            self.peaks = self._find_peaks() if self.plan.problem.cost_of is not None else None
         return Passed()
 
-    def _find_peaks(self) -> Peaks:
-        """The device's rates by the table, or else this machine's: measured once by trusted ranks, then remembered."""
+    @property
+    def _peaks_file(self) -> Path:
         plan = self.plan
-        if (listed := hardware.match(self.device_model)) is not None:
-            return listed
-        cache = peaks_cache.path(plan.problem.root, self.device_model or plan.device, plan.world_size)
-        if (known := peaks_cache.load(cache)) is not None:
-            return known
+        return peaks_cache.path(plan.problem.root, self.device_model or plan.device, plan.world_size)
+
+    def _known_peaks(self) -> Peaks | None:
+        """The device's rates by the table, or as they were measured on this machine before."""
+        return hardware.match(self.device_model) or peaks_cache.load(self._peaks_file)
+
+    def _measure_peaks(self) -> Peaks:
+        """This machine's rates: measured once by trusted ranks, then remembered."""
         self.progress.phase("peaks (once on this machine)")
         measured = self.calls.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, self.calls.deadline)
         peaks = Peaks(
@@ -183,7 +194,7 @@ class OpSession:
             link_bytes_per_s=median([rank.link_bytes_per_s for rank in measured]),
             source=f"measured on this machine, {time.strftime('%Y-%m-%d', time.gmtime())}",
         )
-        peaks_cache.store(cache, peaks)
+        peaks_cache.store(self._peaks_file, peaks)
         return peaks
 
     # ---- cases
@@ -297,7 +308,7 @@ class OpSession:
             if failure.role != "candidate" and failure.outcome.message.startswith(wire.OUT_OF_MEMORY):
                 raise HarnessError(self._too_large(failure)) from None
             if failure.role != "candidate" and not isinstance(failure.outcome, TimedOut):
-                raise HarnessError(_trusted_failure(failure.outcome)) from None
+                raise HarnessError(_trusted_failure(failure.role, failure.outcome, self.has_run)) from None
             return failure.outcome
 
     def _too_large(self, failure: RankFailure) -> str:
@@ -305,7 +316,8 @@ class OpSession:
         made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
         known = f"; an input and an output take {made / 2**30:.1f} GiB, and are there several times" if made else ""
         label = self.cases[min(self.calls.at, len(self.cases) - 1)].label
-        return f"{label}: this shape does not fit here: {failure.role} rank {failure.outcome.message}{known}"
+        holds = "; the submission may hold memory too" if self.has_run else ""
+        return f"{label}: this shape does not fit here: {failure.role} rank {failure.outcome.message}{known}{holds}"
 
 
 def _split(plan: Plan) -> tuple[Warning, ...]:
@@ -370,18 +382,23 @@ def _caches(plan: OpPlan) -> dict[wire.Role, Path]:
     return {role: folder for role, folder in folders.items() if folder is not None}
 
 
-# What to do about a failed reference, by what is found in its message; the last fits all.
+# What to do about a failed judge or reference, by what is found in its message; the last fits all.
 TRUSTED_FAILURES = (
     (r"SIGKILL|OutOfMemory|out of memory|cannot allocate", "fewer ranks (--ranks) need less memory"),
     (r"No module named", f"install the missing package for {sys.executable}"),
     ("", "`python -m harness doctor --smoke` says whether ranks can run and talk here"),
 )
+WHOSE = {"trusted": "a judge (trusted rank {})", "baseline": "the reference (baseline rank {})"}
+MAY_BE_ITS = (
+    "The submission ran on this machine by then and may be the cause. If the reference evaluates by itself, it is: "
+    "`python -m harness check` with the problem's reference.py as the submission.\n"
+)
 
 
-def _trusted_failure(outcome: Raised | Crashed) -> str:
+def _trusted_failure(role: wire.Role, outcome: Raised | Crashed, submission_has_run: bool) -> str:
     details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
     advice = next(advice for says, advice in TRUSTED_FAILURES if re.search(says, outcome.message))
     return (
-        f"reference rank {outcome.rank} failed, so nothing can be said of the submission: {outcome.message}\n"
-        f"{details}\nNext: {advice}."
+        f"{WHOSE[role].format(outcome.rank)} failed, so the submission is not judged: {outcome.message}\n{details}\n"
+        f"{MAY_BE_ITS if submission_has_run else ''}Next: {advice}."
     )

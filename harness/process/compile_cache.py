@@ -1,37 +1,94 @@
 """Compile caches: what compilers made of a submission is kept for its next evaluation.
 
 Each text of a submission has a folder of its own: whoever can write to a cache decides what the next run executes, so
-no submission writes where another one reads. torch's compiler of extensions waits for a lock file in its folder, for
-ever if the process that made it was killed: such a file is removed before ranks start.
+no submission writes where another one reads. Beside each folder lies its lock file, which no submission can write. The
+lock's date says when the cache was used last and its text how large it was then; a folder's own date and size are its
+submission's to choose. torch's compiler of extensions waits for a lock file in its folder, for ever if the process that
+made it was killed: such a file is removed before ranks start.
 """
 
 import contextlib
+import fcntl
 import os
-import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from harness.core.files import locked_by_several
+from harness.core.files import locked_by_several, remove
 from harness.core.records import Submission
 
 FOLDER = ".cache/compiled"
 KEPT_S = 14 * 86400.0  # since its last use
+ONE_BYTES, ALL_BYTES = 1 << 30, 4 << 30  # of one cache after its use, and of all
+ENTRY_BYTES = 4096  # that a file or folder takes at least, empty ones too
 
 
 def folder(root: Path, name: str) -> Path | None:
-    """The cache folder of that name; None in a checkout that cannot be written to. Deletes old caches."""
+    """The cache folder of that name; None in a checkout that cannot be written to. Deletes caches that have not been
+    used for KEPT_S, and the ones used longest ago where all together are larger than ALL_BYTES."""
     found = root / FOLDER / name
     try:
         found.mkdir(parents=True, exist_ok=True)
-        os.utime(found)
-        for other in found.parent.iterdir():
-            with contextlib.suppress(OSError):  # another evaluation was quicker; it is another user's
-                if other.stat().st_mtime < time.time() - KEPT_S:
-                    shutil.rmtree(other, ignore_errors=True)
-                    other.unlink(missing_ok=True)  # a lock of `held`
+        _prune(found.parent, name)
     except OSError:
         return None
     return found
+
+
+def _prune(caches: Path, wanted: str) -> None:
+    now, total = time.time(), 0
+    used = {name: _last_use(caches, name) for name in {path.name.removesuffix(".lock") for path in caches.iterdir()}}
+    for name in sorted(used, key=lambda name: (name != wanted, -used[name])):
+        is_old = abs(now - used[name]) > KEPT_S  # a date in the future is no reason to keep it
+        size = _size(caches, name)
+        if name != wanted and (is_old or total + size > ALL_BYTES):
+            _drop(caches / name, with_lock=is_old)
+        else:
+            total += size
+
+
+def _last_use(caches: Path, name: str) -> float:
+    for path in (_lock(caches / name), caches / name):  # the folder's date counts only where nobody has used it
+        with contextlib.suppress(OSError):
+            return path.lstat().st_mtime
+    return 0.0
+
+
+def _size(caches: Path, name: str) -> int:
+    try:
+        return int(_lock(caches / name).read_bytes()[:20])
+    except (OSError, ValueError):  # its run was killed
+        return _measured(caches / name)
+
+
+def _measured(found: Path) -> int:
+    """The bytes that all below the folder take on the disk. Does not follow links."""
+    total, todo = 0, [found]
+    while todo:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                total += max(ENTRY_BYTES, 512 * entry.stat(follow_symlinks=False).st_blocks)
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(Path(entry.path))
+    return total
+
+
+def _drop(found: Path, with_lock: bool = False) -> None:
+    """Removes the cache, unless an evaluation uses it or it is another user's."""
+    with contextlib.suppress(OSError):
+        fd = os.open(_lock(found), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove(found)
+            os.truncate(fd, 0)
+            if with_lock:
+                _lock(found).unlink()
+        finally:
+            os.close(fd)
+
+
+def _lock(found: Path) -> Path:
+    return found.with_name(f"{found.name}.lock")
 
 
 def compiles(submission: Submission) -> bool:
@@ -40,10 +97,17 @@ def compiles(submission: Submission) -> bool:
     return any(word in text for text in texts for word in ("cpp_extension", "load_inline"))
 
 
-def held(found: Path) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def held(found: Path) -> Iterator[None]:
     """Holds the cache while ranks use it. At the start no compiler's lock is left in it, unless another evaluation of
-    the same text uses it now."""
-    return locked_by_several(found.with_name(f"{found.name}.lock"), lambda: _drop_locks(found / "extensions"))
+    the same text uses it now. A cache that is larger than ONE_BYTES at the end is removed."""
+    with locked_by_several(_lock(found), lambda: _drop_locks(found / "extensions")):
+        yield
+        size = _measured(found)
+        with contextlib.suppress(OSError):
+            _lock(found).write_text(str(size))
+    if size > ONE_BYTES:
+        _drop(found)
 
 
 def _drop_locks(extensions: Path) -> None:

@@ -8,6 +8,7 @@ from ranks that still work, so ranks sleep in a futex that one system call wakes
 """
 
 import ctypes
+import fcntl
 import mmap
 import os
 import platform
@@ -30,10 +31,12 @@ class Timespec(ctypes.Structure):
 
 def make_barrier(world_size: int) -> int:
     """A new barrier as a file descriptor, which is passed to every rank of a group."""
-    fd = os.memfd_create("barrier")
+    fd = os.memfd_create("barrier", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     # Written, so that its memory is taken now. Else the first rank to touch it would decide, for each group by chance,
     # which of the host's memory nodes it lies on, and so which devices hear of each other a little later.
     os.pwrite(fd, bytes(_nbytes(world_size)), 0)
+    # A rank that cut it off would kill the parent, which has it mapped.
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return fd
 
 

@@ -6,6 +6,7 @@ process below it. Never imports torch.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import selectors
@@ -165,7 +166,10 @@ class Ranks:
         barriers = {role: make_barrier(self.launch.world_size) for role in ROLES}
         for number in range(self.launch.world_size):
             # The ranks of this number in all groups read the same inputs; outputs are judged of the candidate only.
-            inputs, judged, private = (os.memfd_create(name) for name in ("inputs", "outputs", "outputs"))
+            inputs, judged, private = map(make_file, ("inputs", "outputs", "outputs"))
+            # A judge that reads an output finds all of it. Inputs are sealed by the trusted rank, which writes them.
+            for fd in (judged, private):
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
             for role in ROLES:
                 outputs = private if role == "baseline" else judged
                 self._order(self.ranks[role][number], [inputs, outputs, barriers[role]])
@@ -231,6 +235,11 @@ class Ranks:
         for rank in self.all_ranks():
             rank.sock.close()
             os.close(rank.log.fd)
+
+
+def make_file(name: str) -> int:
+    """A new file without a place, which can be sealed."""
+    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 def free_port() -> int:

@@ -5,8 +5,11 @@ rank, which the candidate rank of the same number maps. Either side copies, so t
 holds.
 """
 
+import fcntl
 import math
+import mmap
 import os
+import resource
 from typing import Protocol, cast
 
 import torch
@@ -14,6 +17,8 @@ from torch import Tensor
 
 from harness.ranks import driver
 
+F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h
+COPIES = 4  # of an input: as made, in the file, loaded by both groups
 CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
 
 
@@ -56,6 +61,32 @@ class FileBuffer:
 
     def close(self) -> None:
         pass  # the file is the rank's
+
+
+class SealedFileBuffer(FileBuffer):
+    """The trusted rank's end of a file that no other process can change from now on, and nobody can cut off.
+
+    The seal refuses every write and every new writable mapping, so this process makes its mapping first. The mapping
+    cannot grow; the file is therefore as large as inputs can get, and takes as much memory as is written of it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Raises OSError where the file was not made for seals, or has some."""
+        super().__init__(fd)
+        nbytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // COPIES
+        for what, share in ((resource.RLIMIT_FSIZE, 1), (resource.RLIMIT_AS, COPIES)):
+            limit = resource.getrlimit(what)[0]
+            nbytes = min(nbytes, limit // share if limit != resource.RLIM_INFINITY else nbytes)
+        os.ftruncate(fd, nbytes)
+        self.memory = mmap.mmap(fd, nbytes)
+        sealed = F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, sealed)
+
+    def write(self, offset: int, tensor: Tensor) -> None:
+        data = _bytes_of(tensor.contiguous())
+        if offset + len(data) > len(self.memory):
+            raise MemoryError(f"{offset + len(data)} bytes of inputs are more than fit here {COPIES} times")
+        self.memory[offset : offset + len(data)] = data
 
 
 class DeviceBuffer:

@@ -15,7 +15,7 @@ from harness.core.records import Params, Verdict, Verdicts
 from harness.judging import correctness
 from harness.ranks import payload, peaks, torch_settings, wire
 from harness.ranks.program import NO_BUFFER, Program, output_limit
-from harness.ranks.shared_buffer import SharedBuffer
+from harness.ranks.shared_buffer import SealedFileBuffer, SharedBuffer
 
 BUFFER_STEP_BYTES = 2 << 20  # the page of a GPU's memory
 
@@ -26,6 +26,8 @@ class Trusted(Program):
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
         self.reference: Any = None
+        # Now: a process that had the file mapped before it was sealed could write to it for ever.
+        self.sealed_inputs = SealedFileBuffer(fds["inputs"]) if self.device.kind == "cpu" else None
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.taken: list[tuple[wire.Output, torch.Tensor | None]] = []
         self.kept_buffers: list[SharedBuffer] = []
@@ -102,7 +104,8 @@ class Trusted(Program):
         open after it is outgrown."""
         size = nbytes + -nbytes % BUFFER_STEP_BYTES
         self.device.release()
-        made = self.device.buffer(self.fds[name], size, "")
+        sealed = self.sealed_inputs if name == "inputs" else None
+        made = sealed or self.device.buffer(self.fds[name], size, "")
         self.kept_buffers.append(made)
         return made, wire.BufferHandle(nbytes=size, handle=made.handle)
 
