@@ -22,8 +22,10 @@ from pathlib import Path
 import pytest
 
 from harness.core.errors import HarnessError
+from harness.core.machine_records import Peaks
 from harness.core.records import EvalReport, Held, Mode
 from harness.judging import verdict
+from harness.kinds.op import OpSession
 from harness.machine.host import gpus
 from harness.process import sandbox
 
@@ -104,6 +106,19 @@ def ends(evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch) 
         assert named == "right" or re.search(pattern.strip(), told), told
 
     return check
+
+
+def test_peaks_are_measured_before_a_submission_is_imported(
+    evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are kept for everybody. This submission does not survive its import."""
+    measured = []
+    peaks = Peaks(flops_per_s=1e12, hbm_bytes_per_s=1e11, link_bytes_per_s=1e10, source="a test")
+    monkeypatch.setattr(OpSession, "_known_peaks", lambda session: None)
+    monkeypatch.setattr(OpSession, "_measure_peaks", lambda session: measured.append(session.has_run) or peaks)
+    report = evaluated("raise RuntimeError('imported')")
+    assert ended(report)[0] == "raised"
+    assert measured == [False]
 
 
 def test_the_corpus_is_large_enough_and_has_its_controls() -> None:
