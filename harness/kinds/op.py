@@ -343,7 +343,7 @@ def _staged(plan: OpPlan) -> Iterator[Launch]:
             flush_bytes=plan.flush_bytes,
             folder=top,
             caches=_caches(plan),
-            hidden=tuple({plan.problem.root, ROOT}),
+            hidden=tuple(dict.fromkeys((plan.problem.root, ROOT, top))),  # the judges' and the opponent's files too
             checker=plan.problem.checker,
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,

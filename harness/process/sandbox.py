@@ -67,7 +67,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
     """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name. Of the
-    checkouts in `hidden` they see no more than what Python imports from there."""
+    folders in `hidden` they see no more than these two and what Python imports from there."""
 
     folder: Path
     cache: Path
@@ -179,8 +179,8 @@ def _enter_namespaces(sandbox: Sandbox, own_pids: bool) -> None:
     if own_pids:
         masked = (Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines())
         _mount_over(Path("/proc"), "proc", "", [path for path in masked if Path("/proc") in path.parents])
-    for checkout in filter(Path.is_dir, sandbox.hidden):
-        _hide_checkout(checkout, sandbox)
+    for folder in filter(Path.is_dir, sandbox.hidden):
+        _hide(folder, sandbox)
     if sandbox.has_devices and uid == 0:
         _freeze_proc()
 
@@ -202,23 +202,23 @@ def _fork_first_process() -> None:
         os._exit(code)
 
 
-def _hide_checkout(checkout: Path, sandbox: Sandbox) -> None:
-    """Other entries' sources, reports and the leaderboard are not there any more, nor what git knows of them."""
+def _hide(hidden: Path, sandbox: Sandbox) -> None:
+    """In a checkout, other entries' sources, reports, the leaderboard and git's history are not there any more."""
     wanted = [ROOT / "harness", sandbox.folder, sandbox.cache, *map(Path, (sys.prefix, sys.base_prefix, *sys.path))]
     found: list[Path] = []
     links: dict[Path, str] = {}
     while wanted:
         path = Path(os.path.normpath(wanted.pop()))
-        if checkout not in path.parents or not path.exists():
+        if hidden not in path.parents or not path.exists():
             continue
-        above = [checkout.joinpath(*path.relative_to(checkout).parts[:end]) for end in range(1, len(path.parts))]
+        above = [hidden.joinpath(*path.relative_to(hidden).parts[:end]) for end in range(1, len(path.parts))]
         link = next((part for part in above if part.is_symlink()), None)
         if link is None:
             found.append(path)
         else:  # made anew, and what it leads to is wanted too
             links[link] = os.readlink(link)
             wanted.append(link.parent / links[link] / path.relative_to(link))
-    _mount_over(checkout, "tmpfs", "size=1m,mode=755", [path for path in found if not {*found} & {*path.parents}])
+    _mount_over(hidden, "tmpfs", "size=1m,mode=755", [path for path in found if not {*found} & {*path.parents}])
     for link, target in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)

@@ -26,9 +26,9 @@ MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each oth
 class RankOrder:
     """Everything that a rank gets at its start. `role` names its program. `threads`, `cores` (empty: any) and
     `flush_bytes` are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in
-    `cache`. Of the checkouts in `hidden` an untrusted rank sees only what Python imports. Outputs are judged by
-    `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not
-    `confined` may do what its user may."""
+    `cache`. Of the folders in `hidden` an untrusted rank sees only what is its own and what Python imports. Outputs are
+    judged by `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what
+    its user may."""
 
     role: Role
     rank: int

@@ -1,6 +1,6 @@
 """Changes the reference that trusted ranks have in their folders.
 
-expect: raised: PermissionError.*reference.py
+expect: raised: (PermissionError|FileNotFoundError).*reference.py
 """
 
 import pathlib
