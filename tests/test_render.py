@@ -118,6 +118,18 @@ def test_a_failed_run_says_what_where_and_what_next(outcome: Any) -> None:
     check(f"failed-{outcome.type}", shown(found))
 
 
+def test_the_advice_after_a_failure_fits_the_failure() -> None:
+    """SIGKILL alone is called out of memory, a `check` is not answered by `check`, and where all ranks raised none
+    only waited."""
+    for message in ("ended by signal 11 (SIGSEGV)", "exited with code 7 in the middle", "exited with code 1"):
+        assert "memory" not in shown(failed_test(replace(CRASHED, message=message)))
+    assert "Mostly out of memory" in shown(failed_test(replace(CRASHED, message="was killed by SIGKILL")))
+    assert "harness check" in shown(failed_test(WRONG_OUTCOME))
+    assert "harness check" not in shown(replace(failed_test(WRONG_OUTCOME), mode="test"))
+    assert "may only have" in shown(failed_test(replace(RAISED, alike=(1, 2))))
+    assert "may only have" not in shown(failed_test(replace(RAISED, alike=(0, 1, 2, 4, 5, 6, 7))))
+
+
 def test_long_parameter_names_are_shortened_and_explained() -> None:
     found = report(
         results([], TIMES, A2A_BENCHMARKS),

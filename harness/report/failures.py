@@ -24,6 +24,9 @@ NEXT = {  # what to try after each failure
     "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
     "held": "Right, but not believed; docs/trust.md says what each check looks for and how it can err.",
 }
+# Of a run that is a `check` already.
+WRONG_IN_TESTS = "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
+RAISED_ON_ALL = "Every rank raised this; one traceback stands for all."
 # A problem that is named by the path of its folder, which a report does not have.
 WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
 NATIVE = "Native code crashed: the log shows where Python stood, if the process could still say so."
@@ -59,6 +62,10 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     """What to try next."""
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
+    if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
+        return RAISED_ON_ALL
+    if isinstance(outcome, Wrong) and report.mode == "test":
+        return WRONG_IN_TESTS
     if isinstance(outcome, Wrong) and CHECKERS[report.checker].needs_path:
         return WRONG_IN_FOLDER
     return NEXT[outcome.type].format(problem=report.problem, path=path)

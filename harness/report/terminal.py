@@ -49,8 +49,9 @@ from harness.report.bars import parts as bar_parts
 from harness.report.failures import show_failure
 
 PROFILE_LEGEND = (
-    "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler. "
-    "In no operator: Python, and waiting for other threads. "
+    "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler; "
+    "threads and streams that work at once share that time. "
+    "In no operator: Python, and waiting while no other thread has an operator. "
     "The traces open in https://ui.perfetto.dev and in chrome://tracing."
 )
 KERNELS_LEGEND = (
