@@ -41,7 +41,7 @@ from harness.core import machine_records
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, NotRun, Passed, Raised, Submission, Warning, Wrong
-from harness.core.words import both_ends, clean, clean_line
+from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
 from harness.kinds.plan import make_plan
 from harness.problems.shape_file import find
 from harness.report import board_view, terminal
@@ -433,6 +433,16 @@ def test_the_leaderboard_on_a_narrow_terminal_says_who_leads_and_by_how_much() -
     assert max(map(len, lines)) <= 50
 
 
+def test_a_file_name_breaks_where_its_parts_end() -> None:
+    assert name_lines("torch_fused_with_a_long_name.py", 22) == "torch_fused_with_a_\nlong_name.py"
+    assert name_lines("x" * 30, 22) == f"{'x' * 22}\n{'x' * 8}"
+    assert name_lines("submission.py", 22) == "submission.py"
+
+
+def test_rates_have_one_kind_of_unit() -> None:
+    assert [rate_text(value) for value in (626_000, 3.61e6, 5.0, 76.3e9)] == ["626 k", "3.61 M", "5 ", "76.3 G"]
+
+
 def test_the_leaderboard_as_markdown() -> None:
     check("board-markdown", board_view.board_markdown(BOARD))
 
@@ -488,7 +498,7 @@ def test_a_verified_entry_is_called_so_and_a_clean_board_has_no_legend() -> None
     text = printed(
         lambda console: board_view.show_board(Board(entries=(entry(verified=verified),)), console, standings=known)
     )
-    assert text.splitlines()[-1].endswith("verified")
+    assert text.splitlines()[-2].endswith("verified")
 
 
 def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_does(
