@@ -138,6 +138,16 @@ def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help=f"print only {what}; no progress")
 
 
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """For those who want to know all."""
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print the clocks, machine, memory, phases, each rank's profile and rank 0's log too",
+    )
+
+
 class JsonFile:
     """The file that --json names; `-` is standard output. Either the whole result is written to it, or an error."""
 
