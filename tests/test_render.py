@@ -179,7 +179,7 @@ def test_quiet_says_what_was_raised() -> None:
 
 def test_the_machine_and_the_phases_are_for_verbose() -> None:
     found = report()
-    for word in ("machine ", "clock ", "verdicts ", "Bound by a rank's peaks"):
+    for word in ("machine ", "clock ", "verdicts ", "Limit by a rank's peaks"):
         assert word not in shown(found)
         assert word in shown(found, verbose=True)
     assert "\nrun    20260501T120000-abc123\n" in shown(found)
@@ -293,7 +293,7 @@ def test_too_few_samples_for_an_interval_are_said() -> None:
 
 
 def test_peaks_are_said_to_be_measured_or_a_vendors() -> None:
-    assert "Bound by a rank's peaks, measured on this machine, 2026-05-01:" in shown(report(), verbose=True)
+    assert "Limit by a rank's peaks, measured on this machine, 2026-05-01:" in shown(report(), verbose=True)
     vendor = machine_records.Peaks(
         flops_per_s=989e12, hbm_bytes_per_s=4.8e12, link_bytes_per_s=450e9, source="NVIDIA H200, 2024-11"
     )
@@ -458,8 +458,8 @@ def test_bars_are_ascii_where_the_encoding_has_no_more() -> None:
 
 def test_bars_need_room_and_something_timed() -> None:
     header = next(line for line in shown(report(), width=120).splitlines() if line.startswith("shape"))
-    assert header.endswith("spread   n  1x to 14x the bound")
-    assert "x the bound" not in shown(report(), width=99)
+    assert header.endswith("spread   n  1x to 14x the limit")
+    assert "x the limit" not in shown(report(), width=99)
     unbound = report(tuple(replace(result, bound=None) for result in report().results), peaks=None)
     assert "  1x to 2.0x the faster\n" in shown(unbound, width=120)
     failed = shown(failed_benchmark(CRASHED), width=120).splitlines()

@@ -15,7 +15,7 @@ from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
 from harness.report.roofline import Format, peaks_of, roofline, show, to_json
 
-DESCRIPTION = "Print the bound of every benchmark shape. It is computed; nothing is run."
+DESCRIPTION = "Print the limit (the roofline's bound) of every benchmark shape. It is computed; nothing is run."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "!": "the same source was also held",
     "^": "evaluated or verified outside the sandbox",
 }
-NARROW, NARROW_WITHOUT = 72, (">roof", "file, run")  # columns below which these are left out of it
+NARROW, NARROW_WITHOUT = 72, (">limit %", "file, run")  # columns below which these are left out of it
 WIDE = 120  # columns from which on the leaderboard shows intervals, and run ids in a column of their own
 RUN_CHARS = 22  # of a run id
 FILE_CHARS = 34  # of a file's name on a line
@@ -78,7 +78,7 @@ def board_table(
         title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}"
         interval = [">95 % interval"] if wide else []
         where = ("file", "status", "run") if wide else ("file, run", "status")
-        columns = (">place", ">score", ">speedup", *interval, ">roof", "author", *where)
+        columns = (">place", ">score", ">speedup", *interval, ">limit %", "author", *where)
         table = plain_table(*(column for column in columns if column not in left_out))
         for place, entry in ranked(board, group):
             ci = entry.ratio_ci
@@ -143,7 +143,7 @@ def board_markdown(board: Board, problem: str | None = None, standings: Standing
         name, suite, machine_class, world_size = group
         lines += [_cell(f"### {name}: suite {suite}, {count_text(world_size, 'rank')}, {machine_class}"), ""]
         if group in groups(board):
-            lines += ["| place | score | speedup | 95 % interval | roofline | author | file | date | status |"]
+            lines += ["| place | score | speedup | 95 % interval | of limit | author | file | date | status |"]
             lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
         for place, entry in ranked(board, group):
             ci = entry.ratio_ci

@@ -129,7 +129,7 @@ def show(found: Roofline, console: Console) -> None:
     published = any(row.published_us is not None for row in found.rows)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("shape", overflow="fold")
-    for name in ("flops", "hbm", "link", "bound", "by", "flop/B", *(["published"] if published else [])):
+    for name in ("flops", "hbm", "link", "limit", "by", "flop/B", *(["published"] if published else [])):
         table.add_column(name, justify="left" if name == "by" else "right", no_wrap=True)
     for row in found.rows:
         cells = [_us(value) for value in (row.flops_us, row.hbm_us, row.link_us, row.bound_us)]
@@ -151,7 +151,7 @@ def _legend(found: Roofline) -> list[str]:
     letters = letters_text(_case_of(row, found) for row in found.rows)
     lines = [f"{letters}."] if letters else []
     lines += [
-        "Times in us; the bound is the longest of arithmetic, memory and links. flop/B is",
+        "Times in us; the limit is the longest of arithmetic, memory and links. flop/B is",
         f"arithmetic a byte of memory traffic; memory binds it below {ridge:,.0f}.",
         f"One rank: {rate_text(peaks.flops_per_s)}FLOP/s, {rate_text(peaks.hbm_bytes_per_s)}B/s memory, "
         f"{rate_text(peaks.link_bytes_per_s)}B/s links,",

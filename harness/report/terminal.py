@@ -78,8 +78,8 @@ NUMBERS_CHARS = 36  # columns beside an operator's name
 KERNEL_CHARS = 26  # columns beside a kernel's name and its percentages
 WHY_CHARS = 160  # of the reason in the verdict
 TOP_OPS = 5  # kernels or operators that are shown a rank; --json has more
-TIMES = ("shape", ">ref us", ">time us", ">speedup", ">bound us", ">roof", ">spread", ">n")
-LEFT_OUT = (">n", ">spread", ">bound us", ">ref us", ">roof", ">time us")  # in this order, where there is no room
+TIMES = ("shape", ">ref us", ">time us", ">speedup", ">limit us", ">limit %", ">spread", ">n")
+LEFT_OUT = (">n", ">spread", ">limit us", ">ref us", ">limit %", ">time us")  # in this order, where there is no room
 SHAPE_CHARS = 12  # what a shape is folded to, at least
 BAR_CHARS = (20, 40)  # columns of a bar, at least and at most
 
@@ -144,7 +144,7 @@ def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Consol
     shown = _columns_that_fit(rows, console.width)
     is_wide = len(shown) == len(TIMES)
     if all(result.bound is None for result in benchmarks):
-        shown -= {TIMES.index(">bound us"), TIMES.index(">roof")}
+        shown -= {TIMES.index(">limit us"), TIMES.index(">limit %")}
     table = plain_table(*(name for index, name in enumerate(TIMES) if index in shown))
     axis = None
     if bars and is_wide:
@@ -237,7 +237,7 @@ def _bar(times: BarTimes, axis: Axis, console: Console) -> Text:
 
 
 def _axis_name(axis: Axis) -> str:
-    what = "bound" if axis.of_bound else "faster"
+    what = "limit" if axis.of_bound else "faster"
     most = f"{axis.most:,.1f}" if axis.most < 9.95 else f"{axis.most:,.0f}"
     return f"1x to {most}x the {what}"
 
@@ -263,12 +263,12 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     parts += ["speedup is the median ratio on the same input"] if "speedup" in shown and not is_told else []
     parts += ["spread is the interquartile range"] if "spread" in shown and not is_told else []
     parts += ["n is the number of timed calls"] if "n" in shown else []
-    parts += [f"roof is bound / time{on_clock}"] if "roof" in shown else []
+    parts += [f"limit % is limit / time{on_clock}"] if "limit %" in shown else []
     lines = [letters] if letters else []
     lines.append(f"{'; '.join(parts)}.")
     if len(shown) > len({name.removeprefix(">") for name in TIMES} & shown):
         marks = _marks(console)
-        limit = f"{marks['limit']} bound, " if all(result.bound is not None for result in benchmarks) else ""
+        limit = f"{marks['limit']} limit, " if all(result.bound is not None for result in benchmarks) else ""
         told = f"{limit}{marks['own']} submission, {marks['ref']} reference, {marks['both']} both"
         lines.append(f"Bars, on a log axis{on_clock}: {told}; left is faster.")
     return "\n".join(lines)
@@ -296,7 +296,7 @@ def _peaks(peaks: Peaks) -> str:
     ]
     if peaks.link_bytes_per_s:  # one rank has none
         rates.append(f"{rate_text(peaks.link_bytes_per_s)}B/s links")
-    return f"Bound by a rank's peaks, {clean_line(peaks.source)}:\n{', '.join(rates)}."
+    return f"Limit by a rank's peaks, {clean_line(peaks.source)}:\n{', '.join(rates)}."
 
 
 def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, console: Console, verbose: bool) -> None:
@@ -370,7 +370,7 @@ def _facts(report: EvalReport, verbose: bool) -> RenderableType:
         score, words = figures.score, SCORINGS[report.ranking_by].words
         grid.add_row("score", f"{score_text(score)} ({score.value:.6g} {score.unit}) as GPU MODE scores: {words}")
         if figures.fraction is not None and verbose:
-            grid.add_row("roofline", f"{percent_text(figures.fraction.value)} of the bound, geometric mean over shapes")
+            grid.add_row("limit", f"{percent_text(figures.fraction.value)} of it, geometric mean over shapes")
     if verbose:
         _add_provenance(grid, report)
     else:
