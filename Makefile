@@ -12,6 +12,9 @@
 #   make page [OUT=file]                         the boards with charts, as one HTML file: build/page.html
 #   make serve [PORT=8000] [SUITE=cpu]           popcorn-cli's API and the page, live, on this machine
 #   make history [PROBLEM=a2a] [AUTHOR=name]     how each file's score moved over its runs
+#   make roofline PROBLEM=a2a [HARDWARE=h200]     the limit of every benchmark shape
+#   make export OUT=rows.csv [PROBLEM=a2a]       runs and leaderboard as CSV, JSON lines or parquet
+#   make plot ID=run OUT=run.svg                 one recorded run as SVG or PNG
 #   make problems                                what there is
 #   make test                                    lint and tests, as CI runs them
 #   make doctor                                  what on this machine changes results
@@ -38,7 +41,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check bundle compare competition board verify rejudge page serve history problems doctor test lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check bundle compare competition board verify rejudge page serve history roofline export plot problems doctor test lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -93,6 +96,17 @@ serve: $(SETUP)
 
 history: $(SETUP)
 	@$(RUN) -m harness history $(call flag,problem,$(PROBLEM)) $(call flag,author,$(AUTHOR)) $(ARGS)
+
+roofline: $(SETUP)
+	@$(RUN) -m harness roofline $(call flag,problem,$(PROBLEM)) $(call flag,hardware,$(HARDWARE)) $(call flag,suite,$(SUITE)) \
+	  $(call flag,ranks,$(RANKS)) $(ARGS)
+
+export: $(SETUP)
+	@$(RUN) -m harness export $(call flag,problem,$(PROBLEM)) $(call flag,out,$(OUT)) $(ARGS)
+
+plot: $(SETUP)
+	@test -n "$(ID)" -a -n "$(OUT)" || { echo "which run, and where to? make plot ID=<run id> OUT=run.svg" >&2; exit 2; }
+	@$(RUN) -m harness plot '$(ID)' $(call flag,out,$(OUT)) $(ARGS)
 
 problems: $(SETUP)
 	@$(RUN) -m harness problems $(ARGS)

@@ -156,6 +156,8 @@ entries:
   problem_version: 0123456789abcdef
   verified: null
   cases: []
+  peaks: null
+  phases_s: {}
   history:
   - {date: '2026-05-01T12:00:00+00:00', run_id: 20260501T120000-abc123, sha256: """
         + "5e" * 32

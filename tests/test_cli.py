@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -328,6 +329,19 @@ def test_board_and_problems_say_what_there_is(harness: Harness) -> None:
     assert "No evaluation is recorded yet" in harness("board").stdout
     listed = harness("problems").stdout
     assert all(name in listed for name in ("a2a", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick"))
+
+
+def test_an_unfinished_problem_hides_no_other(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "checkout" / "reference" / "begun").mkdir()
+    (tmp_path / "checkout" / "reference" / "begun" / "task.py").write_text("")
+    listed = harness("problems")
+    assert listed.returncode == Exit.BAD_FILE
+    assert [name for name in ("a2a", "gemm_rs", "ag_gemm") if f"\n{name} " in listed.stdout] == [
+        "a2a",
+        "gemm_rs",
+        "ag_gemm",
+    ]
+    assert re.search(r"^bad +.*begun", listed.stdout.splitlines()[-1])
 
 
 def test_problems_of_a_folder_are_listed_good_ones_first_then_what_is_wrong(harness: Harness, tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
 """`competition`: the file, its deadlines, which file is for which problem, and the summary."""
 
+import io
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from factories import entry
+from rich.console import Console
 
+from harness.board.entries import Board
 from harness.cli import competition
 from harness.contest import rules
 from harness.contest.rules import Competition, Listed, closing, is_late, read
@@ -15,6 +20,7 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, Exit, UsageError
 from harness.problems.submission import read_submission
+from harness.report.contest import show_list
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -172,9 +178,14 @@ def test_a_competition_is_evaluated_as_a_whole(harness: Harness, checkout: Path)
     ]
     listing = harness("competition", "competition.yaml", "--list").stdout.splitlines()
     assert listing[0] == "Developer Challenge, ends 2025-10-14 00:00 UTC"
-    assert " ".join(listing[-2].split()) == "amd-all2all MI300x8 2025-10-15 00:00 closed none"
-    assert " ".join(listing[-1].split()).startswith("amd-gemm-rs MI300x8 2125-10-15 00:00 in")
-    assert " ".join(listing[-1].split()).endswith("x ada, quick")
+    assert (
+        " ".join(next(line for line in listing if line.startswith("amd-all2all")).split())
+        == "amd-all2all MI300x8 2025-10-15 00:00 closed none"
+    )
+    assert " ".join(next(line for line in listing if line.startswith("amd-gemm")).split()).startswith(
+        "amd-gemm-rs MI300x8 2125-10-15 00:00 in"
+    )
+    assert re.search(r"in \d+ days [\d.]+x ada, suite quick, \d+ cores? ", " ".join(" ".join(listing[4:]).split()))
 
 
 def test_only_names_problems_of_the_file(harness: Harness, checkout: Path) -> None:
@@ -182,3 +193,20 @@ def test_only_names_problems_of_the_file(harness: Harness, checkout: Path) -> No
     done = harness("competition", "competition.yaml", "--only", "amd-gemmrs")
     assert done.returncode == Exit.USAGE
     assert "--only amd-gemmrs: no such problem in it; did you mean 'amd-gemm-rs'?" in done.stderr
+
+
+def test_the_list_has_a_line_for_every_board_of_a_problem(written: Callable[[str], Path]) -> None:
+    """Speedups of different machines and suites do not compare: none of them is `best`."""
+    board = Board(
+        entries=(
+            entry(ratio=9.0, author="ada"),
+            entry(ratio=2.0, author="bob", suite="official", machine_class="4x NVIDIA H200", device="cuda"),
+        )
+    )
+    competition = read(written(DISTRIBUTED))
+    console = Console(file=io.StringIO(), width=160)
+    show_list(competition, competition.problems, board, console, Checkout.here())
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "9.00x ada, suite cpu, 2 cores of Example CPU" in text
+    assert "2.00x bob, suite official, 4x NVIDIA H200" in text

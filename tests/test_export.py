@@ -222,7 +222,6 @@ def test_without_pyarrow_parquet_says_what_to_install(rows: list[Row], monkeypat
         ("jsonl", None, "jsonl"),
         (None, "a.jsonl", "jsonl"),
         (None, "a.PARQUET", "parquet"),
-        (None, "a.txt", "csv"),
         ("csv", "a.jsonl", "csv"),
     ],
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main, options
+from harness.cli import export, main, options
 from harness.core.checkout import ROOT
+from harness.core.errors import UsageError
 from harness.kinds.settings import Asked
 
 
@@ -68,3 +69,32 @@ def test_an_error_does_not_replace_a_result_that_was_written(tmp_path: Path) -> 
     assert not file.is_written
     file.write({"a": 1})
     assert file.is_written
+
+
+def test_the_problem_is_an_argument_or_an_option_of_every_verb_that_has_one() -> None:
+    parse = main.parser().parse_args
+    for words in (["a2a", "my.py"], ["my.py", "--problem", "a2a"]):
+        found = options.asked(parse(["eval", *words]))
+        assert (found.problem, found.file) == ("a2a", Path("my.py"))
+    assert options.asked(parse(["check", "--problem", "a2a"])) == options.asked(parse(["check", "a2a"]))
+    for verb in ("board", "history", "export", "roofline"):
+        assert (
+            options.problem_of(parse([verb, "a2a"])) == options.problem_of(parse([verb, "--problem", "a2a"])) == "a2a"
+        )
+    with pytest.raises(UsageError, match="which problem"):
+        options.asked(parse(["eval"]))
+    with pytest.raises(UsageError, match="two problems: a2a and --problem gemm_rs"):
+        options.problem_of(parse(["board", "a2a", "--problem", "gemm_rs"]))
+
+
+@pytest.mark.parametrize("verb", ["eval", "check", "bundle"])
+def test_the_usage_says_that_the_problem_may_be_left_out(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.parser().parse_args([verb, "--help"])
+    assert "[PROBLEM] [file]" in capsys.readouterr().out
+
+
+def test_a_file_of_no_known_format_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"--out x.txt: 'txt' is no format; end the name in .csv"):
+        export.target(None, Path("x.txt"))
+    assert export.target("csv", Path("x.txt")).form == "csv"

@@ -8,6 +8,7 @@ import hashlib
 import html.parser
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,11 +21,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, run, run_id, store
 
-from harness.board import judgements, reports
+from harness.board import judgements, leaderboard, reports
 from harness.board.entries import Board, Verified
+from harness.core.checkout import ROOT
 from harness.core.records import Cost, Score
+from harness.core.stats import geomean
 from harness.report import page
-from harness.report.page_data import EntryOnPage, Links, Page, Quartiles, RunOnPage, page_of, quartiles_of
+from harness.report.page_data import EntryOnPage, Links, Page, RunOnPage, page_of
 
 MADE_AT = "2026-05-20T12:00:00+00:00"
 
@@ -41,7 +44,7 @@ def entries(found: Page) -> dict[str, EntryOnPage]:
 
 
 def costs(found: EntryOnPage) -> list[Cost | None]:
-    return [one.run.cost for one in found.cases if one.run]
+    return [one.cost for one in found.cases]
 
 
 def links(found: RunOnPage | None) -> Links:
@@ -93,27 +96,28 @@ def test_a_report_adds_shapes_clocks_ranks_phases_and_costs(tmp_path: Path) -> N
     assert found.run is not None
     first = found.cases[0]
     assert first.figures.label == "m 64 n 7168 k 18432"
-    assert first.run is not None
-    assert [one.metric.name for one in first.run.series] == ["wall", "device", "gpumode"]
-    own = first.run.series[0].own
-    assert own is not None
-    assert own.low < own.median < own.high
-    assert [one.empty for one in first.run.series] == [20.0, 2.05, 41.0]
-    assert first.run.bounded == "device"
-    assert len(first.run.rank_ends_us) == 8
-    assert first.run.cost is not None
-    assert first.run.cost.flops == 2 * 64 * 7168 * 18432 / 8
-    assert found.run.phases_s["ranked"] == 9.5
+    assert [one.metric for one in first.figures.series] == ["wall", "device", "gpumode"]
+    own = first.figures.series[0]
+    assert own.low is not None
+    assert own.value is not None
+    assert own.high is not None
+    assert own.low < own.value < own.high
+    assert [one.empty for one in first.figures.series] == [20.0, 2.05, 41.0]
+    assert (first.figures.bounded, found.bounded) == ("device", "device")
+    assert len(first.figures.rank_ends_us) == 8
+    assert first.cost is not None
+    assert first.cost.flops == 2 * 64 * 7168 * 18432 / 8
+    assert found.entry.phases_s["ranked"] == 9.5
 
 
 def test_the_figures_are_the_boards_and_those_of_the_report_where_an_older_board_has_none(tmp_path: Path) -> None:
     one = run(3)
     store(tmp_path, one)
     right = entry_for(one)
-    other = replace(right, cases=tuple(replace(case, ratio=7.0) for case in right.cases))
+    other = replace(right, cases=tuple(replace(case, ratio=7.0, series=()) for case in right.cases))
     cases = entries(made(tmp_path, Board(entries=(other,))))["gemm_rs alice"].cases
     assert [case.figures.ratio for case in cases] == [7.0] * 3
-    assert all(case.run for case in cases)
+    assert all(case.figures.series for case in cases)
     older = entries(made(tmp_path, Board(entries=(replace(right, cases=()),))))["gemm_rs alice"].cases
     assert tuple(case.figures for case in older) == right.cases
 
@@ -128,10 +132,11 @@ def test_an_entry_without_its_report_is_shown_with_what_the_board_knows(tmp_path
 
 
 def test_an_entry_without_its_report_has_the_shapes_that_the_board_keeps(tmp_path: Path) -> None:
-    """On a CPU, whose only clock the fraction is of, each with its limit."""
-    right = entry_for(report())
+    """Also one of an older harness, on a CPU, whose only clock the fraction is of, has the limit of each."""
+    whole = entry_for(report())
+    right = replace(whole, cases=tuple(replace(case, bound=None, series=()) for case in whole.cases))
     found = entries(made(tmp_path, Board(entries=(right,))))["gemm_rs alice"]
-    assert (found.run, [case.run for case in found.cases]) == (None, [None] * 3)
+    assert found.run is None
     assert found.cases[0].figures.label == "m 64 n 7168 k 18432"
     assert tuple(case.figures for case in found.cases) == right.cases
     bounds = [result.bound.value for result in report().results if result.bound]
@@ -149,26 +154,53 @@ def test_the_legend_names_the_letters_of_shapes_that_only_the_board_keeps(tmp_pa
     )
 
 
-def test_a_limit_stands_only_on_the_scale_of_the_clock_that_it_is_of(tmp_path: Path) -> None:
-    """The board's fraction of a GPU is of the device clock; the score is not."""
-    on_gpu = entry_for(run(3, device="cuda"))
-    bare = entries(made(tmp_path, Board(entries=(on_gpu,))))["gemm_rs alice"]
-    assert on_gpu.fraction is not None
-    assert (bare.limit, [case.limit for case in bare.cases]) == (None, [None] * 3)
-    store(tmp_path, run(3, device="cuda"))
-    reported = entries(made(tmp_path, Board(entries=(on_gpu,))))["gemm_rs alice"]
-    bounds = [result.bound.value for result in run(3).results if result.bound]
-    assert [case.limit for case in reported.cases] == bounds
-    assert reported.limit is not None
-    on_cpu = entry(score_s=0.01, ratio=2.0, fraction=0.25)
-    bare = entries(made(tmp_path, Board(entries=(on_cpu,))))["gemm_rs alice"]
-    assert (bare.reference, bare.limit) == (0.02, 0.0025)
+def test_the_entry_alone_has_all_that_the_charts_need(tmp_path: Path) -> None:
+    """A fresh clone has no runs/: its page says what that of the machine that measured says."""
+    found = checkout(tmp_path)
+    with_reports = made(tmp_path, found)
+    shutil.rmtree(tmp_path / "runs")
+    alone = made(tmp_path, found)
+    for board, bare in zip(with_reports.boards, alone.boards, strict=True):
+        assert board.limit == bare.limit
+        for one, other in zip(board.entries, bare.entries, strict=True):
+            assert other.run is None
+            assert (one.cases, one.bounded) == (other.cases, other.bounded)
+            assert (one.entry.peaks, one.entry.phases_s) == (other.entry.peaks, other.entry.phases_s)
+
+
+def test_the_limit_is_one_for_a_board_whatever_clock_the_fraction_is_of(tmp_path: Path) -> None:
+    """On GPUs the fraction is of the device clock, and the score is not: 0.5 of the limit there is not twice the limit
+    on the clock that ranks. Of an older harness's entries, which have no bounds, the limit is computed."""
+    fast, slow = run(3, device="cuda"), run(4, 1.5, device="cuda", author="bob")
+    bounds = [result.bound.value for result in fast.results if result.bound]
+    (board,) = made(tmp_path, Board(entries=tuple(map(entry_for, (fast, slow))))).boards
+    assert board.limit == pytest.approx(geomean(bounds) / 1e6)
+    assert {one.bounded for one in board.entries} == {"device"}
+    first = board.entries[0].entry
+    assert first.fraction is not None
+    assert board.limit != pytest.approx(first.score.value * first.fraction, rel=0.1)
+    on_cpu = Board(entries=(entry(score_s=0.01, ratio=2.0, fraction=0.25),))
+    (bare,) = made(tmp_path, on_cpu).boards
+    assert (bare.limit, bare.entries[0].reference, bare.entries[0].bounded) == (0.0025, 0.02, "wall")
+
+
+def test_the_limit_of_the_checked_in_gpu_entries_is_that_of_their_shapes() -> None:
+    """gemm_rs on 4x H200: 193.7 us on the wall clock are 3.20 times the limit. 47.7 % of it is on the device clock."""
+    board = page_of(leaderboard.load(ROOT / "leaderboard.yaml"), (), (), ROOT, ROOT, MADE_AT)
+    found = {one.id: one for one in board.boards}
+    for name, times in (("gemm-rs", 3.20), ("a2a", 21.5)):
+        one = found[f"{name}-official-4x-nvidia-h200-4"]
+        assert one.limit is not None
+        assert one.entries[0].entry.score.value / one.limit == pytest.approx(times, rel=0.01)
+    # the figures of the shapes are the entry's, and none came from a report
+    older = found["gemm-rs-official-2x-nvidia-h200-2"]
+    assert (older.entries[0].cases, older.limit) == ((), pytest.approx(97.3e-6, rel=0.01))
 
 
 def test_a_score_that_is_no_time_has_neither_reference_nor_limit_on_its_scale(tmp_path: Path) -> None:
     points = entry(score=Score(value=87.5, unit="points", better="more"))
     found = made(tmp_path, Board(entries=(points,)))
-    assert [(one.reference, one.limit) for one in found.boards[0].entries] == [(None, None)]
+    assert (found.boards[0].limit, found.boards[0].entries[0].reference) == (None, None)
     assert page.data(found)["boards"][0]["entries"][0]["entry"]["score"]["unit"] == "points"
 
 
@@ -216,9 +248,9 @@ def test_links_lead_from_where_the_page_lies_to_report_and_source(tmp_path: Path
 
 
 def test_a_report_that_cannot_be_read_is_said_on_the_page(tmp_path: Path) -> None:
-    leaderboard = checkout(tmp_path)
+    board = checkout(tmp_path)
     (tmp_path / "runs" / run_id(3) / "report.json").write_text("{")
-    found = made(tmp_path, leaderboard)
+    found = made(tmp_path, board)
     assert entries(found)["gemm_rs alice"].run is None
     assert len(found.unreadable) == 1
     assert run_id(3) in found.unreadable[0]
@@ -243,10 +275,6 @@ def test_boards_whose_names_look_alike_have_addresses_of_their_own(tmp_path: Pat
     alike = Board(entries=tuple(entry(machine_class=name) for name in ("2 x CPU", "2-x-cpu", "2 X CPU")))
     ids = [one.id for one in made(tmp_path, alike).boards]
     assert len(set(ids)) == 3
-
-
-def test_a_single_sample_is_its_own_quartiles() -> None:
-    assert quartiles_of([3.0]) == Quartiles(low=3.0, median=3.0, high=3.0)
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------
@@ -338,7 +366,7 @@ def test_the_command_writes_the_file_and_says_what_is_on_it(
     store(root, run(4)).write_text("{")
     done = harness("page")
     assert done.returncode == 0, done.stderr
-    assert "page.html: 0 boards, 0 entries, 0 of them with their report" in done.stdout
+    assert "page.html: 0 boards, 0 entries, 0 of them with all charts, 0 with their report in runs/" in done.stdout
     assert f"left out: runs/{run_id(4)}/report.json: " in done.stdout
     assert (root / "build" / "page.html").is_file()
     assert harness("page", "-o", "there/deep.html").returncode == 0

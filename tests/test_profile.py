@@ -157,14 +157,24 @@ def test_every_rank_has_threads_and_streams_of_its_own() -> None:
 def test_the_top_on_a_host_is_self_time() -> None:
     found = trace.profile(3, trace.parse(cpu_rank()))
     assert (found.rank, found.call_us, found.of) == (3, 100.0, "host")
-    times = {op.name: (op.calls, op.self_us, op.share) for op in found.top}
+    times = {op.name: (op.calls, op.self_us) for op in found.top}
     assert times == {
-        "gloo:all_gather": (1, 75.0, 0.75),
-        "aten::matmul": (1, 50.0, 0.5),
-        trace.OUTSIDE: (1, 40.0, 0.4),
-        "aten::mm": (1, 10.0, 0.1),
+        "gloo:all_gather": (1, 75.0),
+        "aten::matmul": (1, 50.0),
+        trace.OUTSIDE: (1, 40.0),
+        "aten::mm": (1, 10.0),
     }
     assert [op.self_us for op in found.top] == sorted((op.self_us for op in found.top), reverse=True)
+
+
+def test_shares_of_a_call_add_up_to_all_of_it_and_no_more() -> None:
+    """40 us of matmul and all_gather at the same time count half for each; a caller that waits for a thread that works
+    takes nothing."""
+    found = trace.profile(3, trace.parse(cpu_rank()))
+    shares = {op.name: pytest.approx(op.share) for op in found.top}
+    assert shares == {"gloo:all_gather": 0.55, "aten::matmul": 0.30, trace.OUTSIDE: 0.05, "aten::mm": 0.10}
+    gpu = {op.name: pytest.approx(op.share) for op in trace.profile(0, trace.parse(gpu_rank())).top}
+    assert gpu == {"gemm": 47.5 / 95, "Memcpy": 2.5 / 95}
 
 
 def test_the_top_on_a_gpu_is_its_kernels() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import factories
 import pytest
 from factories import (
     A2A_BENCHMARKS,
@@ -40,8 +41,21 @@ from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
-from harness.core.records import Crashed, EvalReport, NotRun, Passed, Raised, Submission, Warning, Wrong
-from harness.core.words import both_ends, clean, clean_line
+from harness.core.records import (
+    CaseResult,
+    Crashed,
+    EvalReport,
+    NotRun,
+    OpTime,
+    Passed,
+    Profile,
+    Raised,
+    RankProfile,
+    Submission,
+    Warning,
+    Wrong,
+)
+from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
 from harness.kinds.plan import make_plan
 from harness.problems.shape_file import find
 from harness.report import board_view, terminal
@@ -93,8 +107,8 @@ def printed(show: Callable[[Console], object], width: int = 80) -> str:
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
-def shown(found: EvalReport, place: Place | None = None, width: int = 80) -> str:
-    return printed(lambda console: terminal.show(found, BOARD, place, console), width)
+def shown(found: EvalReport, place: Place | None = None, width: int = 80, verbose: bool = False) -> str:
+    return printed(lambda console: terminal.show(found, BOARD, place, console, verbose), width)
 
 
 def check(name: str, text: str) -> None:
@@ -116,6 +130,71 @@ def test_a_passed_run_reads_well_on_narrow_and_wide_terminals(width: int) -> Non
 def test_a_failed_run_says_what_where_and_what_next(outcome: Any) -> None:
     found = failed_benchmark(outcome) if outcome is HELD else failed_test(outcome)
     check(f"failed-{outcome.type}", shown(found))
+
+
+def test_the_advice_after_a_failure_fits_the_failure() -> None:
+    """SIGKILL alone is called out of memory, a `check` is not answered by `check`, and where all ranks raised none
+    only waited."""
+    for message in ("ended by signal 11 (SIGSEGV)", "exited with code 7 in the middle", "exited with code 1"):
+        assert "memory" not in shown(failed_test(replace(CRASHED, message=message)))
+    assert "Mostly out of memory" in shown(failed_test(replace(CRASHED, message="was killed by SIGKILL")))
+    assert "harness check" in shown(failed_test(WRONG_OUTCOME))
+    assert "harness check" not in shown(replace(failed_test(WRONG_OUTCOME), mode="test"))
+    assert "may only have" in shown(failed_test(replace(RAISED, alike=(1, 2))))
+    assert "may only have" not in shown(failed_test(replace(RAISED, alike=(0, 1, 2, 4, 5, 6, 7))))
+
+
+def test_a_hang_is_one_line_for_ranks_that_stood_at_the_same_place() -> None:
+    """Whatever ranks do in a collective, what counts is which one they are in, and from where of the submission."""
+    frame = '  File "{}", line {} in {}\n'.format
+    torch = "/x/.venv/lib/python3.11/site-packages/torch/distributed/"
+    harness = frame("/checkout/harness/ranks/program.py", 223, "wall") + frame("<frozen runpy>", 88, "_run_code")
+
+    def stack(rank: int, line: int, collective: str) -> str:
+        inside = frame(f"{torch}distributed_c10d.py", 99, collective) + frame(f"{torch}c10d_logger.py", 83, "wrapper")
+        head = f"Current thread 0x00007f{rank:02x} (most recent call first):\n"
+        return head + inside + frame("/home/me/my.py", line, "custom_kernel") + harness
+
+    stacks = (stack(0, 9, "barrier"), *(stack(rank, 14, "all_to_all_single") for rank in range(1, 8)))
+    text = shown(failed_test(replace(TIMED_OUT, stacks=stacks)))
+    assert "rank 0 in barrier (my.py:9), ranks 1-7 in all_to_all_single (my.py:14) (exit 114)" in text
+    assert text.count("in custom_kernel") == 2
+    assert "harness/ranks" not in text
+
+
+def test_what_a_submission_printed_is_shown_after_every_failure_and_with_verbose_always() -> None:
+    logs = {"candidate rank 0": "the shape is (3, 4)\n"}
+    for outcome in (WRONG_OUTCOME, TIMED_OUT, HELD):
+        text = shown(replace(failed_test(outcome), logs=logs))
+        assert "  the end of rank 0's log:\n  | the shape is (3, 4)\n" in text
+        assert "  logs of all ranks: runs/20260501T120000-abc123/\n" in text
+    assert "the shape is" not in shown(report(logs=logs))
+    assert "  | the shape is (3, 4)\n" in shown(report(logs=logs), verbose=True)
+
+
+def test_quiet_says_what_was_raised() -> None:
+    text = printed(lambda console: terminal.show_summary(failed_test(RAISED), None, None, console))
+    assert "rank 3: IndexError: index 7 is out of bounds (exit 112)" in text
+
+
+def test_the_machine_and_the_phases_are_for_verbose() -> None:
+    found = report()
+    for word in ("machine ", "clock ", "verdicts ", "Limit by a rank's peaks"):
+        assert word not in shown(found)
+        assert word in shown(found, verbose=True)
+    assert "\nrun    20260501T120000-abc123\n" in shown(found)
+
+
+def test_a_profile_is_summed_up_over_ranks() -> None:
+    def rank(number: int, share: float) -> RankProfile:
+        top = (OpTime(name="aten::mm", calls=1, self_us=100 * share, share=share),)
+        return RankProfile(rank=number, call_us=100.0, of="host", top=top)
+
+    profile = Profile(ranks=tuple(rank(number, 0.1 * number) for number in range(1, 4)), trace_json="{}")
+    of_shape = CaseResult(case=factories.case(GEMM_BENCHMARKS[0], "profile"), outcome=Passed(), profile=profile)
+    found = report((of_shape,), mode="profile")
+    assert re.search(r"^ +10.0% +20.0% +30.0% +20.0 +aten::mm$", shown(found), re.MULTILINE)
+    assert shown(found, verbose=True).count("aten::mm") == 3
 
 
 def test_long_parameter_names_are_shortened_and_explained() -> None:
@@ -203,7 +282,7 @@ def test_a_place_is_shared_or_behind_the_first() -> None:
     assert "place    1 of 3 on the local leaderboard, shared with 1 other\n" in shown(
         report(), Place(place=1, of=3, shared=1)
     )
-    assert "; first: 5.123 ms, bob's ring.py" in shown(report(), Place(place=2, of=3, shared=0))
+    assert ", 1.48x behind the first: 5.123 ms, bob's ring.py" in shown(report(), Place(place=2, of=3, shared=0))
     assert shown(report()).endswith("place    none: not recorded\n")
 
 
@@ -214,11 +293,11 @@ def test_too_few_samples_for_an_interval_are_said() -> None:
 
 
 def test_peaks_are_said_to_be_measured_or_a_vendors() -> None:
-    assert "Bound by a rank's peaks, measured on this machine, 2026-05-01:" in shown(report())
+    assert "Limit by a rank's peaks, measured on this machine, 2026-05-01:" in shown(report(), verbose=True)
     vendor = machine_records.Peaks(
         flops_per_s=989e12, hbm_bytes_per_s=4.8e12, link_bytes_per_s=450e9, source="NVIDIA H200, 2024-11"
     )
-    text = shown(report(peaks=vendor))
+    text = shown(report(peaks=vendor), verbose=True)
     assert "NVIDIA H200, 2024-11:\n989 TFLOP/s, 4.8 TB/s memory, 450 GB/s links." in text
     assert "measured" not in text
 
@@ -379,8 +458,8 @@ def test_bars_are_ascii_where_the_encoding_has_no_more() -> None:
 
 def test_bars_need_room_and_something_timed() -> None:
     header = next(line for line in shown(report(), width=120).splitlines() if line.startswith("shape"))
-    assert header.endswith("spread  1x to 14x the bound")
-    assert "x the bound" not in shown(report(), width=99)
+    assert header.endswith("spread   n  1x to 14x the limit")
+    assert "x the limit" not in shown(report(), width=99)
     unbound = report(tuple(replace(result, bound=None) for result in report().results), peaks=None)
     assert "  1x to 2.0x the faster\n" in shown(unbound, width=120)
     failed = shown(failed_benchmark(CRASHED), width=120).splitlines()
@@ -419,6 +498,16 @@ def test_the_leaderboard_on_a_narrow_terminal_says_who_leads_and_by_how_much() -
     assert heads == {"place score speedup author status"}
     assert any(line.split()[:5] == ["1", "5.123", "ms", "2.31x", "bob"] for line in lines)
     assert max(map(len, lines)) <= 50
+
+
+def test_a_file_name_breaks_where_its_parts_end() -> None:
+    assert name_lines("torch_fused_with_a_long_name.py", 22) == "torch_fused_with_a_\nlong_name.py"
+    assert name_lines("x" * 30, 22) == f"{'x' * 22}\n{'x' * 8}"
+    assert name_lines("submission.py", 22) == "submission.py"
+
+
+def test_rates_have_one_kind_of_unit() -> None:
+    assert [rate_text(value) for value in (626_000, 3.61e6, 5.0, 76.3e9)] == ["626 k", "3.61 M", "5 ", "76.3 G"]
 
 
 def test_the_leaderboard_as_markdown() -> None:
@@ -476,7 +565,7 @@ def test_a_verified_entry_is_called_so_and_a_clean_board_has_no_legend() -> None
     text = printed(
         lambda console: board_view.show_board(Board(entries=(entry(verified=verified),)), console, standings=known)
     )
-    assert text.splitlines()[-1].endswith("verified")
+    assert text.splitlines()[-2].endswith("verified")
 
 
 def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_does(

@@ -6,6 +6,7 @@ import io
 import json
 
 import pytest
+from factories import PEAKS
 from rich.console import Console
 
 from harness.cli import roofline as verb
@@ -94,13 +95,13 @@ def test_hardware_goes_by_the_tables_name_or_the_devices(name: str) -> None:
 
 def test_the_machines_own_gpu_is_the_default() -> None:
     """Where the table knows it; else the message lists what it knows."""
-    assert peaks_of(None, ["NVIDIA H200"] * 4) == ("NVIDIA H200", hardware.peaks("H200"))
-    with pytest.raises(
-        UsageError, match=r"this machine has no GPU: choose one with --hardware \(known: MI300X, .*B200"
-    ):
-        peaks_of(None, [])
-    with pytest.raises(UsageError, match=r"this machine's NVIDIA L4 is not in hardware.yaml: choose one"):
-        peaks_of(None, ["NVIDIA L4"])
+    assert peaks_of(None, names=["NVIDIA H200"] * 4) == ("NVIDIA H200", hardware.peaks("H200"))
+    assert peaks_of(None, PEAKS, names=[]) == ("this machine", PEAKS)
+    says = r"this machine has no GPU, and its peaks .* choose a GPU with --hardware \(known: MI300X, .*B200"
+    with pytest.raises(UsageError, match=says):
+        peaks_of(None, names=[])
+    with pytest.raises(UsageError, match=r"this machine's NVIDIA L4 is not in hardware.yaml, and its peaks"):
+        peaks_of(None, names=["NVIDIA L4"])
     with pytest.raises(UsageError, match=r"no GPU 'mi300' in hardware.yaml; did you mean 'MI300X'\?"):
         peaks_of("mi300")
 

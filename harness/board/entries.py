@@ -3,11 +3,12 @@
 Knows neither the file nor how an evaluation becomes an entry.
 """
 
-from dataclasses import dataclass, replace
-from typing import Literal, overload
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, overload
 
 from harness.core.decode import DecodeError
-from harness.core.records import Params, Score
+from harness.core.machine_records import Peaks
+from harness.core.records import Bound, Params, Score
 
 DIGITS = 6  # significant digits that are kept; timing repeats to two or three
 EVIDENCE_CHARS = 500  # of what a check saw, as the file keeps it; the run's report has all of it
@@ -108,9 +109,27 @@ class OfFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EntrySeries:
+    """One metric of a case in its unit: median and quartiles of the submission and of the baseline, null where a side
+    has no samples; `empty` is the median of empty calls, below which nothing is resolved."""
+
+    metric: str
+    unit: str
+    low: float | None
+    value: float | None
+    high: float | None
+    baseline_low: float | None
+    baseline: float | None
+    baseline_high: float | None
+    empty: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class EntryCase:
     """One case of an entry: medians of either side in the metric's unit, the ratio to the baseline and the fraction of
-    the bound with their 95 % intervals; null where they are not known."""
+    the bound with their 95 % intervals; null where they are not known. `samples` is the number of timed calls. The
+    bound and the fraction are of the metric `bounded`, which on GPUs is the device clock, not the one that ranks.
+    `series` begins with the metric that ranks. Entries of older harnesses lack what has a default."""
 
     label: str
     params: Params
@@ -122,6 +141,11 @@ class EntryCase:
     ratio_ci: tuple[float, float] | None
     fraction: float | None
     fraction_ci: tuple[float, float] | None
+    samples: int | None = None
+    bounded: str = ""
+    bound: Bound | None = None
+    series: tuple[EntrySeries, ...] = ()
+    rank_ends_us: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_printable(self, "label")
@@ -133,7 +157,8 @@ class Entry(OfFile):
     """One file's latest evaluation. `score` is the contest's own, and ranks. `ratio` is how many times as good as the
     reference the submission is, `fraction` which part of the bound it reaches: geometric means over the cases, with
     their 95 % intervals (null where there were too few samples for one). The ratio is null where no reference was
-    measured, the fraction where no bound is known. `cases` is empty where an older harness recorded the entry, and so
+    measured, the fraction where no bound is known. `peaks` are those behind the bounds, `phases_s` how long each phase
+    of the evaluation took. `cases`, `peaks` and `phases_s` are empty where an older harness recorded the entry, and so
     is `problem_version` null, which is what it was judged under. `holds`: held evaluations of this file in the past."""
 
     score: Score
@@ -147,6 +172,8 @@ class Entry(OfFile):
     problem_version: str | None = None
     verified: Verified | None = None
     cases: tuple[EntryCase, ...] = ()
+    peaks: Peaks | None = None
+    phases_s: dict[str, float] = field(default_factory=dict)
     history: tuple[Earlier, ...] = ()
     holds: tuple[Hold, ...] = ()
 
@@ -276,6 +303,7 @@ def round_off(one: Judged) -> Judged:
         fraction_ci=_shorts(one.fraction_ci),
         verified=found,
         cases=tuple(_short_case(case) for case in one.cases),
+        phases_s={name: rounded(value, DIGITS) for name, value in one.phases_s.items()},
     )
 
 
@@ -288,7 +316,16 @@ def _short_case(case: EntryCase) -> EntryCase:
         ratio_ci=_shorts(case.ratio_ci),
         fraction=_short(case.fraction),
         fraction_ci=_shorts(case.fraction_ci),
+        bound=replace(case.bound, value=rounded(case.bound.value, DIGITS)) if case.bound else None,
+        series=tuple(_short_series(one) for one in case.series),
+        rank_ends_us=tuple(rounded(value, DIGITS) for value in case.rank_ends_us),
     )
+
+
+def _short_series(one: EntrySeries) -> EntrySeries:
+    names = ("low", "value", "high", "baseline_low", "baseline", "baseline_high", "empty")
+    shortened: dict[str, Any] = {name: _short(getattr(one, name)) for name in names}
+    return replace(one, **shortened)
 
 
 def same_figures(one: Entry, other: Entry) -> bool:
@@ -298,12 +335,17 @@ def same_figures(one: Entry, other: Entry) -> bool:
     assert isinstance(a, Entry)
     assert isinstance(b, Entry)
     if a.cases and b.cases:
-        return a == b
+        return _without_details(a) == _without_details(b)
     return _recorded_before(a) == _recorded_before(b)
 
 
+def _without_details(entry: Entry) -> Entry:
+    cases = (replace(case, samples=None, bounded="", bound=None, series=(), rank_ends_us=()) for case in entry.cases)
+    return replace(entry, cases=tuple(cases), peaks=None, phases_s={})
+
+
 def _recorded_before(entry: Entry) -> Entry:
-    return replace(entry, cases=(), fraction_ci=None)
+    return replace(_without_details(entry), cases=(), fraction_ci=None)
 
 
 def _short(value: float | None) -> float | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from harness.board.entries import (
     Earlier,
     Entry,
     EntryCase,
+    EntrySeries,
     HeldEntry,
     Hold,
     Judged,
@@ -24,7 +26,8 @@ from harness.board.entries import (
 )
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.machine_records import Environment
-from harness.core.records import Estimate, EvalReport, Held
+from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Series
+from harness.core.stats import median, quartiles
 from harness.core.words import case_label
 from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite
@@ -98,6 +101,8 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
         versions=_versions(report),
         problem_version=version,
         cases=entry_cases(report),
+        peaks=report.peaks,
+        phases_s=report.phases_s,
     )
 
 
@@ -128,10 +133,49 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
             baseline=one.figures.baseline,
             **_pair("ratio", one.figures.ratio),
             **_pair("fraction", one.figures.fraction),
+            **_details(one, report.empty_call_samples_us),
         )
         for one in report.results
         if one.figures is not None
     )
+
+
+def _details(result: CaseResult, empty: dict[str, tuple[float, ...]]) -> dict[str, Any]:
+    """What the board keeps of a measured case for charts."""
+    found = result.outcome
+    assert isinstance(found, Measured)
+    ranked = found.ranked
+    return {
+        "samples": len(ranked.own) or (ranked.summary.runs if ranked.summary else None),
+        "bounded": found.against_bound.metric.name if result.bound else "",
+        "bound": result.bound,
+        "series": tuple(_series(one, empty.get(one.metric.name, ())) for one in found.series),
+        "rank_ends_us": found.rank_ends_us,
+    }
+
+
+def _series(one: Series, empty: Sequence[float]) -> EntrySeries:
+    low, value, high = _quartiles(one.own)
+    baseline_low, baseline, baseline_high = _quartiles(one.baseline)
+    return EntrySeries(
+        metric=printable(one.metric.name),
+        unit=printable(one.metric.unit),
+        low=low,
+        value=value,
+        high=high,
+        baseline_low=baseline_low,
+        baseline=baseline,
+        baseline_high=baseline_high,
+        empty=median(empty) if empty else None,
+    )
+
+
+def _quartiles(samples: Sequence[float]) -> tuple[float, float, float] | tuple[None, None, None]:
+    """The first quartile, the median and the third quartile; None thrice where there are no samples."""
+    if not samples:
+        return (None, None, None)
+    low, high = quartiles(samples)
+    return (low, median(samples), high)
 
 
 def _pair(name: str, found: Estimate | None) -> dict[str, Any]:

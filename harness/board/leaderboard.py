@@ -35,7 +35,7 @@ from harness.core.yaml_file import read_yaml
 # Of leaderboard.yaml; older files are read as they are, and written in the newest schema.
 # 1: first. 2: `held`; of an entry `problem_version`, `verified`, `holds`; of its history `status`, `problem_version`,
 # `why`. 3: `score` with its unit in place of score_s, `ratio` of geomean_speedup, `fraction` of roofline_fraction, with
-# their intervals; of an entry `cases`.
+# their intervals; of an entry `cases`, `peaks`, `phases_s`.
 SCHEMA = 3
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"

@@ -5,6 +5,7 @@ import argparse
 from rich.console import Console
 
 from harness.board import leaderboard, runs
+from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.registry import find_name
@@ -15,7 +16,7 @@ DESCRIPTION = "Show the local leaderboard."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `board`."""
-    parser.add_argument("--problem", metavar="P", help="only this problem's boards")
+    options.add_problem(parser, "only this problem's boards")
     parser.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
 
 
@@ -23,6 +24,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`board`: prints leaderboard.yaml."""
     found = leaderboard.load(checkout.leaderboard)
     names = {entry.problem for entry in found.entries}
-    problem = find_name(namespace.problem, names, checkout) if namespace.problem else None
+    named = options.problem_of(namespace)
+    problem = find_name(named, names, checkout) if named else None
     board_view.show_board(found, Console(), problem, namespace.format, runs.standings(found, checkout.root))
     return Exit.OK

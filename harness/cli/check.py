@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_evaluator(parser)
     options.add_unconfined(parser)
     options.add_quiet(parser, LINES)
+    options.add_verbose(parser)
     parser.add_argument(
         "--for",
         dest="door",
@@ -38,7 +39,13 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`check`: tests the submission and shows the report."""
     if namespace.door == GPU_MODE:
         return hand_in(options.asked(namespace), checkout)
-    order = Options(asked=options.asked(namespace), mode="test", quiet=namespace.quiet, json=namespace.json)
+    order = Options(
+        asked=options.asked(namespace),
+        mode="test",
+        quiet=namespace.quiet,
+        verbose=namespace.verbose,
+        json=namespace.json,
+    )
     return evaluate(order, checkout)
 
 

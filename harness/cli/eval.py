@@ -40,6 +40,7 @@ class Options:
     author: str | None = None  # None: the login
     record: bool = False
     quiet: bool = False
+    verbose: bool = False
     json: options.JsonFile | None = None
     trace: str | None = None
     events: str | None = None  # the file that progress events are written to
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_evaluator(parser)
     options.add_unconfined(parser)
     options.add_quiet(parser, LINES)
+    options.add_verbose(parser)
     parser.add_argument(
         "--mode",
         default="leaderboard",
@@ -86,6 +88,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
             author=namespace.author,
             record=not namespace.no_record,
             quiet=namespace.quiet,
+            verbose=namespace.verbose,
             json=namespace.json,
             trace=namespace.trace,
             events=namespace.events,
@@ -108,8 +111,10 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
             setting, submission, order.mode, author, checkout, record=order.record, progress=progress, traces=traces
         )
     if order.json is None or not order.json.is_stdout:
-        show = terminal.show_summary if order.quiet else terminal.show
-        show(ran.report, ran.standing, ran.place, Console())
+        if order.quiet:
+            terminal.show_summary(ran.report, ran.standing, ran.place, Console())
+        else:
+            terminal.show(ran.report, ran.standing, ran.place, Console(), order.verbose)
     if order.json:
         error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
         order.json.write(report_json.to_json(ran.report, ran.place) | error)

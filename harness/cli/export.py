@@ -31,15 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `export`."""
     parser.add_argument("--format", choices=list(FORMATS), help="default: as FILE's name ends, else csv")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: standard output")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--problem", metavar="P", help="only this problem's runs")
-    what.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
+    options.add_problem(parser, "only this problem's runs")
+    parser.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
 
 
 def target(form: str | None, out: Path | None) -> Target:
     """What the options say. Raises UsageError for a binary format without a file, or a FILE that is no file."""
     suffix = out.suffix.lower().removeprefix(".") if out else ""
-    chosen = form or (suffix if suffix in FORMATS else "csv")
+    chosen = form or suffix or "csv"
+    if chosen not in FORMATS:
+        names = ", ".join(f".{name}" for name in FORMATS)
+        raise UsageError(f"--out {out}: '{suffix}' is no format; end the name in {names}, or say which with --format")
     if out is None and chosen == "parquet":
         raise UsageError("--format parquet is binary: name a file with -o FILE")
     if out is not None and out.exists() and not out.is_file():
@@ -50,14 +52,17 @@ def target(form: str | None, out: Path | None) -> Target:
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
     to = target(namespace.format, namespace.out)
+    named = options.problem_of(namespace)
     if namespace.leaderboards:
+        if named:
+            raise UsageError("--leaderboards: all problems are written; leave the problem out")
         boards = leaderboards(checkout)
         _write(to, boards, LEADERBOARDS, f"{len(boards)} leaderboards")
         return Exit.OK
     recorded, unreadable = reports.load_all(checkout.root)
     found = rows(leaderboard.load(checkout.leaderboard), recorded, checkout.root)
-    if namespace.problem:
-        problem = find_name(namespace.problem, {row["problem"] for row in found}, checkout)
+    if named:
+        problem = find_name(named, {row["problem"] for row in found}, checkout)
         found = [row for row in found if row["problem"] == problem]
     runs = len({row["run_id"] for row in found})
     _write(to, found, COLUMNS, f"{len(found)} rows of {runs} runs")

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard, reports
+from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit
@@ -20,7 +21,7 @@ DESCRIPTION = "Show how each file's score moved over its runs: those of runs/ an
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `history`."""
-    parser.add_argument("--problem", metavar="P", help="only this problem's runs")
+    options.add_problem(parser, "only this problem's runs")
     parser.add_argument("--author", metavar="A", help="only this author's runs")
     parser.add_argument("--format", default="table", choices=["table", "json"])
 
@@ -29,7 +30,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`history`: prints every line of runs; what cannot be read is said behind them."""
     recorded, unreadable = reports.load_all(checkout.root)
     found = lines(leaderboard.load(checkout.leaderboard), recorded)
-    problem = find_name(namespace.problem, {line.group[0] for line in found}, checkout) if namespace.problem else None
+    named = options.problem_of(namespace)
+    problem = find_name(named, {line.group[0] for line in found}, checkout) if named else None
     picked = chosen(found, problem, namespace.author)
     if namespace.format == "json":
         print(json.dumps(encode(picked), indent=2))

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
 
+from harness import __version__
 from harness.board import report_json
 from harness.cli import (
     board,
@@ -60,7 +61,7 @@ VERBS: tuple[tuple[str, Verb, str], ...] = (
     ("serve", serve, "answer popcorn-cli, and show the boards live"),
     ("problems", problems, "list the problems and their suites"),
     ("doctor", doctor, "say what on this machine changes results"),
-    ("roofline", roofline, "print the bound of every benchmark shape"),
+    ("roofline", roofline, "print the limit of every benchmark shape"),
 )
 EPILOG = """\
 exit codes:
@@ -118,10 +119,11 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m harness",
         description="Evaluate multi-GPU kernels at home: right or wrong, how fast on every shape, how many times the "
-        "reference, how close to the roofline, and the place on the local leaderboard.",
+        "reference, how close to the limit, and the place on the local leaderboard.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"kernel-eval {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, verb, text in VERBS:
         command = commands.add_parser(

@@ -19,16 +19,31 @@ JSON_HELP = "write the full result to FILE as one JSON object; - writes it to st
 
 def asked(namespace: argparse.Namespace, **more: Any) -> Asked:
     """What the options ask for; `more` are fields that the verb has no option for."""
-    given = vars(namespace) | more
+    given = _named(vars(namespace)) | more
     return Asked(**{field.name: given[field.name] for field in fields(Asked) if field.name in given})
+
+
+def _named(given: dict[str, Any]) -> dict[str, Any]:
+    """The problem and the file, also where --problem names the former and the only argument is the latter. Raises
+    UsageError where neither is given."""
+    if "problem_option" not in given:
+        return given
+    names = [given["problem_option"], given["problem"], given["file"]]
+    found = [name for name in names if name is not None]
+    if not found:
+        raise UsageError("which problem? name it (`python -m harness problems` lists them), or a file that names it")
+    if len(found) > 2:
+        raise UsageError(f"two problems: {found[1]} and --problem {found[0]}; name one")
+    problem, *file = found
+    return given | {"problem": str(problem), "file": Path(file[0]) if file else None}
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
     """The problem and one of its submissions."""
-    parser.add_argument(
-        "problem",
-        help="its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; may be left out "
-        "if the file's `#!POPCORN leaderboard` line names it",
+    add_problem(
+        parser,
+        "its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; may be left out if "
+        "the file's `#!POPCORN leaderboard` line names it",
     )
     parser.add_argument(
         "file",
@@ -36,6 +51,20 @@ def add_file(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the submission (default: submissions/<problem>/submission.py, or the folder's own)",
     )
+
+
+def add_problem(parser: argparse.ArgumentParser, what: str) -> None:
+    """The problem, as the first argument or as --problem, whichever is at hand: the same for all verbs."""
+    parser.add_argument("problem", nargs="?", metavar="PROBLEM", help=what)
+    parser.add_argument("--problem", dest="problem_option", metavar="PROBLEM", help="the same, as an option")
+
+
+def problem_of(namespace: argparse.Namespace) -> str | None:
+    """The problem that was named, in either way. Raises UsageError for two."""
+    if namespace.problem and namespace.problem_option:
+        raise UsageError(f"two problems: {namespace.problem} and --problem {namespace.problem_option}; name one")
+    found: str | None = namespace.problem or namespace.problem_option
+    return found
 
 
 def add_evaluator(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +136,16 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
 def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:
     """For scripts: only `what` is printed, and errors."""
     parser.add_argument("-q", "--quiet", action="store_true", help=f"print only {what}; no progress")
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """For those who want to know all."""
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print the clocks, machine, memory, phases, each rank's profile and rank 0's log too",
+    )
 
 
 class JsonFile:

@@ -29,7 +29,11 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     options.write_out(out, html(page).encode(), make_folder=True)
     entries = [entry for one in page.boards for entry in one.entries]
     reported = sum(entry.run is not None for entry in entries)
-    print(f"{out}: {len(page.boards)} boards, {len(entries)} entries, {reported} of them with their report")
+    charted = sum(any(case.figures.series for case in entry.cases) for entry in entries)
+    print(
+        f"{out}: {len(page.boards)} boards, {len(entries)} entries, {charted} of them with all charts, "
+        f"{reported} with their report in runs/"
+    )
     for message in page.unreadable:
         print(f"left out: {message}")
     return Exit.OK

@@ -1,8 +1,9 @@
 """The verb `problems`: what can be evaluated."""
 
 import argparse
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -32,21 +33,29 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`problems`: prints a row for each."""
     if namespace.path is not None:
         return show_folders(namespace.path, checkout)
-    _show([find(name, checkout) for name in problem_names(checkout)])
-    return Exit.OK
+    return _list([functools.partial(find, name, checkout) for name in problem_names(checkout)])
 
 
 def show_folders(path: Path, checkout: Checkout) -> Exit:
     """Lists the problem folders at and below the path. Exits with the first bad one's code. Raises UsageError if there
     is none."""
+    return _list([functools.partial(_runnable, folder, checkout) for folder in folders_below(path)])
+
+
+def _runnable(folder: Path, checkout: Checkout) -> Problem:
+    problem = registry.find(str(folder.resolve()), checkout)
+    problem.check_runnable()
+    return problem
+
+
+def _list(readers: Sequence[Callable[[], Problem]]) -> Exit:
+    """Prints the problems that can be read, then what is wrong with each of the others. Returns the first bad one's
+    exit code."""
     good: list[Problem] = []
     bad: list[HarnessError] = []
-    folders = folders_below(path)
-    for folder in folders:
+    for read in readers:
         try:
-            problem = registry.find(str(folder.resolve()), checkout)
-            problem.check_runnable()
-            good.append(problem)
+            good.append(read())
         except HarnessError as error:
             bad.append(error)
     if good:

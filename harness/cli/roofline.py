@@ -6,34 +6,44 @@ from typing import get_args
 
 from rich.console import Console
 
+from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
+from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
 from harness.report.roofline import Format, peaks_of, roofline, show, to_json
 
-DESCRIPTION = "Print the bound of every benchmark shape. It is computed; nothing is run."
+DESCRIPTION = "Print the limit (the roofline's bound) of every benchmark shape. It is computed; nothing is run."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `roofline`."""
-    parser.add_argument("problem", help="its name (see `problems`), or GPU MODE's name for it")
+    options.add_problem(parser, "its name (see `problems`), or GPU MODE's name for it")
     parser.add_argument("--suite", default=OFFICIAL, metavar="S", help="which shapes (default: %(default)s)")
-    parser.add_argument("--hardware", metavar="NAME", help="mi300x, h200, ... (default: this machine's own GPU)")
+    parser.add_argument(
+        "--hardware",
+        metavar="NAME",
+        help="mi300x, h200, ... (default: this machine's GPU, or its CPU as `eval` measured it)",
+    )
     parser.add_argument("--ranks", type=int, metavar="N", help="how many GPUs (default: as the shapes say, 8)")
     parser.add_argument("--format", default="table", choices=get_args(Format))
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`roofline`: prints the bound of every benchmark shape."""
-    problem = find(namespace.problem, checkout)
+    named = options.problem_of(namespace)
+    if named is None:
+        raise UsageError("which problem? name it (`python -m harness problems` lists them)")
+    problem = find(named, checkout)
     suite = problem.suite(namespace.suite)
     if namespace.ranks is not None:
         if not 1 <= namespace.ranks <= MAX_RANKS:
             raise UsageError(f"--ranks {namespace.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
         suite = problem.with_world_size(suite, namespace.ranks)
-    name, peaks = peaks_of(namespace.hardware)
+    cached = peaks_cache.path(checkout.root, "cpu", suite.benchmarks[0].world_size)
+    name, peaks = peaks_of(namespace.hardware, peaks_cache.load(cached))
     found = roofline(problem, suite, name, peaks)
     if namespace.format == "json":
         print(json.dumps(to_json(found), indent=2))

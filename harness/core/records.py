@@ -206,11 +206,13 @@ class Wrong:
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """The submission raised: `traceback` is the first failing rank's."""
+    """The submission raised: `traceback` is the first failing rank's, `alike` are the other ranks that raised the
+    same."""
 
     rank: int
     message: str
     traceback: str
+    alike: tuple[int, ...] = ()
     type: Literal["raised"] = "raised"
 
 
@@ -255,8 +257,8 @@ Failure = Wrong | Raised | Crashed | TimedOut | Held
 
 @dataclass(frozen=True, kw_only=True)
 class OpTime:
-    """What one operator or kernel took of one rank's call: all its calls together, `share` of the whole call (work
-    on several threads or streams can add up to more than 1)."""
+    """What one operator or kernel took of one rank's call: all its calls together. `share` is of the call's time;
+    where several threads or streams work at once, they share that time equally, so that shares add up to 1 at most."""
 
     name: str
     calls: int

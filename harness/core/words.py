@@ -58,6 +58,16 @@ def print_all(console: Console, *parts: RenderableType) -> None:
         console.print(part, highlight=False)
 
 
+def name_lines(text: str, chars: int) -> str:
+    """A name in lines of at most that many characters, which end behind a `/`, `_`, `-` or `.` where there is one."""
+    lines, rest = [], clean_line(text)
+    while len(rest) > chars:
+        ends = max(rest.rfind(mark, 0, chars) for mark in "/_-.") + 1 or chars
+        lines.append(rest[:ends])
+        rest = rest[ends:]
+    return "\n".join([*lines, rest])
+
+
 def plain_table(*columns: str) -> Table:
     """A table without lines. A column whose name starts with > is aligned right and never wrapped."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
@@ -99,7 +109,7 @@ def times_text(value: float) -> str:
 
 def rate_text(value: float) -> str:
     """A rate to three digits with its prefix, for a unit to follow: `1.31 T`, `448 G`."""
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
     return f"{value:.3g} "

@@ -31,7 +31,8 @@ def raised(failures: Sequence[tuple[Rank, wire.Failed]]) -> RankFailure:
     rank, first = failures[0]
     alike = [other.rank for other, reply in failures if reply.message == first.message]
     others = f" (and rank{'s' * (len(alike) > 2)} {', '.join(map(str, alike[1:]))})" if alike[1:] else ""
-    outcome = Raised(rank=rank.rank, message=first.message + others, traceback=first.traceback)
+    message = first.message + others
+    outcome = Raised(rank=rank.rank, message=message, traceback=first.traceback, alike=tuple(alike[1:]))
     return RankFailure(rank.role, outcome)
 
 

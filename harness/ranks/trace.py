@@ -11,10 +11,11 @@ merged trace, time 0 is when the barrier opened: the moment at which the first r
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core.files import open_ordinary
 from harness.core.records import OpTime, RankProfile
@@ -58,6 +59,14 @@ class Event:
     @property
     def end_ns(self) -> int:
         return self.start_ns + self.duration_ns
+
+
+class _Piece(NamedTuple):
+    """A time in which something of that name ran."""
+
+    start_ns: int
+    end_ns: int
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,41 +159,82 @@ def profile(rank: int, trace: RankTrace) -> RankProfile:
     """What took this rank's time in the call: its device's kernels, or its own operators if the profiler saw no kernel.
     Operators count without the time of those that they called."""
     device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
-    times = [(event.name, event.duration_ns) for event in device] or _self_times(trace)
-    calls: dict[str, int] = {}
-    total_ns: dict[str, int] = {}
-    for name, self_ns in times:
-        calls[name] = calls.get(name, 0) + 1
-        total_ns[name] = total_ns.get(name, 0) + self_ns
-    call_ns = max(1, trace.call.duration_ns)
+    host = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
+    counted, pieces = (device, _whole(device)) if device else (host, _self_pieces(host, trace.call))
+    calls = Counter(OUTSIDE if event is trace.call else event.name for event in counted)
+    total_ns: Counter[str] = Counter()
+    for piece in pieces:
+        total_ns[piece.name] += piece.end_ns - piece.start_ns
+    shares = _shares(pieces, trace.call)
     names = sorted(calls, key=lambda name: -total_ns[name])[:TOP]
     return RankProfile(
         rank=rank,
         call_us=trace.call.duration_ns / 1000,
         of="device" if device else "host",
         top=tuple(
-            OpTime(name=name, calls=calls[name], self_us=total_ns[name] / 1000, share=total_ns[name] / call_ns)
+            OpTime(name=name, calls=calls[name], self_us=total_ns[name] / 1000, share=shares.get(name, 0.0))
             for name in names
         ),
     )
 
 
-def _self_times(trace: RankTrace) -> list[tuple[str, int]]:
-    """Each host span's time without that of the spans inside it on its thread."""
-    spans = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
-    self_ns: list[tuple[str, int]] = []
-    open_spans: dict[Track, list[tuple[int, int]]] = {}  # a thread's spans, outermost first: index and end
+def _whole(events: Iterable[Event]) -> list[_Piece]:
+    return [_Piece(event.start_ns, event.end_ns, event.name) for event in events]
+
+
+def _self_pieces(spans: Iterable[Event], call: Event) -> list[_Piece]:
+    """The times at which each host span was the innermost of its thread."""
+    pieces: list[_Piece] = []
+    open_spans: dict[Track, list[tuple[str, int]]] = {}  # a thread's spans, outermost first: name and end
+    reached: dict[Track, int] = {}  # up to where a thread's time is given to a span
+
+    def close(track: Track, until_ns: float) -> None:
+        stack = open_spans.setdefault(track, [])
+        while stack and stack[-1][1] <= until_ns:
+            give(track, *stack.pop())
+
+    def give(track: Track, name: str, end_ns: int) -> None:
+        start_ns = reached[track]
+        if start_ns < end_ns:
+            pieces.append(_Piece(start_ns, end_ns, name))
+            reached[track] = end_ns
+
     for event in sorted(spans, key=lambda event: (event.start_ns, -event.duration_ns)):
-        stack = open_spans.setdefault(event.track, [])
-        while stack and stack[-1][1] <= event.start_ns:
-            stack.pop()
+        close(event.track, event.start_ns)
+        stack = open_spans[event.track]
         if stack:
-            outer, outer_end_ns = stack[-1]
-            inside_ns = min(event.end_ns, outer_end_ns) - event.start_ns
-            self_ns[outer] = (self_ns[outer][0], self_ns[outer][1] - inside_ns)
-        stack.append((len(self_ns), event.end_ns))
-        self_ns.append((OUTSIDE if event is trace.call else event.name, event.duration_ns))
-    return self_ns
+            give(event.track, stack[-1][0], event.start_ns)
+        reached[event.track] = max(event.start_ns, reached.get(event.track, event.start_ns))
+        stack.append((OUTSIDE if event is call else event.name, event.end_ns))
+    for track in list(open_spans):
+        close(track, math.inf)
+    return pieces
+
+
+def _shares(pieces: Sequence[_Piece], call: Event) -> dict[str, float]:
+    """The part of the call that each name took; 1 at most in all. Work at the same time on several threads or streams
+    shares it equally, and a caller that only waits meanwhile takes none of it. Device work may end after the call: then
+    the parts are of the time up to its end."""
+    ends = [
+        edge
+        for index, piece in enumerate(pieces)
+        if piece.end_ns > max(piece.start_ns, call.start_ns)
+        for edge in ((max(piece.start_ns, call.start_ns), True, index), (piece.end_ns, False, index))
+    ]
+    last_ns = max(call.end_ns, *(end_ns for end_ns, _, _ in ends), call.start_ns + 1)
+    taken_ns: dict[str, float] = {}
+    working: set[int] = set()
+    now_ns = call.start_ns
+    for at_ns, begins, index in sorted(ends):
+        busy = [pieces[one].name for one in working if pieces[one].name != OUTSIDE] or [OUTSIDE] * bool(working)
+        for name in busy:
+            taken_ns[name] = taken_ns.get(name, 0.0) + (at_ns - now_ns) / len(busy)
+        now_ns = at_ns
+        if begins:
+            working.add(index)
+        else:
+            working.discard(index)
+    return {name: taken / (last_ns - call.start_ns) for name, taken in taken_ns.items()}
 
 
 def _event(item: Mapping[str, Any], base_ns: int) -> Event | None:

@@ -17,7 +17,16 @@ from harness.board.entries import Board, Entry, HeldEntry, Judged, Standing, sho
 from harness.board.judgements import doubted
 from harness.board.places import groups, held_groups, ranked
 from harness.core.decode import encode
-from harness.core.words import clean_line, count_text, percent_text, plain_table, print_all, score_text, speedup_text
+from harness.core.words import (
+    clean_line,
+    count_text,
+    name_lines,
+    percent_text,
+    plain_table,
+    print_all,
+    score_text,
+    speedup_text,
+)
 
 Format = Literal["table", "markdown", "csv", "json"]
 Standings = Mapping[str, Standing]
@@ -27,8 +36,10 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "!": "the same source was also held",
     "^": "evaluated or verified outside the sandbox",
 }
-NARROW, NARROW_WITHOUT = 72, (">roof", "file", "date")  # columns below which these are left out of it
-WIDE = 120  # columns from which on the leaderboard shows intervals, and run ids in place of dates
+NARROW, NARROW_WITHOUT = 72, (">limit %", "file, run")  # columns below which these are left out of it
+WIDE = 120  # columns from which on the leaderboard shows intervals, and run ids in a column of their own
+RUN_CHARS = 22  # of a run id
+FILE_CHARS = 34  # of a file's name on a line
 
 
 def show_board(
@@ -55,9 +66,9 @@ def board_table(
     standings: Standings | None = None,
     left_out: Sequence[str] = (),
 ) -> RenderableType:
-    """A table a group: what is ranked together stands together, and what is held below it. `wide` adds the interval,
-    and has the run id, which begins with the time, in place of the date; `left_out` are columns for which there is no
-    room."""
+    """A table a group: what is ranked together stands together, and what is held below it. Run ids, which begin with
+    the date and which `verify` takes, stand below the file, or beside it where it is `wide`, which also adds the
+    interval; `left_out` are columns for which there is no room."""
     parts: list[RenderableType] = []
     used = ""
     for group in sorted({*groups(board), *held_groups(board)}):
@@ -66,8 +77,8 @@ def board_table(
             continue
         title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}"
         interval = [">95 % interval"] if wide else []
-        when = ("status", "run") if wide else ("date", "status")
-        columns = (">place", ">score", ">speedup", *interval, ">roof", "author", "file", *when)
+        where = ("file", "status", "run") if wide else ("file, run", "status")
+        columns = (">place", ">score", ">speedup", *interval, ">limit %", "author", *where)
         table = plain_table(*(column for column in columns if column not in left_out))
         for place, entry in ranked(board, group):
             ci = entry.ratio_ci
@@ -76,8 +87,10 @@ def board_table(
             figures = (str(place), score_text(entry.score), speedup_text(entry.ratio), *between, roof)
             status = _standing(board, entry, standings)
             used += status
-            words = (entry.author, short_file(entry), *((status, entry.run_id) if wide else (_date(entry), status)))
-            cells = map(Text, (*figures, *map(clean_line, words)))
+            file = name_lines(short_file(entry), FILE_CHARS if wide else RUN_CHARS)
+            run = clean_line(entry.run_id)
+            words = (file, status, run) if wide else (f"{file}\n{run}", status)
+            cells = map(Text, (*figures, name_lines(entry.author, RUN_CHARS), *words))
             table.add_row(*(cell for column, cell in zip(columns, cells, strict=True) if column not in left_out))
         parts.append(Text.assemble((clean_line(name), "bold"), clean_line(title)))
         if table.row_count:
@@ -130,7 +143,7 @@ def board_markdown(board: Board, problem: str | None = None, standings: Standing
         name, suite, machine_class, world_size = group
         lines += [_cell(f"### {name}: suite {suite}, {count_text(world_size, 'rank')}, {machine_class}"), ""]
         if group in groups(board):
-            lines += ["| place | score | speedup | 95 % interval | roofline | author | file | date | status |"]
+            lines += ["| place | score | speedup | 95 % interval | of limit | author | file | date | status |"]
             lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
         for place, entry in ranked(board, group):
             ci = entry.ratio_ci

@@ -7,12 +7,13 @@ from typing import Any
 from rich.console import Console
 
 from harness.board.entries import Board, Entry
+from harness.board.places import groups, ranked
 from harness.board.report_json import error_json, to_json
 from harness.contest.rules import Competition, Evaluated, Listed, closing, is_late
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
 from harness.core.stats import geomean
-from harness.core.words import clean, clean_line, plain_table, score_text
+from harness.core.words import clean, clean_line, plain_table, score_text, speedup_text
 from harness.judging import verdict
 from harness.kinds.registry import find
 
@@ -26,18 +27,23 @@ def show_list(
     checkout: Checkout,
     now: datetime | None = None,
 ) -> None:
-    """The problems with their deadlines, and which entry of the local leaderboard has the greatest speedup."""
+    """The problems with their deadlines, and who leads each of their boards: scores and speedups of different suites
+    and machines do not compare."""
     now = now or datetime.now(UTC)
     _headline(competition, console)
-    table = plain_table("problem", "gpus", "closes (UTC)", "state", "best here", "when")
+    table = plain_table("problem", "gpus", "closes (UTC)", "state", "leads here", "when")
     for listed in chosen:
         closes = competition.closes(listed)
         state = "" if closes is None else "closed" if now > closes else _in(closes, now)
-        entry = _best(found, listed, checkout)
-        best = f"{entry.ratio:.2f}x {entry.author}, {entry.suite}" if entry else "none"
-        late = "late" if entry and is_late(entry.date, closes) else ""
-        row = [listed.name, " ".join(listed.gpus), f"{closes:%Y-%m-%d %H:%M}" if closes else "never", state, best, late]
-        table.add_row(*map(clean_line, row))
+        of_problem = [listed.name, " ".join(listed.gpus), f"{closes:%Y-%m-%d %H:%M}" if closes else "never", state]
+        for entry in _leaders(found, listed, checkout) or [None]:
+            leads = ["none", ""]
+            if entry:
+                late = "late" if is_late(entry.date, closes) else ""
+                where = f"suite {entry.suite}, {entry.machine_class}"
+                leads = [f"{speedup_text(entry.ratio)} {entry.author}, {where}", late]
+            table.add_row(*map(clean_line, [*of_problem, *leads]))
+            of_problem = [""] * len(of_problem)  # its further boards
     console.print(table)
 
 
@@ -100,15 +106,13 @@ def _headline(competition: Competition, console: Console) -> None:
     console.print()
 
 
-def _best(found: Board, listed: Listed, checkout: Checkout) -> Entry | None:
-    """The entry of that leaderboard name with the greatest speedup over its reference: scores of different suites and
-    machines do not compare."""
+def _leaders(found: Board, listed: Listed, checkout: Checkout) -> list[Entry | None]:
+    """The first entry of each board of that leaderboard name."""
     try:
         name = find(listed.name, checkout).name
     except HarnessError:
-        return None
-    entries = [entry for entry in found.entries if entry.problem == name and entry.ratio is not None]
-    return max(entries, key=lambda entry: entry.ratio or 0.0, default=None)
+        return []
+    return [ranked(found, group)[0][1] for group in groups(found) if group[0] == name]
 
 
 def _in(closes: datetime, now: datetime) -> str:

@@ -24,8 +24,15 @@ NEXT = {  # what to try after each failure
     "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
     "held": "Right, but not believed; docs/trust.md says what each check looks for and how it can err.",
 }
+# Of a run that is a `check` already.
+WRONG_IN_TESTS = "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
+RAISED_ON_ALL = "Every rank raised this; one traceback stands for all."
 # A problem that is named by the path of its folder, which a report does not have.
 WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
+FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>\S+)')
+STACKS = re.compile(r"^(?:Current thread|Thread) 0x", re.MULTILINE)  # where the log of a rank that hangs ends
+OURS = re.compile(r"(^|/)harness/ranks/|^<frozen runpy>")
+LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3[^/]*/|^<")
 NATIVE = "Native code crashed: the log shows where Python stood, if the process could still say so."
 CRASHES = (  # the first that is found in the message
     ("does not compile", "The whole log of the compiler is runs/<run id>/compile.log, and in --json FILE."),
@@ -38,8 +45,9 @@ CRASHES = (  # the first that is found in the message
 )
 
 
-def show_failure(report: EvalReport, result: CaseResult, console: Console) -> None:
-    """What happened and where; the failure that decides the verdict in full, others in a line."""
+def show_failure(report: EvalReport, result: CaseResult, console: Console, logs_at: str = "--json FILE") -> None:
+    """What happened and where; the failure that decides the verdict in full, others in a line. `logs_at` says where
+    the logs of all ranks are."""
     outcome = result.outcome
     where = f" on rank {outcome.rank}" if isinstance(outcome, Raised | Crashed) else ""
     title = f"{result.case.kind} {case_label(result)}: {outcome.type.replace('_', ' ')}{where}"
@@ -50,6 +58,8 @@ def show_failure(report: EvalReport, result: CaseResult, console: Console) -> No
         for heading, text in _evidence(report, outcome):
             console.print(Text(f"  {heading}:"), soft_wrap=True)
             console.print(Text("\n".join(f"  | {line}" for line in text), style="dim"), soft_wrap=True)
+        if any(text.strip() for text in report.logs.values()):
+            console.print(Text(f"  logs of all ranks: {logs_at}"), soft_wrap=True)
         path = clean_line(report.submission.name)
         print_all(console, Padding(Text(f"Next: {_advice(report, outcome, path)}"), (0, 0, 0, 2), expand=False))
     console.print()
@@ -59,6 +69,10 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     """What to try next."""
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
+    if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
+        return RAISED_ON_ALL
+    if isinstance(outcome, Wrong) and report.mode == "test":
+        return WRONG_IN_TESTS
     if isinstance(outcome, Wrong) and CHECKERS[report.checker].needs_path:
         return WRONG_IN_FOLDER
     return NEXT[outcome.type].format(problem=report.problem, path=path)
@@ -75,10 +89,50 @@ def _evidence(report: EvalReport, outcome: Outcome) -> list[tuple[str, list[str]
         )
         shown.append((f"the end of rank {outcome.rank}'s log", excerpt(log)))
     if isinstance(outcome, TimedOut):
-        alike: dict[str, list[int]] = {}
-        for rank, stack in enumerate(outcome.stacks):
-            alike.setdefault(re.sub(r"0x[0-9a-f]+", "0x...", clean(stack)), []).append(rank)
-        for stack, ranks in alike.items():
-            who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-            shown.append((f"where {who} stood", excerpt(stack, EXCERPT_LINES * 2 // 3)))
+        for stack, ranks in _alike(outcome):
+            shown.append((f"{_ranks_text(ranks)} in {_place(stack)}", excerpt(stack, EXCERPT_LINES * 2 // 3)))
+    if not isinstance(outcome, Raised | Crashed):
+        log = report.logs.get("candidate rank 0", "")
+        shown.append(("the end of rank 0's log", excerpt(STACKS.split(log)[0])))
     return [(heading, lines) for heading, lines in shown if lines]
+
+
+def stood(outcome: TimedOut) -> str:
+    """Where ranks stood at the deadline: `rank 0 in barrier (my.py:9), ranks 1-7 in all_reduce (my.py:14)`."""
+    places: dict[str, list[int]] = {}
+    for stack, ranks in _alike(outcome):
+        places.setdefault(_place(stack), []).extend(ranks)
+    return ", ".join(f"{_ranks_text(sorted(ranks))} in {place}" for place, ranks in places.items())
+
+
+def _alike(outcome: TimedOut) -> list[tuple[str, list[int]]]:
+    """The stacks that differ, without the harness's frames, each with the ranks that stood there."""
+    alike: dict[str, list[int]] = {}
+    for rank, stack in enumerate(outcome.stacks):
+        lines = re.sub(r"0x[0-9a-f]+", "0x...", clean(stack)).splitlines()
+        theirs = [line for line in lines if not ((frame := FRAME.search(line)) and OURS.search(frame["file"]))]
+        alike.setdefault("\n".join(theirs), []).append(rank)
+    return list(alike.items())
+
+
+def _place(stack: str) -> str:
+    """What the submission called, and where: its innermost frame, and the function of torch above it."""
+    called = ""
+    for frame in FRAME.finditer(stack):
+        if not LIBRARY.search(frame["file"]):
+            where = f"{frame['file'].rsplit('/', 1)[-1]}:{frame['line']}"
+            return f"{called or frame['name']} ({where})"
+        called = called if frame["name"] == "wrapper" else frame["name"]
+    return called or "no frame of Python's"
+
+
+def _ranks_text(ranks: list[int]) -> str:
+    """`rank 2`, `ranks 0, 2-7`."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and spans[-1][-1] == rank - 1:
+            spans[-1].append(rank)
+        else:
+            spans.append([rank])
+    texts = [str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans]
+    return f"rank {texts[0]}" if len(ranks) == 1 else f"ranks {', '.join(texts)}"

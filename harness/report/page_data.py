@@ -6,7 +6,7 @@ whose report is gone is shown with what the board knows of it.
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -18,60 +18,31 @@ from harness.board.places import groups, ranked
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
-from harness.core.machine_records import Peaks
-from harness.core.records import Bound, Case, CaseResult, Cost, EvalReport, Measured, Metric, Params, Series
-from harness.core.stats import geomean, median, quartiles
+from harness.core.records import Case, Cost, EvalReport
 from harness.core.words import letters_text
+from harness.judging.scoring import SCORINGS
 from harness.judging.verdict import measured_cases
 from harness.judging.warnings import text_of
+from harness.machine import hardware
+from harness.problems.problem import Problem
 from harness.problems.shape_file import find, short_names
 from harness.report import history
 from harness.report.board_view import held_line
 
-# Of the data in the page. 1: first, with records of its own. 2: the board's entries, and parts of the reports.
-PAGE_SCHEMA = 2
-CostOf = Callable[[Case], Cost | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quartiles:
-    """Where the middle half of some samples lies, and their median."""
-
-    low: float
-    median: float
-    high: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeriesPart:
-    """One metric of a case without its samples. A side is None where it has none. `empty` is the median of empty calls:
-    nothing smaller is seen."""
-
-    metric: Metric
-    own: Quartiles | None
-    baseline: Quartiles | None
-    empty: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CasePart:
-    """What the report adds to a case of the board. `series` begins with the metric that ranks; the bound is one of the
-    metric named `bounded`. The cost is a rank's, None where the problem is not there to ask."""
-
-    series: tuple[SeriesPart, ...]
-    bounded: str
-    bound: Bound | None
-    rank_ends_us: tuple[float, ...]
-    cost: Cost | None
+# Of the data in the page. 1: first, with records of its own. 2: the board's entries, and parts of the reports. 3: all
+# figures are the entries'; one limit a board.
+PAGE_SCHEMA = 3
+DEFAULT_RANKING = "geom"  # of a problem that is not there any more; GPU MODE's default too
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOnPage:
-    """A case of an entry. `limit` is its bound on the scale of its value, None where none is known for that metric."""
+    """A case of an entry. `limit` is its bound on the scale of its value, None where none is known for that metric. The
+    cost is a rank's, None where the problem is not there to ask."""
 
     figures: EntryCase
     limit: float | None
-    run: CasePart | None
+    cost: Cost | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +59,6 @@ class Links:
 class RunOnPage:
     """What the report of an entry's run adds."""
 
-    peaks: Peaks | None
-    phases_s: dict[str, float]
     notes: tuple[str, ...]
     links: Links | None
 
@@ -97,13 +66,14 @@ class RunOnPage:
 @dataclass(frozen=True, kw_only=True)
 class EntryOnPage:
     """An entry of the board with its place, its history (oldest first, itself last) and its run, if that is there.
-    `reference` and `limit` say where these stand on the scale of its score, None where they have no place there."""
+    `reference` says where that stands on the scale of its score, None where it has no place there. `bounded` names the
+    metric that the entry's fraction of the limit is of: the device clock on GPUs, whichever clock ranks."""
 
     place: int
     file: str  # without the problem's folder
     entry: Entry  # without what stands beside it here
     reference: float | None
-    limit: float | None
+    bounded: str
     cases: tuple[CaseOnPage, ...]
     history: tuple[history.Run, ...]
     run: RunOnPage | None
@@ -111,9 +81,11 @@ class EntryOnPage:
 
 @dataclass(frozen=True, kw_only=True)
 class BoardOnPage:
-    """What is ranked together, best first. `id` is its address in the page."""
+    """What is ranked together, best first. `id` is its address in the page. `limit` is the best score that the
+    machine's peaks allow, None where that is not known or the score is no time."""
 
     id: str
+    limit: float | None
     entries: tuple[EntryOnPage, ...]
 
 
@@ -141,24 +113,24 @@ def page_of(
     boards, used = [], set[str]()
     for group in groups(found):
         shapes += _shapes(found, group, Checkout(root))
-        cost_of = _costs(group[0], root)
+        problem = _problem(group[0], root)
         entries = []
         for place, entry in ranked(found, group):
             report = _own(entry, by_id.get(entry.run_id))
-            cases = _cases(entry, report, cost_of)
             entries.append(
                 EntryOnPage(
                     place=place,
                     file=short_file(entry),
-                    entry=replace(entry, cases=(), history=(), holds=()),
+                    entry=replace(_detailed(entry, report), cases=(), history=(), holds=()),
                     reference=_reference(entry),
-                    limit=_limit(entry, cases),
-                    cases=cases,
+                    bounded=_bounded(_cases(entry, report), entry.device),
+                    cases=tuple(_case(entry, one, problem) for one in _cases(entry, report)),
                     history=lines[entry.identity].runs,
                     run=_run(report, root, folder) if report else None,
                 )
             )
-        boards.append(BoardOnPage(id=_slug(group, used), entries=tuple(entries)))
+        limit = _limit(entries, group, problem)
+        boards.append(BoardOnPage(id=_slug(group, used), limit=limit, entries=tuple(entries)))
     return Page(
         schema=PAGE_SCHEMA,
         made_at=made_at,
@@ -192,66 +164,86 @@ def _reference(entry: Entry) -> float | None:
     return entry.score.value * entry.ratio if entry.score.unit == "s" and entry.ratio else None
 
 
-def _limit(entry: Entry, cases: Sequence[CaseOnPage]) -> float | None:
-    """The limit on the scale of a score that is a time. On GPUs the board's fraction is one of the device clock and
-    says nothing of a score on the wall clock: there it takes the limit of every case."""
-    if entry.score.unit != "s":
+def _limit(entries: Sequence[EntryOnPage], group: Group, problem: Problem | None) -> float | None:
+    """One limit for a board whose scores are times, in seconds: over the bounds of the best entry that has one of every
+    case; else over the suite's shapes on a GPU that hardware.yaml knows; else, on a CPU, whose only clock a fraction is
+    of, from the best entry's fraction."""
+    if any(one.entry.score.unit != "s" for one in entries):
         return None
-    if entry.device == "cpu":
-        return entry.score.value * entry.fraction if entry.fraction else None
-    parts = [one.limit / one.figures.value for one in cases if one.limit is not None]
-    return entry.score.value * geomean(parts) if parts and len(parts) == len(cases) else None
+    over = SCORINGS[problem.ranking_by if problem else DEFAULT_RANKING]
+    for one in entries:
+        limits_s = [case.limit / 1e6 for case in one.cases if case.limit is not None and case.figures.unit == "us"]
+        if limits_s and len(limits_s) == len(one.cases):
+            return over.total(limits_s, limits_s)
+    if limits_s := _computed_s(group, problem):
+        return over.total(limits_s, limits_s)
+    on_cpu = (one.entry for one in entries if one.entry.device == "cpu")
+    return next((one.score.value * one.fraction for one in on_cpu if one.fraction), None)
 
 
-def _cases(entry: Entry, report: EvalReport | None, cost_of: CostOf) -> tuple[CaseOnPage, ...]:
-    """The entry's cases with the board's figures, and what the report adds to them. An entry that an older harness
-    recorded has no cases: then the figures are the report's."""
+def _computed_s(group: Group, problem: Problem | None) -> list[float]:
+    """The bounds of a suite's benchmarks on the GPUs of that machine class; none where anything of it is not known."""
+    _, suite, machine_class, world_size = group
+    peaks = hardware.match(re.sub(r"^\d+x ", "", machine_class))
+    if problem is None or peaks is None:
+        return []
+    try:
+        cases = problem.with_world_size(problem.suite(suite), world_size).benchmarks
+        return [hardware.bound(problem.cost(case), peaks)[0] / 1e6 for case in cases]
+    except (HarnessError, TypeError, ValueError):  # another suite, or a problem that says no cost
+        return []
+
+
+def _detailed(entry: Entry, report: EvalReport | None) -> Entry:
+    """The entry with what an older harness left to its report."""
+    return replace(entry, peaks=report.peaks, phases_s=report.phases_s) if report else entry
+
+
+def _cases(entry: Entry, report: EvalReport | None) -> tuple[EntryCase, ...]:
+    """The entry's cases with the board's figures. What an older harness did not record is the report's."""
     if report is None:
-        return tuple(_case(entry, one, None) for one in entry.cases)
+        return entry.cases
     known = entry_cases(report)
-    figures = entry.cases if _params(entry.cases) == _params(known) else known
-    pairs = zip(figures, measured_cases(report), strict=True)
-    return tuple(_case(entry, one, _part(result, found, report, cost_of)) for one, (result, found) in pairs)
+    if [one.params for one in entry.cases] != [one.params for one in known]:
+        return known
+    return tuple(one if one.series else _filled(one, more) for one, more in zip(entry.cases, known, strict=True))
 
 
-def _params(cases: Sequence[EntryCase]) -> list[Params]:
-    return [one.params for one in cases]
+def _filled(one: EntryCase, more: EntryCase) -> EntryCase:
+    names = ("samples", "bounded", "bound", "series", "rank_ends_us")
+    return replace(one, **{name: getattr(more, name) for name in names})
 
 
-def _case(entry: Entry, figures: EntryCase, run: CasePart | None) -> CaseOnPage:
+def _bounded(cases: Sequence[EntryCase], device: str) -> str:
+    """The metric that a fraction of the bound is of. An older harness did not record it, and knew two."""
+    return next((one.bounded for one in cases if one.bounded), "wall" if device == "cpu" else "device")
+
+
+def _case(entry: Entry, figures: EntryCase, problem: Problem | None) -> CaseOnPage:
     limit = None
-    if run is None and entry.device == "cpu" and figures.metric == "wall" and figures.fraction:
+    units = {one.metric: one.unit for one in figures.series}
+    if figures.bound is not None and units.get(figures.bounded) == figures.unit:
+        limit = figures.bound.value  # of one unit: what is no faster on its own clock is none on another
+    elif figures.bound is None and entry.device == "cpu" and figures.metric == "wall" and figures.fraction:
         limit = figures.value * figures.fraction  # the only clock there is: the fraction is of this one
-    elif run is not None and run.bound is not None:
-        units = {one.metric.name: one.metric.unit for one in run.series}
-        limit = run.bound.value if units.get(run.bounded) == figures.unit else None
-    return CaseOnPage(figures=figures, limit=limit, run=run)
+    return CaseOnPage(figures=figures, limit=limit, cost=_cost(figures, entry.world_size, problem))
 
 
-def _part(result: CaseResult, found: Measured, report: EvalReport, cost_of: CostOf) -> CasePart:
-    return CasePart(
-        series=tuple(_series(one, report.empty_call_samples_us) for one in found.series),
-        bounded=found.against_bound.metric.name,
-        bound=result.bound,
-        rank_ends_us=found.rank_ends_us,
-        cost=cost_of(result.case),
-    )
+def _cost(figures: EntryCase, world_size: int, problem: Problem | None) -> Cost | None:
+    """What a case costs a rank; nothing where the problem, or this shape of it, is not known here."""
+    try:
+        case = Case(kind="benchmark", params=figures.params, seed=0, world_size=world_size)
+        return problem.cost(case) if problem else None
+    except (HarnessError, TypeError, ValueError):  # it says no cost; parameters of an earlier form of the problem
+        return None
 
 
-def _series(one: Series, empty: dict[str, tuple[float, ...]]) -> SeriesPart:
-    samples = empty.get(one.metric.name, ())
-    return SeriesPart(
-        metric=one.metric,
-        own=quartiles_of(one.own) if one.own else None,
-        baseline=quartiles_of(one.baseline) if one.baseline else None,
-        empty=median(samples) if samples else None,
-    )
-
-
-def quartiles_of(samples: Sequence[float]) -> Quartiles:
-    """Of samples, of which there must be one at least."""
-    low, high = quartiles(samples)
-    return Quartiles(low=low, median=median(samples), high=high)
+def _problem(name: str, root: Path) -> Problem | None:
+    """The problem, or None: an entry outlives it."""
+    try:
+        return find(name, Checkout(root))
+    except HarnessError:
+        return None
 
 
 def _run(report: EvalReport, root: Path, folder: Path) -> RunOnPage:
@@ -259,8 +251,6 @@ def _run(report: EvalReport, root: Path, folder: Path) -> RunOnPage:
     source = run / "submission.py"
     machine = (f"{one.status}: {one.check}: {one.found}" for one in report.machine_state)
     return RunOnPage(
-        peaks=report.peaks,
-        phases_s=report.phases_s,
         notes=(*map(text_of, report.warnings), *machine),
         links=Links(
             report=_href(run / reports.FILE, folder),
@@ -268,22 +258,6 @@ def _run(report: EvalReport, root: Path, folder: Path) -> RunOnPage:
             folder=_href(run, folder) + "/",
         ),
     )
-
-
-def _costs(name: str, root: Path) -> CostOf:
-    """What a case of that problem costs a rank; nothing where the problem, or this shape of it, is not known here."""
-
-    def cost(case: Case) -> Cost | None:
-        try:
-            return problem.cost(case)
-        except (HarnessError, TypeError, ValueError):  # it says no cost; parameters of an earlier form of the problem
-            return None
-
-    try:
-        problem = find(name, Checkout(root))
-    except HarnessError:  # an entry outlives its problem
-        return lambda case: None
-    return cost
 
 
 def _href(path: Path, folder: Path) -> str:

@@ -1,8 +1,8 @@
-"""The verb `roofline`: what no kernel can beat, shape by shape, on a GPU of the hardware table.
+"""The verb `roofline`: what no kernel can beat, shape by shape, on a GPU of the hardware table or on this machine.
 
 For each shape it shows the three times of hardware.bound, which of them binds, and beside them the limit that the
 problem's shape file has as published. Where such a limit is well above our bound for the GPU that it was published
-for, it is no lower bound, and the table says so. Computes from shapes and the hardware table alone: no ranks, no
+for, it is no lower bound, and the table says so. Computes from shapes and known peaks alone: no ranks, no
 torch, no measurement.
 """
 
@@ -20,7 +20,7 @@ from harness.core.errors import UsageError
 from harness.core.machine_records import Peaks
 from harness.core.records import Case, CaseResult, NotRun, Params
 from harness.core.stats import geomean
-from harness.core.words import case_label, clean_line, count_text, letters_text
+from harness.core.words import case_label, clean_line, count_text, letters_text, rate_text
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import OFFICIAL, Problem, Suite
@@ -129,7 +129,7 @@ def show(found: Roofline, console: Console) -> None:
     published = any(row.published_us is not None for row in found.rows)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("shape", overflow="fold")
-    for name in ("flops", "hbm", "link", "bound", "by", "flop/B", *(["published"] if published else [])):
+    for name in ("flops", "hbm", "link", "limit", "by", "flop/B", *(["published"] if published else [])):
         table.add_column(name, justify="left" if name == "by" else "right", no_wrap=True)
     for row in found.rows:
         cells = [_us(value) for value in (row.flops_us, row.hbm_us, row.link_us, row.bound_us)]
@@ -151,10 +151,10 @@ def _legend(found: Roofline) -> list[str]:
     letters = letters_text(_case_of(row, found) for row in found.rows)
     lines = [f"{letters}."] if letters else []
     lines += [
-        "Times in us; the bound is the longest of arithmetic, memory and links. flop/B is",
+        "Times in us; the limit is the longest of arithmetic, memory and links. flop/B is",
         f"arithmetic a byte of memory traffic; memory binds it below {ridge:,.0f}.",
-        f"One GPU: {peaks.flops_per_s / 1e12:,.0f} TFLOP/s, {peaks.hbm_bytes_per_s / 1e12:.3g} TB/s, "
-        f"{peaks.link_bytes_per_s / 1e9:.4g} GB/s links,",
+        f"One rank: {rate_text(peaks.flops_per_s)}FLOP/s, {rate_text(peaks.hbm_bytes_per_s)}B/s memory, "
+        f"{rate_text(peaks.link_bytes_per_s)}B/s links,",
         f"{clean_line(peaks.source)}.",
     ]
     if any(row.published_us is not None for row in found.rows):
@@ -185,8 +185,9 @@ def _us(value_us: float) -> str:
     return f"{value_us:.2f}" if value_us < 1000 else f"{value_us:,.0f}"
 
 
-def peaks_of(name: str | None, names: Sequence[str] | None = None) -> tuple[str, Peaks]:
-    """The hardware that was asked for, or the machine's own GPU (`names`: what its GPUs are called).
+def peaks_of(name: str | None, measured: Peaks | None = None, names: Sequence[str] | None = None) -> tuple[str, Peaks]:
+    """The hardware that was asked for, or the machine's own GPU (`names`: what its GPUs are called), or else this
+    machine as an evaluation has measured it.
 
     Raises UsageError, with the names the table has, where it is not known.
     """
@@ -196,8 +197,13 @@ def peaks_of(name: str | None, names: Sequence[str] | None = None) -> tuple[str,
     own = tuple(gpu_names() if names is None else names)
     known = own[0] if own else "no GPU"
     peaks = hardware.match(known)
+    if peaks is None and measured is not None:
+        return "this machine", measured
     if peaks is None:
         table = yaml.safe_load(hardware.TABLE.read_text())["gpus"]  # match() above has checked the file
         what = f"this machine's {known} is not in hardware.yaml" if own else "this machine has no GPU"
-        raise UsageError(f"{what}: choose one with --hardware (known: {', '.join(table)})")
+        raise UsageError(
+            f"{what}, and its peaks have not been measured for this number of ranks: `python -m harness eval` measures "
+            f"them once; or choose a GPU with --hardware (known: {', '.join(table)})"
+        )
     return known, peaks

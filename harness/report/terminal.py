@@ -16,11 +16,25 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from harness.board.entries import Board, HeldEntry, short_file
+from harness.board.entries import Board, Entry, HeldEntry, short_file
 from harness.board.judgements import doubted
 from harness.board.places import Place, ranked
+from harness.board.runs import FOLDER
 from harness.core.machine_records import Peaks
-from harness.core.records import CaseResult, EvalReport, Figures, Measured, NotRun, Passed, Profile
+from harness.core.records import (
+    CaseResult,
+    Crashed,
+    EvalReport,
+    Figures,
+    Held,
+    Measured,
+    NotRun,
+    Outcome,
+    Passed,
+    Profile,
+    Raised,
+    TimedOut,
+)
 from harness.core.stats import geomean, median
 from harness.core.words import (
     case_label,
@@ -28,6 +42,7 @@ from harness.core.words import (
     clean_line,
     count_text,
     cut_line,
+    excerpt,
     letters_text,
     percent_text,
     plain_table,
@@ -46,11 +61,12 @@ from harness.report.bars import ASCII, UNICODE, Axis, Marks
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
-from harness.report.failures import show_failure
+from harness.report.failures import show_failure, stood
 
 PROFILE_LEGEND = (
-    "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler. "
-    "In no operator: Python, and waiting for other threads. "
+    "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler; "
+    "threads and streams that work at once share that time. "
+    "In no operator: Python, and waiting while no other thread has an operator. "
     "The traces open in https://ui.perfetto.dev and in chrome://tracing."
 )
 KERNELS_LEGEND = (
@@ -60,18 +76,20 @@ KERNELS_LEGEND = (
 KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
 NUMBERS_CHARS = 36  # columns beside an operator's name
 KERNEL_CHARS = 26  # columns beside a kernel's name and its percentages
+WHY_CHARS = 160  # of the reason in the verdict
 TOP_OPS = 5  # kernels or operators that are shown a rank; --json has more
-TIMES = ("shape", ">ref us", ">time us", ">speedup", ">bound us", ">roof", ">spread")
-LEFT_OUT = (">spread", ">bound us", ">ref us", ">roof", ">time us")  # in this order, where there is no room
+TIMES = ("shape", ">ref us", ">time us", ">speedup", ">limit us", ">limit %", ">spread", ">n")
+LEFT_OUT = (">n", ">spread", ">limit us", ">ref us", ">limit %", ">time us")  # in this order, where there is no room
 SHAPE_CHARS = 12  # what a shape is folded to, at least
 BAR_CHARS = (20, 40)  # columns of a bar, at least and at most
 
 
 # ---- the report ------------------------------------------------------------------------------------------------
-def show(report: EvalReport, board: Board | None, place: Place | None, console: Console) -> None:
-    """Prints the whole result; its last three lines are the verdict, the speedup and the place on the leaderboard.
+def show(report: EvalReport, board: Board | None, place: Place | None, console: Console, verbose: bool = False) -> None:
+    """Prints the result; its last three lines are the verdict, the speedup and the place on the leaderboard.
 
-    `place` is None for a run that was not recorded; `board` is what the place is on.
+    `place` is None for a run that was not recorded; `board` is what the place is on. `verbose` adds the clocks, the
+    machine, phases and rank 0's log.
     """
     print_all(console, Text.assemble((report.problem, "bold"), f"  {clean_line(report.submission.name)}"))
     details = f"{count_text(report.world_size, 'rank')} on {report.device}, suite {report.suite}, mode {report.mode}"
@@ -80,19 +98,27 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
     if benchmarks and not all(isinstance(result.outcome, NotRun) for result in benchmarks):
         table = _times(report, benchmarks, console)
         print_all(console, table, Text(), Text(_legend(benchmarks, table, console), style="dim"))
-        if report.peaks:
+        if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
-        if len(report.empty_call_samples_us) > 1:
+        if len(report.empty_call_samples_us) > 1 and verbose:
             print_all(console, Text(), _clocks(report, benchmarks))
         print_all(console, Text())
     for result in report.results:
         if result.profile is not None:
-            _show_profile(report, result, result.profile, console)
+            _show_profile(report, result, result.profile, console, verbose)
     for result in report.results:
         if verdict.case_status(result) == "fail":
-            show_failure(report, result, console)
-    print_all(console, _facts(report), Text())
+            show_failure(report, result, console, _logs_at(report, board))
+    if verbose and (log := excerpt(report.logs.get("candidate rank 0", ""))):
+        print_all(console, Text("\n".join(["the end of rank 0's log:", *(f"  | {line}" for line in log)])))
+        print_all(console, Text(f"logs of all ranks: {_logs_at(report, board)}"), Text())
+    print_all(console, _facts(report, verbose), Text())
     show_summary(report, board, place, console)
+
+
+def _logs_at(report: EvalReport, board: Board | None) -> str:
+    """Where the logs of all ranks are: `board` is None for a run that was not recorded."""
+    return f"{FOLDER}/{report.run_id}/" if board is not None else "--json FILE keeps them"
 
 
 def show_summary(report: EvalReport, board: Board | None, place: Place | None, console: Console) -> None:
@@ -118,7 +144,7 @@ def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Consol
     shown = _columns_that_fit(rows, console.width)
     is_wide = len(shown) == len(TIMES)
     if all(result.bound is None for result in benchmarks):
-        shown -= {TIMES.index(">bound us"), TIMES.index(">roof")}
+        shown -= {TIMES.index(">limit us"), TIMES.index(">limit %")}
     table = plain_table(*(name for index, name in enumerate(TIMES) if index in shown))
     axis = None
     if bars and is_wide:
@@ -149,11 +175,12 @@ def _times_row(result: CaseResult) -> list[Text]:
             bound,
             percent_text(figures.fraction.value) if figures.fraction else "-",
             percent_text(figures.spread) if figures.spread is not None else "-",
+            str(len(result.outcome.ranked.own) or "-") if isinstance(result.outcome, Measured) else "-",
         )
         return [label, *map(Text, cells)]
     word = "ok, untimed" if isinstance(result.outcome, Passed) else result.outcome.type.replace("_", " ")
     shown = Text(word, style="red" if _failed(result) else "")
-    return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-"))]
+    return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-", "-"))]
 
 
 def _mean_row(results: Sequence[CaseResult], whole: Figures | None) -> tuple[list[Text], BarTimes]:
@@ -170,6 +197,7 @@ def _mean_row(results: Sequence[CaseResult], whole: Figures | None) -> tuple[lis
         times_text(geomean([one.ratio.value for one in figures if one.ratio])),
         us_text(bound) if bound else "-",
         percent_text(whole.fraction.value if whole and whole.fraction else bound / mean.own) if bound else "-",
+        "",
         "",
     )
     return list(map(Text, cells)), mean
@@ -209,7 +237,7 @@ def _bar(times: BarTimes, axis: Axis, console: Console) -> Text:
 
 
 def _axis_name(axis: Axis) -> str:
-    what = "bound" if axis.of_bound else "faster"
+    what = "limit" if axis.of_bound else "faster"
     most = f"{axis.most:,.1f}" if axis.most < 9.95 else f"{axis.most:,.0f}"
     return f"1x to {most}x the {what}"
 
@@ -234,12 +262,13 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     parts = ["Times are the means that eval.py tells"] if is_told else ["Times are medians"]
     parts += ["speedup is the median ratio on the same input"] if "speedup" in shown and not is_told else []
     parts += ["spread is the interquartile range"] if "spread" in shown and not is_told else []
-    parts += [f"roof is bound / time{on_clock}"] if "roof" in shown else []
+    parts += ["n is the number of timed calls"] if "n" in shown else []
+    parts += [f"limit % is limit / time{on_clock}"] if "limit %" in shown else []
     lines = [letters] if letters else []
     lines.append(f"{'; '.join(parts)}.")
     if len(shown) > len({name.removeprefix(">") for name in TIMES} & shown):
         marks = _marks(console)
-        limit = f"{marks['limit']} bound, " if all(result.bound is not None for result in benchmarks) else ""
+        limit = f"{marks['limit']} limit, " if all(result.bound is not None for result in benchmarks) else ""
         told = f"{limit}{marks['own']} submission, {marks['ref']} reference, {marks['both']} both"
         lines.append(f"Bars, on a log axis{on_clock}: {told}; left is faster.")
     return "\n".join(lines)
@@ -267,13 +296,14 @@ def _peaks(peaks: Peaks) -> str:
     ]
     if peaks.link_bytes_per_s:  # one rank has none
         rates.append(f"{rate_text(peaks.link_bytes_per_s)}B/s links")
-    return f"Bound by a rank's peaks, {clean_line(peaks.source)}:\n{', '.join(rates)}."
+    return f"Limit by a rank's peaks, {clean_line(peaks.source)}:\n{', '.join(rates)}."
 
 
-def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, console: Console) -> None:
+def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, console: Console, verbose: bool) -> None:
     """Where the trace lies, and what took most of each rank's call."""
     print_all(console, Text(case_label(result), style="bold"))
-    print_all(console, _kernels(profile, console) if profile.kernels else _operators(profile, console))
+    over_ranks = _operators if verbose else _operators_over_ranks
+    print_all(console, _kernels(profile, console) if profile.kernels else over_ranks(profile, console))
     blind = [str(rank.rank) for rank in profile.ranks if rank.of == "host"]
     if report.device != "cpu" and blind:
         text = f"The profiler saw no kernel on rank {', '.join(blind)}: shown is what the host did."
@@ -286,6 +316,22 @@ def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, cons
     if result is report.results[last]:
         print_all(console, Text(), Text(KERNELS_LEGEND if profile.kernels else PROFILE_LEGEND, style="dim"))
     print_all(console, Text())
+
+
+def _operators_over_ranks(profile: Profile, console: Console) -> Table:
+    """What took most of the call: least, median and most over the ranks. A rank that does not list it has 0."""
+    table = plain_table(">share least", ">median", ">most", ">self us", "kernel or operator")
+    calls_us = [rank.call_us for rank in profile.ranks]
+    table.add_row(*map(us_text, (min(calls_us), median(calls_us), max(calls_us))), "", "the call, in us")
+    rows = []
+    for name in dict.fromkeys(op.name for rank in profile.ranks for op in rank.top):
+        found = [next((op for op in rank.top if op.name == name), None) for rank in profile.ranks]
+        shares = [op.share if op else 0.0 for op in found]
+        rows.append((median(shares), name, shares, median([op.self_us if op else 0.0 for op in found])))
+    for middle, name, shares, self_us in sorted(rows, key=lambda row: (-row[0], -max(row[2])))[:TOP_OPS]:
+        cells = map(percent_text, (min(shares), middle, max(shares)))
+        table.add_row(*cells, us_text(self_us), Text(cut_line(name, console.width - NUMBERS_CHARS - 4)))
+    return table
 
 
 def _operators(profile: Profile, console: Console) -> Table:
@@ -311,18 +357,34 @@ def _kernels(profile: Profile, console: Console) -> Table:
     return table
 
 
-def _facts(report: EvalReport) -> RenderableType:
+def _facts(report: EvalReport, verbose: bool) -> RenderableType:
+    """What is said beside the answer: little, or with `verbose` all."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for kind in ("profile",) if report.mode == "profile" else ("test", "benchmark"):
-        grid.add_row(f"{kind}s", _tally(report, kind))
-    grid.add_row("verdicts", _verdicts(report))
+    if verbose:
+        for kind in ("profile",) if report.mode == "profile" else ("test", "benchmark"):
+            grid.add_row(f"{kind}s", _tally(report, kind))
+        grid.add_row("verdicts", _verdicts(report))
     if (figures := report.figures) is not None:
         score, words = figures.score, SCORINGS[report.ranking_by].words
         grid.add_row("score", f"{score_text(score)} ({score.value:.6g} {score.unit}) as GPU MODE scores: {words}")
-        if figures.fraction is not None:
-            grid.add_row("roofline", f"{percent_text(figures.fraction.value)} of the bound, geometric mean over shapes")
+        if figures.fraction is not None and verbose:
+            grid.add_row("limit", f"{percent_text(figures.fraction.value)} of it, geometric mean over shapes")
+    if verbose:
+        _add_provenance(grid, report)
+    else:
+        grid.add_row("run", report.run_id)
+    for warning in report.warnings:
+        grid.add_row(Text("warning", style="yellow"), Text(clean(text_of(warning))))
+    if report.machine_state:
+        found = ", ".join(one.check for one in report.machine_state)
+        grid.add_row(Text("doctor", style="yellow"), Text(clean_line(f"`python -m harness doctor` warns of: {found}")))
+    return grid
+
+
+def _add_provenance(grid: Table, report: EvalReport) -> None:
+    """The clock, the machine, memory and phases."""
     if wall := report.empty_call_samples_us.get("wall"):
         empty = f"an empty call reads {us_text(median(wall))} us"
         grid.add_row("clock", f"wall: first start to last end over ranks; {empty}")
@@ -339,12 +401,6 @@ def _facts(report: EvalReport) -> RenderableType:
         grid.add_row("memory", f"GiB of a rank at most: {told}")
     phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phases_s.items())
     grid.add_row("run", Text(f"{report.run_id}, {sum(report.phases_s.values()):.1f} s: {phases}"))
-    for warning in report.warnings:
-        grid.add_row(Text("warning", style="yellow"), Text(clean(text_of(warning))))
-    if report.machine_state:
-        found = ", ".join(one.check for one in report.machine_state)
-        grid.add_row(Text("doctor", style="yellow"), Text(clean_line(f"`python -m harness doctor` warns of: {found}")))
-    return grid
 
 
 def _tally(report: EvalReport, kind: str) -> str:
@@ -370,12 +426,26 @@ def _verdict(report: EvalReport) -> str:
     status, code = verdict.status(report), int(verdict.exit_code(report))
     failed = verdict.first_failure(report)
     if failed is not None:
-        return f"fail: {failed.outcome.type.replace('_', ' ')} in {failed.case.kind} {case_label(failed)} (exit {code})"
+        what = failed.outcome.type.replace("_", " ")
+        return f"fail: {what} in {failed.case.kind} {case_label(failed)}{_why(failed.outcome)} (exit {code})"
     if status == "error":
         return f"error: ended before every shape was run (exit {code})"
     kinds = [result.case.kind for result in report.results]
     counts = [count_text(kinds.count(kind), KIND_WORDS[kind]) for kind in KIND_WORDS if kind in kinds]
     return f"pass: right in {' and '.join(counts)} on {count_text(report.world_size, 'rank')}"
+
+
+def _why(outcome: Outcome) -> str:
+    """The reason in a few words, for the line that --quiet prints alone too."""
+    if isinstance(outcome, TimedOut):
+        where = stood(outcome)
+    elif isinstance(outcome, Raised | Crashed):
+        where = f"rank {outcome.rank}: {outcome.message}"
+    elif isinstance(outcome, Held):
+        where = outcome.check
+    else:
+        return ""
+    return f": {cut_line(where, WHY_CHARS)}"
 
 
 def _speedup(report: EvalReport) -> str:
@@ -405,8 +475,17 @@ def _place(board: Board | None, place: Place | None, report: EvalReport) -> str:
     if place.place > 1 and board is not None and report.environment is not None:
         group = (report.problem, report.suite, report.environment.machine_class, report.world_size)
         first = next((entry for _, entry in ranked(board, group)), None)
-        text += f"; first: {score_text(first.score)}, {first.author}'s {short_file(first)}" if first else ""
+        text += _behind(report, first) if first else ""
     return text
+
+
+def _behind(report: EvalReport, first: Entry) -> str:
+    """How far this evaluation is behind that entry."""
+    text = f"{score_text(first.score)}, {first.author}'s {short_file(first)}"
+    if report.figures is None:
+        return f"; first: {text}"
+    times = report.figures.score.value / first.score.value
+    return f", {times_text(times if first.score.better == 'less' else 1 / times)} behind the first: {text}"
 
 
 def _beside(board: Board, held: HeldEntry) -> str:

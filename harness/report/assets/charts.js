@@ -16,7 +16,7 @@ const charts = (() => {
       colour: COLOURS[index],
       label: `${entry.place} ${name(entry)}`,
     }));
-    const measured = series.filter(({ entry }) => entry.run);
+    const measured = series.filter(({ entry }) => entry.cases.some((one) => one.series.length));
     return el(
       "div",
       { class: "figures" },
@@ -45,7 +45,7 @@ const charts = (() => {
         ]
       : entry.run
         ? []
-        : ["Its report is not in runs/: this page shows what the board keeps."];
+        : ["Its report is not in runs/: these are the board's own figures."];
     const software = ["python", "torch", "triton"].filter((one) => entry.versions[one]);
     const versions = software.map((one) => `${one} ${entry.versions[one]}`).join(", ");
     const notes = (entry.run?.notes ?? []).map((note) => el("li", {}, note));
@@ -109,7 +109,8 @@ const charts = (() => {
 
   const LIMIT = { text: "limit", colour: "var(--limit)", kind: "rule" };
   const REF = { text: "reference", colour: "var(--ref)", kind: "dotted" };
-  const NO_REPORT = "The report of this entry is not in runs/.";
+  const NOT_KEPT = "The board does not keep this of entries of older harnesses, and no report is in runs/.";
+  const recorded = (entry) => entry.cases.some((one) => one.series.length);
 
   // Of a logarithmic axis: decades, or where there are hardly any, 1 and 3 of each, or what lies between. (D3 leaves
   // out the labels of 5 and more once an axis has two decades.)
@@ -157,13 +158,13 @@ const charts = (() => {
     const heading = "Each shape: how far from the limit";
     const whose = chosen.cases.length ? chosen : series[0]?.entry;
     if (!whose)
-      return figure(heading, "The board has no figures by shape here, and no report is in runs/.", { wide: true });
+      return figure(heading, NOT_KEPT, { wide: true });
     const labels = whose.cases.map((one) => one.label);
     const all = series.flatMap(({ entry, colour }) =>
       entry.cases
         .filter((one) => labels.includes(one.label))
         .map((one) => {
-          const { low, high } = one.run?.series[0].own ?? { low: one.value, high: one.value };
+          const { low, high } = one.series[0]?.low ? one.series[0] : { low: one.value, high: one.value };
           const shape = labels.indexOf(one.label);
           return { ...one, shape, row: `${entry.place} ${entry.run_id}`, entry, colour, low, high };
         }),
@@ -184,7 +185,7 @@ const charts = (() => {
       ? `Of ${name(whose)}, farthest from the limit: ${part(fractions[0])}; nearest: ${part(fractions.at(-1))}.`
       : "No limit is known.";
     const middle = ({ low, high }) => (low < high ? ` (middle half ${num(low)} to ${amount(high, unit)})` : "");
-    const by = ({ run }) => (run?.bound ? ` by ${run.bound.by}` : "");
+    const by = ({ bound }) => (bound ? ` by ${bound.by}` : "");
     const words = (one) =>
       [
         name(one.entry),
@@ -268,26 +269,27 @@ const charts = (() => {
   };
 
   // Seconds of a call, of the metric that the bound is one of; null where that is no time.
-  const boundedSeconds = ({ run, value, unit }) => {
-    const one = run.series.find(({ metric }) => metric.name === run.bounded);
-    const [median, of] = one?.own ? [one.own.median, one.metric.unit] : [value, unit];
+  const boundedSeries = (one) => one.series.find(({ metric }) => metric === one.bounded);
+  const boundedSeconds = (one) => {
+    const bounded = boundedSeries(one);
+    const [median, of] = bounded?.value ? [bounded.value, bounded.unit] : [one.value, one.unit];
     return of in TIMES ? median * TIMES[of] : null;
   };
 
   const roofline = (series, chosen) => {
     const heading = "Roofline, of one rank";
-    const whose = chosen.run?.peaks ? chosen : series.find(({ entry }) => entry.run.peaks)?.entry;
-    const drawn = (one) => one.run.cost?.flops > 0 && boundedSeconds(one) !== null;
+    const whose = chosen.peaks ? chosen : series.find(({ entry }) => entry.peaks)?.entry;
+    const drawn = (one) => one.cost?.flops > 0 && boundedSeconds(one) !== null;
     const known = (whose?.cases ?? []).filter(drawn);
     if (!known.length)
       return figure(
         heading,
-        chosen.run ? "The arithmetic of its shapes, or the peaks of its machine, are not known here." : NO_REPORT,
+        recorded(chosen) ? "The arithmetic of its shapes, or the peaks of its machine, are not known here." : NOT_KEPT,
         {},
       );
-    const peaks = whose.run.peaks;
+    const peaks = whose.peaks;
     const labels = whose.cases.map((one) => one.label);
-    const bound = known.filter((one) => one.run.bound?.by === "link").length * 2 > known.length ? "link" : "hbm";
+    const bound = known.filter((one) => one.bound?.by === "link").length * 2 > known.length ? "link" : "hbm";
     const choose = el(
       "select",
       {},
@@ -298,25 +300,25 @@ const charts = (() => {
     const points = (kind) =>
       series.flatMap(({ entry, colour }) =>
         entry.cases
-          .filter((one) => drawn(one) && kind.bytes(one.run.cost) > 0)
+          .filter((one) => drawn(one) && kind.bytes(one.cost) > 0)
           .map((one) => {
-            const { flops } = one.run.cost;
+            const { flops } = one.cost;
             const roofS = boundedSeconds(one);
-            const scale = TIMES[one.run.series.find(({ metric }) => metric.name === one.run.bounded)?.metric.unit];
+            const scale = TIMES[boundedSeries(one)?.unit];
             return {
               ...one,
               entry,
               colour,
-              x: flops / kind.bytes(one.run.cost),
+              x: flops / kind.bytes(one.cost),
               y: flops / roofS,
               ref: one.baseline !== null && one.unit in TIMES ? flops / (one.baseline * TIMES[one.unit]) : null,
-              roof: one.run.bound && scale ? flops / (one.run.bound.value * scale) : null,
+              roof: one.bound && scale ? flops / (one.bound.value * scale) : null,
             };
           }),
       );
     const best = d3.max(known, (one) => one.fraction);
     const by = { flops: "arithmetic", hbm: "memory", link: "links" };
-    const binds = [...new Set(known.map((one) => by[one.run.bound?.by]).filter(Boolean))].join(" and ");
+    const binds = [...new Set(known.map((one) => by[one.bound?.by]).filter(Boolean))].join(" and ");
     const says = [
       `Arithmetic done per byte moved, against arithmetic per second; peaks: ${peaks.source}.`,
       ...(binds ? [`What binds here: ${binds}.`] : []),
@@ -334,7 +336,7 @@ const charts = (() => {
         one.label,
         name(one.entry),
         short(one.x),
-        one.run.cost.link_bytes ? short(one.run.cost.flops / one.run.cost.link_bytes) : "–",
+        one.cost.link_bytes ? short(one.cost.flops / one.cost.link_bytes) : "–",
         rate(one.y, "FLOP/s"),
         one.roof ? rate(one.roof, "FLOP/s") : "–",
       ]),
@@ -525,16 +527,16 @@ const charts = (() => {
 
   const clocks = (chosen) => {
     const heading = "Clocks, and what they can resolve";
-    if (!chosen.run) return figure(heading, NO_REPORT, {});
+    if (!recorded(chosen)) return figure(heading, NOT_KEPT, {});
     const labels = chosen.cases.map((one) => one.label);
     const all = chosen.cases
       .flatMap((one, shape) =>
-        one.run.series.map(({ metric, own, baseline, empty }, index) => ({
+        one.series.map(({ metric, unit, value, baseline, empty }, index) => ({
           shape,
-          metric: metric.name,
-          unit: metric.unit,
-          time: index === 0 ? one.value : (own?.median ?? null),
-          ref: baseline?.median ?? null,
+          metric,
+          unit,
+          time: index === 0 ? one.value : value,
+          ref: baseline,
           ratio: index === 0 ? one.ratio : null, // of the metric that ranks, the only one whose ratio is stored
           empty,
         })),
@@ -624,9 +626,10 @@ const charts = (() => {
   const ranks = (chosen) => {
     const heading = "Ranks: who ends late";
     const cases = chosen.cases
-      .filter((one) => one.run?.rank_ends_us.length > 1)
-      .map(({ label, run }) => ({ label, rank_ends_us: run.rank_ends_us }));
-    if (!cases.length) return figure(heading, chosen.run ? "Its report does not tell ranks apart." : NO_REPORT, {});
+      .filter((one) => one.rank_ends_us.length > 1)
+      .map(({ label, rank_ends_us }) => ({ label, rank_ends_us }));
+    if (!cases.length)
+      return figure(heading, recorded(chosen) ? "Its evaluation does not tell ranks apart." : NOT_KEPT, {});
     const labels = cases.map((one) => one.label);
     const data = cases.flatMap((one, shape) => {
       const first = Math.min(...one.rank_ends_us);
@@ -700,8 +703,8 @@ const charts = (() => {
 
   const phases = (chosen) => {
     const heading = "Where the evaluation's time went";
-    const data = Object.entries(chosen.run?.phases_s ?? {}).map(([phase, value]) => ({ phase, value }));
-    if (!data.length) return figure(heading, chosen.run ? "Its report has no phases." : NO_REPORT, {});
+    const data = Object.entries(chosen.phases_s).map(([phase, value]) => ({ phase, value }));
+    if (!data.length) return figure(heading, recorded(chosen) ? "Its phases were not recorded." : NOT_KEPT, {});
     const all = data.reduce((sum, one) => sum + one.value, 0);
     const most = d3.greatest(data, (one) => one.value);
     return figure(heading, `${all.toFixed(1)} s in all, most of it in ${most.phase} (${percent(most.value / all)}).`, {

@@ -55,6 +55,10 @@
     { key: "date", text: "date", of: (entry) => entry.date, class: "date" },
   ];
 
+  // The fraction of the limit is of a clock of its own: on GPUs the device clock, whichever ranks.
+  const columnText = ({ key, text }, { entries: [first] }) =>
+    key === "roof" && first.score.unit === "s" ? `${text}, ${first.bounded} clock` : text;
+
   // ---- a board
 
   const matches = (state) => {
@@ -72,7 +76,7 @@
     const [first] = board.entries;
     const sharing = board.entries.filter((entry) => entry.place === 1);
     const next = board.entries.find((entry) => entry.place > 1);
-    const { fraction, ratio, ratio_ci: ci } = first;
+    const { fraction, ratio, ratio_ci: ci, bounded } = first;
     const timed = first.score.unit === "s";
     const tile = (title, value, more, style = "") =>
       el("div", {}, el("dt", {}, title), el("dd", { class: style }, el("span", {}, value), el("small", {}, more)));
@@ -102,18 +106,20 @@
         : tile(
             "of the limit",
             percent(fraction),
-            fraction >= 1
-              ? "at the limit"
-              : timed
-                ? `its time is ${times(1 / fraction)} the limit's`
+            timed
+              ? [`by the ${bounded} clock`, ...(board.limit === null ? [] : [`the score is ${far(first, board)}`])].join("; ")
+              : fraction >= 1
+                ? "at the limit"
                 : `the limit is ${times(1 / fraction)} as good`,
           ),
     );
   };
 
-  const strip = (entry, scale) => {
+  const far = (entry, board) => `${times(entry.score.value / board.limit)} the limit of ${score({ score: { ...entry.score, value: board.limit } })}`;
+
+  const strip = (entry, scale, limit) => {
     const at = (value) => `left:${scale(value).toFixed(2)}%`;
-    const { limit, reference } = entry;
+    const { reference } = entry;
     const { value: own, unit } = entry.score;
     const known = (value) => (value === null ? "unknown" : scored(value, unit));
     const words = `limit ${known(limit)}, this ${known(own)}, reference ${known(reference)}`;
@@ -129,7 +135,7 @@
   };
 
   const table = (board, entries, chosen, state) => {
-    const all = board.entries.flatMap((entry) => [entry.limit, entry.score.value, entry.reference]).filter(Boolean);
+    const all = board.entries.flatMap((entry) => [board.limit, entry.score.value, entry.reference]).filter(Boolean);
     const scale = d3.scaleLog([Math.min(...all), Math.max(...all) * 1.0001], [0, 100]);
     const sorted = COLUMNS.find((column) => column.key === state.sort && column.of) ?? COLUMNS[0];
     const sign = state.down ? -1 : 1;
@@ -146,7 +152,7 @@
           el(
             "span",
             { class: "key" },
-            ...(board.entries.some((one) => one.limit !== null) ? [part("limit", "❙ limit"), "  "] : []),
+            ...(board.limit !== null ? [part("limit", "❙ limit"), "  "] : []),
             part("own", "● this"),
             ...(board.entries.some((one) => one.reference !== null) ? ["  ", part("ref", "┇ reference")] : []),
             " (log)",
@@ -163,7 +169,7 @@
         el(
           "button",
           { type: "button", onclick: click, "data-focus": `${board.id} ${column.key}` },
-          column.text === "#" ? el("span", {}, "#", el("span", { class: "hidden" }, " place")) : column.text,
+          column.text === "#" ? el("span", {}, "#", el("span", { class: "hidden" }, " place")) : columnText(column, board),
         ),
       );
     });
@@ -186,7 +192,7 @@
         behind: [entry.place === 1 ? "leads" : times(behind(entry, board.entries[0]))],
         speedup: [times(entry.ratio)],
         roof: [entry.fraction === null ? "–" : percent(entry.fraction)],
-        strip: [strip(entry, scale)],
+        strip: [strip(entry, scale, board.limit)],
         date: [entry.date.slice(0, 10)],
       };
       const names = { behind: entry.place === 1 ? null : "leader", speedup: "ref", roof: "of limit" };

@@ -31,6 +31,7 @@ const write = (() => {
       ["T", 1e12],
       ["G", 1e9],
       ["M", 1e6],
+      ["k", 1e3],
     ].find(([, least]) => value >= least) ?? ["", 1];
     return `${Number((value / scale).toPrecision(3))} ${letter}${unit}`;
   };
