@@ -21,12 +21,12 @@ Why it wins on CPUs: see a2a. One gloo collective of 8 ranks costs 4 to 6 ms on 
 
 Legend: T this rank's tokens, C max_num_tokens, k experts per token (K: rounded up to a power of 2), H hidden
 dimension, I intermediate dimension; L experts a rank; S source ranks, W all ranks; N the tokens of all ranks, in their
-places, S C; Q the (token, expert) pairs whose expert is this rank's, R the tokens that have such a pair; P elements of
-a row that a program has at a time.
+places, S C; Q the (token, expert) pairs whose expert is this rank's, B the same padded; P elements of a row that a
+program has at a time.
 """
 
 from functools import cache
-from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -50,6 +50,7 @@ SIMDS = 4  # of a compute unit; AMD CDNA 3 white paper
 NOBODY = -1  # in place of an expert's number, where there is no token
 
 _arrays: dict[tuple[object, ...], list[Tensor]] = {}  # those that CPU ranks share, by where and what they are
+_scratch: dict[tuple[object, ...], Tensor] = {}  # by what for, device and dtype
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -425,86 +426,86 @@ def as_planned(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) ->
 
 def in_shared_memory(config: MoEConfig, mine: RankTestData, heap: Heap) -> Tensor:
     """Every rank reads what it needs where the others put it: in rank 0's block."""
-    rank, world_size, capacity, tokens = heap.rank, heap.world_size, config.max_num_tokens, mine.num_tokens
-    rows = world_size * capacity
+    rank, capacity, tokens, top_k = heap.rank, config.max_num_tokens, mine.num_tokens, config.experts_per_token
+    places = heap.world_size * capacity
     layout = (
-        (torch.int32, (rows, config.experts_per_token)),
-        (torch.float32, (rows, config.experts_per_token)),
-        (config.in_dtype, (rows, config.hidden_dim)),
-        (config.out_dtype, (world_size * rows, config.hidden_dim)),  # from each rank, for each place of a token
+        (torch.int32, (places, top_k)),
+        (torch.float32, (places, top_k)),
+        (config.in_dtype, (places, config.hidden_dim)),
+        (config.out_dtype, (places * top_k + heap.world_size, config.hidden_dim)),  # of each (token, expert) pair
     )
     offsets, nbytes = lay_out(*layout)
     try:
         turn = heap.turn(nbytes)
     except MemoryError:  # on every rank
-        return through_collectives(config, mine, rank, world_size)
+        return through_collectives(config, mine, rank, heap.world_size)
     key = (heap.blocks[0].data_ptr(), turn.offset, layout)
     if key not in _arrays:
         _arrays[key] = [heap.view(0, turn.offset + at, *what) for at, what in zip(offsets, layout, strict=True)]
-    indices_Nk, weights_Nk, x_NH, y_WxNH = _arrays[key]
+    indices_Nk, weights_Nk, x_NH, y_NkxH = _arrays[key]
 
     # Dispatch: lay the tokens out.
-    first = rank * capacity
-    indices_Nk[first : first + tokens] = mine.indices
-    indices_Nk[first + tokens : first + capacity] = NOBODY
-    weights_Nk[first : first + tokens] = mine.weights
-    x_NH[first : first + tokens] = mine.x
+    first, end = rank * capacity, rank * capacity + tokens
+    indices_Nk[first:end] = mine.indices
+    indices_Nk[end : first + capacity] = NOBODY
+    weights_Nk[first:end] = mine.weights
+    x_NH[first:end] = mine.x
     heap.barrier()  # for every rank's tokens
 
-    token_R, sums_RH = answers(config, mine, rank, world_size, indices_Nk, weights_Nk, x_NH)
-    y_WxNH[rank * rows : (rank + 1) * rows].index_copy_(0, token_R, sums_RH)
-
-    needed_TW = needs(config, mine, world_size)
-    place_TW = torch.arange(first, first + tokens)[:, None] + torch.arange(0, world_size * rows, rows)
-    count_T = needed_TW.sum(1)
+    pair_B, y_BH = answered(config, mine, rank, indices_Nk, weights_Nk, x_NH)
+    pair_B[pair_B == places * top_k] += rank  # ranks have a row each for nothing
+    y_NkxH.index_copy_(0, pair_B, scratch("out", y_BH, config.out_dtype, tuple(y_BH.shape)).copy_(y_BH))
     heap.barrier()  # for every rank's answers
 
-    # Combine: per token the sum over its ranks, in float32, rounded once.
-    output_TH = embedding_bag(place_TW[needed_TW], y_WxNH, count_T.cumsum(0) - count_T, mode="sum")
-    return output_TH.to(config.out_dtype)
+    # Combine: per token the sum over its experts, in float32, rounded once.
+    pairs_Tk = torch.arange(first * top_k, end * top_k).view(tokens, top_k)
+    return embedding_bag(pairs_Tk, y_NkxH, mode="sum").to(config.out_dtype)
 
 
-def needs(config: MoEConfig, mine: RankTestData, world_size: int) -> Tensor:
-    """Which ranks each of this rank's tokens has experts on, [T, W]."""
-    needed_TW = torch.zeros(mine.num_tokens, world_size, dtype=torch.bool, device=mine.x.device)
-    return needed_TW.scatter_(1, mine.indices.long() // (config.num_experts // world_size), True)
-
-
-def answers(
-    config: MoEConfig,
-    mine: RankTestData,
-    rank: int,
-    world_size: int,
-    indices_Nk: Tensor,
-    weights_Nk: Tensor,
-    x_NH: Tensor,
+def answered(
+    config: MoEConfig, mine: RankTestData, rank: int, indices_Nk: Tensor, weights_Nk: Tensor, x_NH: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The tokens that have experts here, [R], and the weighted sums of their outputs, [R, H] rounded once on CPUs.
+    """The numbers of the (token, expert) pairs that have an expert here, [B], and their weighted outputs, [B, H].
 
-    CPUs multiply in float32, which takes them less than fp16 does; on GPUs w (up @ x) and each product are fp16.
+    All experts multiply at once, so each gets as many rows as the busiest has: B = L * most. Rows that stand for
+    nothing have the number of the pair behind the last. CPUs multiply in float32, as fp16 takes them several times as
+    long; on GPUs w (up @ x) and each product are fp16.
     """
-    per_rank = config.num_experts // world_size
-    dtype = torch.float32 if x_NH.device.type == "cpu" else config.in_dtype
-    local_Nk = indices_Nk - rank * per_rank
-    token_Q, slot_Q = ((local_Nk >= 0) & (local_Nk < per_rank)).nonzero(as_tuple=True)  # by token
-    expert_Q, order_Q = local_Nk[token_Q, slot_Q].sort(stable=True)
-    loads = expert_Q.bincount(minlength=per_rank).cumsum(0).tolist()
+    places, top_k = indices_Nk.shape
+    per_rank, hidden = len(mine.up), config.hidden_dim
+    local_P = indices_Nk.flatten() - rank * per_rank
+    (pair_Q,) = ((local_P >= 0) & (local_P < per_rank)).nonzero(as_tuple=True)
+    expert_Q, order_Q = local_P[pair_Q].sort()
+    load_L = expert_Q.bincount(minlength=per_rank)
+    most = max(1, int(load_L.max()))
+    first_L = torch.arange(0, per_rank * most, most, device=pair_Q.device) - (load_L.cumsum(0) - load_L)
+    place_Q = torch.arange(len(pair_Q), device=pair_Q.device) + first_L[expert_Q]
+    pair_B = pair_Q.new_full((per_rank * most,), places * top_k)
+    pair_B[place_Q] = pair_Q[order_Q]
 
-    x_QH = x_NH[token_Q[order_Q]].to(dtype)
-    weights_Q1 = weights_Nk[token_Q, slot_Q][order_Q, None].to(dtype)
-    up_LIH, down_LHI = mine.up.to(dtype), mine.down.to(dtype)
-    y_QH = torch.empty_like(x_QH)
-    for expert, (start, end) in enumerate(pairwise((0, *loads))):
-        if start < end:
-            a_qI = torch.mm(x_QH[start:end], up_LIH[expert].T).mul_(weights_Q1[start:end])
-            torch.mm(a_qI, down_LHI[expert].T, out=y_QH[start:end])
+    known_B = pair_B.clamp(max=places * top_k - 1)
+    weights_LB1 = weights_Nk.view(-1)[known_B].view(per_rank, most, 1)
+    x_BH = scratch("rows", x_NH, x_NH.dtype, (len(pair_B), hidden))
+    torch.index_select(x_NH, 0, known_B // top_k, out=x_BH)
+    x_LBH, up_LIH, down_LHI = (wide(*one) for one in (("x", x_BH), ("up", mine.up), ("down", mine.down)))
+    a_LBI = torch.bmm(x_LBH.view(per_rank, most, hidden), up_LIH.mT).mul_(weights_LB1)
+    y_LBH = scratch("y", x_LBH, x_LBH.dtype, (per_rank, most, hidden))
+    return pair_B, torch.bmm(a_LBI, down_LHI.mT, out=y_LBH).view(-1, hidden)
 
-    token_R, count_R = token_Q.unique_consecutive(return_counts=True)
-    place_Q = torch.empty_like(order_Q)
-    place_Q[order_Q] = torch.arange(len(order_Q), device=order_Q.device)
-    if not len(place_Q):
-        return token_R, y_QH.to(config.out_dtype)
-    return token_R, embedding_bag(place_Q, y_QH, count_R.cumsum(0) - count_R, mode="sum").to(config.out_dtype)
+
+def wide(name: str, values: Tensor) -> Tensor:
+    """Itself on GPUs; on CPUs a copy in float32, in memory of this name."""
+    if values.device.type != "cpu":
+        return values
+    return scratch(name, values, torch.float32, tuple(values.shape)).copy_(values)
+
+
+def scratch(name: str, like: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Memory that is used again in the next call: fresh megabytes would cost a page fault each 4 KiB."""
+    made, count = _scratch.get((name, like.device, dtype)), prod(shape)
+    if made is None or len(made) < count:
+        made = _scratch[name, like.device, dtype] = like.new_empty(count, dtype=dtype)
+    return made[:count].view(shape)
 
 
 def through_collectives(config: MoEConfig, mine: RankTestData, rank: int, world_size: int) -> Tensor:
@@ -524,9 +525,9 @@ def through_collectives(config: MoEConfig, mine: RankTestData, rank: int, world_
     indices_Nk = indices_bytes.contiguous().view(torch.int32)
     weights_Nk = weights_bytes.contiguous().view(torch.float32)
     x_NH = x_bytes.contiguous().view(config.in_dtype)[:, :hidden]
-    token_R, sums_RH = answers(config, mine, rank, world_size, indices_Nk, weights_Nk, x_NH)
-    y_NH = sums_RH.new_zeros(world_size * capacity, hidden).index_copy_(0, token_R, sums_RH)
-
+    pair_B, y_BH = answered(config, mine, rank, indices_Nk, weights_Nk, x_NH)
+    sums_NH = torch.zeros(world_size * capacity + 1, hidden, dtype=torch.float32, device=mine.x.device)
+    y_NH = sums_NH.index_add_(0, pair_B // top_k, y_BH.float())[:-1].to(config.out_dtype)
     back_NH = torch.empty_like(y_NH)
     dist.all_to_all_single(back_NH, y_NH)
     back_WCH = back_NH.view(world_size, capacity, hidden)
