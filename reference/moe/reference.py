@@ -155,7 +155,7 @@ def exact_kernel(data: input_t) -> Expected:
     dist.all_to_all_single(
         mine_WT2H, sums_N2H, output_split_sizes=[rank_data.num_tokens] * world_size, input_split_sizes=counts
     )
-    value_TH, squares_TH = mine_WT2H.view(world_size, rank_data.num_tokens, 2, -1).sum(0).unbind(1)
+    value_TH, squares_TH = mine_WT2H.unflatten(0, (world_size, rank_data.num_tokens)).sum(0).unbind(1)
     squares_TH = squares_TH + s_factor * value_TH.square()
     accumulation = accumulation_variance(config.hidden_dim, value_TH.square().mean())
     noise_TH = rounding_noise(squares_TH.clamp_min(0), config.out_dtype, accumulation)
@@ -170,7 +170,7 @@ def _all_tokens(
     counts_W = count.new_empty(world_size)
     all_gather_single(counts_W, count)
     counts = counts_W.tolist()
-    most = max(counts)
+    most = max(1, *counts)
 
     def gathered(rows: Tensor) -> Tensor:
         padded = rows.new_zeros(most, *rows.shape[1:])
