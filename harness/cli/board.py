@@ -8,6 +8,7 @@ from harness.board import leaderboard, runs
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.registry import find_name
+from harness.problems.shape_file import communication_words
 from harness.report import board_view
 
 DESCRIPTION = "Show the local leaderboard."
@@ -22,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`board`: prints leaderboard.yaml."""
     found = leaderboard.load(checkout.leaderboard)
-    names = {entry.problem for entry in found.entries}
+    names = {one.problem for one in (*found.entries, *found.held)}
     problem = find_name(namespace.problem, names, checkout) if namespace.problem else None
-    board_view.show_board(found, Console(), problem, namespace.format, runs.standings(found, checkout.root))
+    standings = runs.standings(found, checkout.root)
+    communication = {name: communication_words(name, checkout) for name in names}
+    board_view.show_board(found, Console(), problem, namespace.format, standings, communication)
     return Exit.OK

@@ -21,6 +21,7 @@ from harness.core.words import clean_line, count_text, percent_text, plain_table
 
 Format = Literal["table", "markdown", "csv", "json"]
 Standings = Mapping[str, Standing]
+Communication = Mapping[str, str]  # how it is shown, by problem
 MARKS = {  # behind an entry's status, with what the legend says of it
     "*": "its source is not kept, so it cannot be reproduced",
     "~": "judged under another version of the problem",
@@ -37,13 +38,16 @@ def show_board(
     problem: str | None = None,
     form: Format = "table",
     standings: Standings | None = None,
+    communication: Communication | None = None,
 ) -> None:
     """Prints the leaderboard, or one problem's part of it; every format but the table is made for programs.
-    `standings` say of run ids what only the checkout knows."""
+    `standings` say of run ids, and `communication` of problems, what only the checkout knows; the latter stands in the
+    table."""
     if form == "table":
         left_out = () if console.width >= NARROW else NARROW_WITHOUT
         wide = console.width >= WIDE
-        print_all(console, board_table(board, problem, wide=wide, standings=standings, left_out=left_out))
+        table = board_table(board, problem, wide, standings, left_out, communication)
+        print_all(console, table)
     else:
         console.out(BOARD_TEXTS[form](board, problem, standings), end="", highlight=False)
 
@@ -54,6 +58,7 @@ def board_table(
     wide: bool = True,
     standings: Standings | None = None,
     left_out: Sequence[str] = (),
+    communication: Communication | None = None,
 ) -> RenderableType:
     """A table a group: what is ranked together stands together, and what is held below it. `wide` adds the interval,
     and has the run id, which begins with the time, in place of the date; `left_out` are columns for which there is no
@@ -80,6 +85,8 @@ def board_table(
             cells = map(Text, (*figures, *map(clean_line, words)))
             table.add_row(*(cell for column, cell in zip(columns, cells, strict=True) if column not in left_out))
         parts.append(Text.assemble((clean_line(name), "bold"), clean_line(title)))
+        if how := (communication or {}).get(name):
+            parts.append(Text(f"communication shown by: {how}", style="dim"))
         if table.row_count:
             parts.append(table)
         held = Table.grid(padding=(0, 2))

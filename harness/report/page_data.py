@@ -24,7 +24,7 @@ from harness.core.stats import geomean, median, quartiles
 from harness.core.words import letters_text
 from harness.judging.verdict import measured_cases
 from harness.judging.warnings import text_of
-from harness.problems.shape_file import find, short_names
+from harness.problems.shape_file import communication_words, find, short_names
 from harness.report import history
 from harness.report.board_view import held_line
 
@@ -111,9 +111,11 @@ class EntryOnPage:
 
 @dataclass(frozen=True, kw_only=True)
 class BoardOnPage:
-    """What is ranked together, best first. `id` is its address in the page."""
+    """What is ranked together, best first. `id` is its address in the page. `communication`: how it is shown for the
+    problem (`delay, data`), empty if its files do not say."""
 
     id: str
+    communication: str
     entries: tuple[EntryOnPage, ...]
 
 
@@ -142,6 +144,7 @@ def page_of(
     for group in groups(found):
         shapes += _shapes(found, group, Checkout(root))
         cost_of = _costs(group[0], root)
+        how = communication_words(group[0], Checkout(root))
         entries = []
         for place, entry in ranked(found, group):
             report = _own(entry, by_id.get(entry.run_id))
@@ -158,7 +161,7 @@ def page_of(
                     run=_run(report, root, folder) if report else None,
                 )
             )
-        boards.append(BoardOnPage(id=_slug(group, used), entries=tuple(entries)))
+        boards.append(BoardOnPage(id=_slug(group, used), communication=how, entries=tuple(entries)))
     return Page(
         schema=PAGE_SCHEMA,
         made_at=made_at,
