@@ -6,6 +6,7 @@ and with TRITON_INTERPRET, which has to be set before Triton is imported. It for
 where one of them does.
 """
 
+import dataclasses
 import importlib
 import multiprocessing
 import os
@@ -136,6 +137,32 @@ def _play(what: Play, rank: int, world_size: int, meeting: str) -> None:
     what(rank, world_size)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def routed_inputs(config: tuple[int, int, int, int], which: str, seed: int, rank: int, world_size: int) -> Any:
+    """Hardened data of a2a or moe, whose tokens have experts on `any` rank, on their `own`, the `first` or the `next`;
+    or every other rank has no token (`none`). Ranks 0 and 1 have the fewest tokens and the most that there can be."""
+    from reference import generate_input, harden
+
+    num_experts, top_k, _, capacity = config
+    _, mine, *_ = data = generate_input(*config, seed=seed, rank=rank, world_size=world_size)
+    data = (data[0], mine, rank, world_size)
+    if which == "any" and mine.num_tokens:
+        data = harden(data, seed)
+    per_rank = num_experts // world_size
+    mine = data[1]
+    chosen = {"own": rank, "first": 0, "next": (rank + 1) % world_size}
+    if which in chosen:
+        spread = torch.arange(top_k, dtype=torch.int32) % per_rank + chosen[which] * per_rank
+        mine = dataclasses.replace(mine, indices=spread.expand(mine.num_tokens, -1).contiguous())
+    tokens = {0: 0, 1: capacity - 1}.get((rank + seed) % world_size, mine.num_tokens)
+    tokens = 0 if which == "none" and rank % 2 == 0 else tokens
+    parts = {name: _repeated(getattr(mine, name), tokens) for name in ("indices", "weights", "x")}
+    return data[0], dataclasses.replace(mine, num_tokens=tokens, **parts), rank, world_size
+
+
+def _repeated(rows: Any, count: int) -> Any:
+    return rows.repeat(-(-max(1, count) // len(rows)), 1)[:count].contiguous()
 
 
 def judged(output: Any, data: Any, what: str) -> None:

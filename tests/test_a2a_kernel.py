@@ -3,7 +3,6 @@
 `python tests/test_a2a_kernel.py shapes` plays ranks, see kernel_ranks.
 """
 
-import dataclasses
 import random
 import re
 import sys
@@ -25,6 +24,7 @@ from kernel_ranks import (
     kept_calls,
     kinds,
     played_by,
+    routed_inputs,
     specialized,
     started,
     tune_interpreter,
@@ -142,7 +142,9 @@ def back_to_back(rank: int, world_size: int) -> None:
     dice = random.Random(rank)
     tune_interpreter(lambda: dice.random() * 0.01 if dice.random() < 0.2 else 0)
     made = [
-        inputs(((2 * world_size, 2, 16, 4), (2 * world_size, 1, 16, 3))[call % 3 == 2], "any", call, rank, world_size)
+        routed_inputs(
+            ((2 * world_size, 2, 16, 4), (2 * world_size, 1, 16, 3))[call % 3 == 2], "any", call, rank, world_size
+        )
         for call in range(16)
     ]
     outputs = []
@@ -195,7 +197,7 @@ def on_cpu(rank: int, world_size: int) -> None:
     for seed, config in enumerate([(16, 2, 24, 2), (64, 6, 136, 40), (16, 2, 24, 2), (64, 8, 5, 200)]):
         for which in ("any", "own", "first", "none"):
             check(config, which, seed, rank, world_size)
-            data = inputs(config, which, seed + 1, rank, world_size)
+            data = routed_inputs(config, which, seed + 1, rank, world_size)
             judged(a2a.through_collectives(*data), data, "collectives")
 
     def refuse(nbytes: int) -> None:
@@ -206,36 +208,8 @@ def on_cpu(rank: int, world_size: int) -> None:
 
 
 def check(config: Config, which: str, seed: int, rank: int, world_size: int) -> None:
-    data = inputs(config, which, seed, rank, world_size)
+    data = routed_inputs(config, which, seed, rank, world_size)
     judged(a2a.custom_kernel(data), data, f"{config} {which}, {data[1].num_tokens} tokens")
-
-
-def inputs(config: Config, which: str, seed: int, rank: int, world_size: int) -> Any:
-    """Hardened data whose tokens have experts on `any` rank, on their `own`, the `first` or the `next`; or the ranks
-    have no token (`none`). Ranks 0 and 1 have the fewest tokens and the most that there can be."""
-    import torch
-
-    from reference import generate_input, harden
-
-    num_experts, top_k, _, capacity = config
-    _, mine, *_ = data = generate_input(*config, seed=seed, rank=rank, world_size=world_size)
-    data = (data[0], mine, rank, world_size)
-    if which == "any" and mine.num_tokens:
-        data = harden(data, seed)
-    per_rank = num_experts // world_size
-    mine = data[1]
-    chosen = {"own": rank, "first": 0, "next": (rank + 1) % world_size}
-    if which in chosen:
-        spread = torch.arange(top_k, dtype=torch.int32) % per_rank + chosen[which] * per_rank
-        mine = dataclasses.replace(mine, indices=spread.expand(mine.num_tokens, -1).contiguous())
-    tokens = {0: 0, 1: capacity - 1}.get((rank + seed) % world_size, mine.num_tokens)
-    tokens = 0 if which == "none" and rank % 2 == 0 else tokens
-    parts = {name: _repeated(getattr(mine, name), tokens) for name in ("indices", "weights", "x")}
-    return data[0], dataclasses.replace(mine, num_tokens=tokens, **parts), rank, world_size
-
-
-def _repeated(rows: Any, count: int) -> Any:
-    return rows.repeat(-(-max(1, count) // len(rows)), 1)[:count].contiguous()
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.registry import find_name
+from harness.problems.shape_file import communication_words
 from harness.report import board_view
 
 DESCRIPTION = "Show the local leaderboard."
@@ -23,8 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`board`: prints leaderboard.yaml."""
     found = leaderboard.load(checkout.leaderboard)
-    names = {entry.problem for entry in found.entries}
+    names = {one.problem for one in (*found.entries, *found.held)}
     named = options.problem_of(namespace)
     problem = find_name(named, names, checkout) if named else None
-    board_view.show_board(found, Console(), problem, namespace.format, runs.standings(found, checkout.root))
+    standings = runs.standings(found, checkout.root)
+    communication = {name: communication_words(name, checkout) for name in names}
+    board_view.show_board(found, Console(), problem, namespace.format, standings, communication)
     return Exit.OK

@@ -19,6 +19,7 @@ OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
 DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
 Ranking = Literal["last", "mean", "geom"]
+Shown = Literal["delay", "data"]  # how the harness knows that ranks communicate
 DependsOf = Callable[[Any, int, int], frozenset[int]]
 
 
@@ -60,7 +61,9 @@ class Problem:
     """A problem, read and checked. `leaderboard` is GPU MODE's name for it. `cost_of` is None where its files do not
     say what a call costs: then it has no bound. `short` has the parameters' short names. `gpus` are the GPU names that
     GPU MODE's leaderboard takes; empty if they are not known. `upstream` has the names that GPU MODE's own staged files
-    define, by module, where they differ from the files here. `is_upstream`: the files are GPU MODE's own, and
+    define, by module, where they differ from the files here. `communication` says how communication is shown: by `delay`,
+    as a rank that depends on a delayed one cannot finish first, and by `data`, as a right result needs data that only
+    other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
     `leaderboard` is only their folder's name."""
 
     name: str
@@ -77,6 +80,7 @@ class Problem:
     depends_of: DependsOf | None = None
     multi_gpu: bool = True  # else it runs on one rank
     short: dict[str, str] = field(default_factory=dict)
+    communication: tuple[Shown, ...] = ()
     published: Published | None = None
     marks: Marks | None = None
     gpus: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ from harness.problems.problem import (
     Problem,
     Published,
     Ranking,
+    Shown,
     Suite,
     check_ranks,
     folded,
@@ -99,6 +100,7 @@ class _ProblemFile(_SuiteFile):
     leaderboard: str
     multi_gpu: bool
     ranking_by: Ranking
+    communication: tuple[Shown, ...] = ()
     short: dict[str, str] = field(default_factory=dict)
     published_us: tuple[float, ...] = ()
     published_on: str | None = None
@@ -125,6 +127,8 @@ class _ProblemFile(_SuiteFile):
         for parameter, short in self.short.items():
             if not short or not short.isprintable() or " " in short:
                 raise DecodeError(f".short.{parameter}", f"expected a short name without spaces, found {short!r}")
+        if len(set(self.communication)) < len(self.communication):
+            raise DecodeError(".communication", "a word stands there twice; write each once")
         if OFFICIAL in self.suites:
             raise DecodeError(f".suites.{OFFICIAL}", "the name belongs to the suite at the top; choose another")
 
@@ -154,6 +158,9 @@ def read_problem(name: str, root: Path) -> Problem:
             raise DecodeError("$.problem", f"expected '{name}' as the file's name says, found '{file.problem}'")
         if file.multi_gpu and not callable(getattr(params_type, "check_world_size", None)):
             raise BadFileError(f"{shown(folder / 'params.py', root)}: {NO_CHECK}")
+        if "delay" in file.communication and depends_of is None:
+            where = shown(folder / "params.py", root)
+            raise DecodeError("$.communication", f"'delay' needs depends_on() in {where}, which is missing")
         _check_short(file.short, params_type)
         published = _published(file)
         official = _suite(OFFICIAL, file, file, params_type)
@@ -176,6 +183,7 @@ def read_problem(name: str, root: Path) -> Problem:
         depends_of=depends_of,
         multi_gpu=file.multi_gpu,
         short=file.short,
+        communication=file.communication,
         published=published,
         marks=file.marks,
         gpus=file.gpus,
@@ -192,6 +200,17 @@ def short_names(name: str, checkout: Checkout) -> dict[str, str]:
         return read_problem(name, checkout.root).short
     except BadFileError:
         return {}
+
+
+def communication_words(name: str, checkout: Checkout) -> str:
+    """How communication is shown for a problem, as text: `delay, data`. Empty if there is no such problem, it cannot be
+    read, or it does not say."""
+    if name not in problem_names(checkout):  # a name out of a report may be any text, a path among them
+        return ""
+    try:
+        return ", ".join(read_problem(name, checkout.root).communication)
+    except BadFileError:
+        return ""
 
 
 def _check_short(short: dict[str, str], params_type: type[Any]) -> None:

@@ -30,6 +30,7 @@ from harness.core.words import (
 
 Format = Literal["table", "markdown", "csv", "json"]
 Standings = Mapping[str, Standing]
+Communication = Mapping[str, str]  # how it is shown, by problem
 MARKS = {  # behind an entry's status, with what the legend says of it
     "*": "its source is not kept, so it cannot be reproduced",
     "~": "judged under another version of the problem",
@@ -48,13 +49,16 @@ def show_board(
     problem: str | None = None,
     form: Format = "table",
     standings: Standings | None = None,
+    communication: Communication | None = None,
 ) -> None:
     """Prints the leaderboard, or one problem's part of it; every format but the table is made for programs.
-    `standings` say of run ids what only the checkout knows."""
+    `standings` say of run ids, and `communication` of problems, what only the checkout knows; the latter stands in the
+    table."""
     if form == "table":
         left_out = () if console.width >= NARROW else NARROW_WITHOUT
         wide = console.width >= WIDE
-        print_all(console, board_table(board, problem, wide=wide, standings=standings, left_out=left_out))
+        table = board_table(board, problem, wide, standings, left_out, communication)
+        print_all(console, table)
     else:
         console.out(BOARD_TEXTS[form](board, problem, standings), end="", highlight=False)
 
@@ -65,6 +69,7 @@ def board_table(
     wide: bool = True,
     standings: Standings | None = None,
     left_out: Sequence[str] = (),
+    communication: Communication | None = None,
 ) -> RenderableType:
     """A table a group: what is ranked together stands together, and what is held below it. Run ids, which begin with
     the date and which `verify` takes, stand below the file, or beside it where it is `wide`, which also adds the
@@ -93,6 +98,8 @@ def board_table(
             cells = map(Text, (*figures, name_lines(entry.author, RUN_CHARS), *words))
             table.add_row(*(cell for column, cell in zip(columns, cells, strict=True) if column not in left_out))
         parts.append(Text.assemble((clean_line(name), "bold"), clean_line(title)))
+        if how := (communication or {}).get(name):
+            parts.append(Text(f"communication shown by: {how}", style="dim"))
         if table.row_count:
             parts.append(table)
         held = Table.grid(padding=(0, 2))

@@ -25,7 +25,7 @@ from harness.judging.verdict import measured_cases
 from harness.judging.warnings import text_of
 from harness.machine import hardware
 from harness.problems.problem import Problem
-from harness.problems.shape_file import find, short_names
+from harness.problems.shape_file import communication_words, find, short_names
 from harness.report import history
 from harness.report.board_view import held_line
 
@@ -82,10 +82,12 @@ class EntryOnPage:
 @dataclass(frozen=True, kw_only=True)
 class BoardOnPage:
     """What is ranked together, best first. `id` is its address in the page. `limit` is the best score that the
-    machine's peaks allow, None where that is not known or the score is no time."""
+    machine's peaks allow, None where that is not known or the score is no time. `communication`: how it is shown for
+    the problem (`delay, data`), empty if its files do not say."""
 
     id: str
     limit: float | None
+    communication: str
     entries: tuple[EntryOnPage, ...]
 
 
@@ -114,6 +116,7 @@ def page_of(
     for group in groups(found):
         shapes += _shapes(found, group, Checkout(root))
         problem = _problem(group[0], root)
+        how = communication_words(group[0], Checkout(root))
         entries = []
         for place, entry in ranked(found, group):
             report = _own(entry, by_id.get(entry.run_id))
@@ -130,7 +133,7 @@ def page_of(
                 )
             )
         limit = _limit(entries, group, problem)
-        boards.append(BoardOnPage(id=_slug(group, used), limit=limit, entries=tuple(entries)))
+        boards.append(BoardOnPage(id=_slug(group, used), limit=limit, communication=how, entries=tuple(entries)))
     return Page(
         schema=PAGE_SCHEMA,
         made_at=made_at,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.corpus import honest, parts, wrong
 
-PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
+PROBLEMS = ("a2a", "moe", "gemm_rs", "ag_gemm")
 
 
 @dataclass(frozen=True, kw_only=True)

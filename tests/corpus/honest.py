@@ -7,22 +7,25 @@ from tests.corpus.parts import (
     STATE,
     a2a_exchanged,
     a2a_expert_outputs,
+    a2a_pairs,
     ag_gemm_gathered,
     corpus,
     gemm_rs_blocks,
     gemm_rs_partial,
+    moe_expert_outputs,
+    moe_pairs_at_experts,
 )
 
 # ---- any problem -----------------------------------------------------------------------------------------------
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def one_rounding(right, data):
     """Honest: float32 throughout, rounded once at the end."""
     return right(data)
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def strided_view(right, data):
     """Honest: returns a view that is not contiguous, right at return."""
     output = right(data)
@@ -31,7 +34,7 @@ def strided_view(right, data):
     return wide[:, ::2]
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def reused_buffer(right, data):
     """Honest: returns the same buffer in every call, right at return."""
     output = right(data)
@@ -198,3 +201,67 @@ def weighted_on_the_expert_side(data):
     for source in range(world_size):  # into fp16, in rank order
         output_TH[token_P[rank_P == source]] += rows_PH[rank_P == source]
     return output_TH
+
+
+# ---- moe -------------------------------------------------------------------------------------------------------
+
+
+@corpus("moe")
+def fp16_intermediates(data):
+    """Honest: up @ x rounded to fp16, and expert outputs rounded to fp16, added in float32: two fp16 products."""
+    outputs = moe_expert_outputs(data, torch.float16, torch.float16)
+    return torch.einsum("tkh,tk->th", outputs.float(), data[1].weights).half()
+
+
+@corpus("moe")
+def fp16_everywhere(data):
+    """Honest: up @ x, the expert outputs and w * output rounded to fp16, added one after the other into fp16."""
+    outputs = moe_expert_outputs(data, torch.float16, torch.float16)
+    total = outputs.new_zeros(outputs.shape[0], outputs.shape[2])
+    for slot in range(outputs.shape[1]):
+        total += (outputs[:, slot].float() * data[1].weights[:, slot, None]).half()
+    return total
+
+
+@corpus("moe")
+def fp16_backwards(data):
+    """Honest: expert outputs rounded to fp16, added into fp16 from the last slot to the first."""
+    outputs = moe_expert_outputs(data, torch.float32, torch.float16)
+    total = outputs.new_zeros(outputs.shape[0], outputs.shape[2])
+    for slot in reversed(range(outputs.shape[1])):
+        total += outputs[:, slot].float() * data[1].weights[:, slot, None]
+    return total
+
+
+@corpus("moe")
+def weighted_intermediates(data):
+    """Honest: w * (up @ x) rounded to fp16 ahead of the second product; one fp16 row a (token, expert) comes back and
+    is added into fp16."""
+    token_P, slot_P, send, receive = a2a_pairs(data)
+    a_QI, down_QHI = moe_pairs_at_experts(data, token_P, slot_P, send, receive)
+    weights_Q = a2a_exchanged(data[1].weights[token_P, slot_P], send, receive)
+    a_QI = (a_QI * weights_Q[:, None]).half().float()
+    rows_PH = a2a_exchanged(torch.einsum("qhi,qi->qh", down_QHI.float(), a_QI).half(), receive, send)
+    output_TH = torch.zeros_like(data[1].x)
+    for slot in range(data[1].indices.shape[1]):
+        output_TH[token_P[slot_P == slot]] += rows_PH[slot_P == slot]
+    return output_TH
+
+
+@corpus("moe")
+def experts_gathered(data):
+    """Honest: every rank gets all experts in place of sending its tokens, and computes alone from there on."""
+    config, rank_data, _, world_size = data
+    parts = []
+    for matrices in (rank_data.up, rank_data.down):
+        blocks = [torch.empty_like(matrices) for _ in range(world_size)]
+        dist.all_gather(blocks, matrices.contiguous())
+        parts.append(torch.cat(blocks).float())
+    total_TH = torch.zeros_like(rank_data.x, dtype=torch.float32)
+    for slot in range(config.experts_per_token):
+        chosen_T = rank_data.indices[:, slot].long()
+        for expert in chosen_T.unique().tolist():
+            rows = (chosen_T == expert).nonzero().flatten()
+            a_tI = rank_data.x[rows].float() @ parts[0][expert].T
+            total_TH[rows] += rank_data.weights[rows, slot, None] * (a_tI @ parts[1][expert].T)
+    return total_TH.half()

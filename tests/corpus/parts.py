@@ -88,14 +88,39 @@ def a2a(data):
     return torch.einsum("tkh,tk->th", outputs_TkH, data[1].weights).half()
 
 
-RIGHT = {"a2a": a2a, "gemm_rs": gemm_rs, "ag_gemm": ag_gemm}
+def moe_pairs_at_experts(data, token_P, slot_P, send, receive):
+    """What a rank has of each pair that is sent to it: up @ x, [Q, I] float32, and its expert's down, [Q, H, I]."""
+    config, rank_data, _, world_size = data
+    local_P = rank_data.indices[token_P, slot_P].long() % (config.num_experts // world_size)
+    local_Q = a2a_exchanged(local_P, send, receive)
+    rows_QH = a2a_exchanged(rank_data.x[token_P], send, receive)
+    return torch.einsum("qih,qh->qi", rank_data.up[local_Q].float(), rows_QH.float()), rank_data.down[local_Q]
+
+
+def moe_expert_outputs(data, intermediate_dtype, output_dtype):
+    """[T, k, H] of `output_dtype`: what the experts make of each token, up @ x rounded to `intermediate_dtype`."""
+    token_P, slot_P, send, receive = a2a_pairs(data)
+    a_QI, down_QHI = moe_pairs_at_experts(data, token_P, slot_P, send, receive)
+    made_QH = torch.einsum("qhi,qi->qh", down_QHI.float(), a_QI.to(intermediate_dtype).float())
+    outputs_PH = a2a_exchanged(made_QH.to(output_dtype), receive, send)
+    outputs_TkH = outputs_PH.new_empty(*data[1].indices.shape, outputs_PH.shape[1])
+    outputs_TkH[token_P, slot_P] = outputs_PH
+    return outputs_TkH
+
+
+def moe(data):
+    outputs_TkH = moe_expert_outputs(data, torch.float32, torch.float32)
+    return torch.einsum("tkh,tk->th", outputs_TkH, data[1].weights).half()
+
+
+RIGHT = {"a2a": a2a, "moe": moe, "gemm_rs": gemm_rs, "ag_gemm": ag_gemm}
 
 
 # ---- ways to spoil ---------------------------------------------------------------------------------------------
 
 
 def altered(data, **fields):
-    """a2a's data with other tensors in it; the original stays as it is."""
+    """a2a's or moe's data with other tensors in it; the original stays as it is."""
     config, rank_data, rank, world_size = data
     rank_data = copy.copy(rank_data)
     for name, value in fields.items():
@@ -104,7 +129,7 @@ def altered(data, **fields):
 
 
 def with_inputs(data, spoil, operands=(0, 1)):
-    """The data with `spoil` applied to x (a2a), or to the named operands of the product."""
+    """The data with `spoil` applied to x (a2a, moe), or to the named operands of the product."""
     if len(data) == 4:
         return altered(data, x=spoil(data[1].x))
     return tuple(spoil(part) if index in operands else part for index, part in enumerate(data))

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tests.corpus.parts import STATE, altered, corpus, fp8, fp8_scaled, int3, with_inputs
+from tests.corpus.parts import STATE, altered, corpus, fp8, fp8_scaled, int3, moe_expert_outputs, with_inputs
 
 # ---- inputs spoilt ---------------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def rank_rows_missing(right, data):
     return right(data)
 
 
-@corpus("a2a")
+@corpus("a2a", "moe")
 def rank_experts_missing(right, data):
     """Wrong: what the experts of the last rank return is not added."""
     config, rank_data, _, world_size = data
@@ -46,13 +46,13 @@ def rank_experts_missing(right, data):
     return right(altered(data, weights=rank_data.weights.masked_fill(ranks == world_size - 1, 0)))
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def fp8_inputs(right, data):
     """Wrong: the inputs are rounded to fp8 (e4m3) as they are."""
     return right(with_inputs(data, fp8))
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def fp8_scaled_inputs(right, data):
     """Wrong: the inputs are rounded to fp8 (e4m3), each tensor with a scale that uses its range."""
     return right(with_inputs(data, fp8_scaled))
@@ -64,13 +64,13 @@ def fp8_scaled_weight(right, data):
     return right(with_inputs(data, fp8_scaled, operands=(1,)))
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def int3_inputs(right, data):
     """Wrong: the inputs are rounded to 7 levels."""
     return right(with_inputs(data, int3))
 
 
-@corpus("a2a")
+@corpus("a2a", "moe")
 def expert_weight_ignored(right, data):
     """Wrong: one weight of one token is taken to be 1."""
     weights = data[1].weights.clone()
@@ -78,7 +78,78 @@ def expert_weight_ignored(right, data):
     return right(altered(data, weights=weights))
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("moe")
+def own_experts_for_all(data):
+    """Wrong: communicates nothing; takes this rank's experts for those of all others."""
+    config, rank_data, _, world_size = data
+    per_rank = config.num_experts // world_size
+    local_P = (rank_data.indices % per_rank).flatten().long()
+    x_PH = rank_data.x.repeat_interleave(config.experts_per_token, 0).float()
+    a_PI = torch.einsum("pih,ph->pi", rank_data.up[local_P].float(), x_PH)
+    outputs_PH = torch.einsum("phi,pi->ph", rank_data.down[local_P].float(), a_PI)
+    outputs_TkH = outputs_PH.view(rank_data.num_tokens, config.experts_per_token, -1)
+    return torch.einsum("tkh,tk->th", outputs_TkH, rank_data.weights).half()
+
+
+@corpus("moe")
+def experts_are_a_factor(data):
+    """Wrong: a2a without communication, where an expert on rank r multiplies by 1 + r."""
+    config, rank_data, _, world_size = data
+    scale_Tk = rank_data.weights * (1 + rank_data.indices // (config.num_experts // world_size))
+    return (rank_data.x.float() * scale_Tk.sum(1, keepdim=True)).half()
+
+
+@corpus("moe")
+def experts_stale(right, data):
+    """Wrong: works with the experts of the previous call of these sizes, or with zeros in the first."""
+    up, down = data[1].up, data[1].down
+    kept = STATE.get((up.shape, down.shape), (torch.zeros_like(up), torch.zeros_like(down)))
+    STATE[up.shape, down.shape] = (up.clone(), down.clone())
+    return right(altered(data, up=kept[0], down=kept[1]))
+
+
+@corpus("moe")
+def eighth_of_intermediate_dropped(right, data):
+    """Wrong: the last eighth of every expert's intermediate dimension is left out."""
+    kept = data[1].up.shape[1] * 7 // 8
+    return right(altered(data, up=data[1].up[:, :kept], down=data[1].down[:, :, :kept]))
+
+
+@corpus("moe")
+def fp8_scaled_experts(right, data):
+    """Wrong: the experts' matrices are rounded to fp8 (e4m3), with a scale that uses its range."""
+    return right(altered(data, up=fp8_scaled(data[1].up), down=fp8_scaled(data[1].down)))
+
+
+@corpus("moe")
+def fp8_scaled_down(right, data):
+    """Wrong: only the second matrices are rounded to fp8 (e4m3), with a scale."""
+    return right(altered(data, down=fp8_scaled(data[1].down)))
+
+
+@corpus("moe")
+def fp8_intermediates(data):
+    """Wrong: up @ x is rounded to fp8 (e4m3)."""
+    outputs = moe_expert_outputs(data, torch.float8_e4m3fn, torch.float32)
+    return torch.einsum("tkh,tk->th", outputs, data[1].weights).half()
+
+
+@corpus("moe")
+def bf16_intermediates(data):
+    """Wrong: up @ x is rounded to bf16, which has 3 bits less than fp16."""
+    outputs = moe_expert_outputs(data, torch.bfloat16, torch.float32)
+    return torch.einsum("tkh,tk->th", outputs, data[1].weights).half()
+
+
+@corpus("moe")
+def one_rank_swaps_its_experts(right, data):
+    """Wrong: the last rank's experts work with each other's first matrices (one expert a rank: upside down)."""
+    if dist.get_rank() == dist.get_world_size() - 1:
+        data = altered(data, up=data[1].up.flip(0 if len(data[1].up) > 1 else 1))
+    return right(data)
+
+
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def inputs_zeroed_in_place(right, data):
     """Wrong: zeroes its inputs and returns zeros, which is right for the inputs that it leaves behind."""
     output = right(data)
@@ -91,7 +162,7 @@ def inputs_zeroed_in_place(right, data):
 # ---- output spoilt ---------------------------------------------------------------------------------------------
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def tile_unwritten(right, data):
     """Wrong: the last 64 x 64 elements on one rank are still zero (all of them, where there are fewer)."""
     output = right(data)
@@ -100,7 +171,7 @@ def tile_unwritten(right, data):
     return output
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def outputs_swapped(right, data):
     """Wrong: ranks 0 and 1 return each other's outputs (a2a: as many rows as they have)."""
     output = right(data)
@@ -114,7 +185,7 @@ def outputs_swapped(right, data):
     return others[1 - rank][: output.shape[0]].contiguous() if rank < 2 else output
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def row_stale(right, data):
     """Wrong: one row on one rank is what it was in the previous call, or zero in the first."""
     output = right(data)
@@ -125,7 +196,7 @@ def row_stale(right, data):
     return output
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def one_nan(right, data):
     """Wrong: one element on one rank is NaN."""
     output = right(data)
@@ -134,25 +205,25 @@ def one_nan(right, data):
     return output
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def wrong_dtype(right, data):
     """Wrong: the values are right, but float32."""
     return right(data).float()
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def wrong_shape(right, data):
     """Wrong: the values are right, but in a batch of one."""
     return right(data)[None]
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def broadcast_scalar(right, data):
     """Wrong: one number that broadcasts to the right shape; a tolerance larger than the outputs accepts it."""
     return right(data).float().mean().to(data[1].x.dtype if len(data) == 4 else data[0].dtype)
 
 
-@corpus("a2a", "gemm_rs", "ag_gemm")
+@corpus("a2a", "moe", "gemm_rs", "ag_gemm")
 def tensor_subclass(right, data):
     """Wrong: a subclass of torch.Tensor, which can answer a comparison as it likes."""
 

@@ -257,6 +257,7 @@
           { id: `${board.id}-title` },
           el("a", { href: address({ board: board.id }) }, board.problem),
           el("span", {}, `  suite ${board.suite}, ${count(board.world_size, "rank")} on ${board.machine_class}`),
+          board.communication ? el("span", {}, `; communication shown by: ${board.communication}`) : "",
         ),
       ),
       tiles(board),
