@@ -21,7 +21,7 @@
 #   make fuzz [INPUTS=1000000]                   inputs for every decoder of what a submission or a user wrote
 #   make bench                                   the figures of docs/measurements.md, measured on this machine
 #   make measurements                            docs/measurements.md, made of the files in docs/measurements/
-#   make clean                                   deletes .venv, build, caches and runs/, with it the sources of entries
+#   make clean [RUNS=1]                          deletes .venv, build and caches; with RUNS=1 runs/ too, with it the sources of entries
 
 PROBLEM ?=
 .DEFAULT_GOAL := help
@@ -134,4 +134,5 @@ measurements: $(SETUP)
 	@$(RUN) bench/measurements.py $(ARGS)
 
 clean:
-	rm -rf .venv .cache build runs
+	rm -rf .venv .cache build $(if $(RUNS),runs)
+	@test ! -d runs || echo "runs/ is kept: entries are verified from the sources in it; make clean RUNS=1 deletes it too"

@@ -161,3 +161,25 @@ def test_a_wrong_value_is_named_with_its_place(old: str, new: str, message: str,
     path.write_text(path.read_text().replace(old, new))
     done = harness("problems")
     assert f"shapes/ar_norm.yaml: {message}" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_new_problem_evaluates_at_once_and_nothing_is_written_over(checkout: Path, harness: Harness) -> None:
+    (checkout / "docs").mkdir(exist_ok=True)
+    (checkout / "docs" / "problems.md").write_text(PAGE)
+    made = harness("new", "my_norm")
+    assert made.returncode == 0, made.stderr
+    assert (checkout / "shapes" / "my_norm.yaml").is_file()
+    assert not [path for path in checkout.rglob("*my_norm*/*.py") if "ar_norm" in path.read_text()]
+    done = harness("check", "my_norm", "--suite", "quick", "--ranks", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = harness("new", "my_norm")
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
+    assert "begins with a letter" in harness("new", "../evil").stderr
+
+
+def test_a_new_submission_passes_and_names_its_problem(checkout: Path, harness: Harness) -> None:
+    assert harness("new-submission", "a2a").returncode == 0
+    done = harness("check", "submissions/a2a/mine.py", "--suite", "quick", "--ranks", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert harness("new-submission", "a2a").returncode == 2

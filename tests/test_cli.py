@@ -370,3 +370,14 @@ def test_help_says_what_a_command_does_and_its_exit_codes(command: str, harness:
     assert result.returncode == 0
     assert "exit codes:" in result.stdout
     assert len(result.stdout.splitlines()) > 8
+
+
+def test_make_clean_leaves_the_sources_of_entries(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).parent.parent / "Makefile", tmp_path)
+    for name in ("runs", "build"):
+        (tmp_path / name).mkdir()
+    cleaned = subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "make clean RUNS=1 deletes it too" in cleaned.stdout
+    assert [(tmp_path / name).exists() for name in ("runs", "build")] == [True, False]
+    subprocess.run(["make", "clean", "RUNS=1"], cwd=tmp_path, capture_output=True, check=True)
+    assert not (tmp_path / "runs").exists()

@@ -123,6 +123,26 @@ def test_at_first_sight_is_who_leads_by_how_much_and_how_far_from_the_limit(brow
     assert browser.js(f"return document.querySelector('#{GEMM} .tiles').getBoundingClientRect().bottom") < 900
 
 
+def test_the_page_opens_with_a_row_for_every_board(browser: Browser) -> None:
+    """Who leads, by how much, how many times the reference, and how far from the limit by which clock."""
+    rows = browser.js(
+        "return [...document.querySelectorAll('.overview tbody tr')].map((one) => "
+        "[...one.cells].map((cell) => cell.textContent))"
+    )
+    assert [row[0] for row in rows] == ["a2a", "gemm_rs", "retired"]
+    assert rows[1][2] == "alice submission.py, 7.593 ms"
+    assert rows[1][3] == f"1.25{TIMES}"
+    assert rows[1][4].startswith(f"1.56{TIMES} 1.56 to 1.57")
+    assert re.fullmatch(r"[\d.]+ %, device clock", rows[1][5])
+    assert (rows[0][3], rows[2][5]) == ("alone", "\u2013")
+    assert browser.js("return document.querySelectorAll('.overview tbody tr:nth-child(2) .spark i').length") == 3
+    assert browser.js("return document.querySelector('.overview').getBoundingClientRect().top") < 250
+    assert browser.js("return document.querySelectorAll('.board > details.alone:not([open])').length") == 2
+    browser.click(".overview tbody tr:nth-child(2) td:nth-child(4)")
+    browser.until("return location.hash", f"#board={GEMM}")
+    assert len(charts(browser, f"#{GEMM}")) == 6
+
+
 def test_markup_in_names_stays_text(browser: Browser, folder: Path) -> None:
     """A script that ran would have opened an alert, which fails every command after it; and the policy would object."""
     assert SCRIPT in browser.js(AUTHORS)
@@ -331,7 +351,7 @@ def test_everything_is_reached_by_keyboard(browser: Browser) -> None:
     browser.press("Enter")
     browser.until("return location.hash !== '' || document.activeElement.className !== 'skip'", True)
     browser.press("Tab")
-    browser.until("return document.activeElement.closest('.board') !== null", True)
+    browser.until("return document.activeElement.closest('.board, .overview') !== null", True)
     browser.js(f"document.querySelector('#{GEMM} th.score button').focus()")
     browser.press("Enter")
     browser.until("return document.activeElement.textContent", "score")  # sorting keeps the place

@@ -65,10 +65,10 @@ def test_the_tables_of_problems_and_exit_codes_are_complete() -> None:
 
 
 def test_the_table_of_verbs_is_complete(harness: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    listed = re.findall(r"^    ([a-z]+)\b", harness("--help").stdout, re.MULTILINE)
+    listed = re.findall(r"^    ([a-z-]+)\b", harness("--help").stdout, re.MULTILINE)
     assert "eval" in listed
     table, _, _ = USAGE.partition("\n## ")
-    assert sorted(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == sorted(listed)
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == sorted(listed)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -21,6 +21,8 @@ from harness.cli import (
     eval,
     export,
     history,
+    new,
+    new_submission,
     page,
     plot,
     problems,
@@ -60,6 +62,8 @@ VERBS: tuple[tuple[str, Verb, str], ...] = (
     ("plot", plot, "draw a recorded run as SVG or PNG"),
     ("serve", serve, "answer popcorn-cli, and show the boards live"),
     ("problems", problems, "list the problems and their suites"),
+    ("new", new, "write the files of a new problem, which evaluate at once"),
+    ("new-submission", new_submission, "write a submission that passes, to begin with"),
     ("doctor", doctor, "say what on this machine changes results"),
     ("roofline", roofline, "print the limit of every benchmark shape"),
 )

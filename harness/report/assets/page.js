@@ -117,6 +117,61 @@
 
   const far = (entry, board) => `${times(entry.score.value / board.limit)} the limit of ${score({ score: { ...entry.score, value: board.limit } })}`;
 
+  // ---- all boards at a glance
+
+  // A bar a shape, as high as the part of its limit that the leader reaches.
+  const spark = ({ cases }) => {
+    const known = cases.filter((one) => one.fraction !== null);
+    if (!known.length) return el("span", {}, "–");
+    const words = known.map((one) => `${one.label}: ${percent(one.fraction)} of the limit`).join("; ");
+    const bar = (one) => el("i", { style: `height:${Math.max(6, Math.min(100, 100 * one.fraction)).toFixed(0)}%` });
+    return el("span", { class: "spark", role: "img", "aria-label": words, title: words }, ...known.map(bar));
+  };
+
+  const lead = ({ entries: [first, ...others] }) => {
+    const level = others.filter((entry) => entry.place === first.place).length;
+    if (level) return `tie of ${level + 1}`;
+    return others.length ? times(behind(others[0], first)) : "alone";
+  };
+
+  const overview = (found, state) => {
+    const heads = ["problem", "machine", "leader", "ahead of the next", "× reference", "of the limit", "shapes"];
+    const row = ({ board }) => {
+      const [first] = board.entries;
+      const { fraction, ratio, ratio_ci: ci, bounded } = first;
+      const clock = first.score.unit === "s" ? `, ${bounded} clock` : "";
+      const cells = [
+        [el("a", { href: address({ ...state, board: board.id, run: "" }), "data-focus": `${board.id} row` }, board.problem)],
+        [`${board.machine_class}, suite ${board.suite}`],
+        [el("b", {}, first.author), el("small", {}, ` ${first.file}, ${score(first)}`)],
+        [lead(board)],
+        [times(ratio), el("small", {}, ci ? ` ${num(ci[0])} to ${num(ci[1])}` : "")],
+        [fraction === null ? "–" : percent(fraction), el("small", {}, fraction === null ? "" : clock)],
+        [spark(first)],
+      ];
+      const choose = (event) => event.target.closest("a") || go({ board: board.id, run: "" }) || arrive();
+      return el(
+        "tr",
+        { role: "row", onclick: choose },
+        ...cells.map((cell, index) => el("td", { role: "cell", "data-name": heads[index] }, ...cell)),
+      );
+    };
+    return el(
+      "section",
+      { class: "overview", "aria-label": "All boards" },
+      el(
+        "table",
+        { role: "table", "aria-label": "Who leads each board" },
+        el(
+          "thead",
+          { role: "rowgroup" },
+          el("tr", { role: "row" }, ...heads.map((text) => el("th", { scope: "col", role: "columnheader" }, text))),
+        ),
+        el("tbody", { role: "rowgroup" }, ...found.map(row)),
+      ),
+    );
+  };
+
   const strip = (entry, scale, limit) => {
     const at = (value) => `left:${scale(value).toFixed(2)}%`;
     const { reference } = entry;
@@ -175,7 +230,7 @@
     });
     const body = rows.map((entry) => {
       const cells = {
-        place: [`${entry.place}`],
+        place: [`${entry.place}${board.entries.some((one) => one !== entry && one.place === entry.place) ? "=" : ""}`],
         author: [
           el(
             "a",
@@ -246,6 +301,17 @@
       drawAll(more);
     });
     fill();
+    const parts = [tiles(board), table(board, entries, asked ?? (shown ? chosen : null), state), more];
+    // one entry leads nobody: its row above says it all
+    const collapsed =
+      board.entries.length > 1 || shown
+        ? null
+        : el(
+            "details",
+            { class: "alone" },
+            el("summary", { "data-focus": `${board.id} alone` }, `One entry: ${name(entries[0])}`),
+            ...parts,
+          );
     return el(
       "section",
       { class: "board", id: board.id, "aria-labelledby": `${board.id}-title` },
@@ -260,9 +326,7 @@
           board.communication ? el("span", {}, `; communication shown by: ${board.communication}`) : "",
         ),
       ),
-      tiles(board),
-      table(board, entries, asked ?? (shown ? chosen : null), state),
-      more,
+      ...(board.entries.length > 1 || shown ? parts : [collapsed]),
     );
   };
 
@@ -287,7 +351,10 @@
           el("code", {}, "make eval PROBLEM=a2a"),
           " makes the first entry.",
         );
-    main.replaceChildren(...(found.length ? found.map((one) => section(one, state, found.length === 1)) : [none]));
+    main.replaceChildren(
+      ...(found.length > 1 ? [overview(found, state)] : []),
+      ...(found.length ? found.map((one) => section(one, state, found.length === 1)) : [none]),
+    );
     drawAll(main);
     const entries = found.reduce((sum, one) => sum + one.entries.length, 0);
     document.getElementById("count").textContent =

@@ -1,0 +1,41 @@
+"""The verb `new`: a problem's first files."""
+
+import argparse
+
+from harness.core.checkout import Checkout
+from harness.core.errors import Exit, UsageError
+from harness.core.files import replace_file
+from harness.problems.skeleton import problem_files
+
+DESCRIPTION = """Write the files of a new problem: complete, commented, and evaluated at once. They are those of the
+example in docs/problems.md, which says what to change."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb `new`."""
+    parser.add_argument("name", metavar="NAME", help="the problem's name: lower-case letters, digits and _")
+
+
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`new`: writes the files, none over one that is there."""
+    files = problem_files(namespace.name, checkout)
+    there = [path for path in files if (checkout.root / path).exists()]
+    if there:
+        raise UsageError(f"{there[0]} is there already; choose another name, or delete it")
+    for path, text in files.items():
+        write(checkout, path, text)
+    print(
+        f"Next: `python -m harness eval {namespace.name} --suite quick`, then change the files as docs/problems.md says"
+    )
+    return Exit.OK
+
+
+def write(checkout: Checkout, path: str, text: str) -> None:
+    """Writes a file of the checkout and says so. Raises UsageError where that fails."""
+    target = checkout.root / path
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, text.encode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; check rights there") from None
+    print(path)

@@ -1,0 +1,62 @@
+"""The first files of a new problem, and of a new submission for one.
+
+A new problem begins as the complete example of docs/problems.md under another name, so that there is one such example,
+which tests evaluate. Writes nothing.
+"""
+
+import re
+
+from harness.core.checkout import Checkout
+from harness.core.errors import BadFileError, UsageError
+from harness.core.files import read_text
+from harness.problems.problem import Problem
+
+PAGE = "docs/problems.md"
+EXAMPLE = "ar_norm"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+SHOWN = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)  # a file of the page
+SUBMISSION = '''\
+#!POPCORN leaderboard {leaderboard}
+"""A submission for {name}: {description}
+
+`data` is what generate_input in {reference} returns for this rank; the result must be what ref_kernel returns there.
+torch.distributed is initialised before the first call.
+"""
+
+from reference import ref_kernel
+from task import input_t, output_t
+
+
+def custom_kernel(data: input_t) -> output_t:
+    return ref_kernel(data)  # start here, then make it fast
+'''
+
+
+def problem_files(name: str, checkout: Checkout) -> dict[str, str]:
+    """The texts of the example's files by their paths in the checkout, for a problem of that name.
+
+    Raises UsageError for a name that no module may have, BadFileError where the page has no such example.
+    """
+    if not NAME.fullmatch(name):
+        raise UsageError(f"'{name}': a problem's name is lower-case letters, digits and _, and begins with a letter")
+    page = checkout.root / PAGE
+    try:
+        shown = dict(SHOWN.findall(read_text(page)))
+    except OSError as error:
+        raise BadFileError(f"{PAGE}: cannot be read: {error.strerror}; `git checkout {PAGE}`") from None
+    files = {path: text for path, text in shown.items() if re.search(rf"(^|/){EXAMPLE}(/|\.yaml$)", path)}
+    if len(files) < 5:
+        raise BadFileError(f"{PAGE}: its example {EXAMPLE} is not complete; `git checkout {PAGE}`")
+    own = {path.replace(EXAMPLE, name): text.replace(EXAMPLE, name) for path, text in files.items()}
+    dashed = EXAMPLE.replace("_", "-"), name.replace("_", "-")
+    return {path: text.replace(*dashed) for path, text in own.items()}
+
+
+def submission_text(problem: Problem) -> str:
+    """A submission that calls the reference, and so is right."""
+    return SUBMISSION.format(
+        leaderboard=problem.leaderboard,
+        name=problem.name,
+        description=" ".join(problem.description.split()).rstrip(".").replace('"""', "''") + ".",
+        reference=f"reference/{problem.name}/reference.py",
+    )
