@@ -142,7 +142,9 @@ def back_to_back(rank: int, world_size: int) -> None:
     dice = random.Random(rank)
     tune_interpreter(lambda: dice.random() * 0.01 if dice.random() < 0.2 else 0)
     made = [
-        routed_inputs(((2 * world_size, 2, 16, 4), (2 * world_size, 1, 16, 3))[call % 3 == 2], "any", call, rank, world_size)
+        routed_inputs(
+            ((2 * world_size, 2, 16, 4), (2 * world_size, 1, 16, 3))[call % 3 == 2], "any", call, rank, world_size
+        )
         for call in range(16)
     ]
     outputs = []

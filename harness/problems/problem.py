@@ -61,7 +61,7 @@ class Problem:
     """A problem, read and checked. `leaderboard` is GPU MODE's name for it. `cost_of` is None where its files do not
     say what a call costs: then it has no bound. `short` has the parameters' short names. `gpus` are the GPU names that
     GPU MODE's leaderboard takes; empty if they are not known. `upstream` has the names that GPU MODE's own staged files
-    define, by module, where they differ from the files here. `communication` says how communication is shown: by `delay`,
+    define, by module, where they differ from the files here. `communication` says how that is shown: by `delay`,
     as a rank that depends on a delayed one cannot finish first, and by `data`, as a right result needs data that only
     other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
     `leaderboard` is only their folder's name."""

@@ -124,7 +124,9 @@ def send(
 
 
 @triton.jit
-def intermediates(x_row, up, experts_K, weights_K, TOP_K, HIDDEN: tl.constexpr, INTER: tl.constexpr, BLOCK: tl.constexpr):
+def intermediates(
+    x_row, up, experts_K, weights_K, TOP_K, HIDDEN: tl.constexpr, INTER: tl.constexpr, BLOCK: tl.constexpr
+):
     """w (up @ x) of a token with each of its experts, float32 [K, I]; 0 for experts below 0, which are others'."""
     choices_K = tl.arange(0, experts_K.shape[0])
     columns_1P = tl.arange(0, BLOCK)[None, :]
