@@ -327,7 +327,9 @@ def test_killing_the_parent_ends_every_rank(checkout: Path) -> None:
 def test_board_and_problems_say_what_there_is(harness: Harness) -> None:
     assert "No evaluation is recorded yet" in harness("board").stdout
     listed = harness("problems").stdout
-    assert all(name in listed for name in ("a2a", "moe", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick"))
+    assert all(
+        name in listed for name in ("a2a", "moe", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick")
+    )
 
 
 def test_problems_of_a_folder_are_listed_good_ones_first_then_what_is_wrong(harness: Harness, tmp_path: Path) -> None:
