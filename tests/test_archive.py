@@ -60,7 +60,7 @@ def test_a_stored_source_is_the_submission_that_ran(tmp_path: Path, stored: Path
     assert found.path == str(stored / "submission.py")
 
 
-@pytest.mark.parametrize("problem", ["a2a", "gemm_rs", "ag_gemm"])
+@pytest.mark.parametrize("problem", ["a2a", "moe", "gemm_rs", "ag_gemm"])
 def test_the_shipped_submissions_come_back_out_of_the_store(problem: str, tmp_path: Path) -> None:
     found = read_submission(ROOT / "submissions" / problem / "submission.py", ROOT)
     runs.store_source(found, tmp_path)

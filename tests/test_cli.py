@@ -328,7 +328,9 @@ def test_killing_the_parent_ends_every_rank(checkout: Path) -> None:
 def test_board_and_problems_say_what_there_is(harness: Harness) -> None:
     assert "No evaluation is recorded yet" in harness("board").stdout
     listed = harness("problems").stdout
-    assert all(name in listed for name in ("a2a", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick"))
+    assert all(
+        name in listed for name in ("a2a", "moe", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick")
+    )
 
 
 def test_an_unfinished_problem_hides_no_other(harness: Harness, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from harness.machine.hardware import bound, peaks
 from harness.problems import problem, shape_file
 from harness.problems.problem import Problem
 
-NAMES = ["a2a", "ag_gemm", "gemm_rs"]
+NAMES = ["a2a", "ag_gemm", "gemm_rs", "moe"]
 SUITES = ["official", "cpu", "quick"]
 
 
@@ -65,7 +65,7 @@ def two_decimals(values: list[float]) -> list[str]:
 # Reading what is right
 
 
-def test_the_checkout_has_the_three_problems() -> None:
+def test_the_checkout_has_our_problems() -> None:
     """`problem_names` lists them in order."""
     assert [name for name in problem_names() if name in NAMES] == NAMES
 
@@ -85,7 +85,7 @@ def test_every_problem_of_the_checkout_can_be_read(name: str) -> None:
 def test_the_official_suite_holds_every_published_case(root: Path) -> None:
     """Counts, timeouts, world size, and a row of each kind from the field notes."""
     counts = {name: [len(cases) for cases in (s.tests, s.benchmarks)] for name, s in officials(root).items()}
-    assert counts == {"a2a": [9, 5], "ag_gemm": [11, 6], "gemm_rs": [11, 6]}
+    assert counts == {"a2a": [9, 5], "ag_gemm": [11, 6], "gemm_rs": [11, 6], "moe": [9, 5]}
     for suite in officials(root).values():
         assert {suite.test_timeout_s, suite.benchmark_timeout_s, suite.ranked_timeout_s} == {640.0}
         assert {case.world_size for case in suite.tests + suite.benchmarks} == {8}
@@ -121,7 +121,7 @@ def test_no_suite_of_ours_carries_a_published_limit(root: Path) -> None:
     """Published limits belong to the official shapes alone."""
     for name, suite in product(NAMES, SUITES):
         limits = [case.published_us for case in find(name, root).suite(suite).benchmarks]
-        assert (None in limits) == (suite != "official")
+        assert (None in limits) == (suite != "official" or name == "moe")  # nobody has published limits of moe
 
 
 @pytest.mark.parametrize("alias", ["gemm_rs", "gemm-rs", "GEMM_RS", "amd-gemm-rs", "AMD_gemm-RS"])
@@ -156,7 +156,7 @@ def test_a_new_problem_needs_no_harness_code(root: Path) -> None:
     found = find("my-ring", root)
     assert found.suite("official").tests[0].params == {"hops": 3, "wrap": True}
     assert found.cost(found.suite("official").tests[0]).link_bytes == 6
-    assert problem_names(root) == ["a2a", "ag_gemm", "gemm_rs", "ring"]
+    assert problem_names(root) == ["a2a", "ag_gemm", "gemm_rs", "moe", "ring"]
 
 
 def test_reading_problems_does_not_import_torch() -> None:
@@ -173,7 +173,9 @@ def test_reading_problems_does_not_import_torch() -> None:
 
 def test_an_unknown_problem_is_answered_with_the_nearest_and_the_list(root: Path) -> None:
     """Names and leaderboard names both count as near."""
-    with pytest.raises(UsageError, match=r"no problem 'a2b'; did you mean 'a2a'\? \(known: a2a, ag_gemm, gemm_rs\)$"):
+    with pytest.raises(
+        UsageError, match=r"no problem 'a2b'; did you mean 'a2a'\? \(known: a2a, ag_gemm, gemm_rs, moe\)$"
+    ):
         find("a2b", root)
     with pytest.raises(UsageError, match="did you mean 'amd-all2all'"):
         find("amd-all2al", root)
@@ -405,6 +407,39 @@ def test_a_broken_params_file_is_named(root: Path, old: str, new: str, message: 
     assert bad_file(root).startswith(f"reference/gemm_rs/params.py: {message}")
 
 
+# How communication is shown
+
+
+def test_each_problem_says_how_communication_is_shown(root: Path) -> None:
+    """a2a's simulated expert is a factor that every rank knows: there only a delay shows anything."""
+    assert {name: find(name, root).communication for name in NAMES} == {
+        "a2a": ("delay",),
+        "ag_gemm": ("delay", "data"),
+        "gemm_rs": ("delay", "data"),
+        "moe": ("delay", "data"),
+    }
+    assert shape_file.communication_words("moe", checkout.Checkout(root)) == "delay, data"
+    assert shape_file.communication_words("../moe", checkout.Checkout(root)) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[delay, trust]", "$.communication[1]: expected one of 'delay', 'data', found 'trust'"),
+        ("delay", "$.communication: expected a list, found 'delay'"),
+        ("[data, data]", "$.communication: a word stands there twice; write each once"),
+    ],
+)
+def test_a_wrong_word_for_communication_is_refused(root: Path, value: str, message: str) -> None:
+    edit(root / "shapes" / "gemm_rs.yaml", "communication: [delay, data]", f"communication: {value}")
+    assert message in bad_file(root)
+
+
+def test_a_delay_shows_nothing_where_no_rank_depends_on_another(root: Path) -> None:
+    edit(root / "reference" / "gemm_rs" / "params.py", "def depends_on(", "def depended_on(")
+    assert "$.communication: 'delay' needs depends_on() in reference/gemm_rs/params.py" in bad_file(root)
+
+
 # Costs
 
 
@@ -483,6 +518,24 @@ def test_a2a_cost_agrees_with_a_simulation_of_tokens_and_experts(root: Path) -> 
                 total += 2 * width * (len(owners - {busiest}) if rank == busiest else busiest in owners)
     case = a2a_case(ranks, num_experts=experts, experts_per_token=chosen, hidden_dim=width, max_num_tokens=most)
     assert find("a2a", root).cost(case).link_bytes == pytest.approx(total / trials, rel=0.02)
+
+
+def test_moe_costs_what_a2a_does_over_links_and_its_experts_matrices_once(root: Path) -> None:
+    """The anchors of its cost() on MI300X, and the terms of its largest official shape by hand."""
+    found = find("moe", root)
+    assert two_decimals(bounds_us(found)) == ["1.01", "1.54", "6.40", "29.13", "50.55"]
+    for ours, theirs in zip(*(find(name, root).suite("official").benchmarks for name in ("moe", "a2a")), strict=True):
+        assert found.cost(ours).link_bytes == pytest.approx(find("a2a", root).cost(theirs).link_bytes)
+    cost = found.cost(found.suite("official").benchmarks[4])
+    assert cost.flops == 4 * 16 * 7168 * 8 * 128  # I, H, k, and M / 2 tokens
+    assert cost.hbm_bytes == pytest.approx(227.164 * (4 * 7168 + 8 * 8) + 32 * 4 * 16 * 7168, rel=1e-5)
+
+
+def test_moe_counts_no_more_than_fetching_all_experts_costs(root: Path) -> None:
+    """With thousands of tokens a rank it is cheaper to fetch 16 experts' matrices of 16 x H than to send tokens."""
+    shape = {"num_experts": 128, "experts_per_token": 8, "hidden_dim": 64, "max_num_tokens": 8192}
+    cost = find("moe", root).cost(Case(kind="benchmark", params=shape, seed=0, world_size=8))
+    assert cost.link_bytes == 2 * 64 * 7 * 2 * 16 * 16
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -618,6 +618,16 @@ def test_one_problems_leaderboard_leaves_out_the_others() -> None:
         assert "gemm_rs" not in board_view.BOARD_TEXTS[form](BOARD, "a2a")
 
 
+def test_the_leaderboard_says_how_communication_is_shown_for_a_problem() -> None:
+    """Under the title of its boards; nothing where the problem does not say."""
+    said = {"a2a": "delay", "gemm_rs": ""}
+    text = printed(lambda console: board_view.show_board(BOARD, console, communication=said))
+    lines = text.splitlines()
+    after = [lines[index + 1] for index, line in enumerate(lines) if line.startswith("a2a  suite")]
+    assert set(after) == {"communication shown by: delay"}
+    assert text.count("communication") == len(after)
+
+
 def test_an_empty_leaderboard_says_how_to_begin() -> None:
     text = printed(lambda console: board_view.show_board(Board(), console, "ag_gemm"))
     assert text.split() == [

@@ -108,7 +108,7 @@ def test_the_machines_own_gpu_is_the_default() -> None:
 
 def test_every_table_fits_80_columns() -> None:
     """Whole labels, no colour."""
-    for problem in ("a2a", "gemm_rs", "ag_gemm"):
+    for problem in ("a2a", "moe", "gemm_rs", "ag_gemm"):
         for suite in ("official", "cpu", "quick"):
             text = printed(of(problem, suite=suite))
             assert all(len(line) <= 80 for line in text.splitlines())

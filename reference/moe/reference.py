@@ -108,7 +108,7 @@ def ref_kernel(data: input_t) -> output_t:
 
 
 def _product(rows: Tensor, weight: Tensor) -> Tensor:
-    """rows @ weight.T, summed up in float32 and rounded once. CPUs take 5 to 30 times as long for it in fp16 (torch
+    """rows @ weight.T, summed up in float32 and rounded once. CPUs take 4 to 35 times as long for it in fp16 (torch
     2.13, an EPYC without fp16 arithmetic, 2026-11), so there it is done in float32."""
     if rows.is_cuda:
         return rows @ weight.T

@@ -1,5 +1,5 @@
-"""What the kernels of a2a and moe have in common: whose a token's experts are, where its rows lie in the heap, and how
-a program learns whether they came.
+"""What the kernels of a2a and moe share: whose a token's experts are, where its rows lie in the heap, and how a program
+learns whether they came.
 
 Rows lie in a rank's block of the heap (see heap) and have flags (see signals). A flag at `epoch` says that a row has
 come, a flag at `epoch` + 1 that none will: so no rank has to be told how many there are.
