@@ -229,8 +229,8 @@ def test_a_run_that_stands_twice_is_told_once_as_the_entry_has_it(
     found = loaded(root)
     line = next(one for one in history.lines(found, []) if one.author == "bob")
     assert [(one.run_id, one.score) for one in line.runs] == [(run_id(2), bob(found).score.value)]
-    rows = [row for row in export.rows(found, [], ROOT) if row["user_id"] == "bob"]
-    assert [(row["run_id"], row["run_score"]) for row in rows] == [(run_id(2), bob(found).score.value)]
+    rows = [row for row in export.rows(found, [], ROOT) if row["user_name"] == "bob"]
+    assert [(row["run_name"], row["run_score"]) for row in rows] == [(run_id(2), bob(found).score.value)]
 
 
 def test_a_report_that_beats_todays_bound_is_held(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,13 +39,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 def show_folders(path: Path, checkout: Checkout) -> Exit:
     """Lists the problem folders at and below the path. Exits with the first bad one's code. Raises UsageError if there
     is none."""
-    return _list([functools.partial(_runnable, folder, checkout) for folder in folders_below(path)])
-
-
-def _runnable(folder: Path, checkout: Checkout) -> Problem:
-    problem = registry.find(str(folder.resolve()), checkout)
-    problem.check_runnable()
-    return problem
+    folders = [str(folder.resolve()) for folder in folders_below(path)]
+    return _list([functools.partial(registry.find, folder, checkout) for folder in folders])
 
 
 def _list(readers: Sequence[Callable[[], Problem]]) -> Exit:
