@@ -24,6 +24,7 @@ from harness.core.records import (
     Metric,
     Outcome,
     Passed,
+    Profile,
     Score,
     Series,
     Summary,
@@ -76,6 +77,14 @@ CHECKED: dict[Any, Callable[[], st.SearchStrategy[Any]]] = {
         fraction=st.none() | values_of(Estimate),
     ),
     Summary: lambda: st.builds(Summary, runs=st.integers(), mean=above_0, std=above_0, err=above_0),
+    # A vendor's report files go to a folder, not into JSON.
+    Profile: lambda: st.builds(
+        Profile,
+        ranks=values_of(get_type_hints(Profile)["ranks"]),
+        trace_json=st.text(max_size=8),
+        trace=st.none() | st.text(max_size=8),
+        files=st.just({}),
+    ),
     Series: series,
     Measured: lambda: st.builds(Measured, series=st.lists(series(), min_size=1, max_size=2).map(tuple)),
 }
