@@ -135,7 +135,7 @@ def test_two_evaluations_at_once_are_both_recorded(checkout: Path) -> None:
         (["eval", "a2a", "--device", "tpu"], 2, "invalid choice"),
         (["eval", "a2a", "--json", "no/such/folder.json"], 2, "its folder does not exist"),
         (["eval", "a2a", "--json", "shapes"], 2, "it is a folder"),
-        (["eval"], 2, "required"),
+        (["eval"], 2, "which problem"),
         ([], 2, "required"),
         (["board", "--problem", "zzz"], 2, "no problem 'zzz'"),
     ],

@@ -116,7 +116,7 @@ def test_outgrown_buffers_go_with_the_case(monkeypatch: pytest.MonkeyPatch) -> N
         return made[-1]
 
     rank: Any = trusted.Trusted.__new__(trusted.Trusted)
-    rank.kept_buffers, rank.buffers, rank.fds = [], None, {"inputs": 0, "outputs": 0}
+    rank.sealed_inputs, rank.kept_buffers, rank.buffers, rank.fds = None, [], None, {"inputs": 0, "outputs": 0}
     rank.device = SimpleNamespace(buffer=buffer, release=lambda: None)
     rank.make_room(3 << 20, 1)
     rank.make_room(5 << 20, 1)

@@ -550,7 +550,7 @@ def test_all2all_with_drawn_expert_weights_is_another_problem() -> None:
     case = find("a2a", Checkout.here()).suite("official").tests[0]
     lines = result_lines.parse_cases(result_lines.spec_of({**case.params, "world_size": 8, "seed": 1}))
     later = REFERENCES["a2a"] + "\n\ndef ref_kernel(data):\n    return data[1].expert_local_weight\n"
-    with pytest.raises(BadFileError, match=r"as those of a2a, but reference\.py is not that problem's"):
+    with pytest.raises(BadFileError, match=r"as those of a2a or moe, but reference\.py is not that problem's"):
         popcorn.recognise(lines, later, Checkout.here())
 
 

@@ -350,7 +350,7 @@ def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None
 def test_the_cpu_stands_in_for_cuda_when_asked_to_and_the_report_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """Generators, streams, events, pinned memory and devices that are written out; in ranks of all groups."""
     with pytest.raises(SystemExit) as ended:
-        main(["eval", str(FOLDERS / "single" / "wired"), "--device", "cpu", "--seconds", "0.1", "--no-record"])
+        main(["eval", str(FOLDERS / "single" / "wired"), "--device", "cpu", "--seconds", "0.1", "--no-record", "-v"])
     shown = " ".join(capsys.readouterr().out.split())
     assert ended.value.code == 0
     assert TEXTS["cuda_is_cpu"] in shown
