@@ -50,7 +50,7 @@ SIMDS = 4  # of a compute unit; AMD CDNA 3 white paper
 NOBODY = -1  # in place of an expert's number, where there is no token
 
 _arrays: dict[tuple[object, ...], list[Tensor]] = {}  # those that CPU ranks share, by where and what they are
-_room: dict[tuple[object, ...], Tensor] = {}  # by what for, device and dtype
+_kept_rows: dict[tuple[object, ...], Tensor] = {}  # by what for, device and dtype
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -504,9 +504,9 @@ def wide(name: str, values: Tensor) -> Tensor:
 
 def scratch(name: str, like: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     """Memory that is used again in the next call: fresh megabytes would cost a page fault each 4 KiB."""
-    made, count = _room.get((name, like.device, dtype)), prod(shape)
+    made, count = _kept_rows.get((name, like.device, dtype)), prod(shape)
     if made is None or len(made) < count:
-        made = _room[name, like.device, dtype] = like.new_empty(count, dtype=dtype)
+        made = _kept_rows[name, like.device, dtype] = like.new_empty(count, dtype=dtype)
     return made[:count].view(shape)
 
 
