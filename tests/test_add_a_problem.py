@@ -87,7 +87,7 @@ def test_a_problem_of_several_ranks_is_evaluated_ranked_and_shown(added: Path, h
     assert done.returncode == 0, done.stderr
     assert "rows 16 H 256 eps 1e-05" in done.stdout
     assert "H hidden_dim" in done.stdout, "the legend"
-    assert "pass: right in 2 tests" in done.stdout
+    assert "verdict  pass" in done.stdout
     report = report_of(added)
     assert report["status"] == "pass"
     assert {case["params"]["eps"] for case in report["cases"]} == {1e-5}
