@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from harness.core.records import Case
-from harness.kinds.op_calls import KEPT_BYTES, Calls
+from harness.kinds.op_calls import Calls
 from harness.ranks import device, program, trusted, wire
+from harness.ranks.wire import KEPT_BYTES
 
 
 class Group:
@@ -79,18 +80,18 @@ def test_a_group_that_holds_much_yields_it_after_its_turn(kept_bytes: int, yield
 
 def test_what_was_released_is_taken_again_before_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no timed call asks the device for memory."""
-    held, done = device.KEPT_BYTES + (64 << 20), []
+    held, done = KEPT_BYTES + (64 << 20), []
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda id=None: held)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("empty"))
     monkeypatch.setattr(torch, "empty", lambda nbytes, **named: done.append(nbytes))
     gpu = device.Gpu.__new__(device.Gpu)
     gpu.id, gpu.released = torch.device("cuda:0"), 0
     gpu.release()
-    held -= device.KEPT_BYTES
+    held -= KEPT_BYTES
     gpu.release()  # little is left, and is kept
     gpu.regain()
     gpu.regain()
-    assert done == ["empty", device.KEPT_BYTES]
+    assert done == ["empty", KEPT_BYTES]
 
 
 def test_a_full_device_is_told_in_a_line() -> None:

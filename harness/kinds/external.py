@@ -12,7 +12,6 @@ text blocks it; a timeout ends all its processes; and what passes has passed in 
 import contextlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from typing import Literal, get_args
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
-from harness.core.files import remove
 from harness.core.records import (
     Bound,
     Case,
@@ -43,15 +41,15 @@ from harness.core.records import (
 )
 from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
+from harness.kinds import staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
 from harness.kinds.programs import LANGUAGES, Program
 from harness.machine import host
-from harness.machine.gpus import gpu_names
 from harness.problems.problem import Problem
-from harness.process import compile_cache, cuda_shim_site, sandbox
-from harness.process.child import Ended, run_child, search_path, signal_name
+from harness.process import cuda_shim_site
+from harness.process.child import Ended, run_child, signal_name
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
 # What eval.py is run in for a phase of each of our modes.
@@ -153,14 +151,8 @@ class ExternalKind:
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
         """A staged folder, in which eval.py is run; gone when the `with` ends."""
         assert isinstance(plan, ExternalPlan)
-        folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
-        cache = compile_cache.folder(plan.problem.root, plan.submission.sha256) or folder / "cache"
-        cache.mkdir(exist_ok=True)
-        try:
-            with compile_cache.held(cache):
-                yield ExternalSession(plan, progress, folder, cache)
-        finally:
-            remove(folder)
+        with staging.workplace(plan) as (folder, cache):
+            yield ExternalSession(plan, progress, folder, cache)
 
 
 class ExternalSession:
@@ -234,14 +226,7 @@ class ExternalSession:
 
     def account(self) -> Account:
         """What eval.py printed is among the logs."""
-        plan = self.plan
-        model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
-        return Account(
-            phases_s=self.phases_s,
-            environment=host.environment(model, plan.world_size),
-            device_model=model,
-            logs=self.logs,
-        )
+        return staging.account(self.plan, self.phases_s, self.logs)
 
     def _run(self, phase: EvalMode, ours: Phase) -> list[Outcome]:
         """One run of eval.py, and what became of each of the phase's cases."""
@@ -285,10 +270,7 @@ class ExternalSession:
     def _files(self) -> dict[str, bytes]:
         """The problem's files and the submission's, by their names."""
         problem = self.plan.task_problem
-        files = problem.staged() | problem.staged_submission(self.plan.submission.source)
-        for module in self.plan.submission.modules:
-            files[module.name.replace(".", "/") + ".py"] = module.source.encode()
-        return files
+        return problem.staged() | staging.files_of(problem, self.plan.submission)
 
     def _stage(self, files: Mapping[str, bytes]) -> None:
         for name, data in files.items():
@@ -304,8 +286,7 @@ class ExternalSession:
     def _environ(self, folder: Path, cache: Path) -> dict[str, str]:
         """The user's, without what a submission has no business to know."""
         order = self.plan
-        environ = sandbox.environment(os.environ) | {name: str(cache / sub) for name, sub in sandbox.CACHES.items()}
-        environ["PATH"] = search_path()
+        environ = staging.environ_of(cache)
         if order.seed is not None:
             environ["POPCORN_SEED"] = str(order.seed)
         if order.task_problem.task.multi_gpu:

@@ -27,13 +27,12 @@ from harness.core.records import (
     Passed,
     Profile,
     Raised,
-    Submission,
     TimedOut,
     Warning,
 )
 from harness.core.stats import median
 from harness.judging import warnings
-from harness.kinds import op_check, op_measure
+from harness.kinds import op_check, op_measure, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
@@ -354,25 +353,13 @@ def _staged(plan: OpPlan) -> Iterator[Launch]:
         entries = {"candidate": plan.submission, "baseline": plan.opponent}
         for role in ROLES:
             entry = entries.get(role)
-            staged = files | _files_of(plan.problem, entry) if entry else files
+            staged = files | staging.files_of(plan.problem, entry) if entry else files
             for rank in range(plan.world_size):
-                for name, data in staged.items():
-                    path = launch.workdir(role, rank) / name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(data)
+                staging.write(launch.workdir(role, rank), staged)
         yield launch
     finally:
         held.close()
         remove(top)
-
-
-def _files_of(problem: Problem, submission: Submission) -> dict[str, bytes]:
-    files = problem.staged_submission(submission.source)
-    if submission.modules:
-        files["common/__init__.py"] = b""  # without it any installed package `common` would come first
-    for module in submission.modules:
-        files[module.name.replace(".", "/") + ".py"] = module.source.encode()
-    return files
 
 
 def _caches(plan: OpPlan) -> dict[wire.Role, Path]:

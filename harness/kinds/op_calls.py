@@ -17,7 +17,6 @@ EMPTY_CALLS = 30
 # both sides' buffers.
 INPUT_COPIES, OUTPUT_COPIES = 4, 3
 IN_FLIGHT_BYTES = 1 << 30  # of a device, for more than one input at a time: calls that need so much are long enough
-KEPT_BYTES = 256 << 20  # that a group which is not on turn may keep of a device
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
@@ -130,7 +129,7 @@ class Calls:
 
     def rest(self, group: Group) -> None:
         """The group is not on turn: what it keeps of its devices is somebody else's, if it is much."""
-        if group.kept_bytes > KEPT_BYTES:
+        if group.kept_bytes > wire.KEPT_BYTES:
             group.ask(wire.Yield(), wire.Done, self.deadline)
             self.rested.append(group)
 

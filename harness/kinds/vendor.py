@@ -6,10 +6,7 @@ and no trusted process judges it (harness/ranks/profiled.py).
 
 import contextlib
 import json
-import os
-import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +16,7 @@ from pathlib import Path
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import HarnessError, UsageError
-from harness.core.files import read_text, remove
+from harness.core.files import read_text
 from harness.core.records import (
     Bound,
     Case,
@@ -36,18 +33,17 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
+from harness.kinds import staging
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
-from harness.machine import host
-from harness.machine.gpus import gpu_names
 from harness.problems.problem import Problem
-from harness.process import compile_cache, profilers, sandbox
-from harness.process.child import Ended, run_child, search_path, signal_name
+from harness.process import profilers
+from harness.process.child import Ended, run_child, signal_name
 from harness.process.profilers import TOOLS, Job, Said, Tool
+from harness.ranks.launch import free_port
 
 TAIL_CHARS = 4000  # of what was printed, in an outcome
 MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
-HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,14 +113,8 @@ class VendorKind:
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
         """A folder for each rank, gone when the `with` ends."""
         assert isinstance(plan, VendorPlan)
-        folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
-        cache = compile_cache.folder(plan.problem.root, plan.submission.sha256) or folder / "cache"
-        cache.mkdir(exist_ok=True)
-        try:
-            with compile_cache.held(cache):
-                yield VendorSession(plan, progress, folder, cache)
-        finally:
-            remove(folder)
+        with staging.workplace(plan) as (folder, cache):
+            yield VendorSession(plan, progress, folder, cache)
 
 
 class VendorSession:
@@ -137,10 +127,7 @@ class VendorSession:
         self.logs: dict[str, str] = {}
         self.cases = 0
         self.found = Profile(ranks=(), trace_json="")
-        self.environ = sandbox.environment(os.environ) | {
-            name: str(cache / sub) for name, sub in sandbox.CACHES.items()
-        }
-        self.environ |= {"PATH": search_path(), "PYTHONPATH": str(ROOT)}
+        self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
 
     def prepare(self) -> Passed | Failure:
         """A process compiles what it needs itself, before the call that counts."""
@@ -161,9 +148,7 @@ class VendorSession:
         ranks = range(self.plan.world_size)
         top = self.folder / str(self.cases)
         self.cases += 1
-        with socket.socket() as free:
-            free.bind((HOST, 0))
-            port = free.getsockname()[1]
+        port = free_port()
         runs = [self._stage(case, rank, top, port) for rank in ranks]
         with ThreadPoolExecutor(len(runs)) as pool:
             ended = list(pool.map(self._run, runs))
@@ -193,28 +178,13 @@ class VendorSession:
 
     def account(self) -> Account:
         """What the processes printed is among the logs."""
-        plan = self.plan
-        model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
-        return Account(
-            phases_s=self.phases_s,
-            environment=host.environment(model, plan.world_size),
-            device_model=model,
-            logs=self.logs,
-        )
+        return staging.account(self.plan, self.phases_s, self.logs)
 
     def _stage(self, case: Case, rank: int, top: Path, port: int) -> "_Run":
         plan, folder = self.plan, top / str(rank)
         run = _Run(work=folder / "work", out=folder / "report")
         run.out.mkdir(parents=True)
-        files = plan.problem.staged() | plan.problem.staged_submission(plan.submission.source)
-        for module in plan.submission.modules:
-            files[module.name.replace(".", "/") + ".py"] = module.source.encode()
-        if plan.submission.modules:
-            files["common/__init__.py"] = b""  # without it any installed package `common` would come first
-        for name, data in files.items():
-            path = run.work / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        staging.write(run.work, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
         job = Job(
             rank=rank,
             world_size=plan.world_size,

@@ -17,11 +17,10 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from harness.ranks import driver, shared_buffer
+from harness.ranks import driver, shared_buffer, wire
 from harness.ranks.barrier import Barrier
 
 T = TypeVar("T")
-KEPT_BYTES = 256 << 20  # that a rank's allocator may hold while others are on turn
 HOLDING_THREADS = 1024  # of a program of device_barrier: two fill a multiprocessor
 INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
 
@@ -163,7 +162,7 @@ class Gpu:
         return torch.cuda.memory_reserved(self.id)
 
     def release(self) -> None:
-        if self.kept_bytes() > KEPT_BYTES:
+        if self.kept_bytes() > wire.KEPT_BYTES:
             self.released = max(self.released, self.kept_bytes())
             torch.cuda.empty_cache()
 

@@ -7,7 +7,6 @@ input, check and submission share the process.
 
 import importlib
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +20,7 @@ from harness.core.decode import decode, encode
 from harness.process.profilers import RANGE, RESULT, Job, Said
 from harness.ranks import folder_check, payload
 from harness.ranks.generate import generated
-from harness.ranks.program import HOST, failed
+from harness.ranks.program import failed, set_meeting
 from harness.ranks.roles import custom_kernel
 
 WARM_CALLS = 3
@@ -45,13 +44,7 @@ def run(job: Job, folder: str) -> Said:
     device = torch.device("cuda", job.rank) if is_gpu else None
     if device is not None:
         torch.cuda.set_device(device)
-    os.environ.update(
-        MASTER_ADDR=HOST,
-        MASTER_PORT=str(job.port),
-        RANK=str(job.rank),
-        LOCAL_RANK=str(job.rank),
-        WORLD_SIZE=str(job.world_size),
-    )
+    set_meeting(job.rank, job.world_size, job.port)
     kernel = custom_kernel(folder)
     reference = importlib.import_module("reference")
     dist.init_process_group(

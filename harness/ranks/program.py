@@ -102,16 +102,7 @@ class Program:
 
     def open_group(self, command: wire.OpenGroup) -> wire.Reply:
         order = self.order
-        os.environ.update(
-            # For a submission that opens a group of its own with env://; ours meets in a file, so that no port is
-            # raced for and no name server is asked (TCPStore looks every client's address up).
-            MASTER_ADDR=HOST,
-            MASTER_PORT=str(command.free_port),
-            RANK=str(order.rank),
-            LOCAL_RANK=str(order.rank),
-            WORLD_SIZE=str(order.world_size),
-            GLOO_SOCKET_IFNAME="lo",
-        )
+        set_meeting(order.rank, order.world_size, command.free_port)
         dist.init_process_group(
             backend=self.device.backend,
             init_method=f"file://{Path(order.workdir).parent}/meet-{command.number}",
@@ -249,6 +240,19 @@ class Program:
         output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
         self.output_offset = payload.aligned(self.output_offset + output.nbytes)
         return output
+
+
+def set_meeting(rank: int, world_size: int, port: int) -> None:
+    """Sets the variables for a submission that opens a group of its own with env://. Ours meet in a file, so that no
+    port is raced for and no name server is asked (TCPStore looks every client's address up)."""
+    os.environ.update(
+        MASTER_ADDR=HOST,
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        GLOO_SOCKET_IFNAME="lo",
+    )
 
 
 def output_limit(expected_nbytes: int) -> int:

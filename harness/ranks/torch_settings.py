@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
+from harness.ranks.payload import DTYPES
+
 EVALUATOR = "eval.py"
 CALLED = ("_run_single", "run_single")  # how eval.py's functions begin that run in the process of the kernel
-DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 WORDS = {"True": True, "False": False}
 
 

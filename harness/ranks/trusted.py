@@ -124,7 +124,6 @@ class Trusted(Program):
         return wire.Done()
 
     def verify(self, command: wire.Verify) -> wire.Reply:
-        self.device.release()
         with self.default_device():
             verified = self.verified(command)
         self.device.release()

@@ -15,6 +15,7 @@ from harness.core.records import CheckerName, Clock, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 OUT_OF_MEMORY = "out of the device's memory"  # so begins the message of a rank that was
+KEPT_BYTES = 256 << 20  # of a device, that a rank may keep for later calls while others are on turn
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]
 FDS = ("channel", "log", "inputs", "outputs", "barrier")  # the descriptors that go with a RankOrder, in this order

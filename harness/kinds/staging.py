@@ -1,0 +1,64 @@
+"""What kinds of problem share that run submissions in processes: staged files, folders, variables, the account."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from harness.core.files import remove
+from harness.core.records import Submission
+from harness.kinds.kind import Account, Plan
+from harness.machine import host
+from harness.machine.gpus import gpu_names
+from harness.problems.problem import Problem
+from harness.process import compile_cache, sandbox
+from harness.process.child import search_path
+
+
+def files_of(problem: Problem, submission: Submission) -> dict[str, bytes]:
+    """A submission's files by their names in a staged folder."""
+    files = problem.staged_submission(submission.source)
+    if submission.modules:
+        files["common/__init__.py"] = b""  # without it any installed package `common` would come first
+    for module in submission.modules:
+        files[module.name.replace(".", "/") + ".py"] = module.source.encode()
+    return files
+
+
+def write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes them into the folder, which is made where it is missing."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+@contextlib.contextmanager
+def workplace(plan: Plan) -> Iterator[tuple[Path, Path]]:
+    """A new folder, gone when the `with` ends, and the submission's compile cache, in use until then."""
+    folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+    cache = compile_cache.folder(plan.problem.root, plan.submission.sha256) or folder / "cache"
+    cache.mkdir(exist_ok=True)
+    try:
+        with compile_cache.held(cache):
+            yield folder, cache
+    finally:
+        remove(folder)
+
+
+def environ_of(cache: Path) -> dict[str, str]:
+    """The user's variables, without what a submission has no business to know, and with the cache for compilers."""
+    caches = {name: str(cache / sub) for name, sub in sandbox.CACHES.items()}
+    return sandbox.environment(os.environ) | caches | {"PATH": search_path()}
+
+
+def account(plan: Plan, phases_s: dict[str, float], logs: dict[str, str]) -> Account:
+    """What such a run has to report beside its cases."""
+    model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
+    return Account(
+        phases_s=phases_s,
+        environment=host.environment(model, plan.world_size),
+        device_model=model,
+        logs=logs,
+    )
