@@ -10,12 +10,13 @@ import dataclasses
 import importlib
 import multiprocessing
 import os
+import random
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -29,6 +30,7 @@ PLAY_S = 60.0  # after which ranks are taken to wait for each other forever
 BROUGHT = ("submission", "tuning", "common", "task", "reference", "params", "utils")  # modules, by a submission
 RELEASE, ACQUIRE = "atom.global.sys.release.exch.b32", "atom.global.sys.acquire.add.u32"
 
+Routing = tuple[int, int, int, int]  # num_experts, experts_per_token, hidden_dim, max_num_tokens
 Play = Callable[[int, int], None]  # what a rank does: rank, number of ranks
 
 
@@ -129,6 +131,18 @@ def played_by(world_size: int, what: Play) -> str:
     return f"{what.__name__}, {world_size} ranks: exit codes {codes} (None: did not come to an end)"
 
 
+def play(problem: str, namespace: dict[str, Any], name: str, numbers: Callable[[str], Sequence[int]]) -> int:
+    """What a test file does as a script: plays the functions of its `namespace` that the command line names, each on
+    all `numbers` of ranks, where `name` is the submission. Returns the exit code."""
+    with imported(problem) as namespace[name]:  # once, ahead of all ranks
+        for what in sys.argv[1:]:
+            for world_size in numbers(what):
+                if wrong := played_by(world_size, namespace[what]):
+                    print(f"{problem}: {wrong}")
+                    return 1
+    return 0
+
+
 def _play(what: Play, rank: int, world_size: int, meeting: str) -> None:
     import torch.distributed as dist
 
@@ -139,7 +153,7 @@ def _play(what: Play, rank: int, world_size: int, meeting: str) -> None:
     dist.destroy_process_group()
 
 
-def routed_inputs(config: tuple[int, int, int, int], which: str, seed: int, rank: int, world_size: int) -> Any:
+def routed_inputs(config: Routing, which: str, seed: int, rank: int, world_size: int) -> Any:
     """Hardened data of a2a or moe, whose tokens have experts on `any` rank, on their `own`, the `first` or the `next`;
     or every other rank has no token (`none`). Ranks 0 and 1 have the fewest tokens and the most that there can be."""
     from reference import generate_input, harden
@@ -159,6 +173,42 @@ def routed_inputs(config: tuple[int, int, int, int], which: str, seed: int, rank
     tokens = 0 if which == "none" and rank % 2 == 0 else tokens
     parts = {name: _repeated(getattr(mine, name), tokens) for name in ("indices", "weights", "x")}
     return data[0], dataclasses.replace(mine, num_tokens=tokens, **parts), rank, world_size
+
+
+def routed_right(kernel: ModuleType, config: Routing, which: str, seed: int, rank: int, world_size: int) -> None:
+    """Fails where what the submission returns for such data is not right."""
+    data = routed_inputs(config, which, seed, rank, world_size)
+    judged(kernel.custom_kernel(data), data, f"{config} {which}, {data[1].num_tokens} tokens")
+
+
+def routed_back_to_back(kernel: ModuleType, count: int, rank: int, world_size: int) -> None:
+    """So many calls, of two shapes in turn whose flags lie crosswise, while ranks fall behind at random, in calls and
+    between them, so that some are a call ahead of others."""
+    dice = random.Random(rank)
+    tune_interpreter(lambda: dice.random() * 0.01 if dice.random() < 0.2 else 0)
+    configs = ((2 * world_size, 2, 16, 4), (2 * world_size, 1, 16, 3))
+    made = [routed_inputs(configs[call % 3 == 2], "any", call, rank, world_size) for call in range(count)]
+    outputs = []
+    for data in made:
+        outputs.append(kernel.custom_kernel(data))
+        time.sleep(dice.choice([0, 0, 0, 0.02]))
+    for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
+        judged(output, data, f"call {call}")
+
+
+def routed_on_cpu(kernel: ModuleType, rank: int, world_size: int) -> None:
+    """Not interpreted: the ways that CPU ranks take."""
+    for seed, config in enumerate([(16, 2, 24, 2), (64, 6, 136, 40), (16, 2, 24, 2), (64, 8, 5, 200)]):
+        for which in ("any", "own", "first", "none"):
+            routed_right(kernel, config, which, seed, rank, world_size)
+            data = routed_inputs(config, which, seed + 1, rank, world_size)
+            judged(kernel.through_collectives(*data), data, "collectives")
+
+    def refuse(nbytes: int) -> None:
+        raise MemoryError
+
+    kernel.open_heap(data[1].x.device).turn = refuse
+    routed_right(kernel, (16, 2, 24, 9), "any", 3, rank, world_size)
 
 
 def _repeated(rows: Any, count: int) -> Any:

@@ -27,7 +27,7 @@ from kernel_ranks import (
     judged,
     kept_calls,
     kinds,
-    played_by,
+    play,
     specialized,
     started,
     tune_interpreter,
@@ -39,7 +39,7 @@ STORES = {"gemm_rs_kernel": "dwordx2", "ag_gemm_kernel": "dwordx4"}  # to ranks'
 COUNT = "red.global.sys.release.add.u32"
 SHARED_COUNT = "atom.global.gpu.acq_rel.add.u32"
 
-gemm: ModuleType  # in ranks: the submission
+gemm: Any = None  # in ranks: the submission
 Shape = tuple[int, int, int, bool]  # the rank's product, M, N and K, and whether it has a bias
 
 
@@ -436,17 +436,5 @@ def inputs(shape: Shape, seed: int, rank: int, world_size: int) -> Any:
 NUMBERS = {"shapes": (4, 8), "by_engine": (2, 4), "not_the_kernels": (2, 3)}  # of ranks; of the others 4
 
 
-def main() -> int:
-    global gemm
-    for problem in PROBLEMS:
-        with imported(problem) as gemm:  # once, ahead of all ranks
-            for what in sys.argv[1:]:
-                for world_size in NUMBERS.get(what, (4,)):
-                    if wrong := played_by(world_size, globals()[what]):
-                        print(f"{problem}: {wrong}")
-                        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(max(play(problem, globals(), "gemm", lambda what: NUMBERS.get(what, (4,))) for problem in PROBLEMS))

@@ -3,10 +3,8 @@
 `python tests/test_moe_kernel.py shapes` plays ranks, see kernel_ranks.
 """
 
-import random
 import re
 import sys
-import time
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -19,19 +17,20 @@ from compiled import chip_of, compiled
 from kernel_ranks import (
     ACQUIRE,
     RELEASE,
+    Routing,
     imported,
-    judged,
     kept_calls,
     kinds,
-    played_by,
-    routed_inputs,
+    play,
+    routed_back_to_back,
+    routed_on_cpu,
+    routed_right,
     specialized,
     started,
     tune_interpreter,
 )
 
-moe: ModuleType  # in ranks: the submission
-Config = tuple[int, int, int, int]  # num_experts, experts_per_token, hidden_dim, max_num_tokens
+moe: Any = None  # in ranks: the submission
 INTER = 16
 
 
@@ -91,7 +90,7 @@ def shapes(rank: int, world_size: int) -> None:
     """Shapes one after another, of different sizes, so that the heap grows; ranks have from no token to C - 1."""
     tune_interpreter()
     calls = kept_calls(moe.launch)
-    cases: list[tuple[Config, str]] = [
+    cases: list[tuple[Routing, str]] = [
         ((world_size, 1, 16, 2), "any"),
         ((2 * world_size, 2, 72, 5), "any"),  # blocks of 32 columns, the last of 8
         ((2 * world_size, 2, 72, 5), "none"),
@@ -101,23 +100,13 @@ def shapes(rank: int, world_size: int) -> None:
         ((world_size, 1, 16, 2), "next"),
     ]
     for number, (config, which) in enumerate(cases):
-        check(config, which, seed=100 * number, rank=rank, world_size=world_size)
+        routed_right(moe, config, which, 100 * number, rank, world_size)
         plan = moe.plan_of(torch.device("cpu"), world_size, *config, INTER)
         assert kinds(calls[-1]) == kinds(plan.example_arguments())
 
 
 def back_to_back(rank: int, world_size: int) -> None:
-    """Many calls, of two shapes in turn whose flags lie crosswise, while ranks fall behind at random."""
-    dice = random.Random(rank)
-    tune_interpreter(lambda: dice.random() * 0.01 if dice.random() < 0.2 else 0)
-    configs = ((2 * world_size, 2, 16, 4), (2 * world_size, 1, 16, 3))
-    made = [routed_inputs(configs[call % 3 == 2], "any", call, rank, world_size) for call in range(12)]
-    outputs = []
-    for data in made:
-        outputs.append(moe.custom_kernel(data))
-        time.sleep(dice.choice([0, 0, 0, 0.02]))
-    for call, (data, output) in enumerate(zip(made, outputs, strict=True)):
-        judged(output, data, f"call {call}")
+    routed_back_to_back(moe, 12, rank, world_size)
 
 
 @triton.jit
@@ -154,39 +143,12 @@ def many_programs(rank: int, world_size: int) -> None:
 
         moe.make_plan = plan
         moe.plan_of.cache_clear()
-        check((2 * world_size, 2, 72, 5), "any", programs, rank, world_size)
+        routed_right(moe, (2 * world_size, 2, 72, 5), "any", programs, rank, world_size)
 
 
 def on_cpu(rank: int, world_size: int) -> None:
-    """Not interpreted: the ways that CPU ranks take."""
-    for seed, config in enumerate([(16, 2, 24, 2), (64, 6, 136, 40), (16, 2, 24, 2), (64, 8, 5, 200)]):
-        for which in ("any", "own", "first", "none"):
-            check(config, which, seed, rank, world_size)
-            data = routed_inputs(config, which, seed + 1, rank, world_size)
-            judged(moe.through_collectives(*data), data, "collectives")
-
-    def refuse(nbytes: int) -> None:
-        raise MemoryError
-
-    moe.open_heap(data[1].x.device).turn = refuse
-    check((16, 2, 24, 9), "any", 3, rank, world_size)
-
-
-def check(config: Config, which: str, seed: int, rank: int, world_size: int) -> None:
-    data = routed_inputs(config, which, seed, rank, world_size)
-    judged(moe.custom_kernel(data), data, f"{config} {which}, {data[1].num_tokens} tokens")
-
-
-def main() -> int:
-    global moe
-    with imported("moe") as moe:  # once, ahead of all ranks
-        for what in sys.argv[1:]:
-            for world_size in (1, 2, 3) if what == "shapes" else (4,):
-                if wrong := played_by(world_size, globals()[what]):
-                    print(wrong)
-                    return 1
-    return 0
+    routed_on_cpu(moe, rank, world_size)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play("moe", globals(), "moe", lambda what: (1, 2, 3) if what == "shapes" else (4,)))
