@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import prefork
+
 from harness.core.records import Passed
 from harness.process import sandbox
 
@@ -456,6 +458,8 @@ def main(name: str, arguments: Sequence[str]) -> None:
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
+    if fault.at not in ("before", "spawn"):  # those are about how it starts
+        launch.subprocess = prefork.SUBPROCESS
     phase, fired = "before", False
 
     def reached(moment: str, ranks: Any = None) -> None:

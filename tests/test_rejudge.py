@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def rejudged(root: Path, *arguments: str) -> int:
-    namespace = main.parser().parse_args(["rejudge", *arguments])
+    namespace = main.parse(["rejudge", *arguments])
     return int(namespace.verb(namespace, Checkout(root)))
 
 
