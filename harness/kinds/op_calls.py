@@ -121,10 +121,10 @@ class Calls:
         self.ahead += len(indices) if group is self.candidate else -len(indices)
         ended_ns = time.monotonic_ns()
         self.take(group, called)
-        self.rest(group)
         if self.plan.device != "cpu":
             # What it still had to do when its rank replied is done by now, or the outputs are wrong.
             ended_ns = time.monotonic_ns()
+        self.rest(group)  # after its turn, since freeing many GiB takes milliseconds, more of them for who had more
         return clocks.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
 
     def rest(self, group: Group) -> None:
