@@ -25,6 +25,7 @@ class Trusted(Program):
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
+        self.device.save_memory()
         self.reference: Any = None
         # Now: a process that had the file mapped before it was sealed could write to it for ever.
         self.sealed_inputs = SealedFileBuffer(fds["inputs"]) if self.device.kind == "cpu" else None
