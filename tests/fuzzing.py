@@ -582,7 +582,8 @@ def texts(*found: str) -> Callable[[], list[bytes]]:
     return lambda: [words.encode() for words in found]
 
 
-PEAKS = json.dumps({"flops_per_s": 1e12, "hbm_bytes_per_s": 1e11, "link_bytes_per_s": 1e10, "source": "measured"})
+RATES = {"flops_per_s": 1e12, "hbm_bytes_per_s": 1e11, "link_bytes_per_s": 1e10, "source": "measured"}
+PEAKS = json.dumps({"peaks": RATES, "count": 1, "first": "2026-05-01", "last": "2026-05-01", "load": 0.1})
 A2A_FILE = "submissions/a2a/fuzzed.py"
 
 BAD, REFUSED = (BadFileError,), (BadSubmissionError,)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +46,15 @@ def test_cpu_time_counts_children_and_threads_that_have_ended_and_no_waiting() -
         assert host.busy_us(process.pid) - busy_us < 1e5
         process.communicate()
     assert host.parent_of(process.pid) == 0
+
+
+def test_a_machine_has_a_stable_id_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "machine-id"
+    file.write_text("0123456789abcdef0123456789abcdef\n")
+    monkeypatch.setattr(host, "MACHINE_IDS", (str(tmp_path / "none"), str(file)))
+    first = host.machine_id()
+    assert (len(first), first, "01234567" in first) == (12, host.machine_id(), False)
+    file.write_text("1123456789abcdef0123456789abcdef\n")
+    assert host.machine_id() != first
+    file.write_text("")
+    assert host.machine_id() == ""

@@ -36,6 +36,7 @@ VERBS = {
     "bundle": "write a submission and its local modules as one file",
     "board": "show the local leaderboard",
     "verify": "run an entry's source again: does it reproduce what it claims",
+    "settle": "run a board's leading entries head to head: in which order are they",
     "rejudge": "judge entries again after a change of a problem, shape or check",
     "history": "show how each file's score moved over its runs",
     "page": "write the leaderboard as one HTML file",

@@ -98,6 +98,7 @@ class OpSession:
         self.phases_s: dict[str, float] = {}
         self.device_model = ""
         self.machine_state: tuple[MachineState, ...] = ()
+        self.load_per_core = 0.0  # of other work, before ranks started
         self.sampler: GpuSampler | None = None
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
@@ -120,6 +121,8 @@ class OpSession:
         # Before any rank runs, which would be seen as somebody else's work.
         readings = doctor.read(with_smoke=False)
         self.machine_state = doctor.short(doctor.doctor(readings))
+        if isinstance(readings.load, float):
+            self.load_per_core = readings.load / host.cores()
         if self.plan.device != "cpu":
             used = readings.gpus.visible[: self.plan.world_size] if isinstance(readings.gpus, Gpus) else None
             self.sampler = GpuSampler(used)
@@ -180,12 +183,16 @@ class OpSession:
         return peaks_cache.path(plan.problem.root, self.device_model or plan.device, plan.world_size)
 
     def _known_peaks(self) -> Peaks | None:
-        """The device's rates by the table, or as they were measured on this machine before."""
-        return hardware.match(self.device_model) or peaks_cache.load(self._peaks_file)
+        """The device's rates by the table, or as they were measured on this machine before; None where they are to be
+        measured (again)."""
+        listed = hardware.match(self.device_model)
+        if listed is None and not peaks_cache.is_due(self._peaks_file, self.load_per_core):
+            return peaks_cache.load(self._peaks_file)
+        return listed
 
     def _measure_peaks(self) -> Peaks:
-        """This machine's rates: measured once by trusted ranks, then remembered."""
-        self.progress.phase("peaks (once on this machine)")
+        """This machine's rates as trusted ranks measure them, and the best seen of them, which are remembered."""
+        self.progress.phase("peaks of this machine")
         measured = self.calls.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, self.calls.deadline)
         peaks = Peaks(
             flops_per_s=median([rank.flops_per_s for rank in measured]),
@@ -193,8 +200,7 @@ class OpSession:
             link_bytes_per_s=median([rank.link_bytes_per_s for rank in measured]),
             source=f"measured on this machine, {time.strftime('%Y-%m-%d', time.gmtime())}",
         )
-        peaks_cache.store(self._peaks_file, peaks)
-        return peaks
+        return peaks_cache.store(self._peaks_file, peaks, self.load_per_core)
 
     # ---- cases
 

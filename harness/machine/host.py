@@ -6,6 +6,7 @@ Knows /proc and installed packages; does not import torch.
 import contextlib
 import errno
 import getpass
+import hmac
 import importlib.metadata
 import itertools
 import os
@@ -27,6 +28,12 @@ RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank o
 # at one a process.
 SOCKET_NAME_BYTES, RANKS_SOCKET = 107, "/kernel-eval-12345678/candidate/tmp/symm_mem-4194304"
 LLC_GUESS_BYTES = 32 << 20  # where the kernel does not tell
+MACHINE_IDS = (  # the first that can be read; only root reads the board's
+    "/etc/machine-id",
+    "/var/lib/dbus/machine-id",
+    "/sys/class/dmi/id/product_uuid",
+    "/sys/class/dmi/id/board_serial",
+)
 _ROOM, _FILES, _TASKS = "make room there", "raise the limit of open files (`ulimit -n`)", "end other processes"
 ADVICE = {
     errno.ENOSPC: _ROOM,
@@ -45,6 +52,21 @@ def cpu_model() -> str:
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def machine_id() -> str:
+    """An anonymous id of this machine, the same at every call: 12 hexadecimal digits, empty where it cannot be known.
+
+    A keyed hash of systemd's machine id, or else of an id of the board, and of what everyone can see of the hardware
+    (containers of one image may share a machine id). The ids themselves are never shown, and cannot be had from it
+    (as machine-id(5) demands).
+    """
+    own = next((text for path in MACHINE_IDS if (text := _read(path).strip())), "")
+    seen = [_read(f"/sys/class/dmi/id/{name}").strip() for name in ("sys_vendor", "product_name", "board_name")]
+    if not own:
+        return ""
+    told = "\0".join([*seen, cpu_model()])
+    return hmac.new(own.encode(), b"kernel-eval machine 1\0" + told.encode(), "sha256").hexdigest()[:12]
 
 
 def last_level_cache_bytes() -> int:
@@ -127,6 +149,7 @@ def environment(device_model: str, world_size: int) -> Environment:
         triton=_version("triton"),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         harness=harness.__version__,
+        machine=machine_id(),
     )
 
 
