@@ -24,6 +24,7 @@ from harness.board import leaderboard
 from harness.board.digits import rounded
 from harness.board.entries import Board, MeasuredNoise
 from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError
 from harness.core.records import Estimate
 from harness.core.stats import standard_error
 from harness.evaluation import recorded
@@ -60,7 +61,17 @@ def main() -> None:
     options = parser.parse_args()
     if options.launches < 2:
         parser.error("--launches: 2 or more are needed to see a difference")
+    try:
+        measure(options)
+    except HarnessError as error:
+        sys.exit(f"error: {error}")
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Evaluates, prints and records."""
     checkout = Checkout.here()
+    if options.record:
+        leaderboard.check_writable(checkout.leaderboard)
     asked = Asked(problem=options.problem, file=options.file, device=options.device)
     setting = settings.setting(asked, checkout)
     submission = read_submission(setting.file or setting.problem.default_submission(), checkout.root)

@@ -147,7 +147,12 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
     if several:
         listed = "".join(f"\n  --suite {suite} --ranks {ranks} ({where})" for _, suite, where, ranks in several)
         raise UsageError(f"{problem} has several boards; name one:{listed}")
-    why = "it has one source only" if found else "; ".join(refused) or "none has that suite and rank count"
+    there = ", ".join(dict.fromkeys(f"--suite {name} --ranks {count}" for _, name, _, count in known))
+    why = (
+        "it has one source only"
+        if found
+        else "; ".join(refused) or f"none has that suite and rank count; there is {there}"
+    )
     raise UsageError(f"no board of {problem} to settle on this machine: {why}")
 
 
