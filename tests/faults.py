@@ -349,7 +349,8 @@ def touch(file: str) -> None:
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 MOUNTS = (sandbox.has_namespaces, "no namespace of mounts is permitted here")
-ZERO_PEAKS = '{"flops_per_s": 0.0, "hbm_bytes_per_s": 0.0, "link_bytes_per_s": 0.0, "source": "a disk error"}'
+ZERO_RATES = '{"flops_per_s": 0.0, "hbm_bytes_per_s": 0.0, "link_bytes_per_s": 0.0, "source": "a disk error"}'
+ZERO_PEAKS = f'{{"peaks": {ZERO_RATES}, "count": 1, "first": "2026-05-01", "last": "2026-05-01", "load": 0.0}}'
 NOT_STARTED = "error: the ranks could not be started: "
 NOT_JUDGED = " failed, so the submission is not judged: was killed by SIGKILL(?s:.*)ran on this machine by then"
 JUDGE = r"error: a judge \(trusted rank 1\)" + NOT_JUDGED

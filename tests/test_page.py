@@ -87,8 +87,23 @@ def test_each_board_has_its_entries_by_place(tmp_path: Path) -> None:
         ("gemm_rs", ["alice", "bob", SCRIPT]),
         ("retired", ["erin"]),
     ]
-    assert [(entry.place, entry.last_place) for entry in found.boards[1].entries] == [(1, 3)] * 3
+    assert [(entry.place, entry.last_place) for entry in found.boards[1].entries] == [(1, 1), (2, 2), (3, 3)]
+    assert (found.boards[1].by, found.boards[1].notes) == ("speedup", ())
     assert found.boards[1].id == "gemm-rs-cpu-2-cores-of-example-cpu-2-00ghz-8"
+
+
+def test_places_that_are_ranges_and_sources_that_are_copies_are_said(tmp_path: Path) -> None:
+    mine = entry_for(report())
+    copy = replace(mine, author="copycat", date="2026-06-01T12:00:00+00:00", run_id=run_id(2))
+    other = replace(mine, author="bob", sha256="b" * 64, run_id=run_id(3))
+    (board,) = made(tmp_path, Board(entries=(copy, mine, other))).boards
+    assert {(one.entry.author, one.place, one.last_place, one.same_as) for one in board.entries} == {
+        ("alice", 1, 3, None),
+        ("bob", 1, 3, None),
+        ("copycat", 1, 3, "alice's submission.py"),
+    }
+    (note,) = board.notes
+    assert "make settle PROBLEM=gemm_rs" in note
 
 
 def test_a_report_adds_shapes_clocks_ranks_phases_and_costs(tmp_path: Path) -> None:
@@ -265,7 +280,8 @@ def test_links_lead_from_where_the_page_lies_to_report_and_source(tmp_path: Path
     assert found.folder == f"../../runs/{run_id(3)}/"
     (tmp_path / "runs" / run_id(4) / "submission.py").unlink()
     recorded = reports.load_all(tmp_path)[0]
-    again = page_of(Board(entries=(entry_for(run(4)),)), recorded, (), tmp_path, tmp_path / "runs", MADE_AT)
+    bob = next(one for one in recorded if one.run_id == run_id(4))
+    again = page_of(Board(entries=(entry_for(bob),)), recorded, (), tmp_path, tmp_path / "runs", MADE_AT)
     without = links(again.boards[0].entries[0].run)
     assert (without.report, without.source) == (f"{run_id(4)}/report.json", None)
 
