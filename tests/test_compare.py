@@ -334,8 +334,8 @@ def test_a_comparison_reads_well(tmp_path: Path) -> None:
         "said in less than 5 % of comparisons.\n"
         "The summary is of the geometric mean; a shape's word is not corrected for their\n"
         "number.\n"
-        "A / B is by the speedups, each over its own run's reference; launches of one\n"
-        "source differ by 6%, which is in the intervals.\n"
+        "A / B is the ratio of speedups, each over its own run's reference. Intervals\n"
+        "include that launches of one source differ by 6%.\n"
         "\n"
         "summary  B is SLOWER  A / B is 0.8000x (95 % interval 0.6578 to 0.9729), geometric mean over 2 shapes\n"
     )

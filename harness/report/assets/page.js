@@ -12,7 +12,8 @@
     ...data,
     boards: data.boards.map((board) => {
       const cases = (one) => one.cases.map((each) => ({ ...each.figures, ...each }));
-      const entries = board.entries.map((one) => ({ ...one.entry, ...one, by: board.by, cases: cases(one) }));
+      const more = (one, index) => ({ by: board.by, number: index + 1, cases: cases(one) }); // places may be ranges
+      const entries = board.entries.map((one, index) => ({ ...one.entry, ...one, ...more(one, index) }));
       const { problem, suite, machine_class, world_size } = entries[0];
       return { ...board, problem, suite, machine_class, world_size, entries };
     }),
