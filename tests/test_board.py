@@ -527,6 +527,9 @@ def test_entries_of_one_board_are_held_against_one_limit() -> None:
     )
     rows = {row.entry.author: row.fraction for row in places.ranking(Board(entries=(fast, slow)), fast.group)}
     assert rows == {"alice": pytest.approx(0.1), "b": pytest.approx(0.05)}
+    of_another_clock = replace(slow, cases=(replace(case(200.0, 0.2), bounded="device"),))
+    alone = places.ranking(Board(entries=(fast, of_another_clock)), fast.group)
+    assert {row.fraction for row in alone} == {0.2, pytest.approx(0.1)}, "a fraction on a scale of its own"
 
 
 def test_places_count_within_problem_suite_machine_class_and_world_size_only() -> None:

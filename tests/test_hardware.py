@@ -124,7 +124,8 @@ def test_peaks_are_measured_again_on_request(tmp_path: Path) -> None:
     peaks_cache.store(file, UNIT, 0.0, "2026-05-01")
     peaks_cache.ask_again(tmp_path)
     assert peaks_cache.is_due(file, 0.0)
-    peaks_cache.store(file, UNIT, 0.0, "2026-05-02")
+    found = peaks_cache.store(file, UNIT, 0.0, "2026-05-01")
+    assert found.source == "the best of 2 measurements on this machine, 2026-05-01"
     assert not peaks_cache.is_due(file, 0.0)
 
 

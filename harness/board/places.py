@@ -186,23 +186,29 @@ def limits_of(board: Board, group: Group) -> Limits:
     found: dict[tuple[tuple[str, Param], ...], float] = {}
     entries = (entry for entry in board.entries if entry.group == group and entry.device == "cpu")
     for case in (case for entry in entries for case in entry.cases):
-        if case.fraction and case.metric == "wall":
-            limit = case.value * case.fraction
+        if (limit := _limit(case)) is not None:
             found[_key(case)] = min(limit, found.get(_key(case), limit))
     return found
 
 
+def _limit(case: EntryCase) -> float | None:
+    """On the scale of its value; None where none is known there. Older harnesses did not record of which metric it is,
+    and had one on CPU cores."""
+    is_of_value = case.bounded in ("", case.metric)
+    return case.value * case.fraction if case.fraction and case.metric == "wall" and is_of_value else None
+
+
 def limited(case: EntryCase, limits: Limits) -> EntryCase:
     """The case against its board's limit, where that is below its own."""
-    if not case.fraction or (limit := limits.get(_key(case))) is None or limit >= case.value * case.fraction:
+    own, best = _limit(case), limits.get(_key(case))
+    if own is None or best is None or best >= own or case.fraction is None:
         return case
-    fraction = limit / case.value
-    low, high = ((end * fraction / case.fraction) for end in case.fraction_ci or (0.0, 0.0))
+    low, high = (end * best / own for end in case.fraction_ci or (0.0, 0.0))
     return replace(
         case,
-        fraction=fraction,
+        fraction=case.fraction * best / own,
         fraction_ci=(low, high) if case.fraction_ci else None,
-        bound=replace(case.bound, value=limit) if case.bound else None,
+        bound=replace(case.bound, value=best) if case.bound else None,
     )
 
 

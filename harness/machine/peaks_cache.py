@@ -67,7 +67,8 @@ def store(file: Path, peaks: Peaks, load_per_core: float = 0.0, today: str | Non
     else:
         rates = ("flops_per_s", "hbm_bytes_per_s", "link_bytes_per_s")
         best = {name: max(getattr(old.peaks, name), getattr(peaks, name)) for name in rates}
-        source = f"the best of {old.count + 1} measurements on this machine, {old.first} to {today}"
+        since = today if old.first == today else f"{old.first} to {today}"
+        source = f"the best of {old.count + 1} measurements on this machine, {since}"
         kept = _Kept(
             peaks=Peaks(**best, source=source),
             count=old.count + 1,
