@@ -23,7 +23,7 @@ from harness.serve import Options, eval_command, offered
 from harness.serve.store import Row
 from harness.serve.worker import Files
 
-RUNS_SUBMISSIONS = ("eval", "check", "compare", "competition", "verify", "rejudge", "serve")
+RUNS_SUBMISSIONS = ("eval", "check", "compare", "competition", "verify", "settle", "rejudge", "serve")
 Verb = Callable[..., int]
 
 
@@ -58,6 +58,7 @@ def shown(board: Board) -> str:
 @pytest.mark.parametrize("name", RUNS_SUBMISSIONS)
 def test_every_verb_that_runs_a_submission_takes_unconfined(name: str) -> None:
     needed = {"eval": ["a2a"], "check": ["a2a"], "compare": ["a", "b"], "competition": ["c"], "verify": ["e"]}
+    needed["settle"] = ["a2a"]
     words = [name, *needed.get(name, [])]
     assert main.parse(words).confined
     namespace = main.parse([*words, "--unconfined"])

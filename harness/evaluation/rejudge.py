@@ -98,9 +98,9 @@ def rejudged(
 
 
 def reproduces(old: Entry, new: Entry, noise: LaunchNoise) -> bool:
-    """Whether two launches, on the same shapes as far as that is known, have speedups that differ by no more than
-    launches of one source do (95 %)."""
-    if old.ratio is None or new.ratio is None or old.score.unit != new.score.unit:
+    """Whether two launches, both in the sandbox or neither, and on the same shapes as far as that is known, have
+    speedups that differ by no more than launches of one source do (95 %)."""
+    if old.ratio is None or new.ratio is None or old.score.unit != new.score.unit or old.confined != new.confined:
         return False
     if old.cases and [one.params for one in old.cases] != [one.params for one in new.cases]:
         return False
