@@ -4,11 +4,13 @@
     python bench/launches.py a2a --launches 10 --record   and leaderboard.yaml gets the figure
 
 Evaluates the file that many times, records none of it, and prints each launch's speedup with the interval by its own
-samples, and the standard deviation of log(speedup) between launches beside what these intervals explain. With --record
+samples, and the standard deviation of log(speedup) between launches beside what these intervals explain. Then it says
+how many pairs of launches have intervals that overlap, by their own samples and as the board shows them. With --record
 the board's intervals and places on this machine class rest on it from then on (`launch_noise` in leaderboard.yaml).
 """
 
 import argparse
+import itertools
 import math
 import statistics
 import sys
@@ -20,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.console import Console
 
-from harness.board import leaderboard
+from harness.board import leaderboard, places
 from harness.board.digits import rounded
 from harness.board.entries import Board, MeasuredNoise
 from harness.core.checkout import Checkout
@@ -42,6 +44,12 @@ def between(found: list[Estimate]) -> float:
     logs = [math.log(one.value) for one in found]
     errors = [standard_error(one.ci) if one.ci else 0.0 for one in found]
     return math.sqrt(max(LEAST_SD**2, statistics.variance(logs) - statistics.fmean(error**2 for error in errors)))
+
+
+def overlapping(found: list[Estimate]) -> str:
+    """How many pairs of intervals overlap."""
+    pairs = list(itertools.combinations([one.ci for one in found if one.ci], 2))
+    return f"{sum(a[0] <= b[1] and b[0] <= a[1] for a, b in pairs)} of {len(pairs)} pairs"
 
 
 def with_noise(board: Board, new: MeasuredNoise) -> Board:
@@ -90,6 +98,11 @@ def measure(options: argparse.Namespace) -> None:
         found.append(ratio)
     sd = rounded(between(found), 3)
     print(f"launches differ by {sd:.1%} on {machine_class} beside what their samples explain")
+    noise = places.noise_of(leaderboard.load(checkout.leaderboard), setting.problem.name, machine_class, setting.device)
+    shown = [places.one_launch(one, noise) for one in found]
+    print(
+        f"intervals overlap in {overlapping(found)} by their own samples, in {overlapping(shown)} as the board has them"
+    )
     if options.record:
         new = MeasuredNoise(
             problem=setting.problem.name,
