@@ -40,7 +40,7 @@ from harness.problems.problem import Problem, Suite
 from harness.problems.submission import read_submission
 from harness.process import sandbox
 from harness.process.sandbox import Sandbox
-from harness.ranks import credibility
+from harness.ranks import witness
 
 PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
 TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
@@ -70,7 +70,9 @@ def trusting() -> Iterator[None]:
     with (
         mock.patch.object(op_check, "_probe", return_value=Passed()),
         mock.patch.object(op_measure, "_cached", return_value=""),
-        mock.patch.object(credibility, "unaccounted", return_value=""),
+        mock.patch.object(op_measure.Probe, "due", return_value=None),
+        mock.patch.object(witness.EachCall, "doubt", return_value=""),
+        mock.patch.object(witness.Bursts, "doubt", return_value=""),
     ):
         yield
 

@@ -58,7 +58,7 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
     """In a process group as new as the other's: its first calls are slower than later ones."""
     calls: Counter[str] = Counter()
     timed: list[dict[str, int]] = []
-    opened, call, late, enough = Calls.open, RankGroup.call, RankGroup.call_late, clocks.enough
+    opened, call, enough = Calls.open, RankGroup.call, clocks.enough
 
     def opening(self: Calls, *groups: Any) -> None:
         calls.clear()
@@ -68,10 +68,6 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
         calls[self.role] += len(indices)
         return call(self, indices, *how, **more)
 
-    def calling_late(self: RankGroup, *how: Any) -> Any:
-        calls[self.role] += 1
-        return late(self, *how)
-
     def first_asked(budget: Budget, series: clocks.Samples, elapsed_s: float) -> bool:
         if not series.count("wall"):
             timed.append(dict(calls))
@@ -79,7 +75,6 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
 
     monkeypatch.setattr(Calls, "open", opening)
     monkeypatch.setattr(RankGroup, "call", calling)
-    monkeypatch.setattr(RankGroup, "call_late", calling_late)
     monkeypatch.setattr(clocks, "enough", first_asked)
     report = evaluated(
         "from reference import ref_kernel as custom_kernel\n", "gemm_rs", mode="leaderboard", burst=burst

@@ -1,10 +1,14 @@
 """The parent's end of one rank: its socket, its log, the replies that have come and not been asked for yet."""
 
+import fcntl
 import socket
+import time
 from collections import deque
 
 from harness.ranks import wire
-from harness.ranks.logs import READ_BYTES, Log
+from harness.ranks.logs import Log
+
+READ_BYTES = 1 << 17
 
 
 class Rank:
@@ -17,18 +21,48 @@ class Rank:
         self.log = Log()
         self.parser = wire.Parser()
         self.inbox: deque[wire.Reply] = deque()
+        self.unparsed = bytearray()
+        self.files: list[int] = []  # that came with its replies, sealed
+        self.sealed_ns = 0  # when the last of them had come (CLOCK_MONOTONIC)
         self.gone = ""  # why nothing more will come from it
 
     def read(self) -> bool:
-        """Takes the replies that are there; False at the end of them."""
+        """Takes what is there, for `parse`; False at the end of it."""
         try:
-            data = self.sock.recv(READ_BYTES)
-            self.inbox += self.parser.feed(data)
+            data, files, _, _ = socket.recv_fds(self.sock, READ_BYTES, wire.MAX_FILES)
         except BlockingIOError:
             return True
         except ConnectionError:
             return False
+        self.files += files
+        if not self._has_sealed(files):
+            self.gone = "sent a file that it can still change"
+            return False
+        if files:
+            self.sealed_ns = time.monotonic_ns()
+        self.unparsed += data
+        return bool(data)
+
+    def _has_sealed(self, files: list[int]) -> bool:
+        """Whether nobody can change these files any more. More than are ever due at once would be memory of ours."""
+        try:
+            sealed = all(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & wire.SEALS == wire.SEALS for fd in files)
+        except OSError:  # it is not even a file in memory
+            return False
+        return sealed and len(self.files) <= wire.MAX_FILES
+
+    def parse(self) -> None:
+        """Puts the replies that have come in full into the inbox. Apart from `read`, so that no rank's files are
+        looked at later because another one's reply takes a while."""
+        if not self.unparsed:
+            return
+        try:
+            self.inbox += self.parser.feed(bytes(self.unparsed))
         except wire.ProtocolError as error:
             self.gone = f"sent something that is no reply ({str(error)[:300]})"
-            return False
-        return bool(data)
+        self.unparsed.clear()
+
+    def take_files(self) -> list[int]:
+        """The files that have come since the last time; they are the caller's to close."""
+        taken, self.files = self.files, []
+        return taken
