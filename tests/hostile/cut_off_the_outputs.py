@@ -1,21 +1,24 @@
-"""Cuts off the file that a judge reads its outputs from.
+"""Cuts off the file that a judge reads its output from.
 
 expect: raised: PermissionError
 devices: cpu
 """
 
+import gc
 import os
 
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 
-def shared(name):
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if os.path.exists(f"/proc/self/fd/{fd}") and f"memfd:{name}" in os.readlink(f"/proc/self/fd/{fd}"):
-            return fd
-    raise LookupError(name)
-
-
 def custom_kernel(data):
-    os.truncate(shared("outputs"), 0)
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    hand_over = type(program).hand_over
+
+    def cut_off(result):
+        output = hand_over(program, result)
+        os.truncate(program.sent_along[-1], 0)
+        return output
+
+    program.hand_over = cut_off
     return ref_kernel(data)
