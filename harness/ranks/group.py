@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeVar
 
 from harness.core.records import Clock
-from harness.ranks import failure, wire
+from harness.ranks import channel, failure, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.rank import Rank
 
@@ -138,7 +138,7 @@ class RankGroup:
         for rank, command, files in commands:
             with contextlib.suppress(ConnectionError, TimeoutError):  # it is gone, or stopped; gather will tell
                 rank.sock.settimeout(SEND_S)  # commands are small, a rank that obeys takes them at once
-                wire.send_with(rank.sock, wire.frame(command), files)
+                channel.send_with(rank.sock, channel.frame(command), files)
                 rank.sock.setblocking(False)
 
     def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:

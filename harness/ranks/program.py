@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from harness.core.records import Clock
 from harness.core.words import both_ends
-from harness.ranks import payload, wire
+from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
 from harness.ranks.device import make_device
@@ -46,7 +46,7 @@ class Program:
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.order, self.fds = order, fds
-        self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
+        self.channel = channel.Channel(socket.socket(fileno=fds["channel"]))
         self.barrier = Barrier(fds["barrier"], order.world_size, order.spin)
         self.device = make_device(
             order.device, order.rank, order.world_size, order.threads, order.flush_bytes, self.barrier

@@ -5,7 +5,7 @@ import socket
 import time
 from collections import deque
 
-from harness.ranks import wire
+from harness.ranks import channel, wire
 from harness.ranks.logs import Log
 
 READ_BYTES = 1 << 17
@@ -19,7 +19,7 @@ class Rank:
         self.sock, self.their_sock = socket.socketpair()
         self.sock.setblocking(False)
         self.log = Log()
-        self.parser = wire.Parser()
+        self.parser = channel.Parser()
         self.inbox: deque[wire.Reply] = deque()
         self.unparsed = bytearray()
         self.files: list[int] = []  # that came with its replies, sealed
@@ -58,7 +58,7 @@ class Rank:
             return
         try:
             self.inbox += self.parser.feed(bytes(self.unparsed))
-        except wire.ProtocolError as error:
+        except channel.ProtocolError as error:
             self.gone = f"sent something that is no reply ({str(error)[:300]})"
         self.unparsed.clear()
 
