@@ -81,9 +81,8 @@ class Calls:
     def _gates(self, index: int) -> Gates:
         """What ranks get of that input when all have arrived."""
         return Gates(
-            inputs=[rank.inputs[index] for rank in self.made],
             files=[files[index] for files in self.files],
-            output_limits=[rank.output_limit for rank in self.made],
+            output_limit=max(rank.output_limit for rank in self.made),
         )
 
     def _freeze(self, group: Group) -> None:

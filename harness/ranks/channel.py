@@ -1,6 +1,7 @@
-"""Messages on their way: frames over a stream socket, with file descriptors beside them.
+"""Messages on their way: frames over a stream socket, and file descriptors.
 
-A frame is a 4-byte big-endian length and that many bytes of JSON. The parent decodes a rank's frames strictly
+A frame is a 4-byte big-endian length and that many bytes of JSON. Files go with a frame of no bytes, which is no
+message: what is timed does not wait for JSON. The parent decodes a rank's frames strictly
 (harness.core.decode), so that malformed messages of a submission only get it reported.
 """
 
@@ -14,26 +15,39 @@ from typing import Any
 from harness.core.decode import DecodeError, decode, encode
 from harness.ranks.wire import MAX_FILES, MAX_FRAME_BYTES, Reply
 
+NOTHING = struct.pack(">I", 0)  # a frame of no bytes
+
 
 class ProtocolError(Exception):
     """The other side sent something that is not one of these messages."""
 
 
 class Channel:
-    """The ranks' side: blocking, frames over a stream socket. The parent reads through a Parser. File descriptors may
-    come and go with a message."""
+    """The ranks' side: blocking, frames over a stream socket. The parent reads through a Parser."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.files: deque[int] = deque()  # that came
 
-    def send(self, message: Any, files: Sequence[int] = ()) -> None:
-        send_with(self.sock, frame(message), files)
+    def send(self, message: Any) -> None:
+        self.sock.sendall(frame(message))
+
+    def send_files(self, files: Sequence[int]) -> None:
+        send_files(self.sock, files)
 
     def receive(self, kind: Any) -> Any:
         """The next message of one of `kind`'s types. Raises EOFError when the other side is gone."""
-        (length,) = struct.unpack(">I", self._exactly(4))
+        while not (length := self._length()):
+            pass  # files, which are kept
         return decode(kind, json.loads(self._exactly(length)))
+
+    def receive_files(self) -> None:
+        """Waits for files, or for an empty frame without any."""
+        if self._length():
+            raise ProtocolError("a message where files were due")
+
+    def _length(self) -> int:
+        return int(struct.unpack(">I", self._exactly(4))[0])
 
     def _exactly(self, nbytes: int) -> bytes:
         data = bytearray()
@@ -64,6 +78,8 @@ class Parser:
                 break
             body = bytes(self.buffer[4 : 4 + length])
             del self.buffer[: 4 + length]
+            if not body:  # files
+                continue
             try:
                 replies.append(decode(Reply, json.loads(body)))  # type: ignore[arg-type]
             except (DecodeError, ValueError, RecursionError) as error:
@@ -71,10 +87,10 @@ class Parser:
         return replies
 
 
-def send_with(sock: socket.socket, data: bytes, files: Sequence[int]) -> None:
-    """Sends all of the data, with these file descriptors at its beginning."""
-    sent = socket.send_fds(sock, [data], list(files)) if files else 0
-    sock.sendall(data[sent:])
+def send_files(sock: socket.socket, files: Sequence[int]) -> None:
+    """Sends these file descriptors, or an empty frame alone."""
+    sent = socket.send_fds(sock, [NOTHING], files) if files else 0
+    sock.sendall(NOTHING[sent:])
 
 
 def frame(message: Any) -> bytes:

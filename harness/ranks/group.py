@@ -20,7 +20,6 @@ from harness.ranks.rank import Rank
 GRACE_S = 0.5  # after the first rank raised, for the others to say what they have to say
 STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
 LOOK_S = 0.01  # while the parent waits at the barrier: how often it looks whether a rank has failed
-SEND_S = 30.0  # for a rank to take a command in
 R = TypeVar("R")
 
 
@@ -35,18 +34,15 @@ class Late:
 
 @dataclass(frozen=True, kw_only=True)
 class Gates:
-    """The input of one call, by rank, and its file, which ranks get when all have arrived. Without inputs the call is
-    an empty one, or one more on the input of the call before."""
+    """The files of one call's input, by rank, which ranks get when all have arrived. Without files the call is an empty
+    one, or one more on the input of the call before."""
 
-    inputs: Sequence[wire.Input] = ()
     files: Sequence[int] = ()
-    output_limits: Sequence[int] = ()
+    output_limit: int = 0
 
-    def of(self, rank: int) -> tuple[wire.Gate, Sequence[int]]:
+    def of(self, rank: int) -> Sequence[int]:
         """What that rank gets."""
-        if not self.inputs:
-            return wire.Gate(), ()
-        return wire.Gate(input=self.inputs[rank], output_limit=self.output_limits[rank]), [self.files[rank]]
+        return [self.files[rank]] if self.files else ()
 
 
 class Group(Protocol):
@@ -133,13 +129,13 @@ class RankGroup:
         each = commands if isinstance(commands, Sequence) else [commands] * len(self.members)
         self._send(zip(self.members, each, files or [()] * len(self.members), strict=True))
 
-    def _send(self, commands: Iterable[tuple[Rank, wire.Command | wire.Gate, Sequence[int]]]) -> None:
+    def _send(self, commands: Iterable[tuple[Rank, wire.Command, Sequence[int]]]) -> None:
         self.processes.thaw(self.role)
         for rank, command, files in commands:
-            with contextlib.suppress(ConnectionError, TimeoutError):  # it is gone, or stopped; gather will tell
-                rank.sock.settimeout(SEND_S)  # commands are small, a rank that obeys takes them at once
-                channel.send_with(rank.sock, channel.frame(command), files)
-                rank.sock.setblocking(False)
+            with rank.sending():
+                if files:
+                    channel.send_files(rank.sock, files)
+                rank.sock.sendall(channel.frame(command))
 
     def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
         self.send(commands)
@@ -173,7 +169,8 @@ class RankGroup:
         close(rank.take_files() for rank in self.members)  # that nobody asked for
         epoch = self.epoch + 1
         self.epoch += len(indices)
-        command = wire.Call(indices=tuple(indices), epoch=epoch, clock=clock, gated=gates is not None)
+        gated, limit = gates is not None, gates.output_limit if gates else 0
+        command = wire.Call(indices=tuple(indices), epoch=epoch, clock=clock, gated=gated, output_limit=limit)
         if gates is not None:
             let_in_ns = self._gated(command, gates, late, deadline)
         elif keys:
@@ -192,13 +189,23 @@ class RankGroup:
         self.gather(wire.AtBarrier, deadline)
         if late is not None:
             self.barrier.stand_in(late.rank, command.epoch)
-        self.opened_ns = time.monotonic_ns()
-        self._send((rank, *gates.of(rank.rank)) for rank in self._all_but(late))
-        if late is None:
-            return self.opened_ns
-        let_in_ns = self._hold(late, command.epoch, deadline)
-        self._send([(self.members[late.rank], *gates.of(late.rank))])
+        let_in_ns = self.opened_ns = time.monotonic_ns()
+        self._open(self._all_but(late), gates)
+        if late is not None:
+            let_in_ns = self._hold(late, command.epoch, deadline)
+            self._open([self.members[late.rank]], gates)
+        look = time.monotonic() + LOOK_S
+        while gates.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
+            self.processes.poll(LOOK_S)
+            if time.monotonic() > look:
+                self._check_all(deadline, self.members)
+                look = time.monotonic() + LOOK_S
         return let_in_ns
+
+    def _open(self, members: Iterable[Rank], gates: Gates) -> None:
+        for rank in members:
+            with rank.sending():
+                channel.send_files(rank.sock, gates.of(rank.rank))
 
     def _masked(self, command: wire.Call, keys: Sequence[int], late: Late | None, deadline: float) -> int:
         """The same for ranks that have their inputs, each masked until they get its key."""

@@ -138,8 +138,6 @@ class Ranks:
         for key, _ in self.selector.select(min(max(0.0, timeout_s), 3600.0)):
             if not key.data():  # it has come to its end
                 self.selector.unregister(key.fileobj)
-        for rank in self.all_ranks():
-            rank.parse()
 
     def _watch(self, source: int | socket.socket, read: object) -> None:
         self.selector.register(source, selectors.EVENT_READ, read)

@@ -55,7 +55,7 @@ class Program:
         self.buffers: wire.Buffers | None = None  # those that are open
         self.input_buffer: SharedBuffer
         self.output_buffer: SharedBuffer
-        self.sent_along: list[int] = []  # files that go with the next reply
+        self.to_send: list[int] = []  # files, before the next reply
         self.loaded: list[Any] = []
         self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
         self.output_limit = 0
@@ -90,10 +90,16 @@ class Program:
                 reply = self.commands[type(command)](command)
             except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
                 reply = failed(error)
-            self.channel.send(reply, self.sent_along)
-            for fd in self.sent_along:
-                os.close(fd)
-            self.sent_along = []
+            self.send_files()
+            self.channel.send(reply)
+
+    def send_files(self) -> None:
+        """Sends what is to go before the reply."""
+        files, self.to_send = self.to_send, []
+        if files:
+            self.channel.send_files(files)
+        for fd in files:
+            os.close(fd)
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         raise NotImplementedError
@@ -133,7 +139,7 @@ class Program:
         return wire.Done()
 
     def read_input(self, made: wire.Input, masked: Masked) -> Any:
-        """The input, out of the buffer or the next file that came."""
+        """The input, out of the buffer or out of the next file that came."""
         if not self.device.has_files:
             return payload.read_input(self.input_buffer, made, masked)
         with self.next_file() as file:
@@ -197,7 +203,7 @@ class Program:
             if epoch == command.epoch:
                 self.channel.send(wire.AtBarrier(epoch=epoch))  # the parent opens
             if command.gated:
-                self.take_in(self.channel.receive(wire.Gate))
+                self.take_in(command)
             if command.gated or epoch > command.epoch:
                 self.barrier.open(self.order.rank, epoch)  # the last to come opens
             data = None if empty else self.loaded[index]
@@ -209,16 +215,19 @@ class Program:
             self.barrier.finish(self.order.rank, epoch)
             if command.gated:
                 output = keep(output)
+                self.send_files()
             samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
         gc.enable()
         return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
 
-    def take_in(self, gate: wire.Gate) -> None:
-        """Loads the input that came with the gate, in place of those that were there."""
-        if gate.input is not None:
-            self.loaded, self.masked = [], [[]]
-            self.loaded = [self.read_input(gate.input, self.masked[0])]
-            self.output_limit = gate.output_limit
+    def take_in(self, command: wire.Call) -> None:
+        """Waits at the gate, and reads the input that comes there, if one does."""
+        self.channel.receive_files()
+        if self.channel.files:
+            self.loaded = []  # first, so that two never need memory at once
+            with self.next_file() as file:
+                self.loaded = [payload.read_input(file, None)]
+            self.output_limit = command.output_limit
 
     def settle(self, command: wire.Call) -> None:
         """Runs a burst on one core of this rank's, the same for all groups, and any other call on any of its cores.
@@ -269,7 +278,7 @@ class Program:
         if self.device.has_files:
             write = functools.partial(payload.write_output, offset=0, value=result, max_nbytes=self.output_limit)
             file, output = sealed_file("output", write)
-            self.sent_along.append(file)
+            self.to_send.append(file)
             return output
         output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
         self.output_offset = payload.aligned(self.output_offset + output.nbytes)

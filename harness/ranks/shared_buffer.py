@@ -18,6 +18,7 @@ from harness.ranks import driver
 from harness.ranks.wire import SEALS
 
 T = TypeVar("T")
+LENGTH_BYTES = 8
 CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
 
 
@@ -57,6 +58,18 @@ class FileBuffer:
         tensor = torch.empty(shape, dtype=dtype, device="cpu")
         read_bytes(self.fd, offset, _bytes_of(tensor))
         return tensor
+
+    def append(self, data: bytes) -> None:
+        """Writes data that is no tensor behind everything else."""
+        write_bytes(self.fd, os.fstat(self.fd).st_size, memoryview(data + len(data).to_bytes(LENGTH_BYTES)))
+
+    def appended(self) -> bytes:
+        """What was appended last."""
+        end = os.fstat(self.fd).st_size - LENGTH_BYTES
+        nbytes = int.from_bytes(os.pread(self.fd, LENGTH_BYTES, end))
+        data = bytearray(nbytes)
+        read_bytes(self.fd, end - nbytes, memoryview(data))
+        return bytes(data)
 
     def close(self) -> None:
         pass  # the file is the rank's

@@ -75,11 +75,11 @@ class Trusted(Program):
         return wire.InputsMade(inputs=tuple(inputs), buffers=self.buffers, output_limit=limit, spare_bytes=spare)
 
     def written(self, offset: int, data: Any, key: int) -> wire.Input:
-        """The input as other ranks get it: in the buffer at that offset, or in a file that goes with the reply."""
+        """The input as other ranks get it: in the buffer at that offset, or in a file that goes before the reply."""
         if not self.device.has_files:
             return payload.write_input(self.input_buffer, offset, data, key)
         file, made = sealed_file("input", functools.partial(payload.write_input, offset=0, value=data, key=key))
-        self.sent_along.append(file)
+        self.to_send.append(file)
         return made
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:

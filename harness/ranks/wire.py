@@ -143,7 +143,8 @@ class CloseGroup:
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """One input as it travels: a pickle without its tensors (base64, written by a trusted rank). The tensors lie in the
-    input buffer, or in a file of its own, and take `nbytes` there. If `masked`, they are noise without their key."""
+    input buffer and take `nbytes` of it. If `masked`, they are noise without their key. An input in a file of its own
+    has its pickle there too."""
 
     tree: str
     nbytes: int
@@ -179,7 +180,7 @@ class InputSpec:
 @dataclass(frozen=True, kw_only=True)
 class MakeInputs:
     """Trusted ranks: make these inputs and write them to the input buffer, or to files. With `renew`, nobody else has
-    the buffers open any more, and they are made anew. Answer: InputsMade, with the files."""
+    the buffers open any more, and they are made anew. Answer: InputsMade, behind the files."""
 
     params: Params
     inputs: tuple[InputSpec, ...]
@@ -189,8 +190,8 @@ class MakeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadInputs:
-    """Copy these inputs into the rank's own memory, ready for calls. Their files, if there are no buffers, come with
-    the command. Answer: Done."""
+    """Copy these inputs into the rank's own memory, ready for calls. Their files, if there are no buffers, come
+    before the command. Answer: Done."""
 
     inputs: tuple[Input, ...]
     buffers: Buffers | None
@@ -225,27 +226,18 @@ class TellMemory:
 class Call:
     """Call the kernel on each of these inputs. For each call: wait for the key if the input is masked, flush the
     caches, answer AtBarrier (before the first call only), wait for the barrier's `epoch` (one more with every call),
-    run. Answer Called, with a file for each output if there are no buffers. Index -1 is an empty call, for the clock's
-    resolution.
+    run. Answer Called, behind a file for each output if there are no buffers. Index -1 is an empty call, for the
+    clock's resolution.
 
-    With `gated`, the input of the only call comes with a Gate after AtBarrier. Ranks load it, wait for each other and
-    run; and hand their outputs over when all have finished."""
+    With `gated`, the file of the only input comes after AtBarrier (none: an empty call, or one more on the last input).
+    Ranks read it, wait for each other and run; when all have finished, they send their outputs' files, then Called."""
 
     indices: tuple[int, ...]
     epoch: int
     clock: Clock
     gated: bool = False
-    type: Literal["call"] = "call"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gate:
-    """The call may begin on this input, whose file comes along; without one, on the input of the call before. No
-    answer."""
-
-    input: Input | None = None
     output_limit: int = 0
-    type: Literal["gate"] = "gate"
+    type: Literal["call"] = "call"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +278,7 @@ class Output:
 @dataclass(frozen=True, kw_only=True)
 class TakeOutputs:
     """Trusted ranks: copy these outputs, out of the buffer now, so that the candidate rank cannot change them any more,
-    or out of the files that come along. Outputs that are not `judged` are the baseline's, which are not in the buffer:
+    or out of the files that came before. Outputs that are not `judged` are the baseline's, which are not in the buffer:
     as many bytes are copied, so that it takes as long, and nothing is kept. Answer: Done."""
 
     outputs: tuple[Output, ...]

@@ -18,7 +18,8 @@ from typing import Protocol
 from harness.ranks.wire import CallSample
 
 SLACK_US, SLACK_PART = 10.0, 0.05  # by which claims may fall short of what was seen on average, whichever is more
-NOISE_QUANTILE = 0.9  # of what passes outside the baseline's calls: so much above the median may be chance
+ERRORS = 2.0  # or so many standard errors of the difference between the two sides, if that is more
+NORMAL = statistics.NormalDist()
 UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `doubt` lets pass
 
 
@@ -69,16 +70,9 @@ class EachCall:
     ref: list[Turn] = field(default_factory=list)
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
-        outside_us, noise_us = self._outside_us()
-        own, ref = ([turn.seen_us - outside_us for turn in turns] for turns in (self.own, self.ref))
-        return borne_out(own_us, own, noise_us), borne_out(ref_us, ref, noise_us)
-
-    def _outside_us(self) -> tuple[float, float]:
-        """What passes outside the calls, and by how much more by chance. An opponent in the baseline's place can claim
-        less than the truth too, which only makes it seem more: the side where it is less counts."""
-        own, ref = (sorted(turn.unclaimed_us for turn in turns) for turns in (self.own, self.ref))
-        often_us = ref[int(NOISE_QUANTILE * (len(ref) - 1))]
-        return min(map(statistics.median, (own, ref))), often_us - statistics.median(ref)
+        outside = Outside.of(*([turn.unclaimed_us for turn in turns] for turns in (self.own, self.ref)))
+        own, ref = ([turn.seen_us - outside.typical_us for turn in turns] for turns in (self.own, self.ref))
+        return borne_out(own_us, own, outside), borne_out(ref_us, ref, outside)
 
     def doubt(self, baseline: str) -> str:
         claims_us = [wall_us(turn.called[0]) for turn in self.own]
@@ -88,16 +82,38 @@ class EachCall:
         )
 
 
-def borne_out(claims_us: Sequence[float], seen_us: Sequence[float], noise_us: float) -> list[float]:
-    """What calls count that claim so much and that trusted processes saw take so much, give or take the noise.
+@dataclass(frozen=True, kw_only=True)
+class Outside:
+    """What passes outside the calls: typically, by how much more by chance, and by how much two medians of it differ by
+    chance."""
+
+    typical_us: float
+    noise_us: float = 0.0
+    error_us: float = 0.0
+
+    @classmethod
+    def of(cls, own_us: Sequence[float], ref_us: Sequence[float]) -> "Outside":
+        """An opponent in the baseline's place can claim less than the truth too, which only makes it seem more: the
+        side where it is less counts. The spread is the baseline's."""
+        quantiles = statistics.quantiles(ref_us, n=20, method="inclusive")
+        low_us, middle_us, high_us = quantiles[4], quantiles[9], quantiles[14]
+        deviation_us = (high_us - low_us) / (2 * NORMAL.inv_cdf(0.75))
+        return cls(
+            typical_us=min(statistics.median(own_us), middle_us),
+            noise_us=quantiles[17] - middle_us,
+            error_us=ERRORS * deviation_us * math.sqrt(math.pi / len(ref_us)),  # of one median: sqrt(pi / 2 n)
+        )
+
+
+def borne_out(claims_us: Sequence[float], seen_us: Sequence[float], outside: Outside) -> list[float]:
+    """What calls count that claim so much and that trusted processes saw take so much.
 
     A claim counts, unless the call was seen to take longer by more than the noise. If the claims still fall short of
     what was seen by more than the slack, in their mean or their median, then all calls are counted longer by the rest.
     So no pattern of claims gains more than the slack, and noise, which goes both ways, costs an honest one nothing.
     """
-    typical_us = statistics.median(seen_us)
-    slack_us = max(SLACK_US, SLACK_PART * typical_us)
-    off_us = max(noise_us, slack_us)
+    slack_us = max(SLACK_US, SLACK_PART * statistics.median(seen_us), outside.error_us)
+    off_us = max(outside.noise_us, slack_us)
     counted = [max(claim, seen - off_us) for claim, seen in zip(claims_us, seen_us, strict=True)]
     short = [max(seen - us, -off_us) for us, seen in zip(counted, seen_us, strict=True)]
     rest_us = max(statistics.fmean(short), statistics.median(short)) - slack_us

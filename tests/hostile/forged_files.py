@@ -17,7 +17,7 @@ def custom_kernel(data):
 
     def twice(result):
         output = hand_over(program, result)
-        program.sent_along.append(os.dup(program.sent_along[-1]))
+        program.to_send.append(os.dup(program.to_send[-1]))
         return output
 
     program.hand_over = twice
