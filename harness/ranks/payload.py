@@ -109,19 +109,26 @@ def read_input(buffer: SharedBuffer, made: Input | None, masked: list[tuple[torc
     """The tree that a trusted rank wrote, with new tensors on the rank's device. Of a masked input, `masked` gets the
     tensors that are still to be unmasked, with their places. A file says all but that (`made` may be None)."""
 
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, pid: Any) -> torch.Tensor:
-            dtype, shape, offset, order, device = pid
-            tensor = buffer.read(offset, shape, DTYPES[dtype])
-            if tensor is None:
-                raise EOFError(f"no input at {offset}")
-            if made and made.masked and masked is not None and device == buffer.kind:
-                masked.append((tensor, offset))
-            tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
-            return tensor.cpu() if device == "cpu" else tensor
-
     tree = buffer.appended() if isinstance(buffer, FileBuffer) else base64.b64decode(made.tree if made else "")
-    return Unpickler(io.BytesIO(tree)).load()
+    return _Reading(tree, buffer, masked if made and made.masked else None).load()
+
+
+class _Reading(pickle.Unpickler):
+    """Reads a tree, with new tensors out of the buffer."""
+
+    def __init__(self, tree: bytes, buffer: SharedBuffer, masked: list[tuple[torch.Tensor, int]] | None) -> None:
+        super().__init__(io.BytesIO(tree))
+        self.buffer, self.masked = buffer, masked
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        dtype, shape, offset, order, device = pid
+        tensor = self.buffer.read(offset, shape, DTYPES[dtype])
+        if tensor is None:
+            raise EOFError(f"no input at {offset}")
+        if self.masked is not None and device == self.buffer.kind:
+            self.masked.append((tensor, offset))
+        tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
+        return tensor.cpu() if device == "cpu" else tensor
 
 
 def copied(value: Any) -> Any:

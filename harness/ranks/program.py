@@ -6,7 +6,6 @@ candidate rank runs the submission and nothing else.
 """
 
 import contextlib
-import functools
 import gc
 import importlib
 import os
@@ -27,7 +26,7 @@ from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
 from harness.ranks.device import make_device
-from harness.ranks.shared_buffer import FileBuffer, SharedBuffer, sealed_file
+from harness.ranks.shared_buffer import FileBuffer, Nowhere, SharedBuffer, new_file, seal, sealed_file
 
 HOST = "127.0.0.1"
 SPARE_OUTPUT_BYTES = 16 << 20, 256 << 20  # at least and at most, by which an output may be larger than the right one
@@ -56,6 +55,7 @@ class Program:
         self.input_buffer: SharedBuffer
         self.output_buffer: SharedBuffer
         self.to_send: list[int] = []  # files, before the next reply
+        self.gated_file: int | None = None  # for the output of a gated call
         self.loaded: list[Any] = []
         self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
         self.output_limit = 0
@@ -200,6 +200,8 @@ class Program:
                 self.unmask(index, self.barrier.key(self.order.rank, epoch))
             self.device.flush_caches()
             self.device.synchronize()
+            if command.gated and not empty:
+                self.gated_file = new_file("output")
             if epoch == command.epoch:
                 self.channel.send(wire.AtBarrier(epoch=epoch))  # the parent opens
             if command.gated:
@@ -215,7 +217,6 @@ class Program:
             self.barrier.finish(self.order.rank, epoch)
             if command.gated:
                 output = keep(output)
-                self.send_files()
             samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
         gc.enable()
         return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
@@ -276,13 +277,29 @@ class Program:
 
     def hand_over(self, result: Any) -> wire.Output:
         if self.device.has_files:
-            write = functools.partial(payload.write_output, offset=0, value=result, max_nbytes=self.output_limit)
-            file, output = sealed_file("output", write)
-            self.to_send.append(file)
-            return output
+            return self.hand_over_file(result)
         output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
         self.output_offset = payload.aligned(self.output_offset + output.nbytes)
         return output
+
+    def hand_over_file(self, result: Any) -> wire.Output:
+        """At the end of a gated call the parent waits for the file: all that can be done later is."""
+        if self.gated_file is None:
+            file, output = sealed_file("output", lambda buffer: self.write_output(buffer, result))
+            self.to_send.append(file)
+            return output
+        file, self.gated_file = self.gated_file, None
+        self.to_send.append(file)
+        is_tensor = type(result) is torch.Tensor and result.is_contiguous() and result.nbytes <= self.output_limit
+        described = None if is_tensor else self.write_output(FileBuffer(file), result)
+        if is_tensor:
+            FileBuffer(file).write(0, result.detach())
+        seal(file)
+        self.send_files()
+        return described or self.write_output(Nowhere(), result)
+
+    def write_output(self, buffer: SharedBuffer, result: Any) -> wire.Output:
+        return payload.write_output(buffer, 0, result, self.output_limit)
 
 
 def set_meeting(rank: int, world_size: int, port: int) -> None:

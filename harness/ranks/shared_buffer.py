@@ -100,12 +100,35 @@ class DeviceBuffer:
         self.memory.close()
 
 
+class Nowhere:
+    """Takes what is only to be described."""
+
+    kind, handle = "", ""
+
+    def write(self, offset: int, tensor: Tensor) -> None: ...
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+def new_file(name: str) -> int:
+    """A file without a place, which can be sealed."""
+    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def seal(fd: int) -> None:
+    """Nobody can change the file any more. Raises OSError while it is mapped to be written to."""
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+
+
 def sealed_file(name: str, write: Callable[[FileBuffer], T]) -> tuple[int, T]:
-    """A new file without a place, filled by `write`, and what that returned. Nobody can change the file any more."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    """A new file that was filled by `write` and sealed, and what that returned."""
+    fd = new_file(name)
     try:
         written = write(FileBuffer(fd))
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        seal(fd)
     except BaseException:
         os.close(fd)
         raise

@@ -17,9 +17,8 @@ from typing import Protocol
 
 from harness.ranks.wire import CallSample
 
-SLACK_US, SLACK_PART = 10.0, 0.05  # by which claims may fall short of what was seen on average, whichever is more
-ERRORS = 2.0  # or so many standard errors of the difference between the two sides, if that is more
-NORMAL = statistics.NormalDist()
+SLACK_US, SLACK_PART = 10.0, 0.05  # by which claims may fall short of what was seen, whichever is more
+NOISE_QUANTILE = 0.9  # of what passes outside calls: so much above the median may be chance
 UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `doubt` lets pass
 
 
@@ -64,60 +63,55 @@ class Witness(Protocol):
 
 @dataclass(kw_only=True)
 class EachCall:
-    """Every turn is one call."""
+    """Every turn is one call, of either side in pairs. The baseline's claims count if it runs our reference; an
+    opponent's are held against what was seen as the submission's are."""
 
+    is_trusted: bool  # the baseline
     own: list[Turn] = field(default_factory=list)
     ref: list[Turn] = field(default_factory=list)
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
-        outside = Outside.of(*([turn.unclaimed_us for turn in turns] for turns in (self.own, self.ref)))
-        own, ref = ([turn.seen_us - outside.typical_us for turn in turns] for turns in (self.own, self.ref))
-        return borne_out(own_us, own, outside), borne_out(ref_us, ref, outside)
+        own, ref = ([turn.unclaimed_us for turn in turns] for turns in (self.own, self.ref))
+        return borne_out(own_us, own, ref), list(ref_us) if self.is_trusted else borne_out(ref_us, ref, own)
 
     def doubt(self, baseline: str) -> str:
-        claims_us = [wall_us(turn.called[0]) for turn in self.own]
-        counted_us, _ = self.counted_us(claims_us, [wall_us(turn.called[0]) for turn in self.ref])
-        return _doubt(
-            statistics.median(claims_us), statistics.median(counted_us) - statistics.median(claims_us), baseline
-        )
+        own_us, ref_us = ([wall_us(turn.called[0]) for turn in turns] for turns in (self.own, self.ref))
+        claimed_us, counted_us = map(statistics.median, (own_us, self.counted_us(own_us, ref_us)[0]))
+        return _doubt(claimed_us, counted_us - claimed_us, baseline)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outside:
-    """What passes outside the calls: typically, by how much more by chance, and by how much two medians of it differ by
-    chance."""
+def borne_out(claims_us: Sequence[float], outside_us: Sequence[float], other_us: Sequence[float]) -> list[float]:
+    """What calls count that claim so much, with so much outside of that; `other_us` is outside the other side's calls,
+    in pairs.
 
-    typical_us: float
-    noise_us: float = 0.0
-    error_us: float = 0.0
-
-    @classmethod
-    def of(cls, own_us: Sequence[float], ref_us: Sequence[float]) -> "Outside":
-        """An opponent in the baseline's place can claim less than the truth too, which only makes it seem more: the
-        side where it is less counts. The spread is the baseline's."""
-        quantiles = statistics.quantiles(ref_us, n=20, method="inclusive")
-        low_us, middle_us, high_us = quantiles[4], quantiles[9], quantiles[14]
-        deviation_us = (high_us - low_us) / (2 * NORMAL.inv_cdf(0.75))
-        return cls(
-            typical_us=min(statistics.median(own_us), middle_us),
-            noise_us=quantiles[17] - middle_us,
-            error_us=ERRORS * deviation_us * math.sqrt(math.pi / len(ref_us)),  # of one median: sqrt(pi / 2 n)
-        )
-
-
-def borne_out(claims_us: Sequence[float], seen_us: Sequence[float], outside: Outside) -> list[float]:
-    """What calls count that claim so much and that trusted processes saw take so much.
-
-    A claim counts, unless the call was seen to take longer by more than the noise. If the claims still fall short of
-    what was seen by more than the slack, in their mean or their median, then all calls are counted longer by the rest.
-    So no pattern of claims gains more than the slack, and noise, which goes both ways, costs an honest one nothing.
+    A call counts its claim, unless what is outside is more than it usually is on the other side, by more than noise.
+    The rest that claims still fall short by, in pairs, in the mean or in the median, is added to every call so far as
+    it is more than the slack. So no pattern of claims gains more than the slack. Noise costs an honest side little,
+    since it goes both ways.
     """
-    slack_us = max(SLACK_US, SLACK_PART * statistics.median(seen_us), outside.error_us)
-    off_us = max(outside.noise_us, slack_us)
-    counted = [max(claim, seen - off_us) for claim, seen in zip(claims_us, seen_us, strict=True)]
-    short = [max(seen - us, -off_us) for us, seen in zip(counted, seen_us, strict=True)]
-    rest_us = max(statistics.fmean(short), statistics.median(short)) - slack_us
-    return [us + max(0.0, rest_us) for us in counted]
+    typical_us = statistics.median(other_us)
+    pairs = list(zip(claims_us, outside_us, other_us, strict=True))
+    seen_us = statistics.median(claim + outside for claim, outside, _ in pairs) - typical_us
+    error_us = min(_error_us([outside - other for _, outside, other in pairs]), math.sqrt(2) * _error_us(other_us))
+    slack_us = max(SLACK_US, SLACK_PART * seen_us, error_us)
+    noise_us = max(slack_us, _quantile(other_us, NOISE_QUANTILE) - typical_us)
+    more_us = [max(0.0, outside - typical_us - noise_us) for outside in outside_us]
+    short_us = [
+        min(max(outside - more - other, -2 * noise_us), 2 * noise_us)
+        for more, (_, outside, other) in zip(more_us, pairs, strict=True)
+    ]
+    rest_us = max(statistics.fmean(short_us), statistics.median(short_us)) - slack_us
+    return [claim + more + max(0.0, rest_us) for claim, more in zip(claims_us, more_us, strict=True)]
+
+
+def _error_us(values: Sequence[float]) -> float:
+    """The standard error of their median, if they are normal but for outliers."""
+    deviation = (_quantile(values, 0.75) - _quantile(values, 0.25)) / (2 * statistics.NormalDist().inv_cdf(0.75))
+    return deviation * math.sqrt(math.pi / 2 / len(values))
+
+
+def _quantile(values: Sequence[float], part: float) -> float:
+    return sorted(values)[round(part * (len(values) - 1))]
 
 
 @dataclass(kw_only=True)
@@ -141,7 +135,7 @@ class Bursts:
         if _larger_z(own_us, ref_us) <= chance_z:
             return ""
         claimed_us = statistics.median(wall_us(ranks) for turn in self.own for ranks in turn.called)
-        return _doubt(claimed_us, _quartile(own_us) - _quartile(ref_us), baseline)
+        return _doubt(claimed_us, _quantile(own_us, 0.25) - _quantile(ref_us, 0.25), baseline)
 
 
 def _doubt(claimed_us: float, more_us: float, baseline: str) -> str:
@@ -151,11 +145,6 @@ def _doubt(claimed_us: float, more_us: float, baseline: str) -> str:
         f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around {baseline}'s "
         "calls passed between handing out the input and taking the result"
     )
-
-
-def _quartile(values: Sequence[float]) -> float:
-    """The lower quartile."""
-    return sorted(values)[len(values) // 4]
 
 
 def _larger_z(values: Sequence[float], others: Sequence[float]) -> float:

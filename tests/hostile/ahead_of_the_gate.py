@@ -21,8 +21,9 @@ def custom_kernel(data):
 
         def look():
             flush()
-            files = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
-            looked.append(bool(program.channel.files) or any("memfd:input" in name for name in files))
+            files = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+            inputs = [file for file in files if os.path.exists(file) and "memfd:input" in os.readlink(file)]
+            looked.append(bool(program.channel.files or inputs))
 
         program.device.flush_caches = look
         looked.append(False)

@@ -19,7 +19,7 @@ def custom_kernel(data):
     def hand_over(result):
         fd, _ = tempfile.mkstemp()
         output = payload.write_output(FileBuffer(fd), 0, result, program.output_limit)
-        program.to_send.append(fd)
+        program.channel.send_files([fd])
         return output
 
     program.hand_over = hand_over

@@ -26,13 +26,13 @@ def scribble(fd):
             raise OSError(ctypes.get_errno(), "fallocate")
 
     def unprotected():
-        page = mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ)
+        page = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ)
         address = ctypes.c_char.from_buffer(page)  # read only, which raises TypeError
-        libc.mprotect(ctypes.addressof(address), 4096, 3)
+        libc.mprotect(ctypes.addressof(address), len(page), 3)
 
     for attempt in (
         lambda: os.pwrite(fd, b"noise", 0),
-        lambda: mmap.mmap(fd, 4096),
+        lambda: mmap.mmap(fd, 0),
         reopened,
         punched,
         unprotected,
