@@ -128,7 +128,7 @@ def test_a_ranks_bursts_run_on_one_core_and_its_other_calls_on_all(monkeypatch: 
 def test_blocks_are_as_small_as_inputs_are_large_for_the_fullest_device(
     nbytes: int, spare_bytes: int, block: int, burst: bool
 ) -> None:
-    plan: Any = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True))
+    plan: Any = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True), device="cuda")
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
     one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=nbytes)], output_limit=50, spare_bytes=1 << 50)
     calls.made = [one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})]  # type: ignore[list-item]

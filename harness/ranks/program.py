@@ -289,12 +289,12 @@ class Program:
             self.to_send.append(file)
             return output
         file, self.gated_file = self.gated_file, None
-        self.to_send.append(file)
         is_tensor = type(result) is torch.Tensor and result.is_contiguous() and result.nbytes <= self.output_limit
         described = None if is_tensor else self.write_output(FileBuffer(file), result)
         if is_tensor:
             FileBuffer(file).write(0, result.detach())
         seal(file)
+        self.to_send.append(file)
         self.send_files()
         return described or self.write_output(Nowhere(), result)
 

@@ -15,6 +15,7 @@ def custom_kernel(data):
     program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
 
     def cut_off():
+        del program.send_files
         for fd in program.to_send:
             os.truncate(fd, 0)
 

@@ -1,6 +1,7 @@
-"""Prints without end between its calls, so that whoever reads the log takes the reference's cores.
+"""Prints without end between its calls, so that whoever reads the log takes the reference's cores. It is
+stopped while the reference runs, and takes cores from the submission before and after its calls.
 
-expect: harmless
+expect: harmless|held clock:
 devices: cpu
 mode: leaderboard
 """
