@@ -455,7 +455,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
     from harness.cli import eval as verb
     from harness.cli import main as cli
     from harness.evaluation import recorded
-    from harness.ranks import credibility, launch
+    from harness.ranks import launch, witness
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
@@ -504,7 +504,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
     ProgressLine.phase, launch.Ranks.poll, launch.Ranks._end = begin, poll, end  # type: ignore[method-assign]
     recorded.evaluate, verb.terminal.show = evaluate, show
     # On a machine that does other work too, honest calls can look as if they had worked outside their clock.
-    credibility.unaccounted = lambda own, ref, name: ""
+    witness.EachCall.doubt = lambda self, baseline: ""  # type: ignore[method-assign]
     reached("before")
     cli.main(arguments)
 

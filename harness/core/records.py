@@ -148,6 +148,7 @@ class Series:
     baseline: tuple[float, ...] = ()
     paired: bool = True
     block: int = 1
+    own_claims: tuple[float, ...] = ()  # what the submission's ranks said, where `own` is what trusted processes saw
     own_ranks: tuple[float, ...] = ()
     baseline_ranks: tuple[float, ...] = ()
     summary: Summary | None = None

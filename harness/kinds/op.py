@@ -172,6 +172,7 @@ class OpSession:
             for group in (calls.baseline, calls.candidate):
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
+        calls.freeze()
         with self._timed("clock", START_S):
             for clock in self.plan.clocks:
                 empty = calls.empty_calls(clock)

@@ -167,25 +167,9 @@ def descendants(root: int) -> list[int]:
     return found[1:]
 
 
-def busy_us(root: int) -> float:
-    """The CPU time so far of this process and all below it, and of those below it that have ended and were reaped."""
-    return sum(map(_process_busy_us, [root, *descendants(root)]))
-
-
-def _process_busy_us(pid: int) -> float:
-    """By the kernel's two accounts: in nanoseconds of threads that live, in ticks of ended ones and children too."""
-    live_ns = 0
-    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        live_ns += int((_read(str(task)).split() or ["0"])[0])
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    ticks = [int(field) for field in fields[11:15]]  # its own time and its children's, each as user and in the kernel
-    own_us, children_us = (1e6 * sum(two) / os.sysconf("SC_CLK_TCK") for two in (ticks[:2], ticks[2:]))
-    return max(live_ns / 1000, own_us) + children_us
-
-
-def parent_of(pid: int) -> int:
-    """0 where the process is gone."""
-    return int((_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["", "0"])[1])
+def state(pid: int) -> str:
+    """R for a process that runs, S for one that waits, T for a stopped one (proc(5)); empty where it is gone."""
+    return (_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or [""])[0]
 
 
 @dataclass(frozen=True, kw_only=True)
