@@ -73,14 +73,14 @@ def sweep() -> None:
 
 def signal_all(number: int) -> list[int]:
     """Sends every process below this cell the signal; returns who they are."""
-    below = descendants(os.getpid())
     if os.getpid() == FIRST_PID:  # all of the namespace but this one, at once: none is missed while it forks
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, number)
-    else:
-        for pid in below:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != FIRST_PID]
+    below = descendants(os.getpid())
+    for pid in below:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
     return below
 
 

@@ -1,6 +1,6 @@
 """Begins in a thread as soon as its input has come, while other ranks still load theirs and the clock does not run.
 
-expect: harmless
+expect: harmless|held clock:
 devices: cpu
 problem: gemm_rs
 mode: leaderboard
