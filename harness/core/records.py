@@ -19,10 +19,12 @@ Param = int | bool | float | str | tuple[int, ...]
 Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
+Ranking = Literal["last", "mean", "geom", "relative"]  # of judging.scoring
 Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 # Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
-# folder has for it; that folder's own eval.py, in the process that also runs the submission.
-CheckerName = Literal["strict", "folder", "theirs"]
+# folder has for it; that folder's own eval.py, in the process that also runs the submission; the problem's own code, in
+# whole numbers.
+CheckerName = Literal["strict", "folder", "theirs", "exact"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,14 +168,39 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Point:
+    """The value that a run had reached `at_s` seconds after it began."""
+
+    at_s: float
+    value: float
+
+    def __post_init__(self) -> None:
+        if self.at_s < 0 or self.value <= 0:
+            raise DecodeError("", f"expected a time of 0 or more and a value above 0, found {self.at_s}, {self.value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """How the ranked series' value moved within one run of `limit_s` seconds: of the submission, and of the baseline.
+    Each side's points are in the order of time; a side without any has no answer."""
+
+    limit_s: float
+    own: tuple[Point, ...]
+    baseline: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: when each rank had finished, after the first had started
-    (wall clock, medians)."""
+    (wall clock, medians). `curves`: one a run, where values improve while a submission runs. `best`: the best value
+    that is known from elsewhere, for contests that score relative to others."""
 
     series: tuple[Series, ...]
     bounded: str = ""
     rank_ends_us: tuple[float, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    best: float | None = None
     type: Literal["measured"] = "measured"
 
     def __post_init__(self) -> None:
@@ -344,11 +371,13 @@ class CaseFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """What ranks, as the contest itself computes it."""
+    """What ranks, as the contest itself computes it. `relative_by` names the rule (judging.scoring.SCORINGS) of a score
+    that changes with others' results; it is empty for one that stands alone."""
 
     value: float
     unit: str
     better: Literal["less", "more"]
+    relative_by: str = ""
 
     def __post_init__(self) -> None:
         if self.value <= 0:
@@ -406,7 +435,7 @@ class EvalReport:
     world_size: int
     suite: str
     mode: Mode
-    ranking_by: Literal["last", "mean", "geom"]
+    ranking_by: Ranking
     results: tuple[CaseResult, ...]
     empty_call_samples_us: dict[str, tuple[float, ...]]  # by the metric's name
     peaks: Peaks | None
