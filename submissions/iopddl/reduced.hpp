@@ -69,15 +69,14 @@ class Presolve {
     struct Work {
         std::vector<i64> cost;
         std::map<int, Table> links;
-        std::vector<int> members;  // nodes of the instance
+        std::vector<int> strategies;  // which of the instance's are left
+        std::vector<std::pair<int, std::vector<int>>> followers;  // with the strategy that each takes for each one here
         bool gone = false;
         size_t size() const { return cost.size(); }
     };
     const Instance &instance;
     bool hard;
     std::vector<Work> work;
-    std::vector<std::vector<int>> image;
-    std::vector<int> owner;
     std::vector<std::pair<int, int>> live;  // of each node of the instance, in time points
     int points = 0;
 
@@ -86,14 +85,10 @@ class Presolve {
     void load() {
         const int count = instance.size();
         work.resize(count);
-        owner.resize(count);
-        image.resize(count);
         for (int node = 0; node < count; ++node) {
             for (i64 cost : instance.costs[node]) work[node].cost.push_back(capped(cost));
-            work[node].members = {node};
-            owner[node] = node;
-            image[node].resize(instance.costs[node].size());
-            std::iota(image[node].begin(), image[node].end(), 0);
+            work[node].strategies.resize(instance.costs[node].size());
+            std::iota(work[node].strategies.begin(), work[node].strategies.end(), 0);
         }
         for (const Edge &edge : instance.edges) {
             const size_t rows = work[edge.u].size(), columns = work[edge.v].size();
@@ -170,7 +165,8 @@ class Presolve {
             back.resize(to);
         }
         filtered(self.cost, 1);
-        for (int member : self.members) filtered(image[member], 1);
+        filtered(self.strategies, 1);
+        for (auto &[follower, taken] : self.followers) filtered(taken, 1);
     }
 
     // Drops what no neighbour permits. Whether anything was.
@@ -221,32 +217,27 @@ class Presolve {
         return only;
     }
 
+    // Merges nodes into those that they follow. A pair of neighbours is looked at again where its costs have changed.
     void merge_followers() {
-        std::deque<int> queue;
-        std::vector<char> queued(work.size(), 1);
-        for (size_t node = 0; node < work.size(); ++node) queue.push_back(static_cast<int>(node));
-        auto again = [&](int node) {
-            if (!queued[node]) queued[node] = 1, queue.push_back(node);
-        };
+        std::deque<std::pair<int, int>> queue;
+        for (size_t node = 0; node < work.size(); ++node) {
+            if (work[node].size() == 1 && !work[node].gone) settle(static_cast<int>(node));
+            for (const auto &[other, table] : work[node].links) queue.emplace_back(other, static_cast<int>(node));
+        }
         while (!queue.empty()) {
-            const int node = queue.front();
+            const auto [leader, node] = queue.front();
             queue.pop_front();
-            queued[node] = 0;
-            if (work[node].gone) continue;
-            if (work[node].size() == 1) {
-                settle(node);
-                continue;
+            if (work[leader].gone || work[node].gone || !work[leader].links.count(node)) continue;
+            std::vector<int> strategies = followed(leader, node);
+            if (strategies.empty()) continue;
+            std::vector<int> moved;
+            for (const auto &[other, table] : work[node].links)
+                if (other != leader) moved.push_back(other);
+            absorb(leader, node, std::move(strategies));
+            for (int other : moved) {
+                queue.emplace_back(leader, other);
+                queue.emplace_back(other, leader);
             }
-            int leader = -1;
-            std::vector<int> strategies;
-            for (const auto &[other, table] : work[node].links)
-                if (leader < 0 || work[other].size() < work[leader].size())
-                    if (auto found = followed(other, node); !found.empty()) leader = other, strategies = std::move(found);
-            if (leader < 0) continue;
-            for (const auto &[other, table] : work[node].links)
-                if (other != leader) again(other);
-            absorb(leader, node, strategies);
-            again(leader);
         }
     }
 
@@ -260,7 +251,7 @@ class Presolve {
         work[node].links.clear();
     }
 
-    void absorb(int leader, int node, const std::vector<int> &strategies) {
+    void absorb(int leader, int node, std::vector<int> strategies) {
         Work &to = work[leader], &from = work[node];
         const Table pair = std::move(to.links[node]);
         const size_t columns = from.size();
@@ -276,40 +267,54 @@ class Presolve {
             work[other].links.erase(node);
             connect(leader, other, moved, to.size(), width);
         }
-        for (int member : from.members) {
-            std::vector<int> composed(to.size());
-            for (size_t row = 0; row < to.size(); ++row) composed[row] = image[member][strategies[row]];
-            image[member] = std::move(composed);
-            owner[member] = leader;
-        }
-        to.members.insert(to.members.end(), from.members.begin(), from.members.end());
-        from = Work{};
         from.gone = true;
+        from.links.clear();
+        from.cost.clear();
+        to.followers.emplace_back(node, std::move(strategies));
+    }
+
+    // Calls `visit` with every node of the instance that is a part of this one, and its strategy for each one here.
+    template <class Visit> void each_member(int node, const std::vector<int> &taken, Visit visit) const {
+        const Work &self = work[node];
+        std::vector<int> image(taken.size());
+        for (size_t row = 0; row < taken.size(); ++row) image[row] = self.strategies[taken[row]];
+        visit(node, image);
+        for (const auto &[follower, follows] : self.followers) {
+            std::vector<int> its(taken.size());
+            for (size_t row = 0; row < taken.size(); ++row) its[row] = follows[taken[row]];
+            each_member(follower, its, visit);
+        }
+    }
+    template <class Visit> void each_member(int node, Visit visit) const {
+        std::vector<int> all(work[node].size());
+        std::iota(all.begin(), all.end(), 0);
+        each_member(node, all, visit);
     }
 
     // The usage of a node's members over time.
-    std::vector<Segment> segments_of(const Work &node) const {
+    std::vector<Segment> segments_of(int node) const {
         std::vector<int> cuts;
-        for (int member : node.members)
+        const size_t width = work[node].size();
+        each_member(node, [&](int member, const std::vector<int> &) {
             if (live[member].first < live[member].second) {
                 cuts.push_back(live[member].first);
                 cuts.push_back(live[member].second);
             }
+        });
         std::sort(cuts.begin(), cuts.end());
         cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
         if (cuts.empty()) return {};
-        const size_t width = node.size();
         std::vector<std::vector<i64>> change(cuts.size(), std::vector<i64>(width));
-        for (int member : node.members)
-            if (live[member].first < live[member].second) {
-                auto at = [&](int time) { return std::lower_bound(cuts.begin(), cuts.end(), time) - cuts.begin(); };
-                auto &up = change[at(live[member].first)], &down = change[at(live[member].second)];
-                for (size_t strategy = 0; strategy < width; ++strategy) {
-                    const i64 usage = instance.usages[member][image[member][strategy]];
-                    up[strategy] += usage;
-                    down[strategy] -= usage;
-                }
+        each_member(node, [&](int member, const std::vector<int> &image) {
+            if (live[member].first >= live[member].second) return;
+            auto at = [&](int time) { return std::lower_bound(cuts.begin(), cuts.end(), time) - cuts.begin(); };
+            auto &up = change[at(live[member].first)], &down = change[at(live[member].second)];
+            for (size_t strategy = 0; strategy < width; ++strategy) {
+                const i64 usage = instance.usages[member][image[strategy]];
+                up[strategy] += usage;
+                down[strategy] -= usage;
             }
+        });
         std::vector<Segment> found;
         std::vector<i64> now(width);
         for (size_t cut = 0; cut + 1 < cuts.size(); ++cut) {
@@ -338,7 +343,7 @@ class Presolve {
             double columns = 1;
             for (const auto &[other, table] : self.links) columns += static_cast<double>(work[other].size());
             if (columns * static_cast<double>(width * width) > MOST_WORK) continue;
-            const auto segments = segments_of(self);
+            const auto segments = segments_of(static_cast<int>(node));
             std::vector<char> kept(width, 1);
             for (size_t loser = 0; loser < width; ++loser)
                 for (size_t winner = 0; winner < width && kept[loser]; ++winner)
@@ -376,7 +381,7 @@ class Presolve {
             if (!work[node].gone) {
                 if (work[node].size() == 1) settle(static_cast<int>(node));
                 number[node] = static_cast<int>(segments.size());
-                segments.push_back(segments_of(work[node]));
+                segments.push_back(segments_of(static_cast<int>(node)));
                 for (const Segment &one : segments.back())
                     for (int point = one.begin; point < one.end; ++point) {
                         most[point] += *std::max_element(one.usage.begin(), one.usage.end());
@@ -400,9 +405,14 @@ class Presolve {
             }
             made.nodes.push_back(std::move(self));
         }
-        for (int member = 0; member < instance.size(); ++member) owner[member] = number[owner[member]];
-        made.owner = std::move(owner);
-        made.image = std::move(image);
+        made.owner.resize(work.size());
+        made.image.resize(work.size());
+        for (size_t node = 0; node < work.size(); ++node)
+            if (!work[node].gone)
+                each_member(static_cast<int>(node), [&](int member, const std::vector<int> &image) {
+                    made.owner[member] = number[node];
+                    made.image[member] = image;
+                });
         return made;
     }
 };

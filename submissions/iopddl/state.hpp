@@ -50,11 +50,10 @@ class State {
     const Model &model;
     std::vector<int> chosen;
     std::vector<i64> local;  // cost of each strategy of each node, given its neighbours
-    std::vector<i64> load;  // above 0 where the limit is exceeded, by how much
     i64 cost = 0, overflow = 0;  // overflow: summed over time points
 
     State(const Model &model, std::vector<int> start)
-        : model(model), chosen(std::move(start)), local(model.first.back()), load(model.points), peak((model.points + BLOCK - 1) / BLOCK) {
+        : model(model), chosen(std::move(start)), local(model.first.back()), load(model.points), shared((model.points + BLOCK - 1) / BLOCK), peak(shared.size()) {
         reset(chosen);
     }
 
@@ -62,6 +61,7 @@ class State {
         chosen = start;
         cost = overflow = 0;
         for (int point = 0; point < model.points; ++point) load[point] = -model.reduced.room[point];
+        std::fill(shared.begin(), shared.end(), 0);
         i64 doubled = 0;
         for (int node = 0; node < model.size(); ++node) {
             const auto &own = model.reduced.nodes[node].cost;
@@ -80,6 +80,9 @@ class State {
         for (int block = 0; block < static_cast<int>(peak.size()); ++block) find_peak(block);
     }
 
+    // By how much the limit is exceeded at a time point; negative where there is room.
+    i64 excess(int point) const { return load[point] + shared[point / BLOCK]; }
+
     // What a change would add to the cost.
     i64 change(int node, int strategy) const {
         const i64 *of = &local[model.first[node]];
@@ -92,12 +95,9 @@ class State {
         for (const auto &span : model.spans_of(node)) {
             const i64 more = span.usage[strategy] - span.usage[chosen[node]];
             if (more == 0) continue;
-            for (int block = span.begin / BLOCK; block * BLOCK < span.end; ++block) {
-                if (peak[block] + std::max<i64>(0, more) <= 0) continue;
-                const int begin = std::max(span.begin, block * BLOCK), end = std::min(span.end, (block + 1) * BLOCK);
-                for (int point = begin; point < end; ++point)
-                    total += std::max<i64>(0, load[point] + more) - std::max<i64>(0, load[point]);
-            }
+            for (int block = span.begin / BLOCK; block * BLOCK < span.end; ++block)
+                if (peak[block] + std::max<i64>(0, more) > 0)
+                    total += spilled(block, std::max(span.begin, block * BLOCK), std::min(span.end, (block + 1) * BLOCK), more);
         }
         return total;
     }
@@ -110,11 +110,14 @@ class State {
             if (more == 0) continue;
             for (int block = span.begin / BLOCK; block * BLOCK < span.end; ++block) {
                 const int begin = std::max(span.begin, block * BLOCK), end = std::min(span.end, (block + 1) * BLOCK);
-                if (peak[block] + std::max<i64>(0, more) > 0)
-                    for (int point = begin; point < end; ++point)
-                        overflow += std::max<i64>(0, load[point] + more) - std::max<i64>(0, load[point]);
-                for (int point = begin; point < end; ++point) load[point] += more;
-                find_peak(block);
+                if (peak[block] + std::max<i64>(0, more) > 0) overflow += spilled(block, begin, end, more);
+                if (end - begin == BLOCK) {  // all of it: its points' loads stay as they are
+                    shared[block] += more;
+                    peak[block] += more;
+                } else {
+                    for (int point = begin; point < end; ++point) load[point] += more;
+                    find_peak(block);
+                }
             }
         }
         for (const auto &arc : model.arcs_of(node)) {
@@ -128,12 +131,22 @@ class State {
 
   private:
     static constexpr int BLOCK = 64;
-    std::vector<i64> peak;  // the largest load of each block of time points
+    // A time point's load is above 0 where the limit is exceeded, by how much: its own part and its block's.
+    std::vector<i64> load, shared, peak;  // peak: the largest of each block
 
     void find_peak(int block) {
         const int begin = block * BLOCK, end = std::min(model.points, begin + BLOCK);
         i64 most = load[begin];
         for (int point = begin + 1; point < end; ++point) most = std::max(most, load[point]);
-        peak[block] = most;
+        peak[block] = most + shared[block];
+    }
+
+    i64 spilled(int block, int begin, int end, i64 more) const {
+        i64 total = 0;
+        for (int point = begin; point < end; ++point) {
+            const i64 now = load[point] + shared[block];
+            total += std::max<i64>(0, now + more) - std::max<i64>(0, now);
+        }
+        return total;
     }
 };
