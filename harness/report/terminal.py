@@ -61,6 +61,7 @@ from harness.report.bars import ASCII, UNICODE, Axis, Marks
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
+from harness.report.curves import curve_table, has_curves
 from harness.report.failures import show_failure, stood
 from harness.report.metric_words import MetricWords, words_of
 
@@ -99,6 +100,8 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
     if benchmarks and not all(isinstance(result.outcome, NotRun) for result in benchmarks):
         table = _times(report, benchmarks, console)
         print_all(console, table, Text(), Text(_legend(benchmarks, table, console), style="dim"))
+        if has_curves(benchmarks):
+            print_all(console, Text(), curve_table(benchmarks))
         if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
         if len(report.empty_call_samples_us) > 1 and verbose:

@@ -53,9 +53,8 @@ class Graph:
         """v reads u, which lives until now; where v `follows`, only in u's layout."""
         self.intervals[u][1] = max(self.intervals[u][1], self.now)
         self.pairs.append([u, v])
-        self.pair_costs.append(
-            [self.moved(u, one, other, follows) for one in self.layouts[u] for other in self.layouts[v]]
-        )
+        both = itertools.product(self.layouts[u], self.layouts[v])
+        self.pair_costs.append([self.moved(u, one, other, follows) for one, other in both])
 
     def moved(self, u: int, one: tuple[int, int], other: tuple[int, int], follows: bool) -> int:
         """The bytes that a device sends to bring u from one layout to the other."""

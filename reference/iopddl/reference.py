@@ -1,9 +1,9 @@
 """The reference solver: `python reference.py instance.json limit_s`.
 
 First a greedy answer: every node takes the strategy that uses least, which fits whenever anything does strategy by
-strategy, and then the cheapest one that fits beside its neighbours, in sweeps, until nothing changes. Each better answer
-is printed. Where the instance is small enough, scipy's milp (HiGHS) takes the rest of the time; it proves its answer
-best where it comes to an end.
+strategy, and then the cheapest one that fits beside its neighbours, in sweeps, until nothing changes. Each better
+answer is printed. Where the instance is small enough, scipy's milp (HiGHS) takes the rest of the time; it proves its
+answer best where it comes to an end.
 """
 
 import sys
@@ -69,8 +69,8 @@ class Greedy:
         return changed
 
 
-def by_milp(instance: Instance, seconds: float) -> Answer | None:
-    """The answer that HiGHS finds in that time, if any; None for instances that are too large for it.
+def by_milp(instance: Instance, seconds: float) -> tuple[Answer | None, float] | None:
+    """The answer that HiGHS finds in that time, if any, and its lower bound; None for instances that are too large.
 
     Variables: x[node, strategy], and y[edge, pair] of permitted pairs, which sum up to x along either side.
     """
@@ -108,10 +108,11 @@ def by_milp(instance: Instance, seconds: float) -> Answer | None:
     cost[:x_count][instance.costs >= FORBIDDEN] = 0  # excluded, and a number that large would spoil the others
     options = {"time_limit": seconds, "mip_rel_gap": 0.0}
     found = milp(cost, integrality=integrality, bounds=Bounds(0, upper), constraints=constraints, options=options)
+    least = -np.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
     if found.x is None:
-        return None
+        return None, least
     ends = instance.first + instance.widths
-    return [int(np.argmax(found.x[a:b])) for a, b in zip(instance.first, ends, strict=True)]
+    return [int(np.argmax(found.x[a:b])) for a, b in zip(instance.first, ends, strict=True)], least
 
 
 def _usage_rows(instance: Instance) -> tuple[np.ndarray, np.ndarray, np.ndarray, int] | None:
@@ -172,9 +173,9 @@ def main(path: str, limit_s: float) -> None:
     show(greedy.answer)
     left_s = deadline - time.monotonic()
     if is_small and left_s > 0:
-        answer = by_milp(instance, left_s)
-        if answer is not None:
-            show(answer)
+        found = by_milp(instance, left_s)
+        if found is not None and found[0] is not None:
+            show(found[0])
 
 
 if __name__ == "__main__":

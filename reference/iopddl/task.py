@@ -5,9 +5,9 @@ This is the problem of the ASPLOS / EuroSys 2025 contest on intra-operator paral
 and sums may exceed 64 bits. Trusted code; solvers do not get this file.
 
 An instance: node i has K_i strategies, each with a cost and a usage, and lives in the half-open interval [lo, hi).
-Edge (u, v) has a cost for each pair of strategies, K_u x K_v in row-major order. A pair that is not permitted costs about
-1e18. An answer is a line `[s_0, s_1, ...]`: a strategy for each node. It is right if at every time point the usages of
-the nodes that live there sum up to usage_limit at most. Its cost is the sum over all nodes and edges.
+Edge (u, v) has a cost for each pair of strategies, K_u x K_v in row-major order; about 1e18 where a pair is not
+permitted. An answer is a line `[s_0, s_1, ...]`: a strategy for each node. It is right if at every time point the
+usages of the nodes that live there sum up to usage_limit at most. Its cost is the sum over all nodes and edges.
 """
 
 import contextlib
