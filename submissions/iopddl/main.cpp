@@ -52,7 +52,7 @@ int main(int count, char **arguments) {
         Best best;
         std::vector<std::thread> threads;
         for (int number = 0; number < cores(); ++number)
-            threads.emplace_back([&, number] { Search(model, best, seed * 1000 + number, deadline).run(); });
+            threads.emplace_back([&, number] { Search(model, best, seed * 1000 + number, deadline).run(number == 0); });
         int version = 0;
         auto look = [&] {
             if (best.version == version) return;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <mutex>
 
+#include "messages.hpp"
 #include "region.hpp"
 
 inline double now_s() {
@@ -62,11 +63,12 @@ class Search {
     Search(const Model &model, Best &best, std::uint64_t seed, double deadline)
         : model(model), best(best), random(seed), deadline(deadline), state(model, thrifty(model)), region(model, 1e5), mark(model.size()) {}
 
-    // Runs until the deadline.
-    void run() {
+    // Runs until the deadline; where it `leads`, from what message passing finds.
+    void run(bool leads) {
         offer();
         if (model.free.empty()) return;
         measure();
+        if (leads) relax();
         const double began = now_s(), all = deadline - began;
         double share = 0.07;  // of the time, for the next run
         for (int number = 0; now_s() < deadline; ++number) {
@@ -94,6 +96,44 @@ class Search {
     std::vector<std::pair<int, int>> undo;
     double hot = 1, weight = 1;
     static constexpr int MOST_RIPPLE = 24, HUB = 200;
+
+    // Message passing, with prices of memory that follow a subgradient. Now and then its answer is the start of a short
+    // warm run, which also makes it fit. The last such run is long.
+    void relax() {
+        const double began = now_s(), all = deadline - began;
+        Messages messages(model);
+        State tried(model, messages.chosen);
+        double bound = 0, stale = 0, next = began + 0.03 * all, step = 1;
+        std::vector<int> nearest;
+        for (int pass = 0; now_s() < began + 0.5 * all; ++pass) {
+            const double found = messages.pass();
+            stale = found > bound * (1 + 1e-5) ? 0 : stale + 1;
+            bound = std::max(bound, found);
+            if (stale > 15) stale = 0, step *= 0.7;
+            if (pass < 10) continue;
+            tried.reset(messages.chosen);
+            const double reached = static_cast<double>(best.least.load());
+            const double distance = std::min(reached < 1e300 ? reached - found : found, 0.3 * std::abs(found) + 1);
+            double square = 0;
+            for (int point = 0; point < model.points; ++point)
+                if (const double excess = static_cast<double>(tried.excess(point)); excess > 0 || messages.price[point] > 0) square += excess * excess;
+            if (square > 0)
+                for (int point = 0; point < model.points; ++point)
+                    messages.price[point] = std::max(0.0, messages.price[point] + step * std::max(distance, 0.0) / square * static_cast<double>(tried.excess(point)));
+            messages.reprice();
+            if (now_s() > next) {
+                state.reset(messages.chosen);
+                anneal(hot * 1e-3, hot * 1e-6, now_s(), 0.04 * all);
+                next = now_s() + 0.06 * all;
+            }
+            if (std::getenv("TRACE") && pass % 50 == 0) std::fprintf(stderr, "pass %d t %.1f bound %.8g (best %.8g) decoded %.8g over %.3g least %.8g step %.3g weight %.3g hot %.3g\n", pass, now_s() - began, found, bound, (double)tried.cost, (double)tried.overflow, reached, step, weight, hot);
+        }
+        std::vector<int> start;
+        if (best.take(start) < std::numeric_limits<i64>::max()) {
+            state.reset(start);
+            anneal(hot * 1e-3, hot * 1e-7, now_s(), deadline - now_s());
+        }
+    }
 
     // Every node at its least usage.
     static std::vector<int> thrifty(const Model &model) {
