@@ -72,6 +72,7 @@ int main(int count, char **arguments) {
         }
         for (std::thread &thread : threads) thread.join();
         look();
+        std::cerr << "proved lower bound (Lagrangian relaxation): " << static_cast<i64>(best.bound * (1 - 1e-9)) << '\n';
     } catch (const std::exception &error) {
         return std::cerr << error.what() << '\n', 1;
     }

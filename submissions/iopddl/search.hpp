@@ -52,6 +52,7 @@ class Best {
     }
     std::atomic<i64> least{std::numeric_limits<i64>::max()};
     std::atomic<int> version{0};
+    std::atomic<double> bound{0};  // no answer costs less, as far as message passing has shown
 
   private:
     std::mutex mutex;
@@ -96,19 +97,21 @@ class Search {
     std::vector<std::pair<int, int>> undo;
     double hot = 1, weight = 1;
     static constexpr int MOST_RIPPLE = 24, HUB = 200;
+    static constexpr int SMALL = 5000;  // strategies, below which runs from anew do better than warm ones
 
     // Message passing, with prices of memory that follow a subgradient. Now and then its answer is the start of a short
-    // warm run, which also makes it fit. The last such run is long.
+    // warm run, which also makes it fit. In what time is left, warm runs begin with the best answer.
     void relax() {
         const double began = now_s(), all = deadline - began;
         Messages messages(model);
         State tried(model, messages.chosen);
         double bound = 0, stale = 0, next = began + 0.03 * all, step = 1;
         std::vector<int> nearest;
-        for (int pass = 0; now_s() < began + 0.5 * all; ++pass) {
+        for (int pass = 0; now_s() < began + 0.5 * all && step > 1e-3; ++pass) {
             const double found = messages.pass();
             stale = found > bound * (1 + 1e-5) ? 0 : stale + 1;
             bound = std::max(bound, found);
+            best.bound = bound;
             if (stale > 15) stale = 0, step *= 0.7;
             if (pass < 10) continue;
             tried.reset(messages.chosen);
@@ -123,15 +126,20 @@ class Search {
             messages.reprice();
             if (now_s() > next) {
                 state.reset(messages.chosen);
+                const double dearest = *std::max_element(messages.price.begin(), messages.price.end());
+                if (dearest > 0) weight = 1.5 * dearest;  // less would not make it fit, more would keep it from moving
                 anneal(hot * 1e-3, hot * 1e-6, now_s(), 0.04 * all);
                 next = now_s() + 0.06 * all;
             }
-            if (std::getenv("TRACE") && pass % 50 == 0) std::fprintf(stderr, "pass %d t %.1f bound %.8g (best %.8g) decoded %.8g over %.3g least %.8g step %.3g weight %.3g hot %.3g\n", pass, now_s() - began, found, bound, (double)tried.cost, (double)tried.overflow, reached, step, weight, hot);
         }
-        std::vector<int> start;
-        if (best.take(start) < std::numeric_limits<i64>::max()) {
+        if (!model.points || model.first.back() < SMALL) return;
+        const double dearest = *std::max_element(messages.price.begin(), messages.price.end());
+        while (now_s() < deadline) {
+            std::vector<int> start;
+            if (best.take(start) == std::numeric_limits<i64>::max()) start = messages.chosen;
             state.reset(start);
-            anneal(hot * 1e-3, hot * 1e-7, now_s(), deadline - now_s());
+            if (dearest > 0) weight = 1.5 * dearest;
+            anneal(hot * std::pow(10.0, -2 - 2 * random.unit()), hot * 1e-6, now_s(), std::max(5.0, 0.12 * all));
         }
     }
 
