@@ -145,7 +145,7 @@ entries:
         + "77" * 32
         + """'
   confined: true
-  score: {value: 0.001, unit: s, better: less}
+  score: {value: 0.001, unit: s, better: less, relative_by: ''}
   ratio: 1.6
   ratio_ci: [1.5, 1.7]
   fraction: null
