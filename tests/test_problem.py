@@ -283,7 +283,11 @@ CPU_THIRD = "- {world_size: 8, m: 256, n: 360, k: 360, has_bias: true, seed: 13}
         ("[6.46, ", "[", "$.published_us: 5 values for 6 benchmarks; write one for each"),
         ("[6.46, ", "[-6.46, ", "$.published_us[0]: expected microseconds above 0, found -6.46"),
         ("[6.46, ", "[.nan, ", "$.published_us[0]: expected a finite number, found nan"),
-        ("ranking_by: geom", "ranking_by: best", "$.ranking_by: expected one of 'last', 'mean', 'geom', 'relative', found"),
+        (
+            "ranking_by: geom",
+            "ranking_by: best",
+            "$.ranking_by: expected one of 'last', 'mean', 'geom', 'relative', found",
+        ),
         ("ranking_by:", "rankingby:", "$.rankingby: unknown key; did you mean 'ranking_by'?"),
         ("multi_gpu: true", "multi_gpu: false", "$.tests[0]: a case of one GPU runs on 1 rank, not on 8"),
         ("{has_bias: bias}", "{bias: b}", "$.short.bias: no such parameter; did you mean 'has_bias'? (known: m, n, k"),
