@@ -8,6 +8,7 @@
 #   make board [PROBLEM=a2a]                     the local leaderboard
 #   make compare PROBLEM=a2a A=a.py B=b.py        head to head: is B as fast as A? A=RUN B=RUN: recorded runs
 #   make verify ENTRY=run [LAUNCHES=5] [PROBLEM=a2a]     does an entry's source reproduce what it claims?
+#   make settle PROBLEM=a2a [TOP=4] [ROUNDS=16]   the leading entries head to head: in which order are they?
 #   make rejudge [PROBLEM=a2a] [APPLY=1]         what are entries worth by today's problem and checks?
 #   make page [OUT=file]                         the boards with charts, as one HTML file: build/page.html
 #   make serve [PORT=8000] [SUITE=cpu]           popcorn-cli's API and the page, live, on this machine
@@ -41,7 +42,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check bundle compare competition board verify rejudge page serve history roofline export plot problems doctor test lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check bundle compare competition board verify settle rejudge page serve history roofline export plot problems doctor test lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -83,6 +84,11 @@ verify: $(SETUP)
 	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<file or run id> (make board shows them, run ids where there are 120 columns)" >&2; exit 2; }
 	@$(RUN) -m harness verify '$(ENTRY)' $(call flag,problem,$(PROBLEM)) $(call flag,launches,$(LAUNCHES)) \
 	  $(call flag,json,$(JSON)) $(ARGS)
+
+settle: $(SETUP)
+	@test -n "$(PROBLEM)" || { echo "whose entries? make settle PROBLEM=a2a (make board lists them)" >&2; exit 2; }
+	@$(RUN) -m harness settle '$(PROBLEM)' $(call flag,top,$(TOP)) $(call flag,rounds,$(ROUNDS)) $(call flag,suite,$(SUITE)) \
+	  $(call flag,ranks,$(RANKS)) $(call flag,json,$(JSON)) $(ARGS)
 
 rejudge: $(SETUP)
 	@$(RUN) -m harness rejudge $(call flag,problem,$(PROBLEM)) $(call flag,entry,$(ENTRY)) $(if $(APPLY),--apply) \

@@ -4,6 +4,8 @@
                                                 for distrust alone, in turn
     python bench/trust.py corpus [--only WHICH] [--workers N]     tests/hostile/ and tests/test_faults.py, counted
     python bench/trust.py busy [--times 20]     honest evaluations beside other work: how many are held?
+    python bench/trust.py attacks [--pairs 3] [--files NAME ...]     files of tests/hostile/ that are after time: what
+                                                they gain over the honest kernel that they run
 
 Without: no probe, no cache test, no comparison with the parent's clock; the sandbox stays on, what it takes to confine
 a cell is measured apart and added. Judging timed outputs is not counted as a cost: an evaluator that did not would be
@@ -12,6 +14,7 @@ wrong, not quick.
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -19,7 +22,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +31,7 @@ from unittest import mock
 from figures import ROOT, Figures, add_data_argument
 
 from harness.core.checkout import Checkout
-from harness.core.records import EvalReport, Passed
+from harness.core.records import EvalReport, Passed, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import op_check, op_measure
@@ -40,12 +43,28 @@ from harness.problems.problem import Problem, Suite
 from harness.problems.submission import read_submission
 from harness.process import sandbox
 from harness.process.sandbox import Sandbox
-from harness.ranks import credibility
+from harness.ranks import witness
 
 PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
+# Of tests/hostile/, with the problem's reference as their kernel: an honest one is as fast as the reference.
+ATTACKS = (
+    "honest_reference",
+    "clock_a_quarter",
+    "clock_two_of_three",
+    "clock_four_fifths",
+    "clock_work_before",
+    "clock_work_after",
+    "ahead_at_the_gate",
+    "burn_beside_the_reference",
+    "burn_and_wake_each_other",
+    "flood_its_log",
+    "slow_the_judges",
+    "silent_in_timed_calls",
+)
 TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
 CELLS = 2  # baseline and candidate
 CELL_TRIES = 20
+HOSTILE = ROOT / "tests" / "hostile"
 CORPORA = {"hostile": "tests/test_hostile.py", "faults": "tests/test_faults.py"}
 COUNTED = (
     "test_a_submission_ends_as_its_docstring_says",
@@ -70,7 +89,9 @@ def trusting() -> Iterator[None]:
     with (
         mock.patch.object(op_check, "_probe", return_value=Passed()),
         mock.patch.object(op_measure, "_cached", return_value=""),
-        mock.patch.object(credibility, "unaccounted", return_value=""),
+        mock.patch.object(op_measure.Probe, "due", return_value=None),
+        mock.patch.object(witness.EachCall, "doubt", return_value=""),
+        mock.patch.object(witness.Bursts, "doubt", return_value=""),
     ):
         yield
 
@@ -84,9 +105,9 @@ def evaluation_s(problem_name: str) -> float:
     return time.monotonic() - began
 
 
-def evaluated(problem: Problem, suite: Suite) -> EvalReport:
-    """A whole evaluation of the problem's shipped submission."""
-    submission = read_submission(problem.default_submission(), ROOT)
+def evaluated(problem: Problem, suite: Suite, submission: Submission | None = None) -> EvalReport:
+    """A whole evaluation, of the problem's shipped submission if of no other."""
+    submission = submission or read_submission(problem.default_submission(), ROOT)
     plan = make_plan(problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench")
     return evaluate(plan, Silent())
 
@@ -168,6 +189,40 @@ def busy(figures: Figures, times: int) -> None:
     )
 
 
+def attacks(figures: Figures, names: Sequence[str], pairs: int) -> None:
+    """The table of what attacks on the clock gain: how an evaluation ends, and the speedup that it shows over that of
+    the reference as a submission, in turn."""
+    rows = []
+    for name in names:
+        told = re.search("^problem: (.*)$", (HOSTILE / f"{name}.py").read_text(), re.MULTILINE)
+        problem = find(told[1] if told else "a2a", Checkout.here())
+        suite = problem.with_world_size(problem.suite("quick"), 2)
+        outcomes: Counter[str] = Counter()
+        gains: list[float] = []
+        for _ in range(pairs):
+            honest, attack = (
+                evaluated(problem, suite, read_submission(HOSTILE / f"{file}.py", ROOT))
+                for file in ("honest_reference", name)
+            )
+            outcomes[ended(attack)] += 1
+            if honest.figures is not None and attack.figures is not None:
+                gains.append(attack.figures.ratio.value / honest.figures.ratio.value)
+        shown = ", ".join(f"{outcome} {count}x" for outcome, count in outcomes.items())
+        rows.append((name, shown, f"{100 * (statistics.median(gains) - 1):+.1f} %" if gains else "none"))
+        print(*rows[-1], *(f"{gain:.3f}" for gain in gains), file=sys.stderr, flush=True)
+    figures.table(
+        ("attack", "outcome", "gain"),
+        rows,
+        after=f"Suite `quick` on 2 ranks, medians of {pairs} pairs; `honest_reference` is the noise.",
+    )
+
+
+def ended(report: EvalReport) -> str:
+    """ranked, or how it failed."""
+    outcome = getattr(verdict.first_failure(report), "outcome", None)
+    return "ranked" if outcome is None else f"{outcome.type} {getattr(outcome, 'check', '')}".strip()
+
+
 def corpus(figures: Figures, only: str | None, workers: int) -> None:
     """The table of what the corpora, or one of them, show: of each family, how many files or faults ended as they
     must. On GPUs where there are any. Each test's result is told as it comes."""
@@ -197,7 +252,8 @@ def corpus(figures: Figures, only: str | None, workers: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cost", "corpus", "busy"))
+    parser.add_argument("what", choices=("cost", "corpus", "busy", "attacks"))
+    parser.add_argument("--files", nargs="+", default=ATTACKS, metavar="NAME", help="of attacks (default: all)")
     parser.add_argument("--times", type=int, default=20, metavar="N", help="evaluations each in busy (default: 20)")
     parser.add_argument("--only", choices=CORPORA, help="of corpus (default: all)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="tests at a time in corpus (default: 2)")
@@ -209,11 +265,14 @@ def main() -> None:
             "cost": "What trust costs",
             "corpus": "What the corpora show",
             "busy": "Honest submissions on a busy machine",
+            "attacks": "What attacks on the clock gain",
         }[options.what],
         f"{host.environment('', 8).machine_class}",
     )
     if options.what == "cost":
         cost(figures, options.pairs)
+    elif options.what == "attacks":
+        attacks(figures, options.files, options.pairs)
     elif options.what == "busy":
         busy(figures, options.times)
     else:

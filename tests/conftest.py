@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import prefork
 import pytest
@@ -52,8 +51,12 @@ def submission_of(source: str) -> Submission:
 
 def left_behind(temporary: Path) -> dict[str, list[str]]:
     """Whatever an evaluation could leave: processes, shared memory, folders."""
+    processes = []
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+            processes.append(Path(f"/proc/{pid}/cmdline").read_text())
     return {
-        "processes": [Path(f"/proc/{pid}/cmdline").read_text() for pid in descendants(os.getpid())],
+        "processes": processes,
         "/dev/shm": sorted(os.listdir("/dev/shm")),
         "temporary": sorted(os.listdir(temporary)),
     }
@@ -68,13 +71,16 @@ def in_use(name: str) -> bool:
     return False
 
 
-@pytest.fixture(scope="session")
-def zygotes() -> Iterator[prefork.Server]:
-    """Where evaluations in this process get their zygotes from."""
-    started = prefork.Server({**sandbox.environment(os.environ), **launch.MALLOC, "PATH": child.search_path(),
-                              "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
-    yield started
-    started.close()
+@pytest.fixture(scope="session", autouse=True)
+def zygotes() -> Iterator[None]:
+    """Zygotes come from a process that has imported torch: those of evaluations in this process, and those of
+    commands that are started through prefork.py."""
+    server = prefork.Server({**sandbox.environment(os.environ), **launch.MALLOC, "PATH": child.search_path(),
+                             "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "subprocess", prefork.SUBPROCESS)
+        yield
+    server.close()
 
 
 @pytest.fixture
@@ -103,11 +109,8 @@ def nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.fixture
-def evaluated(
-    zygotes: prefork.Server, nothing_left: None, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., EvalReport]:
+def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
     """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process."""
-    monkeypatch.setattr(launch, "subprocess", SimpleNamespace(Popen=zygotes.popen, DEVNULL=subprocess.DEVNULL))
 
     def run(
         source: str,
@@ -144,9 +147,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def copy_checkout(folder: Path) -> Path:
-    """The checkout, without its leaderboard and runs."""
+    """The checkout, without its leaderboard and runs. With its bytecode, which is most of what starting it costs."""
     for part in ("harness", "reference", "shapes", "submissions"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / part, folder / part)
     if (ROOT / ".cache").is_dir():
         shutil.copytree(ROOT / ".cache", folder / ".cache", ignore=shutil.ignore_patterns("compiled"))
     return folder
@@ -163,7 +166,7 @@ def harness(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """harness("eval", "a2a", ...) runs `python -m harness` in the checkout's copy."""
 
     def run(*arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "harness", *arguments]
+        command = [sys.executable, prefork.__file__, "harness", *arguments]
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
         return subprocess.run(
             command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False

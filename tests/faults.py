@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import prefork
+
 from harness.core.records import Passed
 from harness.process import sandbox
 
@@ -347,7 +349,8 @@ def touch(file: str) -> None:
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 MOUNTS = (sandbox.has_namespaces, "no namespace of mounts is permitted here")
-ZERO_PEAKS = '{"flops_per_s": 0.0, "hbm_bytes_per_s": 0.0, "link_bytes_per_s": 0.0, "source": "a disk error"}'
+ZERO_RATES = '{"flops_per_s": 0.0, "hbm_bytes_per_s": 0.0, "link_bytes_per_s": 0.0, "source": "a disk error"}'
+ZERO_PEAKS = f'{{"peaks": {ZERO_RATES}, "count": 1, "first": "2026-05-01", "last": "2026-05-01", "load": 0.0}}'
 NOT_STARTED = "error: the ranks could not be started: "
 NOT_JUDGED = " failed, so the submission is not judged: was killed by SIGKILL(?s:.*)ran on this machine by then"
 JUDGE = r"error: a judge \(trusted rank 1\)" + NOT_JUDGED
@@ -452,10 +455,12 @@ def main(name: str, arguments: Sequence[str]) -> None:
     from harness.cli import eval as verb
     from harness.cli import main as cli
     from harness.evaluation import recorded
-    from harness.ranks import credibility, launch
+    from harness.ranks import launch, witness
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
+    if fault.at not in ("before", "spawn"):  # those are about how it starts
+        launch.subprocess = prefork.SUBPROCESS
     phase, fired = "before", False
 
     def reached(moment: str, ranks: Any = None) -> None:
@@ -499,7 +504,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
     ProgressLine.phase, launch.Ranks.poll, launch.Ranks._end = begin, poll, end  # type: ignore[method-assign]
     recorded.evaluate, verb.terminal.show = evaluate, show
     # On a machine that does other work too, honest calls can look as if they had worked outside their clock.
-    credibility.unaccounted = lambda own, ref, name: ""
+    witness.EachCall.doubt = lambda self, baseline: ""  # type: ignore[method-assign]
     reached("before")
     cli.main(arguments)
 

@@ -38,7 +38,7 @@ from harness.judging.warnings import text_of
 from harness.kinds import external
 from harness.machine import hardware, peaks_cache
 from harness.problems import bundle, shape_file, submission
-from harness.ranks import payload, trace, wire
+from harness.ranks import channel, payload, trace, wire
 from harness.ranks.shared_buffer import FileBuffer
 
 ROOT = checkout.ROOT
@@ -297,7 +297,7 @@ def _buffer() -> FileBuffer:
 
 def outputs_of(data: bytes) -> None:
     """A rank's replies, and the outputs that they declare, as a trusted rank takes them."""
-    for reply in wire.Parser().feed(data):
+    for reply in channel.Parser().feed(data):
         for sample in reply.samples if isinstance(reply, wire.Called) else ():
             if sample.output is not None:
                 payload.read_output(_buffer(), sample.output)
@@ -519,7 +519,7 @@ check: pass
 
 def replies() -> list[bytes]:
     return [
-        wire.frame(reply)
+        channel.frame(reply)
         for reply in (
             wire.Done(),
             wire.Imported(device="NVIDIA H200"),
@@ -582,12 +582,13 @@ def texts(*found: str) -> Callable[[], list[bytes]]:
     return lambda: [words.encode() for words in found]
 
 
-PEAKS = json.dumps({"flops_per_s": 1e12, "hbm_bytes_per_s": 1e11, "link_bytes_per_s": 1e10, "source": "measured"})
+RATES = {"flops_per_s": 1e12, "hbm_bytes_per_s": 1e11, "link_bytes_per_s": 1e10, "source": "measured"}
+PEAKS = json.dumps({"peaks": RATES, "count": 1, "first": "2026-05-01", "last": "2026-05-01", "load": 0.1})
 A2A_FILE = "submissions/a2a/fuzzed.py"
 
 BAD, REFUSED = (BadFileError,), (BadSubmissionError,)
 TARGETS = [
-    Target("replies", replies, "frames", outputs_of, (wire.ProtocolError,), 12),
+    Target("replies", replies, "frames", outputs_of, (channel.ProtocolError,), 12),
     Target("shape files", texts(SHAPES), "yaml", of_file("shapes/a2a.yaml", shapes), BAD, 2),
     Target("leaderboard.yaml", boards, "yaml", of_file("leaderboard.yaml", leaderboard.load), BAD, 2),
     Target("hardware.yaml", texts(TABLE), "yaml", of_file("t.yaml", partial(hardware.match, "h200")), BAD, 4),

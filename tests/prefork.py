@@ -1,20 +1,30 @@
-"""Zygotes in milliseconds, for tests that start a hundred: forked from a process that has imported torch already.
+"""Zygotes in milliseconds, for tests that start hundreds: forked from a process that has imported torch already.
 
-The harness starts an interpreter for each evaluation, half of whose time goes into that import; so it is in every test
-that runs the command line, and in `make eval`. From the zygote's main() on all is the harness's own here too.
+The harness starts an interpreter for each evaluation, most of whose start goes into that import. From the zygote's
+main() on all is the harness's own here too. Evaluations in the tests' own process are patched by conftest.py; a
+command line is run with them by this file:
+
+    python tests/prefork.py harness eval a2a
+
+as `python -m harness eval a2a`. What is about that start (the README's commands, a killed parent) uses the latter.
 """
 
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+SOCKET = "TESTS_ZYGOTES"  # the variable that says where the server listens
 MESSAGE_BYTES = 1 << 18
 
 
@@ -43,46 +53,63 @@ class Forked:
         return 0
 
 
+def popen(
+    command: Sequence[str], *, env: Mapping[str, str], pass_fds: Sequence[int], stdout: int, **more: object
+) -> Forked:
+    """Stands in for subprocess.Popen where the harness starts a zygote."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.connect(os.environ[SOCKET])
+        order = {"environment": dict(env), "folder": command[-1]}
+        socket.send_fds(server, [json.dumps(order).encode()], [*pass_fds, stdout])
+        return Forked(int(server.recv(MESSAGE_BYTES)))
+
+
+# what harness.ranks.launch finds in place of the module
+SUBPROCESS: Any = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)
+
+
 class Server:
-    """The process that zygotes are forked from; `popen` stands in for subprocess.Popen in harness.ranks.launch."""
+    """The process that zygotes are forked from. While it runs, os.environ says where it listens."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())],
-            cwd=ROOT,
-            env={**environment, "PYTHONPATH": str(ROOT)},
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
-
-    def popen(
-        self, command: Sequence[str], *, env: Mapping[str, str], pass_fds: Sequence[int], stdout: int, **more: object
-    ) -> Forked:
-        order = {"environment": dict(env), "folder": command[-1]}
-        socket.send_fds(self._control, [json.dumps(order).encode()], [*pass_fds, stdout])
-        return Forked(int(self._control.recv(MESSAGE_BYTES)))
+        self._folder = tempfile.TemporaryDirectory(prefix="zygotes-")
+        path = f"{self._folder.name}/socket"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(path)
+            listening.listen(16)
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(listening.fileno())],
+                cwd=ROOT,
+                env={**environment, "PYTHONPATH": str(ROOT)},
+                pass_fds=[listening.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        os.environ[SOCKET] = path
 
     def close(self) -> None:
-        self._control.close()
-        self._process.wait(10)
+        del os.environ[SOCKET]
+        self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
 
 
-def serve(control: socket.socket) -> None:
+def serve(listening: socket.socket) -> None:
     from harness.ranks import zygote  # imports torch, which is what this process is for
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        message, fds, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
+        asking, _ = listening.accept()
+        message, fds, _, _ = socket.recv_fds(asking, MESSAGE_BYTES, 2)
         if not message:
-            return
+            asking.close()
+            continue
         order = json.loads(message)
         pid = os.fork()
         if pid == 0:
             try:
-                control.close()
+                listening.close()
+                asking.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os.setsid()
                 for standard, fd in enumerate((os.open(os.devnull, os.O_RDONLY), fds[1], fds[1])):
@@ -96,8 +123,22 @@ def serve(control: socket.socket) -> None:
                 os._exit(0)
         for fd in fds:
             os.close(fd)
-        control.send(str(pid).encode())
+        asking.send(str(pid).encode())
+        asking.close()
+
+
+def run_module(name: str) -> None:
+    """As `python -m NAME` with the arguments that are left."""
+    sys.path[0] = os.getcwd()
+    from harness.ranks import launch
+
+    launch.subprocess = SUBPROCESS
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    if sys.argv[1].isdecimal():
+        serve(socket.socket(fileno=int(sys.argv[1])))
+    else:
+        del sys.argv[0]
+        run_module(sys.argv[0])

@@ -1,5 +1,6 @@
 """Recorded runs for tests of what shows several of them: a checkout with a board and reports, from the factories."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from factories import GEMM_BENCHMARKS, TIMES, entry, report, results
 
 from harness.board import judgements, report_json
-from harness.board.entries import Board, Earlier, Entry
+from harness.board.entries import Board, Earlier, Entry, MeasuredNoise
 from harness.core.checkout import ROOT
 from harness.core.records import EvalReport, Measured, Passed
 from harness.ranks.clocks import METRICS
@@ -76,8 +77,8 @@ def store(root: Path, found: EvalReport) -> Path:
 
 
 def checkout(root: Path) -> Board:
-    """A board of two problems below `root`: alice leads bob, who leads a name that is HTML; all with reports. What
-    else there is has none. Some of it failed."""
+    """A board of two problems below `root`: alice leads bob, who leads a name that is HTML; all with reports, on a
+    machine whose launches hardly differ. What else there is has none. Some of it failed."""
     for part in ("reference", "shapes"):
         (root / part).symlink_to(ROOT / part)
     alice, bob = run(3, 1.0), run(4, 1.25, author="bob", submission=renamed("submissions/gemm_rs/ring.py"))
@@ -88,8 +89,11 @@ def checkout(root: Path) -> Board:
     old = entry_for(alice, (earlier(2, 0.009), earlier(1, 0.0105)))
     alone = entry(problem="a2a", author="dave", file="submissions/a2a/submission.py", run_id=run_id(9))
     retired = entry(problem="retired", suite="official", author="erin", fraction=None, run_id=run_id(10))
-    return Board(entries=(old, entry_for(bob), entry_for(evil), alone, retired))
+    quiet = MeasuredNoise(
+        problem="gemm_rs", machine_class=old.machine_class, machine=None, date="2026-05-02", launches=20, sd=0.005
+    )
+    return Board(entries=(old, entry_for(bob), entry_for(evil), alone, retired), launch_noise=(quiet,))
 
 
 def renamed(name: str) -> Any:
-    return replace(report().submission, name=name)
+    return replace(report().submission, name=name, sha256=hashlib.sha256(name.encode()).hexdigest())

@@ -75,16 +75,16 @@ def test_ranks_meet_again_and_again_without_a_hang(barrier: Barrier, meet: Calla
 
 def test_a_key_is_told_with_its_epoch(barrier: Barrier) -> None:
     """Nobody has it before, and not another epoch's."""
-    barrier.tell(7, 41)
+    barrier.tell(range(RANKS), 7, 41)
     keys: dict[int, int] = {}
 
     def take(rank: int) -> None:
-        keys[rank] = barrier.key(8)
+        keys[rank] = barrier.key(rank, 8)
 
     threads = on_all_ranks(take)
     time.sleep(0.05)
     assert keys == {}
-    barrier.tell(8, 2**42 - 1)
+    barrier.tell(range(RANKS), 8, 2**42 - 1)
     assert ended(threads)
     assert set(keys.values()) == {2**42 - 1}
 
@@ -94,3 +94,20 @@ def test_the_parent_sees_when_all_have_finished(barrier: Barrier) -> None:
     assert ended(on_all_ranks(lambda rank: barrier.finish(rank, 1)))
     assert barrier.all_finished(1)
     assert not barrier.all_finished(2)
+
+
+def test_a_late_rank_gets_its_key_later_and_nobody_waits_for_it(barrier: Barrier) -> None:
+    left: list[int] = []
+
+    def take(rank: int) -> None:
+        barrier.key(rank, 8)
+        barrier.open(rank, 8)
+        left.append(rank)
+
+    threads = on_all_ranks(take)
+    barrier.stand_in(2, 8)
+    barrier.tell([0, 1, 3], 8, 41)
+    assert ended([threads[0], threads[1], threads[3]])
+    assert sorted(left) == [0, 1, 3]
+    barrier.tell([2], 8, 41)
+    assert ended(threads)

@@ -58,7 +58,7 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
     """In a process group as new as the other's: its first calls are slower than later ones."""
     calls: Counter[str] = Counter()
     timed: list[dict[str, int]] = []
-    opened, call, late, enough = Calls.open, RankGroup.call, RankGroup.call_late, clocks.enough
+    opened, call, enough = Calls.open, RankGroup.call, clocks.enough
 
     def opening(self: Calls, *groups: Any) -> None:
         calls.clear()
@@ -68,10 +68,6 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
         calls[self.role] += len(indices)
         return call(self, indices, *how, **more)
 
-    def calling_late(self: RankGroup, *how: Any) -> Any:
-        calls[self.role] += 1
-        return late(self, *how)
-
     def first_asked(budget: Budget, series: clocks.Samples, elapsed_s: float) -> bool:
         if not series.count("wall"):
             timed.append(dict(calls))
@@ -79,7 +75,6 @@ def test_both_sides_have_had_as_many_calls_when_they_are_timed(
 
     monkeypatch.setattr(Calls, "open", opening)
     monkeypatch.setattr(RankGroup, "call", calling)
-    monkeypatch.setattr(RankGroup, "call_late", calling_late)
     monkeypatch.setattr(clocks, "enough", first_asked)
     report = evaluated(
         "from reference import ref_kernel as custom_kernel\n", "gemm_rs", mode="leaderboard", burst=burst
@@ -133,7 +128,7 @@ def test_a_ranks_bursts_run_on_one_core_and_its_other_calls_on_all(monkeypatch: 
 def test_blocks_are_as_small_as_inputs_are_large_for_the_fullest_device(
     nbytes: int, spare_bytes: int, block: int, burst: bool
 ) -> None:
-    plan: Any = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True))
+    plan: Any = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True), device="cuda")
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
     one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=nbytes)], output_limit=50, spare_bytes=1 << 50)
     calls.made = [one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})]  # type: ignore[list-item]

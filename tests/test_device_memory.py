@@ -16,11 +16,13 @@ from harness.ranks.wire import KEPT_BYTES
 class Group:
     """A group of one rank that answers at once and keeps what it was told."""
 
+    opened_ns = 0
+
     def __init__(self, kept_bytes: int = 0) -> None:
         self.told: list[Any] = []
         self.kept_bytes = kept_bytes
 
-    def send(self, commands: Any) -> None:
+    def send(self, commands: Any, files: Any = ()) -> None:
         self.told += commands if isinstance(commands, list) else [commands]
 
     def gather(self, reply: type, deadline: float) -> list[Any]:
@@ -36,6 +38,14 @@ class Group:
 
     def call(self, *arguments: Any) -> list[list[wire.CallSample]]:
         return [[wire.CallSample(start_ns=1, end_ns=2, device_us=None, output=None)]]
+
+    def take_files(self, count: int) -> list[list[int]]:
+        return [[]]
+
+    def sealed_ns(self) -> int:
+        return 3
+
+    def freeze(self) -> None: ...
 
     def of(self, kind: type) -> list[Any]:
         return [command for command in self.told if isinstance(command, kind)]
@@ -111,13 +121,13 @@ def test_room_for_outputs_follows_from_the_right_result(tmp_path: Path) -> None:
 def test_outgrown_buffers_go_with_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[SimpleNamespace] = []
 
-    def buffer(fd: int, nbytes: int, handle: str) -> Any:
+    def buffer(nbytes: int, handle: str) -> Any:
         made.append(SimpleNamespace(nbytes=nbytes, handle="", closed=False))
         made[-1].close = lambda one=made[-1]: setattr(one, "closed", True)
         return made[-1]
 
     rank: Any = trusted.Trusted.__new__(trusted.Trusted)
-    rank.sealed_inputs, rank.kept_buffers, rank.buffers, rank.fds = None, [], None, {"inputs": 0, "outputs": 0}
+    rank.kept_buffers, rank.buffers = [], None
     rank.device = SimpleNamespace(buffer=buffer, release=lambda: None)
     rank.make_room(3 << 20, 1)
     rank.make_room(5 << 20, 1)

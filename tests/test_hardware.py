@@ -105,6 +105,30 @@ def test_one_rank_has_no_links_and_so_no_rate_that_could_bound_it(tmp_path: Path
     assert peaks_cache.load(file) == measured, "it is not measured again at every evaluation"
 
 
+def test_the_best_peaks_seen_are_kept_with_how_old_they_are(tmp_path: Path) -> None:
+    """Other work makes a measured peak low: 36, 46 and 76 GFLOP/s were measured on one machine class."""
+    file = tmp_path / "peaks.json"
+    assert peaks_cache.is_due(file, 0.0)
+    peaks_cache.store(file, replace(UNIT, flops_per_s=36.0, hbm_bytes_per_s=9.0), 2.0, "2026-05-01")
+    assert not peaks_cache.is_due(file, 1.5), "as busy as then"
+    assert peaks_cache.is_due(file, 0.1), "quieter now"
+    found = peaks_cache.store(file, replace(UNIT, flops_per_s=76.0, hbm_bytes_per_s=8.0), 0.1, "2026-05-09")
+    assert (found.flops_per_s, found.hbm_bytes_per_s) == (76.0, 9.0)
+    assert found.source == "the best of 2 measurements on this machine, 2026-05-01 to 2026-05-09"
+    assert not peaks_cache.is_due(file, 0.0)
+    assert peaks_cache.load(file) == found
+
+
+def test_peaks_are_measured_again_on_request(tmp_path: Path) -> None:
+    file = tmp_path / peaks_cache.FOLDER / "peaks-0123.json"
+    peaks_cache.store(file, UNIT, 0.0, "2026-05-01")
+    peaks_cache.ask_again(tmp_path)
+    assert peaks_cache.is_due(file, 0.0)
+    found = peaks_cache.store(file, UNIT, 0.0, "2026-05-01")
+    assert found.source == "the best of 2 measurements on this machine, 2026-05-01"
+    assert not peaks_cache.is_due(file, 0.0)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

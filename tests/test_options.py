@@ -29,17 +29,18 @@ def test_argparse_is_imported_by_the_command_line_alone() -> None:
     assert [str(path) for path in others if "argparse" in imports(path)] == []
 
 
-def test_every_verb_has_arguments_a_description_and_a_line_of_help() -> None:
-    names = [name for name, _, _ in main.VERBS]
-    assert len(set(names)) == len(names)
-    for name, verb, text in main.VERBS:
-        assert verb.DESCRIPTION.split(), name
+def test_every_verb_has_arguments_a_description_and_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in main.VERBS.items():
+        assert main.verb(name).DESCRIPTION.split(), name
         assert text, name
+        with pytest.raises(SystemExit, match="0"):
+            main.parse([name, "--help"])
+        assert "exit codes:" in capsys.readouterr().out
 
 
 def test_what_an_evaluation_was_asked_for_is_one_frozen_record() -> None:
     words = ["eval", "a2a", "mine.py", "--ranks=2", "--suite=quick", "--device=cpu", "--timeout=3", "--seconds=0.5"]
-    namespace = main.parser().parse_args([*words, "--eval=theirs", "--seed=7", "--unconfined"])
+    namespace = main.parse([*words, "--eval=theirs", "--seed=7", "--unconfined"])
     asked = options.asked(namespace)
     assert asked == Asked(
         problem="a2a",
@@ -59,7 +60,7 @@ def test_what_an_evaluation_was_asked_for_is_one_frozen_record() -> None:
 
 
 def test_an_option_that_a_verb_does_not_have_keeps_its_default() -> None:
-    asked = options.asked(main.parser().parse_args(["check", "a2a"]))
+    asked = options.asked(main.parse(["check", "a2a"]))
     assert asked == Asked(problem="a2a", cpu_suite="quick")
 
 
@@ -72,7 +73,7 @@ def test_an_error_does_not_replace_a_result_that_was_written(tmp_path: Path) -> 
 
 
 def test_the_problem_is_an_argument_or_an_option_of_every_verb_that_has_one() -> None:
-    parse = main.parser().parse_args
+    parse = main.parse
     for words in (["a2a", "my.py"], ["my.py", "--problem", "a2a"]):
         found = options.asked(parse(["eval", *words]))
         assert (found.problem, found.file) == ("a2a", Path("my.py"))
@@ -90,7 +91,7 @@ def test_the_problem_is_an_argument_or_an_option_of_every_verb_that_has_one() ->
 @pytest.mark.parametrize("verb", ["eval", "check", "bundle"])
 def test_the_usage_says_that_the_problem_may_be_left_out(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main.parser().parse_args([verb, "--help"])
+        main.parse([verb, "--help"])
     assert "[PROBLEM] [file]" in capsys.readouterr().out
 
 

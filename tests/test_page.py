@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, run, run_id, store
 
 from harness.board import judgements, leaderboard, reports
-from harness.board.entries import Board, Verified
+from harness.board.entries import Board, EntryCase, Verified
 from harness.core.checkout import ROOT
 from harness.core.records import Cost, Score
 from harness.core.stats import geomean
@@ -79,7 +79,7 @@ class Tags(html.parser.HTMLParser):
 # ---- what is on it ---------------------------------------------------------------------------------------------------
 
 
-def test_each_board_has_its_entries_by_score(tmp_path: Path) -> None:
+def test_each_board_has_its_entries_by_place(tmp_path: Path) -> None:
     found = made(tmp_path)
     named = [(one.entries[0].entry.problem, [each.entry.author for each in one.entries]) for one in found.boards]
     assert named == [
@@ -87,8 +87,23 @@ def test_each_board_has_its_entries_by_score(tmp_path: Path) -> None:
         ("gemm_rs", ["alice", "bob", SCRIPT]),
         ("retired", ["erin"]),
     ]
-    assert [entry.place for entry in found.boards[1].entries] == [1, 2, 3]
+    assert [(entry.place, entry.last_place) for entry in found.boards[1].entries] == [(1, 1), (2, 2), (3, 3)]
+    assert (found.boards[1].by, found.boards[1].notes) == ("speedup", ())
     assert found.boards[1].id == "gemm-rs-cpu-2-cores-of-example-cpu-2-00ghz-8"
+
+
+def test_places_that_are_ranges_and_sources_that_are_copies_are_said(tmp_path: Path) -> None:
+    mine = entry_for(report())
+    copy = replace(mine, author="copycat", date="2026-06-01T12:00:00+00:00", run_id=run_id(2))
+    other = replace(mine, author="bob", sha256="b" * 64, run_id=run_id(3))
+    (board,) = made(tmp_path, Board(entries=(copy, mine, other))).boards
+    assert {(one.entry.author, one.place, one.last_place, one.same_as) for one in board.entries} == {
+        ("alice", 1, 3, None),
+        ("bob", 1, 3, None),
+        ("copycat", 1, 3, "alice's submission.py"),
+    }
+    (note,) = board.notes
+    assert "make settle PROBLEM=gemm_rs" in note
 
 
 def test_a_report_adds_shapes_clocks_ranks_phases_and_costs(tmp_path: Path) -> None:
@@ -184,6 +199,29 @@ def test_the_limit_is_one_for_a_board_whatever_clock_the_fraction_is_of(tmp_path
     assert (bare.limit, bare.entries[0].reference, bare.entries[0].bounded) == (0.0025, 0.02, "wall")
 
 
+def test_on_cpu_cores_each_shape_has_one_limit_by_the_best_peaks_of_any_entry(tmp_path: Path) -> None:
+    """Peaks of a busy moment made a slow entry look nearer to its limit than a fast one."""
+    fast = entry_for(report())
+
+    def doubled(case: EntryCase) -> EntryCase:
+        assert case.fraction
+        assert case.fraction_ci
+        assert case.bound
+        low, high = case.fraction_ci
+        bound = replace(case.bound, value=2 * case.bound.value)
+        return replace(case, fraction=2 * case.fraction, fraction_ci=(2 * low, 2 * high), bound=bound)
+
+    busy = tuple(map(doubled, fast.cases))
+    assert len(busy) == 3
+    slow = replace(fast, author="bob", run_id=run_id(2), sha256="b" * 64, cases=busy, fraction=0.9)
+    found = entries(made(tmp_path, Board(entries=(fast, slow))))
+    for one, other in zip(found["gemm_rs alice"].cases, found["gemm_rs bob"].cases, strict=True):
+        assert other.limit == pytest.approx(one.limit)
+        assert other.figures.fraction == pytest.approx(one.figures.fraction)
+        assert other.figures.fraction_ci == pytest.approx(one.figures.fraction_ci)
+    assert found["gemm_rs bob"].entry.fraction == pytest.approx(found["gemm_rs alice"].entry.fraction, rel=1e-3)
+
+
 def test_the_limit_of_the_checked_in_gpu_entries_is_that_of_their_shapes() -> None:
     """gemm_rs on 4x H200: 193.7 us on the wall clock are 3.20 times the limit. 47.7 % of it is on the device clock."""
     board = page_of(leaderboard.load(ROOT / "leaderboard.yaml"), (), (), ROOT, ROOT, MADE_AT)
@@ -242,7 +280,8 @@ def test_links_lead_from_where_the_page_lies_to_report_and_source(tmp_path: Path
     assert found.folder == f"../../runs/{run_id(3)}/"
     (tmp_path / "runs" / run_id(4) / "submission.py").unlink()
     recorded = reports.load_all(tmp_path)[0]
-    again = page_of(Board(entries=(entry_for(run(4)),)), recorded, (), tmp_path, tmp_path / "runs", MADE_AT)
+    bob = next(one for one in recorded if one.run_id == run_id(4))
+    again = page_of(Board(entries=(entry_for(bob),)), recorded, (), tmp_path, tmp_path / "runs", MADE_AT)
     without = links(again.boards[0].entries[0].run)
     assert (without.report, without.source) == (f"{run_id(4)}/report.json", None)
 

@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import prefork
 import pytest
 from conftest import heed_signals
 from factories import CRASHED, FAILURES, GEMM_TESTS, HOSTILE, RAISED, TIMED_OUT, report, results, timed
@@ -108,12 +109,15 @@ class Ran:
         return self.result.get("check") == "pass"
 
 
+REAL = ["-m", "harness.popcorn"]  # for what is about its processes
+
+
 class Runner:
     """KernelBot's side: the files of a task in a folder, an evaluator called in it, its pipe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.program = ["-m", "harness.popcorn"]
+        self.program = [prefork.__file__, "harness.popcorn"]
         self.stage(RIGHT)
 
     def stage(self, submission: str, reference: str = REFERENCES["gemm_rs"], cases: str = CASES) -> None:
@@ -374,8 +378,10 @@ def test_a_seed_that_is_no_number_is_a_bad_argument(runner: Runner) -> None:
     assert (ran.exit_code, ran.result["check"]) == (2, "fail")
 
 
-def test_an_interrupted_evaluator_ends_its_ranks_and_finishes_its_result(runner: Runner) -> None:
+def hanging(runner: Runner) -> tuple["subprocess.Popen[str]", int, list[int]]:
+    """An evaluator in its first test, the pipe's end, and the processes below it."""
     runner.stage(HANGS)
+    runner.program = REAL
     process, read_fd = runner.start("test")
     assert process.stderr is not None
     for line in process.stderr:
@@ -383,6 +389,11 @@ def test_an_interrupted_evaluator_ends_its_ranks_and_finishes_its_result(runner:
             break
     ranks = descendants(process.pid)
     assert len(ranks) >= 6, "three groups of two"
+    return process, read_fd, ranks
+
+
+def test_an_interrupted_evaluator_ends_its_ranks_and_finishes_its_result(runner: Runner) -> None:
+    process, read_fd, ranks = hanging(runner)
     process.send_signal(signal.SIGTERM)
     ran = runner.finish(process, read_fd)
     assert (ran.exit_code, ran.result["check"]) == (130, "fail")
@@ -392,13 +403,7 @@ def test_an_interrupted_evaluator_ends_its_ranks_and_finishes_its_result(runner:
 
 def test_a_killed_evaluator_leaves_no_rank(runner: Runner) -> None:
     """KernelBot's runner kills at its timeout."""
-    runner.stage(HANGS)
-    process, read_fd = runner.start("test")
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "1/2" in line:
-            break
-    ranks = descendants(process.pid)
+    process, read_fd, ranks = hanging(runner)
     process.kill()
     assert runner.finish(process, read_fd).result == {}
     assert gone(ranks, 10.0)
@@ -414,6 +419,7 @@ def test_the_ranks_see_neither_descriptor_nor_seed(runner: Runner) -> None:
         "    print('fd', target)\n"
     )
     runner.stage(look + RIGHT)
+    runner.program = REAL
     process, read_fd = runner.start("test", POPCORN_SEED="12345")
     inode = f"pipe:[{os.fstat(read_fd).st_ino}]"
     ran = runner.finish(process, read_fd)

@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def rejudged(root: Path, *arguments: str) -> int:
-    namespace = main.parser().parse_args(["rejudge", *arguments])
+    namespace = main.parse(["rejudge", *arguments])
     return int(namespace.verb(namespace, Checkout(root)))
 
 
@@ -80,9 +80,31 @@ def test_without_apply_the_difference_is_shown_and_nothing_is_written(
     assert tree(root) == before
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if line.startswith("gemm_rs"))
-    assert row.split() == ["gemm_rs", "mine.py", "by", "alice", "7.593", "ms", "ranked", "15.19", "ms", "ranked"]
+    assert row.split() == ["gemm_rs", "mine.py", "by", "alice", "1.56x", "ranked", "0.78x", "ranked"]
     assert f"{ENTRY_RUN}: rejudged: problem version {BEFORE} became {NOW}" in shown
     assert "1 of 1 entries would change; --apply judges them again" in shown
+
+
+def test_with_nothing_changed_nothing_changes(
+    root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Times of another day are slower by half, those of the reference too."""
+    launches.script = [launch(11, 1.03)]
+    before = (root / "leaderboard.yaml").read_bytes()
+    one = bob(loaded(root)).run_id
+    assert rejudged(root, "--entry", one, "--rerun", "--apply") == Exit.OK
+    assert (root / "leaderboard.yaml").read_bytes() == before
+    assert "Nothing changes" in capsys.readouterr().out
+
+
+def test_what_reproduces_under_another_version_keeps_its_figures(root: Path, launches: Launches) -> None:
+    launches.script = [launch(11, 1.03)]
+    old = alice(loaded(root))
+    assert rejudged(root, "--stale", "--apply") == Exit.OK
+    now = alice(loaded(root))
+    assert (now.run_id, now.score, now.ratio, now.problem_version) == (old.run_id, old.score, old.ratio, NOW)
+    (past,) = now.history
+    assert past.why.endswith("it reproduces: 1.56x then, 1.52x now")
 
 
 def test_applied_the_new_judgement_stands_and_the_old_one_is_history(root: Path, launches: Launches) -> None:
@@ -127,7 +149,7 @@ def test_what_is_not_right_any_more_is_held_with_its_evidence(
 def test_what_a_check_of_times_holds_is_run_once_more(root: Path, launches: Launches) -> None:
     outcome = Held(check="clock", evidence="700 us more passed around its calls")
     doubtful = replace(failed_benchmark(outcome), environment=HERE, submission=MINE, run_id=run_id(11))
-    launches.script = [doubtful, launch(12)]
+    launches.script = [doubtful, launch(12, 2.0)]
     rejudged(root, "--entry", ENTRY_RUN, "--apply")
     assert alice(loaded(root)).run_id == run_id(12)
     launches.script = [doubtful, replace(doubtful, run_id=run_id(13))]
@@ -260,7 +282,7 @@ def test_where_the_report_does_not_do_the_source_is_run_again(how: str, root: Pa
 
 
 def test_all_a_problems_and_single_entries_can_be_chosen(root: Path, launches: Launches) -> None:
-    launches.script = [launch(11), launch(12), launch(13), launch(14)]
+    launches.script = [launch(number, 2.0) for number in (11, 12, 13, 14)]
     out = root.parent / "out.json"
 
     def chosen(*arguments: str) -> list[str]:
@@ -296,7 +318,7 @@ def test_what_cannot_be_judged_here_is_left_as_it_is_and_does_not_stop_the_other
 ) -> None:
     one = replace(entry_for(launch(30)), author="dave", problem_version=BEFORE, **changes)
     leaderboard.record(root / "leaderboard.yaml", one)
-    launches.script = [launch(11)]
+    launches.script = [launch(11, 2.0)]
     assert rejudged(root, "--stale", "--apply") == Exit.OK
     shown = capsys.readouterr().out
     assert says in shown
@@ -313,7 +335,7 @@ def test_an_entry_whose_version_was_not_recorded_counts_as_stale_and_not_as_know
         root / "leaderboard.yaml",
         lambda now: Board(entries=tuple(replace(one, problem_version=None) for one in now.entries)),
     )
-    launches.script = [launch(11), launch(12, author="bob")]
+    launches.script = [launch(11, 2.0), launch(12, 3.0, author="bob")]
     rejudged(root, "--stale")
     assert len(launches.ran) == 2
     assert not any(one.stale for one in runs.standings(loaded(root), ROOT).values())
@@ -322,7 +344,7 @@ def test_an_entry_whose_version_was_not_recorded_counts_as_stale_and_not_as_know
 def test_an_evaluation_that_cannot_be_leaves_its_entry_and_not_the_rest(
     root: Path, launches: Launches, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    launches.script = [HarnessError("the ranks could not be started"), launch(12, author="bob")]
+    launches.script = [HarnessError("the ranks could not be started"), launch(12, 3.0, author="bob")]
     assert rejudged(root, "--rerun", "--apply") == Exit.OK
     assert "the ranks could not be started" in capsys.readouterr().out
     found = loaded(root)
@@ -336,7 +358,7 @@ def test_an_evaluation_that_cannot_be_leaves_its_entry_and_not_the_rest(
 def test_all_is_applied_or_nothing(root: Path, launches: Launches) -> None:
     """Bob's entry is deleted while alice's is run."""
     path = root / "leaderboard.yaml"
-    launches.script = [launch(11, 2.0), launch(12, author="bob")]
+    launches.script = [launch(11, 2.0), launch(12, 3.0, author="bob")]
     launches.during = lambda: leaderboard.change(path, lambda now: Board(entries=(alice(now),)))
     with pytest.raises(HarnessError, match=r"meanwhile \(it was deleted\)"):
         rejudged(root, "--rerun", "--apply")

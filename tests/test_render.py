@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from harness.board import judgements, leaderboard, report_json
-from harness.board.entries import Board, Standing, Verified
+from harness.board.entries import Board, Entry, Standing, Verified
 from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import Checkout
@@ -60,13 +60,27 @@ from harness.kinds.plan import make_plan
 from harness.problems.shape_file import find
 from harness.report import board_view, terminal
 from harness.report.progress import ProgressLine
+from harness.report.summary import show_summary
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 BOARD = Board(
     entries=(
         entry(score_s=0.00759334),
-        entry(author="bob", file="submissions/gemm_rs/ring.py", score_s=0.0051234, ratio=2.31),
-        entry(author="carol", file="/home/carol/experiments/fused.py", score_s=0.0075931, fraction=None),
+        entry(
+            author="bob",
+            file="submissions/gemm_rs/ring.py",
+            score_s=0.0051234,
+            ratio=2.6,
+            ratio_ci=(2.5, 2.7),
+            sha256="b" * 64,
+        ),
+        entry(
+            author="carol",
+            file="/home/carol/experiments/fused.py",
+            score_s=0.0075931,
+            fraction=None,
+            sha256="c" * 64,
+        ),
         entry(problem="a2a", file="submissions/a2a/token_loop.py", score_s=3.5, ratio_ci=None),
     )
 )
@@ -173,7 +187,7 @@ def test_what_a_submission_printed_is_shown_after_every_failure_and_with_verbose
 
 
 def test_quiet_says_what_was_raised() -> None:
-    text = printed(lambda console: terminal.show_summary(failed_test(RAISED), None, None, console))
+    text = printed(lambda console: show_summary(failed_test(RAISED), None, None, console))
     assert "rank 3: IndexError: index 7 is out of bounds (exit 112)" in text
 
 
@@ -277,13 +291,28 @@ def test_a_long_log_is_cut_to_its_end_and_says_so() -> None:
     assert len(text) < 5000
 
 
-def test_a_place_is_shared_or_behind_the_first() -> None:
-    assert shown(report(), Place(place=1, of=3, shared=0)).endswith("place    1 of 3 on the local leaderboard\n")
-    assert "place    1 of 3 on the local leaderboard, shared with 1 other\n" in shown(
-        report(), Place(place=1, of=3, shared=1)
-    )
-    assert ", 1.48x behind the first: 5.123 ms, bob's ring.py" in shown(report(), Place(place=2, of=3, shared=0))
+def test_a_place_is_a_range_with_what_settles_it_and_how_far_it_is_behind() -> None:
+    alone = Board(entries=(entry(),))
+    text = printed(lambda console: terminal.show(report(), alone, place_of(alone, entry()), console))
+    assert text.endswith("place    1 of 1 on the local leaderboard\n")
+    unresolved = shown(report(), place_of(BOARD, entry()))
+    assert (
+        "place    2-3 of 3 on the local leaderboard, 1.62x behind the first: 2.60x, bob's ring.py; "
+        "not resolved: `make settle PROBLEM=gemm_rs` runs the entries head to head\n"
+    ) in unresolved
+    settled = shown(report(), Place(place=2, last=2, of=3, settled="2026-05-02T12:00:00+00:00"))
+    assert "place    2 of 3 on the local leaderboard, settled 2026-05-02, 1.62x behind the first" in settled
     assert shown(report()).endswith("place    none: not recorded\n")
+
+
+def test_scores_that_agree_share_a_place_where_no_reference_was_measured() -> None:
+    def scored(author: str, score_s: float) -> Entry:
+        return entry(author=author, score_s=score_s, ratio=None, ratio_ci=None, sha256=author * 64)
+
+    own = replace(scored("a", 0.004), run_id=report().run_id, sha256=report().submission.sha256)
+    board = Board(entries=(own, scored("b", 0.004), scored("c", 0.002)))
+    text = printed(lambda console: terminal.show(report(), board, place_of(board, own), console))
+    assert "place    2-3 of 3 on the local leaderboard, 3.80x behind the first: 2 ms, c's submission.py, shared" in text
 
 
 def test_too_few_samples_for_an_interval_are_said() -> None:
@@ -320,7 +349,7 @@ def test_json_has_the_promised_names_and_is_strict_json(found: EvalReport) -> No
 
 
 def test_json_of_a_passed_run_has_all_figures() -> None:
-    value = report_json.to_json(report(), Place(place=2, of=3, shared=0))
+    value = report_json.to_json(report(), Place(place=2, last=2, of=3))
     case = value["cases"][-1]
     assert case["params"] == {"m": 8192, "n": 29568, "k": 8192, "has_bias": True}
     assert {name: verdict["passed"] for name, verdict in case["verdicts"].items()} == {"strict": True, "gpumode": True}
@@ -497,7 +526,7 @@ def test_the_leaderboard_on_a_narrow_terminal_says_who_leads_and_by_how_much() -
     lines = printed(lambda console: board_view.show_board(BOARD, console), 50).splitlines()
     heads = {" ".join(line.split()) for line in lines if line.startswith("place")}
     assert heads == {"place score speedup author status"}
-    assert any(line.split()[:5] == ["1", "5.123", "ms", "2.31x", "bob"] for line in lines)
+    assert any(line.split()[:5] == ["1", "5.123", "ms", "2.60x", "bob"] for line in lines)
     assert max(map(len, lines)) <= 50
 
 
@@ -601,10 +630,11 @@ def test_the_leaderboard_as_csv_and_json_holds_every_entry_with_its_place() -> N
     assert [(row["problem"], row["place"], row["author"]) for row in rows] == [
         ("a2a", "1", "alice"),
         ("gemm_rs", "1", "bob"),
-        ("gemm_rs", "2", "carol"),
         ("gemm_rs", "2", "alice"),
+        ("gemm_rs", "2", "carol"),
     ]
-    assert (rows[0]["low"], rows[1]["low"], rows[1]["score"]) == ("", "1.5", "0.0051234")
+    assert [row["last_place"] for row in rows] == ["1", "1", "3", "3"]
+    assert (rows[0]["low"], rows[1]["low"][:3], rows[1]["score"]) == ("", "2.1", "0.0051234")
     value = json.loads(printed(lambda console: board_view.show_board(BOARD, console, form="json")))
     assert [(one["place"], one["author"]) for one in value] == [(int(row["place"]), row["author"]) for row in rows]
     assert value[0]["ratio_ci"] is None

@@ -13,6 +13,7 @@ from factories import measured, timed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.core import stats
 from harness.core.records import Bound, Estimate, Measured
 from harness.core.stats import estimate, geomean, log_ratios, median, ratio, spread
 from harness.judging.figures import case_figures
@@ -172,3 +173,30 @@ def test_nothing_is_paid_for_scipy_until_an_interval_is_made() -> None:
     code = f"{imports}; sys.exit('scipy' in sys.modules or 'numpy' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+# ---- several launches ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 4, 5, 13, 100])
+@pytest.mark.parametrize("probability", [0.9, 0.975, 0.999])
+def test_students_t_is_what_scipy_says(probability: float, freedom: int) -> None:
+    from scipy.special import stdtrit
+
+    assert stats.student_t(probability, freedom) == pytest.approx(float(stdtrit(freedom, probability)), rel=1e-8)
+
+
+def test_an_estimate_over_launches_narrows_with_each_and_widens_with_what_they_differ_by() -> None:
+    noise = stats.LaunchNoise(sd=0.06, freedom=4)
+
+    def width(logs: list[float]) -> float:
+        low, high = stats.over_launches(logs, [0.02] * len(logs), noise).interval()
+        return high / low
+
+    assert width([0.0]) > width([0.0] * 2) > width([0.0] * 5) > width([0.0] * 20)
+    assert width([-0.2, 0.0, 0.2]) > width([-0.01, 0.0, 0.01])
+
+
+def test_a_launch_with_a_better_interval_counts_for_more() -> None:
+    noise = stats.LaunchNoise(sd=0.01, freedom=4)
+    assert stats.over_launches([0.0, 1e-3], [0.001, 0.5], noise).log < 1e-4

@@ -23,7 +23,7 @@ from harness.serve import Options, eval_command, offered
 from harness.serve.store import Row
 from harness.serve.worker import Files
 
-RUNS_SUBMISSIONS = ("eval", "check", "compare", "competition", "verify", "rejudge", "serve")
+RUNS_SUBMISSIONS = ("eval", "check", "compare", "competition", "verify", "settle", "rejudge", "serve")
 Verb = Callable[..., int]
 
 
@@ -43,7 +43,7 @@ def verb(tmp_path: Path) -> Verb:
     leaderboard.change(root / "leaderboard.yaml", unconfined)
 
     def run(*arguments: str) -> int:
-        namespace = main.parser().parse_args(arguments)
+        namespace = main.parse(arguments)
         return int(namespace.verb(namespace, Checkout(root)))
 
     return run
@@ -58,18 +58,19 @@ def shown(board: Board) -> str:
 @pytest.mark.parametrize("name", RUNS_SUBMISSIONS)
 def test_every_verb_that_runs_a_submission_takes_unconfined(name: str) -> None:
     needed = {"eval": ["a2a"], "check": ["a2a"], "compare": ["a", "b"], "competition": ["c"], "verify": ["e"]}
+    needed["settle"] = ["a2a"]
     words = [name, *needed.get(name, [])]
-    assert main.parser().parse_args(words).confined
-    namespace = main.parser().parse_args([*words, "--unconfined"])
+    assert main.parse(words).confined
+    namespace = main.parse([*words, "--unconfined"])
     assert not namespace.confined
     assert not options.asked(namespace, problem="a2a").confined
 
 
 def test_verbs_that_run_no_submission_do_not_take_it() -> None:
-    names = {name for name, _, _ in main.VERBS}
+    names = set(main.VERBS)
     for name in names - set(RUNS_SUBMISSIONS):
         with pytest.raises(SystemExit):
-            main.parser().parse_args([name, "--unconfined"])
+            main.parse([name, "--unconfined"])
 
 
 def test_a_server_passes_it_on_to_every_evaluation() -> None:

@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def verified(root: Path, *arguments: str) -> int:
-    namespace = main.parser().parse_args(["verify", *arguments])
+    namespace = main.parse(["verify", *arguments])
     return int(namespace.verb(namespace, Checkout(root)))
 
 

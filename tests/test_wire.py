@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.ranks import wire
-from harness.ranks.wire import Called, CallSample, Channel, Failed, MakeInputs, Parser, ProtocolError, frame
+from harness.ranks.channel import Channel, Parser, ProtocolError, frame
+from harness.ranks.wire import Called, CallSample, Failed, MakeInputs
 
 REPLIES = [
     wire.Done(),

@@ -3,14 +3,14 @@
 Knows neither the file nor how an evaluation becomes an entry.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, overload
+from dataclasses import dataclass, field
+from typing import Literal
 
 from harness.core.decode import DecodeError
 from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Params, Score
+from harness.core.stats import standard_error
 
-DIGITS = 6  # significant digits that are kept; timing repeats to two or three
 EVIDENCE_CHARS = 500  # of what a check saw, as the file keeps it; the run's report has all of it
 Group = tuple[str, str, str, int]  # problem, suite, machine class, world size: what is ranked together
 Identity = tuple[Group, str, str]
@@ -28,7 +28,8 @@ class Versions:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What an earlier judgement of the same file said, and why it is history."""
+    """What an earlier judgement of the same file said, and why it is history. `ratio_error` is the standard error of
+    log(ratio) by that launch's own samples."""
 
     date: str
     run_id: str
@@ -38,10 +39,19 @@ class Earlier:
     status: Literal["ranked", "verified"] = "ranked"
     problem_version: str | None = None
     why: str = "evaluated again"
+    ratio_error: float | None = None
+    machine: str | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self, "score", "ratio")
         check_printable(self, "why")
+        if self.ratio_error is not None and self.ratio_error < 0:
+            raise DecodeError(".ratio_error", f"expected a number from 0, found {self.ratio_error}")
+
+    @property
+    def log_error(self) -> float | None:
+        """The same name for an entry's."""
+        return self.ratio_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +91,8 @@ class Verified:
 
 @dataclass(frozen=True, kw_only=True)
 class OfFile:
-    """Whose file it is, and what it is ranked within."""
+    """Whose file it is, and what it is ranked within. `machine` is the anonymous id of the machine that it ran on
+    (host.machine_id); null where that is not known."""
 
     problem: str
     suite: str
@@ -92,6 +103,7 @@ class OfFile:
     file: str
     sha256: str
     confined: bool = True  # False: it ran outside the sandbox
+    machine: str | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self, "world_size")
@@ -186,6 +198,11 @@ class Entry(OfFile):
                 _check_interval(self, name)
 
     @property
+    def log_error(self) -> float | None:
+        """The standard error of log(ratio) by the launch's own samples; None where there is no interval."""
+        return standard_error(self.ratio_ci) if self.ratio_ci else None
+
+    @property
     def status(self) -> Literal["ranked", "verified"]:
         """One word for how far it is believed."""
         return "verified" if self.verified else "ranked"
@@ -223,11 +240,73 @@ Judged = Entry | HeldEntry
 
 
 @dataclass(frozen=True, kw_only=True)
+class SettledFile:
+    """A file of a settlement: `ratio` is how many times as fast as the slowest of them it is."""
+
+    author: str
+    file: str
+    sha256: str
+    ratio: float
+
+    def __post_init__(self) -> None:
+        check_printable(self, "author", "file")
+        _check_positive(self, "ratio")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settlement:
+    """Files of one group that were timed against each other, fastest first (harness.evaluation.settle). Two of them are
+    in order where their ratios differ by more than `resolves`, a fraction; all such orders hold together with 95 %."""
+
+    problem: str
+    suite: str
+    machine_class: str
+    world_size: int
+    machine: str | None
+    date: str  # ISO 8601, UTC
+    rounds: int
+    resolves: float
+    problem_version: str
+    files: tuple[SettledFile, ...]
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "world_size", "rounds", "resolves")
+        check_printable(self, "problem", "suite", "machine_class")
+
+    @property
+    def group(self) -> Group:
+        """The group that the files are ranked within."""
+        return (self.problem, self.suite, self.machine_class, self.world_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredNoise:
+    """What launches of one source were measured to differ by on a machine class (bench/launches.py): `sd` is the
+    standard deviation of log(ratio) over `launches` launches, beside what their own samples explain."""
+
+    problem: str
+    machine_class: str
+    machine: str | None
+    date: str
+    launches: int
+    sd: float
+
+    def __post_init__(self) -> None:
+        if self.launches < 2:
+            raise DecodeError(".launches", f"expected 2 or more, found {self.launches}")
+        _check_positive(self, "sd")
+        check_printable(self, "problem", "machine_class")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Board:
-    """All entries, in the file's order: by group, then by score; and what is held, by group, author and file."""
+    """All entries, in the file's order: by group, then by score; and what is held, by group, author and file. Beside
+    them the latest settlements, and what launches were measured to differ by."""
 
     entries: tuple[Entry, ...] = ()
     held: tuple[HeldEntry, ...] = ()
+    settlements: tuple[Settlement, ...] = ()
+    launch_noise: tuple[MeasuredNoise, ...] = ()
 
     def __post_init__(self) -> None:
         parts: tuple[tuple[str, tuple[Judged, ...]], ...] = (("entries", self.entries), ("held", self.held))
@@ -274,96 +353,6 @@ def one_line(text: str) -> str:
     """A text from anywhere as the file keeps it: printable, on one line, of at most EVIDENCE_CHARS."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= EVIDENCE_CHARS else line[: EVIDENCE_CHARS - 3] + "..."
-
-
-def rounded(value: float, digits: int) -> float:
-    return float(f"{value:.{digits}g}")
-
-
-def round_off(one: Judged) -> Judged:
-    """The record with the digits that leaderboard.yaml keeps: what is written is what is read."""
-    score = replace(one.score, value=rounded(one.score.value, DIGITS)) if one.score else None
-    if isinstance(one, HeldEntry):
-        return replace(one, score=score, ratio=_short(one.ratio))
-    found = one.verified
-    if found:
-        found = replace(
-            found,
-            score=rounded(found.score, DIGITS),
-            score_ci=_shorts(found.score_ci),
-            ratio=rounded(found.ratio, DIGITS),
-            ratio_ci=_shorts(found.ratio_ci),
-        )
-    assert score is not None
-    return replace(
-        one,
-        score=score,
-        ratio=_short(one.ratio),
-        ratio_ci=_shorts(one.ratio_ci),
-        fraction=_short(one.fraction),
-        fraction_ci=_shorts(one.fraction_ci),
-        verified=found,
-        cases=tuple(_short_case(case) for case in one.cases),
-        phases_s={name: rounded(value, DIGITS) for name, value in one.phases_s.items()},
-    )
-
-
-def _short_case(case: EntryCase) -> EntryCase:
-    return replace(
-        case,
-        value=rounded(case.value, DIGITS),
-        baseline=_short(case.baseline),
-        ratio=_short(case.ratio),
-        ratio_ci=_shorts(case.ratio_ci),
-        fraction=_short(case.fraction),
-        fraction_ci=_shorts(case.fraction_ci),
-        bound=replace(case.bound, value=rounded(case.bound.value, DIGITS)) if case.bound else None,
-        series=tuple(_short_series(one) for one in case.series),
-        rank_ends_us=tuple(rounded(value, DIGITS) for value in case.rank_ends_us),
-        best=_short(case.best),
-    )
-
-
-def _short_series(one: EntrySeries) -> EntrySeries:
-    names = ("low", "value", "high", "baseline_low", "baseline", "baseline_high", "empty")
-    shortened: dict[str, Any] = {name: _short(getattr(one, name)) for name in names}
-    return replace(one, **shortened)
-
-
-def same_figures(one: Entry, other: Entry) -> bool:
-    """Whether two entries say the same to the digits that are kept. Figures that an older harness did not record are
-    not compared."""
-    a, b = round_off(one), round_off(other)
-    assert isinstance(a, Entry)
-    assert isinstance(b, Entry)
-    if a.cases and b.cases:
-        return _without_details(a) == _without_details(b)
-    return _recorded_before(a) == _recorded_before(b)
-
-
-def _without_details(entry: Entry) -> Entry:
-    cases = (
-        replace(case, samples=None, bounded="", bound=None, series=(), rank_ends_us=(), best=None)
-        for case in entry.cases
-    )
-    score = replace(entry.score, value=1.0) if entry.score.relative_by else entry.score  # others move it
-    return replace(entry, score=score, cases=tuple(cases), peaks=None, phases_s={})
-
-
-def _recorded_before(entry: Entry) -> Entry:
-    return replace(_without_details(entry), cases=(), fraction_ci=None)
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else rounded(value, DIGITS)
-
-
-@overload
-def _shorts(values: tuple[float, float]) -> tuple[float, float]: ...
-@overload
-def _shorts(values: None) -> None: ...
-def _shorts(values: tuple[float, float] | None) -> tuple[float, float] | None:
-    return (rounded(values[0], DIGITS), rounded(values[1], DIGITS)) if values else None
 
 
 def _check_positive(record: object, *names: str) -> None:

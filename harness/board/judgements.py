@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from harness.board.digits import DIGITS, round_off, rounded
 from harness.board.entries import (
-    DIGITS,
     Board,
     Earlier,
     Entry,
@@ -24,8 +24,6 @@ from harness.board.entries import (
     one_line,
     order,
     printable,
-    round_off,
-    rounded,
 )
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.machine_records import Environment
@@ -37,7 +35,7 @@ from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite
 
 JUDGES = 1  # part of every problem version: raise it with a change of a check or verdict that lets other results pass
-KEPT = 5  # earlier judgements of a file that the board keeps; runs/ has the rest
+KEPT = 5  # earlier judgements of other sources of a file that the board keeps; runs/ has the rest
 
 
 def problem_version(problem: Problem, suite: Suite) -> str:
@@ -122,6 +120,7 @@ def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
         "file": printable(report.submission.name),
         "sha256": report.submission.sha256,
         "confined": report.confined,
+        "machine": environment.machine or None,
     }
 
 
@@ -211,7 +210,7 @@ def confirmed(board: Board, old: Entry, found: Verified, why: str, version: str)
     others = tuple(one for one in board.entries if one is not current)
     same = [one for one in board.held if (one.identity, one.sha256) == (current.identity, current.sha256)]
     return _put(
-        Board(entries=others, held=board.held),
+        replace(board, entries=others),
         replace(current, verified=found, problem_version=version),
         [(one, why) for one in same],
     )
@@ -279,7 +278,7 @@ def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
     one = round_off(one)
     one = replace(
         one,
-        history=tuple(sorted(history, key=lambda past: past.date, reverse=True)[:KEPT]),
+        history=tuple(_kept(one, sorted(history, key=lambda past: past.date, reverse=True))),
         holds=tuple(sorted(holds, key=lambda past: past.date, reverse=True)),
     )
     left = [old for old, _ in gone]
@@ -289,7 +288,8 @@ def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
         entries.append(one)
     else:
         held.append(one)
-    return Board(
+    return replace(
+        board,
         entries=tuple(sorted(rescored(entries), key=order)),
         held=tuple(sorted(held, key=lambda other: other.identity)),
     )
@@ -316,6 +316,16 @@ def _relative(entry: Entry, best: Mapping[tuple[Group, str], float]) -> Score:
     return replace(entry.score, value=rounded(total, DIGITS))
 
 
+def _kept(one: Judged, history: Sequence[Earlier]) -> Iterator[Earlier]:
+    """Of the past, newest first, the judgements that the estimate of today is made of, and the latest KEPT others."""
+    others = 0
+    for past in history:
+        is_same = (past.sha256, past.problem_version) == (one.sha256, one.problem_version)
+        others += not is_same
+        if is_same or others <= KEPT:
+            yield past
+
+
 def _earlier(old: Entry, why: str) -> Earlier:
     return Earlier(
         date=old.date,
@@ -326,6 +336,8 @@ def _earlier(old: Entry, why: str) -> Earlier:
         status=old.status,
         problem_version=old.problem_version,
         why=one_line(why),
+        ratio_error=None if old.log_error is None else rounded(old.log_error, 3),
+        machine=old.machine,
     )
 
 

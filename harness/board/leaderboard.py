@@ -18,13 +18,13 @@ import contextlib
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, cast
 
 import yaml
 
-from harness.board.entries import Board, Entry, HeldEntry, Judged, described
+from harness.board.entries import Board, Entry, HeldEntry, Judged, MeasuredNoise, Settlement, described
 from harness.board.judgements import with_judged
 from harness.core.checkout import shown
 from harness.core.decode import did_you_mean, encode
@@ -35,16 +35,19 @@ from harness.core.yaml_file import read_yaml
 # Of leaderboard.yaml; older files are read as they are, and written in the newest schema.
 # 1: first. 2: `held`; of an entry `problem_version`, `verified`, `holds`; of its history `status`, `problem_version`,
 # `why`. 3: `score` with its unit in place of score_s, `ratio` of geomean_speedup, `fraction` of roofline_fraction, with
-# their intervals; of an entry `cases`, `peaks`, `phases_s`.
-SCHEMA = 3
+# their intervals; of an entry `cases`, `peaks`, `phases_s`. 4: `settlements`, `launch_noise`; of an entry and of its
+# history `machine`; of its history `ratio_error`. Its history has all judgements of the source that stands.
+SCHEMA = 4
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
 HEADER = """\
 # The local leaderboard. Written by `make eval` (python -m harness eval), to be read by people and kept in git;
 # `make board` shows it as a table. Not to be edited by hand, but whole entries may be deleted.
-# score: the contest's own, which ranks. ratio: how many times as good as the reference. fraction: of the roofline.
-# history: the same file's earlier figures, newest first (at most 5; runs/ has all).
+# ratio: how many times as good as the reference; places come from it. score: the contest's own. Both are the latest
+# evaluation's; the board shows estimates from it and from all of the history that is of the same source.
+# fraction: of the limit. history: the same file's earlier figures, newest first (of other sources at most 5).
+# settlements: entries that `settle` timed head to head. launch_noise: what launches of one source differ by.
 # held: right but not believable, so without a place. holds: what was held of the same file before, and why no more.
 # Does it not load any more (a merge, an edit)? `git checkout leaderboard.yaml`, or move it away: a new one is begun.
 """
@@ -52,9 +55,11 @@ HEADER = """\
 
 @dataclass(frozen=True, kw_only=True)
 class _File:
-    schema: Literal[3]
+    schema: Literal[4]
     entries: tuple[Entry, ...] = ()
     held: tuple[HeldEntry, ...] = ()
+    settlements: tuple[Settlement, ...] = ()
+    launch_noise: tuple[MeasuredNoise, ...] = ()
 
     def __post_init__(self) -> None:
         Board(entries=self.entries, held=self.held)
@@ -76,7 +81,9 @@ def load(path: Path) -> Board:
             f"{error}\nThe file is left as it is. Next: `git checkout {shown(path)}` for the last good one, or move "
             "it away to begin a new one,\nor evaluate with --no-record."
         ) from None
-    return Board(entries=file.entries, held=file.held) if file else Board()
+    if file is None:
+        return Board()
+    return Board(**{field.name: getattr(file, field.name) for field in fields(Board)})
 
 
 def check_writable(path: Path) -> None:
@@ -162,7 +169,7 @@ def _is_file(one: Judged, text: str) -> bool:
 
 def _text(board: Board) -> str:
     """The file: a key a line, and what holds only plain values (versions, an earlier evaluation) on one line."""
-    value = {"schema": SCHEMA, "entries": encode(board.entries), "held": encode(board.held)}
+    value = {"schema": SCHEMA} | encode(board)
     # 1e6 columns: a line that is folded changes at two places when one value changes
     text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=1e6, allow_unicode=True)
     return HEADER + text
@@ -177,9 +184,11 @@ OLD_NAMES = {
 
 
 def _upgraded(value: object) -> object:
-    """A file of schema 1 or 2 under today's names; whatever does not fit is left for `decode` to say."""
-    if not isinstance(value, dict) or value.get("schema") not in (1, 2):
+    """A file of schema 1, 2 or 3 under today's names; whatever does not fit is left for `decode` to say."""
+    if not isinstance(value, dict) or value.get("schema") not in (1, 2, 3):
         return value
+    if value["schema"] == 3:  # today's names, without those that were added since
+        return value | {"schema": SCHEMA}
     lists = {name: value[name] for name in ("entries", "held") if isinstance(value.get(name), list)}
     return value | {"schema": SCHEMA} | {name: [_renamed(one, True) for one in list_] for name, list_ in lists.items()}
 

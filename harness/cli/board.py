@@ -1,10 +1,12 @@
 """The verb `board`: the local leaderboard as a table, or as text for other programs."""
 
 import argparse
+from typing import get_args
 
 from rich.console import Console
 
 from harness.board import leaderboard, runs
+from harness.board.places import By
 from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
@@ -18,6 +20,13 @@ DESCRIPTION = "Show the local leaderboard."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `board`."""
     options.add_problem(parser, "only this problem's boards")
+    parser.add_argument(
+        "--by",
+        default="speedup",
+        choices=get_args(By),
+        help="what places come from: the speedup over the reference, estimated from all evaluations of a source (the "
+        "default), or GPU MODE's score, which is slower whenever the machine is",
+    )
     parser.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
 
 
@@ -29,5 +38,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     problem = find_name(named, names, checkout) if named else None
     standings = runs.standings(found, checkout.root)
     communication = {name: communication_words(name, checkout) for name in names}
-    board_view.show_board(found, Console(), problem, namespace.format, standings, communication)
+    board_view.show_board(found, Console(), problem, namespace.format, standings, communication, namespace.by)
     return Exit.OK

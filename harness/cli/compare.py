@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.board import reports
+from harness.board import leaderboard, reports
 from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
@@ -105,7 +105,8 @@ def compare(order: Options, checkout: Checkout) -> int:
     """Compares, shows, and exits as --fail-if says."""
     if order.asked is None:
         first, *others = (reports.find(side, checkout.root) for side in order.sides)
-        found = [recorded(first, other, order.margin) for other in others]
+        board = leaderboard.load(checkout.leaderboard)
+        found = [recorded(first, other, order.margin, board) for other in others]
     else:
         found = _compare_files(order, settings.setting(order.asked, checkout), checkout)
     code = exit_code(found, order.fail_if)

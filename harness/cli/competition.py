@@ -166,7 +166,14 @@ def _evaluated(
         name = submission.name
         with ProgressLine(Console(stderr=True)) as progress:
             ran = recorded.evaluated(
-                setting, submission, "leaderboard", order.author, checkout, record=order.record, progress=progress
+                setting,
+                submission,
+                "leaderboard",
+                order.author,
+                checkout,
+                record=order.record,
+                progress=progress,
+                by="score",  # as the competition ranks
             )
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)

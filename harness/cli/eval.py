@@ -21,10 +21,11 @@ from harness.kinds import settings
 from harness.kinds.kind import TORCH, Progress
 from harness.kinds.registry import read_submission
 from harness.kinds.settings import Asked
-from harness.machine import host
+from harness.machine import host, peaks_cache
 from harness.process.profilers import TOOLS
 from harness.report import terminal
 from harness.report.progress import Both, EventLog, ProgressLine
+from harness.report.summary import show_summary
 
 DESCRIPTION = """Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
 the reference, and records the result. Stops at the first phase that fails; a failure is never recorded."""
@@ -73,6 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a line of JSON to FILE when a phase or a case begins, for programs that follow the evaluation",
     )
+    parser.add_argument(
+        "--remeasure",
+        action="store_true",
+        help="measure this machine's peak rates again, which the limit comes from; the best ever seen count",
+    )
     options.add_seconds(parser)
     options.add_recording(parser)
 
@@ -81,6 +87,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
     if namespace.tool != TORCH and namespace.mode != "profile":
         raise UsageError(f"--tool {namespace.tool}: only --mode profile takes a profiler; add it, or leave --tool out")
+    if namespace.remeasure:
+        peaks_cache.ask_again(checkout.root)
     return evaluate(
         Options(
             asked=options.asked(namespace),
@@ -112,7 +120,7 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
         )
     if order.json is None or not order.json.is_stdout:
         if order.quiet:
-            terminal.show_summary(ran.report, ran.standing, ran.place, Console())
+            show_summary(ran.report, ran.standing, ran.place, Console())
         else:
             terminal.show(ran.report, ran.standing, ran.place, Console(), order.verbose)
     if order.json:

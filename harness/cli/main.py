@@ -2,35 +2,16 @@
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, cast
 
 from harness import __version__
 from harness.board import report_json
-from harness.cli import (
-    board,
-    bundle,
-    check,
-    compare,
-    competition,
-    doctor,
-    eval,
-    export,
-    history,
-    new,
-    new_submission,
-    page,
-    plot,
-    problems,
-    rejudge,
-    roofline,
-    serve,
-    verify,
-)
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.machine import host
@@ -47,26 +28,27 @@ class Verb(Protocol):
     def run(self) -> Callable[[argparse.Namespace, Checkout], int]: ...
 
 
-VERBS: tuple[tuple[str, Verb, str], ...] = (
-    ("eval", eval, "evaluate a submission"),
-    ("check", check, "is it right?"),
-    ("compare", compare, "compare files, or recorded runs, head to head"),
-    ("competition", competition, "evaluate all problems of a KernelBot competition file"),
-    ("bundle", bundle, "write a submission and its local modules as one file"),
-    ("board", board, "show the local leaderboard"),
-    ("verify", verify, "run an entry's source again: does it reproduce what it claims"),
-    ("rejudge", rejudge, "judge entries again after a change of a problem, shape or check"),
-    ("history", history, "show how each file's score moved over its runs"),
-    ("page", page, "write the leaderboard as one HTML file"),
-    ("export", export, "write runs and leaderboard as CSV, JSON lines or parquet"),
-    ("plot", plot, "draw a recorded run as SVG or PNG"),
-    ("serve", serve, "answer popcorn-cli, and show the boards live"),
-    ("problems", problems, "list the problems and their suites"),
-    ("new", new, "write the files of a new problem, which evaluate at once"),
-    ("new-submission", new_submission, "write a submission that passes, to begin with"),
-    ("doctor", doctor, "say what on this machine changes results"),
-    ("roofline", roofline, "print the limit of every benchmark shape"),
-)
+VERBS = {
+    "eval": "evaluate a submission",
+    "check": "is it right?",
+    "compare": "compare files, or recorded runs, head to head",
+    "competition": "evaluate all problems of a KernelBot competition file",
+    "bundle": "write a submission and its local modules as one file",
+    "board": "show the local leaderboard",
+    "verify": "run an entry's source again: does it reproduce what it claims",
+    "settle": "run a board's leading entries head to head: in which order are they",
+    "rejudge": "judge entries again after a change of a problem, shape or check",
+    "history": "show how each file's score moved over its runs",
+    "page": "write the leaderboard as one HTML file",
+    "export": "write runs and leaderboard as CSV, JSON lines or parquet",
+    "plot": "draw a recorded run as SVG or PNG",
+    "serve": "answer popcorn-cli, and show the boards live",
+    "problems": "list the problems and their suites",
+    "new": "write the files of a new problem, which evaluate at once",
+    "new-submission": "write a submission that passes, to begin with",
+    "doctor": "say what on this machine changes results",
+    "roofline": "print the limit of every benchmark shape",
+}
 EPILOG = """\
 exit codes:
   0 passed   112 the submission is wrong, raised, crashed or was held
@@ -79,7 +61,7 @@ exit codes:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits with its code."""
     _open_streams()
-    namespace = parser().parse_args(argv)
+    namespace = parse(sys.argv[1:] if argv is None else argv)
     host.interrupt_on_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -118,8 +100,19 @@ def _open_streams() -> None:
             setattr(sys, name, open(fd, "r" if fd == 0 else "w", closefd=False))  # noqa: SIM115
 
 
-def parser() -> argparse.ArgumentParser:
-    """The commands and their options."""
+def verb(name: str) -> Verb:
+    """The module of a verb. Imported when it is asked for: all of them take half a second."""
+    return cast("Verb", importlib.import_module(f"harness.cli.{name.replace('-', '_')}"))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for; `verb` is the function that does it."""
+    named = next((argument for argument in arguments if argument in VERBS), None)
+    return parser(named).parse_args(arguments)
+
+
+def parser(named: str | None) -> argparse.ArgumentParser:
+    """The commands, and the options of the one named."""
     top = argparse.ArgumentParser(
         prog="python -m harness",
         description="Evaluate multi-GPU kernels at home: right or wrong, how fast on every shape, how many times the "
@@ -129,16 +122,15 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"kernel-eval {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, verb, text in VERBS:
+    for name, text in VERBS.items():
         command = commands.add_parser(
-            name,
-            help=text,
-            description=_filled(verb.DESCRIPTION),
-            epilog=EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=text, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        verb.add_arguments(command)
-        command.set_defaults(verb=verb.run)
+        if name == named:
+            module = verb(name)
+            command.description = _filled(module.DESCRIPTION)
+            module.add_arguments(command)
+            command.set_defaults(verb=module.run)
     return top
 
 

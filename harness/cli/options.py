@@ -28,7 +28,7 @@ def _named(given: dict[str, Any]) -> dict[str, Any]:
     UsageError where neither is given."""
     if "problem_option" not in given:
         return given
-    names = [given["problem_option"], given["problem"], given["file"]]
+    names = [given["problem_option"], given["problem"], given.get("file")]
     found = [name for name in names if name is not None]
     if not found:
         raise UsageError("which problem? name it (`python -m harness problems` lists them), or a file that names it")

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
-from harness.board import judgements, leaderboard, runs
+from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options
 from harness.cli.verify import chosen, outside_sandbox
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.stats import LaunchNoise
 from harness.evaluation import verify
 from harness.evaluation.rejudge import Left, Rejudged, Row, applied, rejudged
 from harness.kinds import settings
@@ -102,7 +103,7 @@ def rejudge(order: Options, checkout: Checkout) -> Exit:
         leaderboard.check_writable(path)
     rows: list[Row] = []
     for one in meant:
-        row = _again(one, order, checkout)
+        row = _again(one, order, places.noise_of(found, one.problem, one.machine_class, one.device), checkout)
         if row is None:
             continue
         if order.apply and isinstance(row, Rejudged):
@@ -121,7 +122,7 @@ def rejudge(order: Options, checkout: Checkout) -> Exit:
     return Exit.OK
 
 
-def _again(one: Judged, order: Options, checkout: Checkout) -> Row | None:
+def _again(one: Judged, order: Options, noise: LaunchNoise, checkout: Checkout) -> Row | None:
     """The entry judged again, or why it could not be; None where it is not meant."""
     try:
         setting = replace(verify.setting_for(one, order.problem, order.seconds, checkout), confined=order.confined)
@@ -134,7 +135,7 @@ def _again(one: Judged, order: Options, checkout: Checkout) -> Row | None:
         return None
     try:
         with ProgressLine(Console(stderr=True)) as progress:
-            row = rejudged(one, setting, order.rerun, checkout, progress)
+            row = rejudged(one, setting, order.rerun, checkout, progress, noise)
     except HarnessError as error:  # not on this machine, or not now: what the others are worth is not lost
         return Left(old=one, why=str(error))
     return replace(row, why=row.why + outside_sandbox(one, row.runs if isinstance(row, Rejudged) else ()))

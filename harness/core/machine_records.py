@@ -25,7 +25,8 @@ class Peaks:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The machine and the software of a run. `machine_class` is what leaderboards are kept apart by."""
+    """The machine and the software of a run. `machine_class` is what leaderboards are kept apart by; `machine` is an
+    anonymous id of this very machine (host.machine_id), empty where it has none."""
 
     machine_class: str
     cpu: str
@@ -36,6 +37,7 @@ class Environment:
     triton: str | None
     platform: str
     harness: str
+    machine: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from harness.core.curve import Curve
 from harness.core.decode import DecodeError
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling
 
@@ -150,6 +151,7 @@ class Series:
     baseline: tuple[float, ...] = ()
     paired: bool = True
     block: int = 1
+    own_claims: tuple[float, ...] = ()  # what the submission's ranks said, where `own` is what trusted processes saw
     own_ranks: tuple[float, ...] = ()
     baseline_ranks: tuple[float, ...] = ()
     summary: Summary | None = None
@@ -165,28 +167,6 @@ class Series:
             raise ValueError(f"expected as many samples of either side, found {len(self.own)} and {len(self.baseline)}")
         if self.block < 1:
             raise DecodeError(".block", f"expected blocks of 1 sample or more, found {self.block}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """The value that a run had reached `at_s` seconds after it began."""
-
-    at_s: float
-    value: float
-
-    def __post_init__(self) -> None:
-        if self.at_s < 0 or self.value <= 0:
-            raise DecodeError("", f"expected a time of 0 or more and a value above 0, found {self.at_s}, {self.value}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """How the ranked series' value moved within one run of `limit_s` seconds: of the submission, and of the baseline.
-    Each side's points are in the order of time; a side without any has no answer."""
-
-    limit_s: float
-    own: tuple[Point, ...]
-    baseline: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,11 @@ numpy and scipy.stats are imported where the interval is made, and only there: t
 which `--help`, `board` and a failed evaluation need not wait for.
 """
 
+import functools
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.records import Estimate, Series
@@ -138,3 +140,76 @@ def _blocks(samples: Sequence[float], block: int) -> "np.ndarray[Any, Any]":
     import numpy as np
 
     return np.asarray(samples[: len(samples) // block * block], dtype=np.float64).reshape(-1, block)
+
+
+# ---- several launches ------------------------------------------------------------------------------------------------
+@functools.lru_cache
+def student_t(probability: float, freedom: int) -> float:
+    """The quantile of Student's t, by bisection of its distribution. scipy has it too, but takes a third of a second to
+    import, which `board` need not wait for."""
+    assert 0.5 < probability < 1, probability
+    assert freedom >= 1, freedom
+    low, high = 0.0, math.pi / 2  # angles, whose tangents are t / sqrt(freedom)
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _within(middle, freedom) < 2 * probability - 1 else (low, middle)
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """The probability that Student's t lies between -t and t, where tan(angle) is t / sqrt(freedom): Abramowitz and
+    Stegun, 26.7.3 and 26.7.4."""
+    cosine, is_odd = math.cos(angle), freedom % 2
+    term, total = (cosine, 0.0) if is_odd else (1.0, 0.0)
+    for power in range(is_odd, freedom - 1, 2):
+        total += term
+        term *= cosine**2 * (power + 1) / (power + 2)
+    inner = math.sin(angle) * total
+    return 2 / math.pi * (angle + inner) if is_odd else inner
+
+
+def standard_error(ci: tuple[float, float]) -> float:
+    """Of the logarithm, by a 95 % interval of the value."""
+    return math.log(ci[1] / ci[0]) / 2 / statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchNoise:
+    """By how much launches of one source differ: `sd` is the standard deviation of the logarithm of their ratio, beside
+    what the samples of a launch explain; `freedom` says how well it is known, in degrees of freedom."""
+
+    sd: float
+    freedom: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverLaunches:
+    """An estimate of log(ratio) over launches, its standard error, and the degrees of freedom that this is known
+    with."""
+
+    log: float
+    error: float
+    freedom: int
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """The interval of the ratio."""
+        half = student_t((1 + confidence) / 2, self.freedom) * self.error
+        return math.exp(self.log - half), math.exp(self.log + half)
+
+
+def over_launches(logs: Sequence[float], errors: Sequence[float], noise: LaunchNoise) -> OverLaunches:
+    """The random-effects estimate: each launch's log(ratio), with its standard error by its own samples, counts by the
+    inverse of error^2 + tau^2. tau^2 is the variance between launches: what `noise` says, and what these launches show
+    beside it (the excess of their variance over their errors'), each by its degrees of freedom.
+
+    One launch has a wide interval; each further one narrows it (R. DerSimonian and N. Laird, "Meta-analysis in clinical
+    trials", 1986; here tau^2 is pooled with what is known beforehand, since two or three launches show little of it).
+    """
+    assert logs, "no launch"
+    count = len(logs)
+    freedom = noise.freedom + count - 1
+    excess = statistics.variance(logs) - statistics.fmean(error**2 for error in errors) if count > 1 else 0.0
+    between = (noise.freedom * noise.sd**2 + (count - 1) * max(0.0, excess)) / freedom
+    weights = [1 / (error**2 + between) for error in errors]
+    total = math.fsum(weights)
+    log = math.fsum(weight * log for weight, log in zip(weights, logs, strict=True)) / total
+    return OverLaunches(log=log, error=math.sqrt(1 / total), freedom=freedom)

@@ -4,8 +4,10 @@ The rule. What is compared is log(A's time / B's time), on the wall clock. Its 9
 medians of blocks, since neighbours in time resemble each other and a median does not follow an outlier:
 
 - files: samples come in pairs on the same input, in turn, so a block's value is the median of its log ratios;
-- runs: samples of two runs have nothing in common, so blocks of either run are medians of log times, and the interval
-  is Welch's. It shows how much samples differ within a run, not how much the machine differs between two runs.
+- runs: samples of two runs have nothing in common, but each run timed the reference in turn with its file. What is
+  compared is B's speedup / A's speedup: two differences by pairs, with Welch's interval. It also has twice the variance
+  of what launches of one source differ by (board.places.noise_of). Where the references of the two runs differ by more
+  than the files seem to, the word is AMBIGUOUS: the machine was another one by more than is claimed.
 
 Against a margin (2 %) exactly one word applies to an interval: B is FASTER when all of it is above 1.02, SLOWER when
 all of it is below 1 / 1.02, SAME when it lies within both, edges included; it crosses an edge otherwise, AMBIGUOUS.
@@ -26,6 +28,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from harness.board.entries import Board
+from harness.board.places import noise_of
 from harness.core import words
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
 from harness.core.records import (
@@ -38,16 +42,18 @@ from harness.core.records import (
     Param,
     Params,
     Raised,
+    Series,
     TimedOut,
     Warning,
 )
-from harness.core.stats import CONFIDENCE
+from harness.core.stats import CONFIDENCE, LaunchNoise
 from harness.core.words import clean, clean_line
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds.kind import OpponentFailed, Plan, Progress
 
-SCHEMA = 1  # of compare's --json; 1: first
+# Of compare's --json. 1: first. 2: of recorded runs `ratio` is of the speedups, and `drift` is the references' ratio.
+SCHEMA = 2
 MARGIN = 0.02  # room for what favours one group of ranks for a whole run; --margin moves it
 SHOWN_LINES = 24
 Word = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
@@ -79,6 +85,18 @@ def paired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Differenc
     shorter is left out, unless there is no other."""
     logs = [math.log(a) - math.log(b) for a, b in zip(a_us, b_us, strict=True)]
     return _of_blocks(_blocks(logs, size))
+
+
+def by_references(a: Series, b: Series) -> Difference:
+    """The difference of two runs' series, each against its own reference: log(B's speedup / A's speedup)."""
+    of_a, of_b = (paired(series.baseline, series.own, series.block) for series in (a, b))
+    return _sum([replace(of_a, log=-of_a.log), of_b])
+
+
+def between_launches(noise: LaunchNoise) -> tuple[Difference, Difference]:
+    """What two launches of one source differ by: nothing is known but how much it may be."""
+    one = Difference(log=0.0, variance=noise.sd**2, freedom=noise.freedom)
+    return one, one
 
 
 def unpaired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Difference:
@@ -186,16 +204,29 @@ class Comparison:
     b: Side
     rows: tuple[Row, ...]
     warnings: tuple[Warning, ...]
+    drift: float = 0.0  # log(A's reference / B's reference): by how much the machine itself was another
+    noise: LaunchNoise | None = None  # of recorded runs: what launches differ by, which is one effect in all rows
 
     @property
     def ratios(self) -> tuple[Ratio, ...]:
         """Each row's."""
-        return tuple(ratio(row.difference, self.margin) for row in self.rows)
+        more = between_launches(self.noise) if self.noise else ()
+        return tuple(self._doubted(ratio(_sum([row.difference, *more]), self.margin)) for row in self.rows)
 
     @property
     def summary(self) -> Ratio:
         """The geometric mean of the rows' ratios."""
-        return ratio(mean([row.difference for row in self.rows]), self.margin)
+        more = between_launches(self.noise) if self.noise else ()
+        return self._doubted(ratio(_sum([mean([row.difference for row in self.rows]), *more]), self.margin))
+
+    @property
+    def is_drift(self) -> bool:
+        """Whether the machine differed by more than the files seem to."""
+        edge = math.log1p(self.margin)
+        return abs(self.drift) > max(edge, abs(mean([row.difference for row in self.rows]).log))
+
+    def _doubted(self, found: Ratio) -> Ratio:
+        return replace(found, word="AMBIGUOUS") if self.is_drift else found
 
 
 class SideTimedOut(HarnessError):
@@ -247,9 +278,10 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
     )
 
 
-def recorded(a: EvalReport, b: EvalReport, margin: float) -> Comparison:
-    """Two recorded runs, shape by shape. Raises UsageError for what cannot be compared: one run with itself, runs of
-    two problems, runs that did not pass or timed nothing, runs without a common shape."""
+def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = None) -> Comparison:
+    """Two recorded runs, shape by shape, each divided by its own reference; `board` knows what launches differ by.
+    Raises UsageError for what cannot be compared: one run with itself, runs of two problems, runs that did not pass or
+    timed nothing, runs without a common shape."""
     if a.run_id == b.run_id:
         raise UsageError(f"A and B are the same run, {a.run_id}; name two")
     if a.problem != b.problem:
@@ -280,6 +312,8 @@ def recorded(a: EvalReport, b: EvalReport, margin: float) -> Comparison:
         counts: dict[str, str | int | float] = {"both": len(pairs), "a": len(_timed(a)), "b": len(_timed(b))}
         warnings.append(Warning(code="shapes", values=counts))
     references = [unpaired(one.baseline, other.baseline, one.block) for _, one, other in pairs]
+    machine_class = a.environment.machine_class if a.environment else ""
+    noise = noise_of(board or Board(), a.problem, machine_class, a.device)
     if (moved := ratio(mean(references), margin)).word in ("FASTER", "SLOWER"):
         warnings.append(Warning(code="drift", values={"ratio": ratio_text(moved)}))
     rows = [
@@ -288,7 +322,7 @@ def recorded(a: EvalReport, b: EvalReport, margin: float) -> Comparison:
             params=result.case.params,
             a_us=one.own,
             b_us=other.own,
-            difference=unpaired(one.own, other.own, one.block),
+            difference=by_references(one, other),
         )
         for result, one, other in pairs
     ]
@@ -303,6 +337,8 @@ def recorded(a: EvalReport, b: EvalReport, margin: float) -> Comparison:
         b=Side(name=b.submission.name, sha256=b.submission.sha256, run_id=b.run_id),
         rows=tuple(rows),
         warnings=tuple(warnings),
+        drift=mean(references).log,
+        noise=noise,
     )
 
 
@@ -312,8 +348,9 @@ def _timed(run: EvalReport) -> list[tuple[CaseResult, Measured]]:
 
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
-    """Exit.FAIL_IF where a summary's word is among `fail_if` (in lower case), else 0."""
-    return Exit.FAIL_IF if any(one.summary.word.lower() in fail_if for one in comparisons) else Exit.OK
+    """Exit.FAIL_IF where a summary's word is among `fail_if` (in lower case) and not by the machine's drift, else 0."""
+    is_failed = any(one.summary.word.lower() in fail_if and not one.is_drift for one in comparisons)
+    return Exit.FAIL_IF if is_failed else Exit.OK
 
 
 def _key(params: Params) -> tuple[tuple[str, Param], ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.board import entries, judgements, leaderboard, places, runs
 from harness.board.entries import Board
-from harness.board.places import Place
+from harness.board.places import By, Place
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Mode, Submission
@@ -35,9 +35,11 @@ def evaluated(
     record: bool,
     progress: Progress,
     traces: Path | None = None,
+    by: By = "speedup",
 ) -> Ran:
     """Evaluates and, if asked to, records. Whether it could be recorded is known before anything runs; what goes wrong
-    with it afterwards does not take away what was measured. Raises HarnessError where nothing could be measured."""
+    with it afterwards does not take away what was measured. Its place is `by` speedup or score. Raises HarnessError
+    where nothing could be measured."""
     earlier = leaderboard.load(checkout.leaderboard) if record else None
     version = judgements.problem_version(setting.problem, setting.suite) if record else None
     if record:
@@ -52,7 +54,7 @@ def evaluated(
             runs.store(report, checkout.root)
             if mode == "leaderboard" and (judged := judgements.judged(report, version)) is not None:
                 earlier = leaderboard.record(checkout.leaderboard, judged)
-                place = places.place_of(earlier, judged) if isinstance(judged, entries.Entry) else None
+                place = places.place_of(earlier, judged, by) if isinstance(judged, entries.Entry) else None
     except HarnessError as error:
         return Ran(report=report, standing=earlier, place=None, unrecorded=error)
     return Ran(report=report, standing=earlier, place=place, unrecorded=None)

@@ -7,20 +7,27 @@ reason. Without --apply nothing is written anywhere.
 An entry that was judged under today's problem version is judged from its report: score, speedup and bound are computed
 anew from the samples of then, by today's ranking rule, costs and hardware table. Every other one is run again from its
 stored source, once (--rerun: all are). What is not right any more is held, with that as its evidence.
+
+A launch differs from the next, and its absolute times from those of another day by more. So what was run again on the
+same shapes is compared by its speedup: where that lies within what two launches differ by, the entry keeps its figures,
+and nothing changes but the version of the problem that it is known to be right under.
 """
 
 import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from harness.board import entries, judgements, reports, runs
+from harness.board import judgements, reports, runs
+from harness.board.digits import same_figures
 from harness.board.entries import Board, Entry, HeldEntry, Judged
+from harness.board.places import noise_of
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Bound, CaseResult, EvalReport
-from harness.core.stats import median
-from harness.core.words import clean_line
+from harness.core.stats import CONFIDENCE, LaunchNoise, median, student_t
+from harness.core.words import clean_line, times_text
 from harness.evaluation import verify
 from harness.judging import verdict
 from harness.judging.figures import figured
@@ -29,6 +36,7 @@ from harness.machine import hardware
 from harness.problems.problem import Problem
 
 JSON_SCHEMA = 1  # of --json; 1: first
+NO_PAST: dict[str, Any] = {"history": (), "holds": ()}  # of an entry that takes over that of what it replaces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +61,16 @@ Row = Rejudged | Left
 
 
 # ---- again -----------------------------------------------------------------------------------------------------------
-def rejudged(one: Judged, setting: Setting, rerun: bool, checkout: Checkout, progress: Progress) -> Row:
-    """Judges the entry again: from its report where that suffices, else, or with `rerun`, by running it again."""
+def rejudged(
+    one: Judged,
+    setting: Setting,
+    rerun: bool,
+    checkout: Checkout,
+    progress: Progress,
+    noise: LaunchNoise | None = None,
+) -> Row:
+    """Judges the entry again: from its report where that suffices, else, or with `rerun`, by running it again. `noise`
+    is what launches differ by; the usual where it is None."""
     version = judgements.problem_version(setting.problem, setting.suite)
     stale = one.problem_version != version
     if isinstance(one, Entry) and not stale and not rerun:
@@ -73,7 +89,24 @@ def rejudged(one: Judged, setting: Setting, rerun: bool, checkout: Checkout, pro
     if verify.held_by_chance(found[0]):  # twice is no chance
         found.append(verify.launch(one, setting, submission, checkout, progress))
     why = f"rejudged: {_change(one, version)}"
-    return Rejudged(old=one, new=_judged(one, found, version), why=why, runs=tuple(found))
+    new = _judged(one, found, version)
+    noise = noise_of(Board(), one.problem, one.machine_class, one.device) if noise is None else noise
+    if isinstance(one, Entry) and isinstance(new, Entry) and reproduces(one, new, noise):
+        why += f"; it reproduces: {times_text(one.ratio or 0)} then, {times_text(new.ratio or 0)} now"
+        new = replace(one, problem_version=version, **({} if one.problem_version == version else NO_PAST))
+    return Rejudged(old=one, new=new, why=why, runs=tuple(found))
+
+
+def reproduces(old: Entry, new: Entry, noise: LaunchNoise) -> bool:
+    """Whether two launches, both in the sandbox or neither, and on the same shapes as far as that is known, have
+    speedups that differ by no more than launches of one source do (95 %)."""
+    if old.ratio is None or new.ratio is None or old.score.unit != new.score.unit or old.confined != new.confined:
+        return False
+    if old.cases and [one.params for one in old.cases] != [one.params for one in new.cases]:
+        return False
+    errors = [one.log_error or 0.0 for one in (old, new)]
+    t = student_t((1 + CONFIDENCE) / 2, noise.freedom)
+    return abs(math.log(new.ratio / old.ratio)) <= t * math.hypot(noise.sd, noise.sd, *errors)
 
 
 def from_report(one: Entry, report: EvalReport, problem: Problem) -> Judged:
@@ -92,7 +125,7 @@ def from_report(one: Entry, report: EvalReport, problem: Problem) -> Judged:
     assert made is not None, "a report with figures is worth an entry"
     made = replace(made, file=one.file, author=one.author)
     kept = replace(made, verified=one.verified, history=one.history, holds=one.holds)
-    if entries.same_figures(kept, one):
+    if same_figures(kept, one):
         return one
     return made  # what was is the board's to keep
 

@@ -10,7 +10,7 @@ one more launch, which is what the entry was. Here s is the standard deviation o
 interval says where that is more: the interval alone would not do, since it is of calls within one launch, and launches
 differ by more. The allowance is 5 % at least, as launches of an hour differ less than those of a week, and 25 % at
 most, as noise must not excuse everything: where more would be needed nothing is decided. One-sided, because an entry
-that claims less than it can do takes nobody's place. The score, which ranks, has to follow: where it is slower than
+that claims less than it can do takes nobody's place. GPU MODE's score has to follow: where it is slower than
 recorded though the speedup is there, the reference was slower by as much, which is the machine's doing; the decision
 says by how much.
 

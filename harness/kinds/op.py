@@ -31,14 +31,13 @@ from harness.core.records import (
     TimedOut,
     Warning,
 )
-from harness.core.stats import median
 from harness.judging import warnings
-from harness.kinds import op_check, op_measure, staging
+from harness.kinds import op_check, op_measure, op_peaks, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
 from harness.kinds.plan import OpPlan, make_plan
-from harness.machine import doctor, hardware, host, peaks_cache
+from harness.machine import doctor, hardware, host
 from harness.machine.readings import Gpus
 from harness.machine.sampler import GpuSampler
 from harness.problems import shape_file
@@ -104,6 +103,7 @@ class OpSession:
         self.phases_s: dict[str, float] = {}
         self.device_model = ""
         self.machine_state: tuple[MachineState, ...] = ()
+        self.load_per_core = 0.0  # of other work, before ranks started
         self.sampler: GpuSampler | None = None
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
@@ -126,6 +126,8 @@ class OpSession:
         # Before any rank runs, which would be seen as somebody else's work.
         readings = doctor.read(with_smoke=False)
         self.machine_state = doctor.short(doctor.doctor(readings))
+        if isinstance(readings.load, float):
+            self.load_per_core = readings.load / host.cores()
         if self.plan.device != "cpu":
             used = readings.gpus.visible[: self.plan.world_size] if isinstance(readings.gpus, Gpus) else None
             self.sampler = GpuSampler(used)
@@ -157,10 +159,12 @@ class OpSession:
             trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
             self.device_model = trusted.device
             if self.plan.problem.cost_of is not None:
-                self.peaks = self._known_peaks()
+                of = self.device_model or self.plan.device
+                self.peaks = op_peaks.known(self.plan, of, self.load_per_core)
                 if self.peaks is None:
                     calls.open(groups.pop(0))
-                    self.peaks = self._measure_peaks()
+                    self.progress.phase("peaks of this machine")
+                    self.peaks = op_peaks.measured(calls, of, self.load_per_core)
         self.has_run = True
         kernels = ((calls.baseline, self.plan.opponent), (calls.candidate, self.plan.submission))
         if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
@@ -174,33 +178,12 @@ class OpSession:
             for group in (calls.baseline, calls.candidate):
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
+        calls.freeze()
         with self._timed("clock", START_S):
             for clock in self.plan.clocks:
                 empty = calls.empty_calls(clock)
                 self.empty_call_samples_us[clock] = tuple(map(clocks.SAMPLE_US[clock], empty))
         return Passed()
-
-    @property
-    def _peaks_file(self) -> Path:
-        plan = self.plan
-        return peaks_cache.path(plan.problem.root, self.device_model or plan.device, plan.world_size)
-
-    def _known_peaks(self) -> Peaks | None:
-        """The device's rates by the table, or as they were measured on this machine before."""
-        return hardware.match(self.device_model) or peaks_cache.load(self._peaks_file)
-
-    def _measure_peaks(self) -> Peaks:
-        """This machine's rates: measured once by trusted ranks, then remembered."""
-        self.progress.phase("peaks (once on this machine)")
-        measured = self.calls.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, self.calls.deadline)
-        peaks = Peaks(
-            flops_per_s=median([rank.flops_per_s for rank in measured]),
-            hbm_bytes_per_s=median([rank.memory_bytes_per_s for rank in measured]),
-            link_bytes_per_s=median([rank.link_bytes_per_s for rank in measured]),
-            source=f"measured on this machine, {time.strftime('%Y-%m-%d', time.gmtime())}",
-        )
-        peaks_cache.store(self._peaks_file, peaks)
-        return peaks
 
     # ---- cases
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
 from harness.kinds.plan import OpPlan
 from harness.ranks import clocks, wire
-from harness.ranks.group import Group
+from harness.ranks.group import Gates, Group, Late, close
 from harness.ranks.launch import Ranks, free_port
+from harness.ranks.witness import Turn
 
 EMPTY_CALLS = 30
 # Of each input and output of a block, at most, on one device: made, in its buffer, loaded on either side; taken, and in
@@ -30,6 +31,10 @@ class Calls:
         self.deadline = 0.0
         self.at = 0
         self.rested: list[Group] = []  # that gave memory back
+        self.has_files = plan.device == "cpu"  # each input and output is in a file of its own
+        self.files: list[list[int]] = []  # of the inputs that were made last, by rank
+        self.loaded: Sequence[int] = []  # which of them the group on turn has, or will have at the gate
+        self.unjudged: list[tuple[list[tuple[wire.Output, ...]], list[list[int]]]] = []  # with their files, by rank
         self.made: list[wire.InputsMade] = []
         self.params: Params | None = None  # of the case whose inputs were made last
         self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
@@ -54,10 +59,41 @@ class Calls:
             group.gather(wire.Done, self.deadline)
 
     def call(
-        self, group: Group, indices: Sequence[int], clock: Clock, keys: Sequence[int] = ()
+        self,
+        group: Group,
+        indices: Sequence[int],
+        clock: Clock,
+        keys: Sequence[int] = (),
+        late: Late | None = None,
+        again: bool = False,
     ) -> list[list[wire.CallSample]]:
-        """Calls on loaded inputs (-1: empty calls), by call and rank."""
-        return group.call(indices, clock, self.deadline, clocks.LEAD_S if clock == "device" else 0.0, keys)
+        """Calls on loaded inputs (-1: empty calls), by call and rank; `again`: on the input of the call before."""
+        for other in (self.baseline, self.candidate):
+            if other is not group:
+                self._freeze(other)
+        lead_s = clocks.LEAD_S if clock == "device" else 0.0
+        gates = None
+        if self.has_files and len(indices) == 1:
+            gates = Gates() if again or indices[0] < 0 else self._gates(self.loaded[indices[0]])
+            indices = [min(0, indices[0])]
+        return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
+
+    def _gates(self, index: int) -> Gates:
+        """What ranks get of that input when all have arrived."""
+        return Gates(
+            files=[files[index] for files in self.files],
+            output_limit=max(rank.output_limit for rank in self.made),
+        )
+
+    def _freeze(self, group: Group) -> None:
+        """On GPUs, where this has not been tried with the libraries that connect them, groups are not frozen."""
+        if self.plan.device == "cpu":
+            group.freeze()
+
+    def freeze(self) -> None:
+        """Nobody is on turn."""
+        for group in (self.baseline, self.candidate):
+            self._freeze(group)
 
     def room(self) -> int:
         """For how many inputs like those that were just made, and their outputs, there is memory."""
@@ -92,12 +128,21 @@ class Calls:
             for group in (self.baseline, self.candidate):
                 group.gather(wire.Done, self.deadline)
         command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew)
+        close(self.files)  # nobody's any more
+        close(files for _, by_rank in self.unjudged for files in by_rank)
+        self.files, self.unjudged = [], []
         self.made = self.trusted.ask(command, wire.InputsMade, self.deadline)
+        if self.has_files:
+            self.files = self.trusted.take_files(len(inputs))
         self._keys = [spec.key for spec in inputs]
         self._taken = 0
 
     def load(self, group: Group, indices: Sequence[int]) -> None:
-        """The group gets these inputs, and loses those that it had."""
+        """The group gets these inputs, and loses those that it had. Inputs in files are handed out at the gate, unless
+        they are masked."""
+        self.loaded = list(indices)
+        if self.has_files and not any(self._keys[index] for index in indices):
+            return
         commands = [
             wire.LoadInputs(
                 inputs=tuple(rank.inputs[index] for index in indices),
@@ -106,47 +151,68 @@ class Calls:
             )
             for rank in self.made
         ]
-        group.ask(commands, wire.Done, self.deadline)
+        group.send(commands, [[files[index] for index in indices] for files in self.files])
+        group.gather(wire.Done, self.deadline)
 
-    def turn(self, group: Group, indices: Sequence[int], clock: Clock = "wall") -> clocks.Turn:
-        """Calls on these inputs, which the group gets just before. What a candidate returns is taken at once; and as
-        much after the baseline's calls, so that what comes next finds the machine in the same state."""
+    def turn(self, group: Group, indices: Sequence[int], clock: Clock = "wall", late: Late | None = None) -> Turn:
+        """Calls on these inputs, which the group gets just before. What a candidate returns is fixed at once: it is in
+        sealed files, or else trusted ranks copy it; as much after the baseline's calls, so that what comes next finds
+        the machine in the same state. Until its next turn the group rests."""
         if group in self.rested:  # before the turn begins, since it takes a while
             self.rested.remove(group)
             group.ask(wire.Regain(), wire.Done, self.deadline)
         began_ns = time.monotonic_ns()
         self.load(group, indices)
         keys = [self._keys[index] for index in indices if self._keys[index]]
-        called = self.call(group, range(len(indices)), clock, keys)
+        called = self.call(group, range(len(indices)), clock, keys, late)
         self.ahead += len(indices) if group is self.candidate else -len(indices)
-        ended_ns = time.monotonic_ns()
+        if self.has_files and not keys:
+            began_ns = group.opened_ns  # nobody had any input before
+        if self.has_files:
+            ended_ns = group.sealed_ns()
+            self._freeze(group)
         self.take(group, called)
-        self.rest(group)
-        if self.plan.device != "cpu":
+        if not self.has_files:
             # What it still had to do when its rank replied is done by now, or the outputs are wrong.
             ended_ns = time.monotonic_ns()
-        return clocks.Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
+        self.rest(group)  # after its turn, since freeing many GiB takes milliseconds, more of them for who had more
+        return Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
 
     def rest(self, group: Group) -> None:
-        """The group is not on turn: what it keeps of its devices is somebody else's, if it is much."""
+        """The group is not on turn: what it keeps of its devices is somebody else's, if it is much; and it does not
+        run."""
         if group.kept_bytes > wire.KEPT_BYTES:
             group.ask(wire.Yield(), wire.Done, self.deadline)
             self.rested.append(group)
+        self._freeze(group)
 
     def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
-        """Trusted ranks copy what these calls returned. Only the candidate's is judged later, unless `judged` says that
-        it is not to be."""
+        """What these calls returned is kept for `verify`, by trusted ranks or in its files. Only the candidate's is
+        judged, unless `judged` says that it is not to be."""
         judged = judged and group is self.candidate
         outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
-        commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
-        self.trusted.ask(commands, wire.Done, self.deadline)
+        if not self.has_files:
+            commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
+            self.trusted.ask(commands, wire.Done, self.deadline)
+            return
+        files = group.take_files(len(called))
+        if judged:
+            self.unjudged.append((outputs, files))
+        else:
+            close(files)
 
     def verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
         """What the trusted ranks say of the next outputs taken, as ones of these inputs; a verdict passes when it does
         on every rank."""
+        unjudged, self.unjudged = self.unjudged, []
+        for outputs, files in unjudged:
+            self.trusted.send([wire.TakeOutputs(outputs=each, judged=True) for each in outputs], files)
+            close(files)
         for index in indices:  # all at once: they need not wait for us between two
             self.trusted.send(wire.Verify(index=index, taken=self._taken, published=published))
             self._taken += 1
+        for _ in unjudged:
+            self.trusted.gather(wire.Done, self.deadline)
         each = [self.trusted.gather(wire.Verified, self.deadline) for _ in indices]
         return [
             Verdicts(

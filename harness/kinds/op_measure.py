@@ -5,7 +5,6 @@ is believed to be faster than what the machine can do.
 """
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,8 +15,13 @@ from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Mea
 from harness.core.stats import median
 from harness.judging.checkers import CHECKERS
 from harness.kinds.op_calls import Calls
+from harness.kinds.op_check import dependents, probe_s, silent
 from harness.ranks import clocks, credibility, trace, wire
+from harness.ranks.group import Late
+from harness.ranks.witness import Bursts, EachCall
 
+# A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
+PROBE_FIRST, PROBE_EVERY = 16, 64
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -29,11 +33,10 @@ def measure(
     twice, and counts when it is seen twice: the second time with samples of its own. `sampling` is entered while calls
     are timed."""
     for _ in range(2):
-        own, ref = clocks.Side(), clocks.Side()
-        samples = _samples(calls, case, own, ref, sampling)
+        samples = _samples(calls, case, sampling)
         if not isinstance(samples, clocks.Samples):
             return samples
-        doubt = credibility.unaccounted(own, ref, calls.plan.baseline_name) or credibility.too_short(samples)
+        doubt = samples.witness.doubt(calls.plan.baseline_name) or credibility.too_short(samples)
         if not doubt:
             break
     else:
@@ -47,59 +50,111 @@ def measure(
     return _believed(samples.measured(), bound, peaks)
 
 
-def _samples(
-    calls: Calls, case: Case, own_side: clocks.Side, ref_side: clocks.Side, sampling: Sampling
-) -> clocks.Samples | Wrong | Held:
+def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | Wrong | Held:
     """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
     plan = calls.plan
     calls.make(case, calls.fresh(1))
     budget = _budget(calls)
-    samples = clocks.Samples(plan.clocks, budget.block)
+    each = calls.has_files and not budget.burst
+    samples = clocks.Samples(
+        plan.clocks, budget.block, EachCall(is_trusted=plan.opponent is None) if each else Bursts()
+    )
     # Warm-up: first touches of this shape are not what is ranked; and for as many calls as checked the submission,
     # since on CPU ranks each of the first dozen in a process group is faster than the one before.
     while calls.ahead > 0:
         calls.turn(calls.baseline, [0])
     for clock in plan.clocks:
         calls.turn(calls.baseline, [0], clock)
-        calls.turn(calls.candidate, [0], clock)
+        turn = calls.turn(calls.candidate, [0], clock)
         if (wrong := _wrong(calls, [0], "a call before the timed ones")) is not None:
             return wrong
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
-    before_us, began = _busy_us(calls), time.monotonic()
+    began, probe = time.monotonic(), Probe(calls, case, probe_s(turn))
     with sampling():
         while not clocks.enough(budget, samples, time.monotonic() - began):
             for clock in clocks.due(plan.clocks, samples.count("wall") // budget.block):
-                if (failure := _block(calls, case, budget, samples, clock, own_side, ref_side)) is not None:
+                if (failure := _block(calls, case, budget, samples, clock, probe)) is not None:
                     return failure
-    own_side.busy_us, ref_side.busy_us = (b - a for a, b in zip(before_us, _busy_us(calls), strict=True))
     return samples
 
 
 def _block(
-    calls: Calls,
-    case: Case,
-    budget: clocks.Budget,
-    samples: clocks.Samples,
-    clock: Clock,
-    own_side: clocks.Side,
-    ref_side: clocks.Side,
+    calls: Calls, case: Case, budget: clocks.Budget, samples: clocks.Samples, clock: Clock, probe: "Probe"
 ) -> Wrong | Held | None:
     """One block of samples on one clock; None where every call was right and possible."""
     turns = clocks.turns(budget, clock, samples.count(clock))
+    late = probe.due(samples.count(clock), budget.block) if clock == "wall" else None
+    if late is not None and budget.burst:
+        if (failure := probe.burst(late, len(turns[0][1]))) is not None:
+            return failure
+        late = None
+    place = probe.place(len(turns)) if late is not None else -1
     # Of several that are handed out together, none can be read before it is its turn.
     masked = any(len(indices) > 1 for _, indices in turns)
-    calls.make(case, calls.fresh(1 + max(index for _, indices in turns for index in indices), masked))
+    count = 1 + max(index for _, indices in turns for index in indices)
+    calls.make(case, calls.fresh(count + (late is not None), masked))
     own: dict[int, Sequence[wire.CallSample]] = {}
     ref: dict[int, Sequence[wire.CallSample]] = {}
-    for reference, indices in turns:
-        turn = calls.turn(calls.baseline if reference else calls.candidate, indices, clock)
-        if not reference and (doubt := credibility.impossible(turn, clock)):
-            return Held(check="clock", evidence=doubt)
-        (ref if reference else own).update(zip(indices, turn.called, strict=True))
+    judged: list[int] = []
+    for number, (is_baseline, indices) in enumerate(turns):
+        if late is not None and number == place:
+            if (held := probe.call(late, count)) is not None:
+                return held
+            judged.append(count)
+        turn = calls.turn(calls.baseline if is_baseline else calls.candidate, indices, clock)
+        if not is_baseline:
+            judged += indices
+            if doubt := credibility.impossible(turn, clock):
+                return Held(check="clock", evidence=doubt)
+        (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
         if clock == "wall":
-            (ref_side if reference else own_side).turns.append(turn)
+            (samples.witness.ref if is_baseline else samples.witness.own).append(turn)
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
-    return _wrong(calls, list(own), f"a timed call ({clock} clock)")
+    return _wrong(calls, judged, f"a timed call ({clock} clock)")
+
+
+class Probe:
+    """Delays a rank in a call among the timed ones, so that a submission does not communicate in checked calls alone.
+    Which call it is, and which rank, follows from the run's secret. Its time does not count, and its output is judged
+    like the others'. `hold_s` is how long a rank is kept out."""
+
+    def __init__(self, calls: Calls, case: Case, hold_s: float) -> None:
+        self.calls, self.case, self.hold_s = calls, case, hold_s
+        self.number = 0  # of delayed calls
+
+    def _secret(self, what: str, below: int) -> int:
+        return self.calls.plan.seed("delayed", self.calls.at, self.number, what) % below
+
+    def due(self, first: int, block: int) -> Late | None:
+        """The rank that is late in the block of samples from number `first` on, if any is."""
+        begins, size = (PROBE_FIRST + PROBE_EVERY * (self.number - 1), PROBE_EVERY) if self.number else (0, PROBE_FIRST)
+        if first + block <= begins + self._secret("call", size):
+            return None
+        ranks = range(self.calls.plan.world_size)
+        probed = [rank for rank in ranks if dependents(self.calls.plan, self.case, rank)]
+        if not probed:
+            return None
+        self.number += 1
+        return Late(rank=probed[self._secret("rank", len(probed))], hold_s=self.hold_s)
+
+    def place(self, count: int) -> int:
+        """Before which of so many turns."""
+        return self._secret("place", count)
+
+    def call(self, late: Late, index: int) -> Held | None:
+        """One call on that input."""
+        calls = self.calls
+        calls.turn(calls.candidate, [index], late=late)
+        return silent(calls, late.rank, dependents(calls.plan, self.case, late.rank), late.hold_s)
+
+    def burst(self, late: Late, count: int) -> Wrong | Held | None:
+        """A burst of so many calls, one of which is delayed: not the first, since all ranks get that input at once."""
+        calls = self.calls
+        calls.make(self.case, calls.fresh(count, masked=True))
+        late = replace(late, at=1 + self._secret("place", count - 1))
+        calls.turn(calls.candidate, range(count), late=late)
+        held = silent(calls, late.rank, dependents(calls.plan, self.case, late.rank), late.hold_s)
+        return held or _wrong(calls, range(count), "a call in a burst with a late rank")
 
 
 def _wrong(calls: Calls, indices: Sequence[int], what: str) -> Wrong | None:
@@ -116,13 +171,6 @@ def _budget(calls: Calls) -> clocks.Budget:
     return budget if block >= budget.block else replace(budget, block=max(1, block), burst=budget.burst and block > 0)
 
 
-def _busy_us(calls: Calls) -> tuple[float, float]:
-    """CPU time so far of candidate and baseline; nan where it says little, since a device does the work."""
-    if calls.plan.device != "cpu":
-        return (math.nan, math.nan)
-    return (calls.candidate.busy_us(), calls.baseline.busy_us())
-
-
 def _cached(calls: Calls, case: Case) -> Wrong | Held | None:
     """Whether the submission seems to cache results for inputs that come again. No timed input does; a submission that
     caches results is optimising for the benchmark."""
@@ -136,7 +184,7 @@ def _cached(calls: Calls, case: Case) -> Wrong | Held | None:
         judged = []
         for index in range(len(fresh)):
             for is_again in (False, True):
-                once = calls.call(calls.candidate, [index], clock)
+                once = calls.call(calls.candidate, [index], clock, again=is_again)
                 is_judged = is_pure or not is_again  # else the first call may have written to its input
                 calls.take(calls.candidate, once, is_judged)
                 judged += [index] * is_judged

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
+from harness.core.curve import Curve
 from harness.core.errors import HarnessError, UsageError
 from harness.core.records import (
     Bound,
     Case,
     Crashed,
-    Curve,
     Failure,
     Held,
     Measured,

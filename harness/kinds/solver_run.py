@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.core.records import Point, Wrong
+from harness.core.curve import Point
+from harness.core.records import Wrong
 from harness.core.words import cut_line
 from harness.kinds.solver_task import Instance, Task
 from harness.process.answers import Answer, Finished

@@ -6,6 +6,7 @@ Knows /proc and installed packages; does not import torch.
 import contextlib
 import errno
 import getpass
+import hmac
 import importlib.metadata
 import itertools
 import os
@@ -27,6 +28,12 @@ RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank o
 # at one a process.
 SOCKET_NAME_BYTES, RANKS_SOCKET = 107, "/kernel-eval-12345678/candidate/tmp/symm_mem-4194304"
 LLC_GUESS_BYTES = 32 << 20  # where the kernel does not tell
+MACHINE_IDS = (  # the first that can be read; only root reads the board's
+    "/etc/machine-id",
+    "/var/lib/dbus/machine-id",
+    "/sys/class/dmi/id/product_uuid",
+    "/sys/class/dmi/id/board_serial",
+)
 _ROOM, _FILES, _TASKS = "make room there", "raise the limit of open files (`ulimit -n`)", "end other processes"
 ADVICE = {
     errno.ENOSPC: _ROOM,
@@ -45,6 +52,21 @@ def cpu_model() -> str:
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def machine_id() -> str:
+    """An anonymous id of this machine, the same at every call: 12 hexadecimal digits, empty where it cannot be known.
+
+    A keyed hash of systemd's machine id, or else of an id of the board, and of what everyone can see of the hardware
+    (containers of one image may share a machine id). The ids themselves are never shown, and cannot be had from it
+    (as machine-id(5) demands).
+    """
+    own = next((text for path in MACHINE_IDS if (text := _read(path).strip())), "")
+    seen = [_read(f"/sys/class/dmi/id/{name}").strip() for name in ("sys_vendor", "product_name", "board_name")]
+    if not own:
+        return ""
+    told = "\0".join([*seen, cpu_model()])
+    return hmac.new(own.encode(), b"kernel-eval machine 1\0" + told.encode(), "sha256").hexdigest()[:12]
 
 
 def last_level_cache_bytes() -> int:
@@ -127,6 +149,7 @@ def environment(device_model: str, world_size: int) -> Environment:
         triton=_version("triton"),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         harness=harness.__version__,
+        machine=machine_id(),
     )
 
 
@@ -144,25 +167,9 @@ def descendants(root: int) -> list[int]:
     return found[1:]
 
 
-def busy_us(root: int) -> float:
-    """The CPU time so far of this process and all below it, and of those below it that have ended and were reaped."""
-    return sum(map(_process_busy_us, [root, *descendants(root)]))
-
-
-def _process_busy_us(pid: int) -> float:
-    """By the kernel's two accounts: in nanoseconds of threads that live, in ticks of ended ones and children too."""
-    live_ns = 0
-    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        live_ns += int((_read(str(task)).split() or ["0"])[0])
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    ticks = [int(field) for field in fields[11:15]]  # its own time and its children's, each as user and in the kernel
-    own_us, children_us = (1e6 * sum(two) / os.sysconf("SC_CLK_TCK") for two in (ticks[:2], ticks[2:]))
-    return max(live_ns / 1000, own_us) + children_us
-
-
-def parent_of(pid: int) -> int:
-    """0 where the process is gone."""
-    return int((_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["", "0"])[1])
+def state(pid: int) -> str:
+    """R for a process that runs, S for one that waits, T for a stopped one (proc(5)); empty where it is gone."""
+    return (_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or [""])[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,14 +13,15 @@ import mmap
 import os
 import platform
 import time
+from collections.abc import Iterable
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1  # linux/futex.h
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())  # asm/unistd.h
 POLL_S = 50e-6  # where the futex call's number is not known
 RECHECK_NS = 2_000_000
-RELEASED, KEY, FINISHED = 0, 4, 8  # words of 8 bytes: what ranks are told in one cache line, what they tell in others
-FIRST_MARK, MARKS_STRIDE = 16, 8  # then a cache line of marks a rank: "has come", "has finished", its device's two
-DEVICE_MARK, DEVICE_HELD = 2, 3
+RELEASED, FINISHED = 0, 8  # words of 8 bytes: what ranks are told in one cache line, what they tell in others
+FIRST_MARK, MARKS_STRIDE = 16, 8  # then a cache line a rank: "has come", "has finished", its device's two, its key
+DEVICE_MARK, DEVICE_HELD, KEY = 2, 3, 4
 EPOCH_BITS, KEY_BITS = 20, 42  # of the word that holds a key and whose it is
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -41,8 +42,8 @@ def make_barrier(world_size: int) -> int:
 
 
 class Barrier:
-    """One process's end of a barrier. The parent calls `release`; ranks call `wait`, `open` and `finish`. All pass the
-    epoch of the call.
+    """One process's end of a barrier. The parent calls `release`, `tell` and `stand_in`; ranks call `wait`, `open`,
+    `finish` and `key`. All pass the epoch of the call.
 
     With `spin`, every rank has a core of its own. Waiting has no deadline here: the parent ends a process that waits
     too long.
@@ -77,15 +78,21 @@ class Barrier:
         """Lets all ranks go that wait for `epoch`."""
         self._set(RELEASED, epoch)
 
-    def tell(self, epoch: int, key: int) -> None:
-        """Gives all ranks the key of `epoch`, of KEY_BITS bits. All ranks must have the key before it."""
-        self._set(KEY, key << EPOCH_BITS | epoch % (1 << EPOCH_BITS))
+    def tell(self, ranks: Iterable[int], epoch: int, key: int) -> None:
+        """Gives these ranks the key of `epoch`, of KEY_BITS bits. They must have the key before it."""
+        for rank in ranks:
+            self._set(self.marks[rank] + KEY, key << EPOCH_BITS | epoch % (1 << EPOCH_BITS))
 
-    def key(self, epoch: int) -> int:
-        """The key of `epoch`; waits until the parent has given it."""
-        while (seen := self.words[KEY]) % (1 << EPOCH_BITS) != epoch % (1 << EPOCH_BITS):
-            self._sleep(KEY, seen)
+    def key(self, rank: int, epoch: int) -> int:
+        """That rank's key of `epoch`; waits until the parent has given it."""
+        word = self.marks[rank] + KEY
+        while (seen := self.words[word]) % (1 << EPOCH_BITS) != epoch % (1 << EPOCH_BITS):
+            self._sleep(word, seen)
         return seen >> EPOCH_BITS
+
+    def stand_in(self, rank: int, epoch: int) -> None:
+        """Has the other ranks believe that this one has come: they do not wait for it in `open`."""
+        self.words[self.marks[rank]] = epoch
 
     def all_finished(self, epoch: int) -> bool:
         """Whether all ranks have finished `epoch`. If they have not, returns a moment later."""

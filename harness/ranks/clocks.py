@@ -7,10 +7,11 @@ same inputs. Decisions rest on the logarithm of their ratio, in which drift canc
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from harness.core.records import Clock, Measured, Metric, Series
 from harness.ranks.wire import CallSample
+from harness.ranks.witness import Witness, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
@@ -36,31 +37,9 @@ class Budget:
     burst: bool = False  # a block's calls without a pause, behind WARM_CALLS that are not counted; see `turns`
 
 
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """Consecutive calls of one group, by call and rank. `began_ns` is what the parent's clock (CLOCK_MONOTONIC, the
-    clock that ranks read too) said before it handed out the inputs. `ended_ns` is what it said after all replies had
-    come; on devices, after trusted ranks had also copied the outputs."""
-
-    began_ns: int
-    ended_ns: int
-    called: tuple[tuple[CallSample, ...], ...]
-
-    @property
-    def unclaimed_us(self) -> float:
-        """The time per call that passed outside the calls, if what the ranks claim is true."""
-        claimed_us = sum(map(wall_us, self.called))
-        return ((self.ended_ns - self.began_ns) / 1000 - claimed_us) / len(self.called)
-
-
 def block(device: str) -> int:
     """How many samples are taken together on that device."""
     return 4 if device == "cpu" else 7
-
-
-def wall_us(called: Sequence[CallSample]) -> float:
-    """The ranked clock: from the first rank's start to the last rank's end."""
-    return (max(call.end_ns for call in called) - min(call.start_ns for call in called)) / 1000
 
 
 def device_us(called: Sequence[CallSample]) -> float:
@@ -81,10 +60,11 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
 
 
 class Samples:
-    """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many."""
+    """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many. On the wall clock
+    ranks' times are claims: `witness` says what they count."""
 
-    def __init__(self, clocks: Sequence[Clock], block: int) -> None:
-        self.block = block
+    def __init__(self, clocks: Sequence[Clock], block: int, witness: Witness) -> None:
+        self.block, self.witness = block, witness
         self.own_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
         self.ref_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
         self.ends_us: list[list[float]] = []  # of the submission's ranks, wall clock; a list a call, as the next two
@@ -109,19 +89,26 @@ class Samples:
             for kept, calls in ((self.own_ranks_us, called), (self.ref_ranks_us, ref_called)):
                 kept += [[call.device_us or 0.0 for call in ranks] for ranks in calls]
 
+    def counted_us(self) -> tuple[list[float], list[float]]:
+        """What ranks, of submission and reference."""
+        return self.witness.counted_us(self.own_us["wall"], self.ref_us["wall"])
+
     def measured(self) -> Measured:
         """The record of it: the wall clock ranks, and the device's, where there is one, is held against the bound."""
         ranks = {"device": (_by_rank(self.own_ranks_us), _by_rank(self.ref_ranks_us))}
+        times = {clock: (own, self.ref_us[clock]) for clock, own in self.own_us.items()} | {"wall": self.counted_us()}
+        claims = self.own_us["wall"] if times["wall"][0] != self.own_us["wall"] else ()
         series = [
             Series(
                 metric=METRICS[clock],
                 own=tuple(own),
-                baseline=tuple(self.ref_us[clock]),
+                baseline=tuple(ref),
                 block=self.block,
                 own_ranks=ranks.get(clock, ((), ()))[0],
                 baseline_ranks=ranks.get(clock, ((), ()))[1],
+                own_claims=tuple(claims) if clock == "wall" else (),
             )
-            for clock, own in self.own_us.items()
+            for clock, (own, ref) in times.items()
         ]
         bounded = "device" if "device" in self.own_us else "wall"
         return Measured(series=tuple(series), bounded=bounded, rank_ends_us=_by_rank(self.ends_us))
@@ -130,20 +117,6 @@ class Samples:
 def _by_rank(calls: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """Each rank's median over calls."""
     return tuple(statistics.median(rank) for rank in zip(*calls, strict=True))
-
-
-@dataclass(kw_only=True)
-class Side:
-    """What the parent saw of one group's calls on the wall clock: its turns, and the CPU time that its processes had
-    during them (nan: not to be gone by)."""
-
-    turns: list[Turn] = field(default_factory=list)
-    busy_us: float = math.nan
-
-    @property
-    def calls(self) -> list[CallSample]:
-        """Of all ranks."""
-        return [call for turn in self.turns for ranks in turn.called for call in ranks]
 
 
 def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float], together: int = 1) -> float:
@@ -164,7 +137,7 @@ def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
     if count >= budget.max_samples or elapsed_s >= budget.seconds:
         return True
     together = budget.block if budget.burst else 1
-    return relative_error(series.own_us["wall"], series.ref_us["wall"], together) < budget.target_error
+    return relative_error(*series.counted_us(), together) < budget.target_error
 
 
 def due(clocks: Sequence[Clock], number: int) -> Sequence[Clock]:

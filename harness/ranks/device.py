@@ -32,9 +32,14 @@ class Device(Protocol):
     kind: str
     backend: str
     id: torch.device | None  # for init_process_group's device_id
+    has_files: bool  # whether inputs and outputs travel in files of their own, and not in shared buffers
 
     def prepare(self) -> None:
         """Makes this the process's device. Called once, before anything is allocated on it."""
+
+    def save_memory(self) -> None:
+        """Has the allocator map memory as it is needed, so that little is lost between blocks of different sizes. It
+        costs calls time, so not where they are timed. Called before anything is allocated."""
 
     def name(self) -> str:
         """The device's model, by which rooflines are looked up; empty if the device is the host itself."""
@@ -61,9 +66,9 @@ class Device(Protocol):
     def peak_bytes(self) -> int:
         """The most memory that this process has had: of the device, or resident in the host's."""
 
-    def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
-        """A buffer through which tensors pass between processes: `nbytes` of new device memory, the memory that
-        `handle` names, or the file `fd`."""
+    def buffer(self, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
+        """A buffer through which tensors pass between processes: `nbytes` of new device memory, or the memory that
+        `handle` names."""
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
         """Waits for the barrier's epoch, then calls and times the call by the device's own clock. Returns what `keep`
@@ -73,7 +78,7 @@ class Device(Protocol):
 class Cpu:
     """CPU cores, connected by gloo; `flush_bytes` is this rank's share of the flush."""
 
-    kind, backend = "cpu", "gloo"
+    kind, backend, has_files = "cpu", "gloo", True
 
     def __init__(self, threads: int, flush_bytes: int) -> None:
         self.id: torch.device | None = None
@@ -82,6 +87,8 @@ class Cpu:
 
     def prepare(self) -> None:
         torch.set_num_threads(self.threads)
+
+    def save_memory(self) -> None: ...
 
     def name(self) -> str:
         return ""
@@ -105,8 +112,8 @@ class Cpu:
     def peak_bytes(self) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
-    def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
-        return shared_buffer.FileBuffer(fd)
+    def buffer(self, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
+        raise NotImplementedError("ranks on CPU cores share sealed files")
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
         raise NotImplementedError("a CPU has no clock but the host's")
@@ -120,7 +127,7 @@ def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
 class Gpu:
     """One GPU, CUDA or ROCm."""
 
-    kind, backend = "cuda", "nccl"
+    kind, backend, has_files = "cuda", "nccl", False
 
     def __init__(self, rank: int, world_size: int, barrier: Barrier) -> None:
         self.id: torch.device | None = torch.device("cuda", rank)
@@ -143,6 +150,10 @@ class Gpu:
         self.released = 0  # bytes, to be regained
         self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+
+    def save_memory(self) -> None:
+        if not driver.HIP:  # not tried there
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
 
     def name(self) -> str:
         return torch.cuda.get_device_name(self.id)
@@ -175,7 +186,7 @@ class Gpu:
     def peak_bytes(self) -> int:
         return torch.cuda.max_memory_reserved(self.id)
 
-    def buffer(self, fd: int, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
+    def buffer(self, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         assert self.id is not None
         return shared_buffer.DeviceBuffer(driver.SharedMemory(nbytes, self.id, handle), self.id)
 

@@ -7,6 +7,7 @@ from typing import Any
 from harness.core.records import Params, Verdict, Verdicts
 from harness.ranks import folder_check, payload, wire
 from harness.ranks.generate import generated
+from harness.ranks.shared_buffer import SharedBuffer
 from harness.ranks.trusted import Trusted
 
 
@@ -16,7 +17,6 @@ class FolderTrusted(Trusted):
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
-        self.trees: list[tuple[wire.Output, Any, str]] = []  # taken, and why it is no value
         self.seeds: list[int] = []  # of the inputs made
         self.stand_in: Any = None  # of the make of a right result
 
@@ -25,19 +25,15 @@ class FolderTrusted(Trusted):
         return generated(self.reference.generate_input, params, order.rank, order.world_size, spec.seed)
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
-        self.trees, self.seeds = [], [spec.seed for spec in command.inputs]
+        self.seeds = [spec.seed for spec in command.inputs]
         return super().make_inputs(command)
 
     def default_device(self) -> AbstractContextManager[object]:
         return nullcontext()  # such a folder names its devices itself
 
-    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        assert self.buffers is not None
-        nbytes = self.buffers.outputs.nbytes
-        taken = [(output, *payload.read_tree(self.output_buffer, output, nbytes)) for output in command.outputs]
-        if command.judged:
-            self.trees += taken
-        return wire.Done()
+    def take(self, source: SharedBuffer, output: wire.Output) -> Any:
+        """The output as it is declared, its value, and why it has none."""
+        return output, *payload.read_tree(source, output, self.most_nbytes())
 
     def own_failure(self, index: int) -> Verdict | None:
         """That the reference's result fails, too, on this input; None where it passes."""
@@ -58,7 +54,7 @@ class FolderTrusted(Trusted):
     def verified(self, command: wire.Verify) -> wire.Verified:
         """Passes copies of the input on, because kernels and checks of such folders may write to what they get. The
         first output for a case's published input is also held against the make of the reference's result."""
-        declared, output, lacking = self.trees[command.taken]
+        declared, output, lacking = self.taken[command.taken]
         if command.published:
             expected = self.expected(command.index)
             self.stand_in = folder_check.stand_in(expected)
@@ -72,7 +68,7 @@ class FolderTrusted(Trusted):
                 payload.copied(self.made[command.index]), self.stand_in if lacking else output
             )
         )
-        self.trees[command.taken] = (declared, None, lacking)
+        self.taken[command.taken] = (declared, None, lacking)
         if not checked.passed and not lacking and self.order.world_size == 1:
             checked = self.own_failure(command.index) or checked
         verdict = Verdict(passed=False, message=f"the result cannot be judged: {lacking}") if lacking else checked

@@ -8,30 +8,55 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeVar
 
 from harness.core.records import Clock
-from harness.machine import host
-from harness.ranks import failure, wire
+from harness.ranks import channel, failure, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.rank import Rank
 
 GRACE_S = 0.5  # after the first rank raised, for the others to say what they have to say
 STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
 LOOK_S = 0.01  # while the parent waits at the barrier: how often it looks whether a rank has failed
-SEND_S = 30.0  # for a rank to take a command in
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late:
+    """A rank that is let into a call later than the others, by `hold_s`: into number `at` of several."""
+
+    rank: int
+    hold_s: float
+    at: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gates:
+    """The files of one call's input, by rank, which ranks get when all have arrived. Without files the call is an empty
+    one, or one more on the input of the call before."""
+
+    files: Sequence[int] = ()
+    output_limit: int = 0
+
+    def of(self, rank: int) -> Sequence[int]:
+        """What that rank gets."""
+        return [self.files[rank]] if self.files else ()
 
 
 class Group(Protocol):
     """What an evaluation needs of a group of ranks; tests have a fake. `kept_bytes`: device memory that a rank of it
-    holds for later calls, as they say themselves."""
+    holds for later calls, as they say themselves. Of the last call: `opened_ns`, when the parent let it begin
+    (CLOCK_MONOTONIC), and `early`, the ranks that had finished before the late one was let in."""
 
     kept_bytes: int
+    opened_ns: int
+    early: Collection[int]
 
-    def send(self, commands: wire.Command | Sequence[wire.Command]) -> None:
-        """Sends the command (one for all, or one for each rank). Ranks carry out their commands in the order sent."""
+    def send(self, commands: wire.Command | Sequence[wire.Command], files: Sequence[Sequence[int]] = ()) -> None:
+        """Sends the command (one for all, or one for each rank), with each rank's files. Ranks carry out their commands
+        in the order sent. A frozen group goes on."""
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:
         """Every rank's next reply, by rank. Raises RankFailure when a rank of any group raises or ends, or when
@@ -40,22 +65,30 @@ class Group(Protocol):
     def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
         """`send`, then `gather`."""
 
+    def take_files(self, count: int) -> list[list[int]]:
+        """The files that each rank has sent with its last reply, by rank; they are the caller's to close. Raises
+        RankFailure where a rank has sent another number of them."""
+
+    def sealed_ns(self) -> int:
+        """When all these files had come and could not be changed any more."""
+
+    def freeze(self) -> None:
+        """None of the group's processes gets a core any more until the next `send`."""
+
     def call(
-        self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0, keys: Sequence[int] = ()
+        self,
+        indices: Sequence[int],
+        clock: Clock,
+        deadline: float,
+        lead_s: float = 0.0,
+        keys: Sequence[int] = (),
+        gates: Gates | None = None,
+        late: Late | None = None,
     ) -> list[list[wire.CallSample]]:
-        """Calls the kernel on these inputs, one after the other, on all ranks. All ranks leave the barrier together.
-        `lead_s` passes between the arrival of the last rank and the first release: hosts need that time to submit work
-        that waits on the devices. `keys` has a key for each masked input, which ranks get when all are done with the
-        call before. Returns each call's samples by rank."""
-
-    def busy_us(self) -> float:
-        """The CPU time that the group's processes have had so far, including those that the submission started."""
-
-    def call_late(
-        self, late: int, index: int, hold_s: float, deadline: float
-    ) -> tuple[list[wire.CallSample], list[int]]:
-        """One call that rank `late` enters `hold_s` after the others. Returns the samples by rank, and the ranks that
-        finished before it entered."""
+        """Calls the kernel on these inputs, one after the other, on all ranks. All ranks leave the barrier together,
+        except a late one. `lead_s` passes between the arrival of the last rank and the first release: hosts need that
+        time to submit work that waits on the devices. `keys` has a key for each masked input, which ranks get when all
+        are done with the call before. Returns each call's samples by rank."""
 
 
 class Processes(Protocol):
@@ -67,6 +100,15 @@ class Processes(Protocol):
 
     def all_ranks(self) -> list[Rank]:
         """The ranks of all groups."""
+
+    def freeze(self, role: wire.Role) -> None:
+        """Has all processes of the group stopped."""
+
+    def thaw(self, role: wire.Role) -> None:
+        """Lets them go on."""
+
+    def wait_frozen(self, deadline: float) -> None:
+        """Returns when all have stopped that are to."""
 
     def poll(self, timeout_s: float) -> None:
         """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
@@ -80,61 +122,139 @@ class RankGroup:
         self.members = processes.ranks[role]
         self.epoch = 0
         self.kept_bytes = 0
+        self.opened_ns = 0
+        self.early: Collection[int] = ()
 
-    def send(self, commands: wire.Command | Sequence[wire.Command]) -> None:
+    def send(self, commands: wire.Command | Sequence[wire.Command], files: Sequence[Sequence[int]] = ()) -> None:
         each = commands if isinstance(commands, Sequence) else [commands] * len(self.members)
-        self._send(zip(self.members, each, strict=True))
+        self._send(zip(self.members, each, files or [()] * len(self.members), strict=True))
 
-    def _send(self, commands: Iterable[tuple[Rank, wire.Command]]) -> None:
-        for rank, command in commands:
-            with contextlib.suppress(ConnectionError, TimeoutError):  # it is gone, or stopped; gather will tell
-                rank.sock.settimeout(SEND_S)  # commands are small, a rank that obeys takes them at once
-                rank.sock.sendall(wire.frame(command))
-                rank.sock.setblocking(False)
+    def _send(self, commands: Iterable[tuple[Rank, wire.Command, Sequence[int]]]) -> None:
+        self.processes.thaw(self.role)
+        for rank, command, files in commands:
+            with rank.sending():
+                if files:
+                    channel.send_files(rank.sock, files)
+                rank.sock.sendall(channel.frame(command))
 
     def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
         self.send(commands)
         return self.gather(reply, deadline)
 
+    def take_files(self, count: int) -> list[list[int]]:
+        taken = [rank.take_files() for rank in self.members]
+        for rank, files in zip(self.members, taken, strict=True):
+            if len(files) != count:
+                close(taken)
+                raise failure.crashed(rank, f"sent {len(files)} files where {count} were due")
+        return taken
+
+    def sealed_ns(self) -> int:
+        return max(rank.sealed_ns for rank in self.members)
+
+    def freeze(self) -> None:
+        self.processes.freeze(self.role)
+
     def call(
-        self, indices: Sequence[int], clock: Clock, deadline: float, lead_s: float = 0.0, keys: Sequence[int] = ()
+        self,
+        indices: Sequence[int],
+        clock: Clock,
+        deadline: float,
+        lead_s: float = 0.0,
+        keys: Sequence[int] = (),
+        gates: Gates | None = None,
+        late: Late | None = None,
     ) -> list[list[wire.CallSample]]:
+        self.processes.wait_frozen(deadline)
+        close(rank.take_files() for rank in self.members)  # that nobody asked for
         epoch = self.epoch + 1
         self.epoch += len(indices)
-        self.send(wire.Call(indices=tuple(indices), epoch=epoch, clock=clock))
-        if keys:
-            self.barrier.tell(epoch, keys[0])
+        gated, limit = gates is not None, gates.output_limit if gates else 0
+        command = wire.Call(indices=tuple(indices), epoch=epoch, clock=clock, gated=gated, output_limit=limit)
+        if gates is not None:
+            let_in_ns = self._gated(command, gates, late, deadline)
+        elif keys:
+            let_in_ns = self._masked(command, keys, late, deadline)
+        else:
+            let_in_ns = self._ready(command, lead_s, late, deadline)
+        called = self._called(len(indices), deadline)
+        if late is not None:  # as they say themselves
+            ends_ns = [call.end_ns for call in called[late.at]]
+            self.early = {*self.early, *(rank for rank, end_ns in enumerate(ends_ns) if end_ns < let_in_ns)}
+        return called
+
+    def _gated(self, command: wire.Call, gates: Gates, late: Late | None, deadline: float) -> int:
+        """Lets ranks call whose input comes at the gate; returns when the late one is let in."""
+        self.send(command)
         self.gather(wire.AtBarrier, deadline)
-        time.sleep(lead_s)
-        self.barrier.release(epoch)
-        for number, key in enumerate(keys[1:], start=epoch + 1):
-            self._finished(number - 1, deadline)
-            self.barrier.tell(number, key)
-        return self._called(len(indices), deadline)
+        if late is not None:
+            self.barrier.stand_in(late.rank, command.epoch)
+        let_in_ns = self.opened_ns = time.monotonic_ns()
+        self._open(self._all_but(late), gates)
+        if late is not None:
+            let_in_ns = self._hold(late, command.epoch, deadline)
+            self._open([self.members[late.rank]], gates)
+        look = time.monotonic() + LOOK_S
+        while gates.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
+            self.processes.poll(LOOK_S)
+            if time.monotonic() > look:
+                self._check_all(deadline, self.members)
+                look = time.monotonic() + LOOK_S
+        return let_in_ns
 
-    def busy_us(self) -> float:
-        return host.busy_us(host.parent_of(self.members[0].pid))  # the cell that its ranks are forked from
+    def _open(self, members: Iterable[Rank], gates: Gates) -> None:
+        for rank in members:
+            with rank.sending():
+                channel.send_files(rank.sock, gates.of(rank.rank))
 
-    def call_late(
-        self, late: int, index: int, hold_s: float, deadline: float
-    ) -> tuple[list[wire.CallSample], list[int]]:
-        self.epoch += 1
-        command = wire.Call(indices=(index,), epoch=self.epoch, clock="wall")
-        others = [rank for rank in self.members if rank.rank != late]
-        self._send((rank, command) for rank in others)
+    def _masked(self, command: wire.Call, keys: Sequence[int], late: Late | None, deadline: float) -> int:
+        """The same for ranks that have their inputs, each masked until they get its key."""
+        let_in_ns = 0
+        everyone = range(len(self.members))
+        self.send(command)
+        self.barrier.tell(everyone, command.epoch, keys[0])
+        self.gather(wire.AtBarrier, deadline)
+        self.opened_ns = time.monotonic_ns()
+        self.barrier.release(command.epoch)
+        for at, key in enumerate(keys[1:], start=1):
+            epoch = command.epoch + at
+            self._finished(epoch - 1, deadline)
+            if late is not None and late.at == at:
+                self.barrier.stand_in(late.rank, epoch)
+                self.barrier.tell((rank.rank for rank in self._all_but(late)), epoch, key)
+                let_in_ns = self._hold(late, epoch, deadline)
+                self.barrier.tell([late.rank], epoch, key)
+            else:
+                self.barrier.tell(everyone, epoch, key)
+        return let_in_ns
+
+    def _ready(self, command: wire.Call, lead_s: float, late: Late | None, deadline: float) -> int:
+        """The same for ranks that have their inputs."""
+        others = self._all_but(late)
+        self._send((rank, command, ()) for rank in others)
         self._gather(others, wire.AtBarrier, deadline)
-        self.barrier.release(self.epoch)
-        until = time.monotonic() + hold_s
+        time.sleep(lead_s)
+        self.opened_ns = time.monotonic_ns()
+        self.barrier.release(command.epoch)
+        if late is None:
+            return self.opened_ns
+        let_in_ns = self._hold(late, command.epoch, deadline)
+        self._send([(self.members[late.rank], command, ())])
+        self._gather([self.members[late.rank]], wire.AtBarrier, deadline)
+        return let_in_ns
+
+    def _all_but(self, late: Late | None) -> list[Rank]:
+        return [rank for rank in self.members if late is None or rank.rank != late.rank]
+
+    def _hold(self, late: Late, epoch: int, deadline: float) -> int:
+        """Waits while the late rank is kept out; returns when it may be let in (CLOCK_MONOTONIC)."""
+        others = self._all_but(late)
+        until = time.monotonic() + late.hold_s
         while (now := time.monotonic()) < until:
             self._check_all(deadline, others)
             self.processes.poll(until - now)
-        finished = {*self.barrier.finished(self.epoch), *(rank.rank for rank in others if rank.inbox)}
-        let_in_ns = time.monotonic_ns()
-        self._send([(self.members[late], command)])
-        self._gather([self.members[late]], wire.AtBarrier, deadline)
-        called = self._called(1, deadline)[0]
-        finished |= {rank for rank, call in enumerate(called) if call.end_ns < let_in_ns}  # as it says itself
-        return called, sorted(finished)
+        self.early = {*self.barrier.finished(epoch), *(rank.rank for rank in others if rank.inbox)}
+        return time.monotonic_ns()
 
     def _finished(self, epoch: int, deadline: float) -> None:
         """Returns as soon as all ranks have finished `epoch`; raises as `gather` does."""
@@ -194,6 +314,7 @@ class RankGroup:
         )
 
     def _timed_out(self, waiting: Sequence[Rank]) -> NoReturn:
+        self.processes.thaw(self.role)  # to tell where they are
         marks = {rank: rank.log.total_bytes for rank in self.members}
         for rank in self.members:
             if not rank.pid:  # it has not been started yet
@@ -205,3 +326,9 @@ class RankGroup:
             self.processes.poll(until - time.monotonic())
         stacks = tuple(rank.log.text(marks[rank])[-failure.SHOWN_LOG_CHARS :] for rank in self.members)
         raise failure.timed_out(self.role, waiting, stacks)
+
+
+def close(files: Iterable[Iterable[int]]) -> None:
+    """Closes these file descriptors of ours."""
+    for fd in (fd for each in files for fd in each):
+        os.close(fd)

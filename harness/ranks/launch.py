@@ -6,7 +6,6 @@ process below it. Never imports torch.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import selectors
@@ -14,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -76,6 +75,9 @@ class Ranks:
         self.launch = launch
         self.ranks = {role: [Rank(role, rank) for rank in range(launch.world_size)] for role in ROLES}
         self.by_pid: dict[int, Rank] = {}
+        self.freezes = 0
+        self.frozen: dict[wire.Role, int] = {}  # groups that do not run, each by the number of its last Freeze
+        self.freezing: dict[wire.Role, int] = {}  # those of them that have not answered yet
         self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
         self.control, self.their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.log = Log()
@@ -111,6 +113,26 @@ class Ranks:
         self.poll(0)
         return {f"{rank.role} rank {rank.rank}": rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
+    def freeze(self, role: wire.Role) -> None:
+        if role not in self.frozen:
+            self.freezes += 1
+            self.frozen[role] = self.freezing[role] = self.freezes
+            self._tell(wire.Freeze(role=role, number=self.freezes))
+
+    def thaw(self, role: wire.Role) -> None:
+        if role in self.frozen:
+            del self.frozen[role]
+            self.freezing.pop(role, None)
+            self._tell(wire.Thaw(role=role))
+
+    def wait_frozen(self, deadline: float) -> None:
+        while self.freezing and time.monotonic() < deadline and not any(rank.gone for rank in self.all_ranks()):
+            self.poll(deadline - time.monotonic())
+
+    def _tell(self, order: wire.ZygoteOrder, fds: Sequence[int] = ()) -> None:
+        with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
+            socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
+
     def poll(self, timeout_s: float) -> None:
         """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
         for key, _ in self.selector.select(min(max(0.0, timeout_s), 3600.0)):
@@ -132,6 +154,12 @@ class Ranks:
         message: wire.ZygoteMessage = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(data))
         if isinstance(message, wire.Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
+        elif isinstance(message, wire.Frozen):
+            if message.running:
+                rank = self.ranks[message.role][0]
+                rank.gone = rank.gone or f"left {message.running} processes that do not stop while it is not timed"
+            if self.freezing.get(message.role) == message.number:
+                del self.freezing[message.role]
         elif isinstance(message, wire.Exited):
             rank = self.by_pid[message.pid]
             rank.gone = rank.gone or failure.exit_text(message.code)
@@ -164,17 +192,8 @@ class Ranks:
         self.their_control.close()
         os.close(self.log.write_fd)
         barriers = {role: make_barrier(self.launch.world_size) for role in ROLES}
-        for number in range(self.launch.world_size):
-            # The ranks of this number in all groups read the same inputs; outputs are judged of the candidate only.
-            inputs, judged, private = map(make_file, ("inputs", "outputs", "outputs"))
-            # A judge that reads an output finds all of it. Inputs are sealed by the trusted rank, which writes them.
-            for fd in (judged, private):
-                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-            for role in ROLES:
-                outputs = private if role == "baseline" else judged
-                self._order(self.ranks[role][number], [inputs, outputs, barriers[role]])
-            for fd in (inputs, judged, private):
-                os.close(fd)
+        for rank in self.all_ranks():
+            self._order(rank, barriers[rank.role])
         world_size, spin = self.launch.world_size, self.launch.spin
         groups = {role: RankGroup(self, role, Barrier(barriers[role], world_size, spin)) for role in ROLES}
         for fd in barriers.values():
@@ -195,7 +214,7 @@ class Ranks:
                     "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
                 ) from None
 
-    def _order(self, rank: Rank, files: list[int]) -> None:
+    def _order(self, rank: Rank, barrier: int) -> None:
         order = wire.RankOrder(
             role=rank.role,
             rank=rank.rank,
@@ -212,9 +231,7 @@ class Ranks:
             cuda_is_cpu=self.launch.cuda_is_cpu,
             confined=self.launch.confined,
         )
-        fds = [rank.their_sock.fileno(), rank.log.write_fd, *files]
-        with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
-            socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
+        self._tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier])
         rank.their_sock.close()
         os.close(rank.log.write_fd)
 
@@ -235,11 +252,6 @@ class Ranks:
         for rank in self.all_ranks():
             rank.sock.close()
             os.close(rank.log.fd)
-
-
-def make_file(name: str) -> int:
-    """A new file without a place, which can be sealed."""
-    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 def free_port() -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness.ranks.shared_buffer import SharedBuffer
+from harness.ranks.shared_buffer import FileBuffer, SharedBuffer
 from harness.ranks.wire import Input, Output
 
 ALIGN_BYTES = 256
@@ -81,13 +81,17 @@ def nbytes_of(value: Any) -> int:
 
 def write_input(buffer: SharedBuffer, offset: int, value: Any, key: int = 0) -> Input:
     """Writes the tensors of the tree `value` into the buffer at `offset`. With a key, tensors on the rank's own kind of
-    device are masked; others are not, because two kinds of device make different bytes of one key."""
+    device are masked; others are not, because two kinds of device make different bytes of one key. A file gets the
+    pickle too, behind them."""
     layout, tree = _laid_out(value, offset)
     for tensor, place in layout.places.values():
         if key and tensor.device.type == buffer.kind:
             tensor = tensor.clone(memory_format=torch.contiguous_format)
             mask(tensor, key, place)
         buffer.write(place, tensor)
+    if isinstance(buffer, FileBuffer):
+        buffer.append(tree)
+        tree = b""
     return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end - offset, masked=key != 0)
 
 
@@ -101,22 +105,30 @@ def mask(tensor: torch.Tensor, key: int, place: int) -> None:
     flat[8 * words :].bitwise_xor_(noise[words:].view(torch.uint8)[: flat.numel() % 8])
 
 
-def read_input(buffer: SharedBuffer, made: Input, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
+def read_input(buffer: SharedBuffer, made: Input | None, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
     """The tree that a trusted rank wrote, with new tensors on the rank's device. Of a masked input, `masked` gets the
-    tensors that are still to be unmasked, with their places."""
+    tensors that are still to be unmasked, with their places. A file says all but that (`made` may be None)."""
 
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, pid: Any) -> torch.Tensor:
-            dtype, shape, offset, order, device = pid
-            tensor = buffer.read(offset, shape, DTYPES[dtype])
-            if tensor is None:
-                raise EOFError(f"no input at {offset}")
-            if made.masked and masked is not None and device == buffer.kind:
-                masked.append((tensor, offset))
-            tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
-            return tensor.cpu() if device == "cpu" else tensor
+    tree = buffer.appended() if isinstance(buffer, FileBuffer) else base64.b64decode(made.tree if made else "")
+    return _Reading(tree, buffer, masked if made and made.masked else None).load()
 
-    return Unpickler(io.BytesIO(base64.b64decode(made.tree))).load()
+
+class _Reading(pickle.Unpickler):
+    """Reads a tree, with new tensors out of the buffer."""
+
+    def __init__(self, tree: bytes, buffer: SharedBuffer, masked: list[tuple[torch.Tensor, int]] | None) -> None:
+        super().__init__(io.BytesIO(tree))
+        self.buffer, self.masked = buffer, masked
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        dtype, shape, offset, order, device = pid
+        tensor = self.buffer.read(offset, shape, DTYPES[dtype])
+        if tensor is None:
+            raise EOFError(f"no input at {offset}")
+        if self.masked is not None and device == self.buffer.kind:
+            self.masked.append((tensor, offset))
+        tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
+        return tensor.cpu() if device == "cpu" else tensor
 
 
 def copied(value: Any) -> Any:

@@ -5,7 +5,7 @@ program differs. A trusted rank makes inputs and judges outputs. A baseline rank
 candidate rank runs the submission and nothing else.
 """
 
-import functools
+import contextlib
 import gc
 import importlib
 import os
@@ -13,7 +13,7 @@ import re
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,18 @@ import torch.distributed as dist
 
 from harness.core.records import Clock
 from harness.core.words import both_ends
-from harness.ranks import payload, wire
+from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
 from harness.ranks.device import make_device
-from harness.ranks.shared_buffer import SharedBuffer
+from harness.ranks.shared_buffer import FileBuffer, Nowhere, SharedBuffer, new_file, seal, sealed_file
 
 HOST = "127.0.0.1"
 SPARE_OUTPUT_BYTES = 16 << 20, 256 << 20  # at least and at most, by which an output may be larger than the right one
 MAX_MESSAGE_CHARS = 1000  # of an exception's last line, which a compiler may fill with its log
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 Kernel = Callable[[Any], Any]
+Masked = list[tuple[torch.Tensor, int]]  # tensors with their places, see payload.mask
 Keep = Callable[[Any], wire.Output | None]  # what a call returned
 Sample = tuple[int, int, float | None, wire.Output | None]  # start and end on the host (ns), the device's time (us)
 
@@ -44,7 +45,7 @@ class Program:
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.order, self.fds = order, fds
-        self.channel = wire.Channel(socket.socket(fileno=fds["channel"]))
+        self.channel = channel.Channel(socket.socket(fileno=fds["channel"]))
         self.barrier = Barrier(fds["barrier"], order.world_size, order.spin)
         self.device = make_device(
             order.device, order.rank, order.world_size, order.threads, order.flush_bytes, self.barrier
@@ -53,11 +54,12 @@ class Program:
         self.buffers: wire.Buffers | None = None  # those that are open
         self.input_buffer: SharedBuffer
         self.output_buffer: SharedBuffer
+        self.to_send: list[int] = []  # files, before the next reply
+        self.gated_file: int | None = None  # for the output of a gated call
         self.loaded: list[Any] = []
-        self.masked: list[list[tuple[torch.Tensor, int]]] = []  # of each of these, what is still to be unmasked
+        self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
         self.output_limit = 0
         self.output_offset = 0
-        self.busy_us = 0.0  # in the last call on the wall clock
         self.settled = order.cores  # where calls run now
         self.commands: dict[type, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
@@ -88,7 +90,16 @@ class Program:
                 reply = self.commands[type(command)](command)
             except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
                 reply = failed(error)
+            self.send_files()
             self.channel.send(reply)
+
+    def send_files(self) -> None:
+        """Sends what is to go before the reply."""
+        files, self.to_send = self.to_send, []
+        if files:
+            self.channel.send_files(files)
+        for fd in files:
+            os.close(fd)
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         raise NotImplementedError
@@ -119,13 +130,29 @@ class Program:
         return wire.Done()
 
     def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
-        if self.buffers != command.buffers:
+        if command.buffers is not None and self.buffers != command.buffers:
             self.open_buffers(command.buffers)
         self.loaded = self.masked = []  # first, so that two sets never need memory at once
         self.masked = [[] for _ in command.inputs]
-        self.loaded = list(map(functools.partial(payload.read_input, self.input_buffer), command.inputs, self.masked))
+        self.loaded = list(map(self.read_input, command.inputs, self.masked))
         self.output_limit = command.output_limit
         return wire.Done()
+
+    def read_input(self, made: wire.Input, masked: Masked) -> Any:
+        """The input, out of the buffer or out of the next file that came."""
+        if not self.device.has_files:
+            return payload.read_input(self.input_buffer, made, masked)
+        with self.next_file() as file:
+            return payload.read_input(file, made, masked)
+
+    @contextlib.contextmanager
+    def next_file(self) -> Iterator[FileBuffer]:
+        """The next of the files that came with messages; it is closed afterwards."""
+        fd = self.channel.files.popleft()
+        try:
+            yield FileBuffer(fd)
+        finally:
+            os.close(fd)
 
     def open_buffers(self, buffers: wire.Buffers) -> None:
         """Opens the trusted rank's buffers. A buffer that has not changed stays open."""
@@ -133,12 +160,12 @@ class Program:
         if before is None or before.inputs != buffers.inputs:
             if before is not None:
                 self.input_buffer.close()
-            self.input_buffer = self.device.buffer(self.fds["inputs"], buffers.inputs.nbytes, buffers.inputs.handle)
+            self.input_buffer = self.device.buffer(buffers.inputs.nbytes, buffers.inputs.handle)
         if before is None or before.outputs != buffers.outputs:
             if before is not None:
                 self.output_buffer.close()
             handle = buffers.outputs.handle if self.judged else ""
-            self.output_buffer = self.device.buffer(self.fds["outputs"], buffers.outputs.nbytes, handle)
+            self.output_buffer = self.device.buffer(buffers.outputs.nbytes, handle)
 
     def yield_memory(self, command: wire.Yield) -> wire.Reply:
         self.loaded = self.masked = []
@@ -169,25 +196,39 @@ class Program:
         for epoch, index in enumerate(command.indices, start=command.epoch):
             empty = index < 0
             kernel = (lambda data: None) if empty else self.kernel
-            data = None if empty else self.loaded[index]
-            if not empty and self.masked[index]:
-                self.unmask(index, self.barrier.key(epoch))
+            if not empty and not command.gated and self.masked[index]:
+                self.unmask(index, self.barrier.key(self.order.rank, epoch))
             self.device.flush_caches()
             self.device.synchronize()
+            if command.gated and not empty:
+                self.gated_file = new_file("output")
             if epoch == command.epoch:
                 self.channel.send(wire.AtBarrier(epoch=epoch))  # the parent opens
-            else:
+            if command.gated:
+                self.take_in(command)
+            if command.gated or epoch > command.epoch:
                 self.barrier.open(self.order.rank, epoch)  # the last to come opens
-            # Kept at once: what is handed over is what was there when the clock stopped.
+            data = None if empty else self.loaded[index]
+            # Kept at once: what is handed over is what was there when the clock stopped. But where the parent sees the
+            # whole call, only when all ranks have finished, so that no rank hands over while another still works.
             keep: Keep = (lambda result: None) if empty else self.hand_over
-            start_ns, end_ns, device_us, output = self.clocks[command.clock](kernel, data, epoch, keep)
+            clock = self.clocks[command.clock]
+            start_ns, end_ns, device_us, output = clock(kernel, data, epoch, _itself if command.gated else keep)
             self.barrier.finish(self.order.rank, epoch)
-            sample = wire.CallSample(
-                start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output, busy_us=self.busy_us
-            )
-            samples.append(sample)
+            if command.gated:
+                output = keep(output)
+            samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
         gc.enable()
         return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
+
+    def take_in(self, command: wire.Call) -> None:
+        """Waits at the gate, and reads the input that comes there, if one does."""
+        self.channel.receive_files()
+        if self.channel.files:
+            self.loaded = []  # first, so that two never need memory at once
+            with self.next_file() as file:
+                self.loaded = [payload.read_input(file, None)]
+            self.output_limit = command.output_limit
 
     def settle(self, command: wire.Call) -> None:
         """Runs a burst on one core of this rank's, the same for all groups, and any other call on any of its cores.
@@ -209,12 +250,10 @@ class Program:
 
     def wall(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         self.barrier.wait(epoch)
-        busy_ns = time.process_time_ns()
         start_ns = time.monotonic_ns()
         result = kernel(data)
         self.device.synchronize()
         end_ns = time.monotonic_ns()
-        self.busy_us = (time.process_time_ns() - busy_ns) / 1000
         return start_ns, end_ns, None, keep(result)
 
     def device_clock(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
@@ -237,9 +276,30 @@ class Program:
         return start_ns, end_ns, None, keep(result)
 
     def hand_over(self, result: Any) -> wire.Output:
+        if self.device.has_files:
+            return self.hand_over_file(result)
         output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
         self.output_offset = payload.aligned(self.output_offset + output.nbytes)
         return output
+
+    def hand_over_file(self, result: Any) -> wire.Output:
+        """At the end of a gated call the parent waits for the file: all that can be done later is."""
+        if self.gated_file is None:
+            file, output = sealed_file("output", lambda buffer: self.write_output(buffer, result))
+            self.to_send.append(file)
+            return output
+        file, self.gated_file = self.gated_file, None
+        is_tensor = type(result) is torch.Tensor and result.is_contiguous() and result.nbytes <= self.output_limit
+        described = None if is_tensor else self.write_output(FileBuffer(file), result)
+        if is_tensor:
+            FileBuffer(file).write(0, result.detach())
+        seal(file)
+        self.to_send.append(file)
+        self.send_files()
+        return described or self.write_output(Nowhere(), result)
+
+    def write_output(self, buffer: SharedBuffer, result: Any) -> wire.Output:
+        return payload.write_output(buffer, 0, result, self.output_limit)
 
 
 def set_meeting(rank: int, world_size: int, port: int) -> None:
@@ -253,6 +313,10 @@ def set_meeting(rank: int, world_size: int, port: int) -> None:
         WORLD_SIZE=str(world_size),
         GLOO_SOCKET_IFNAME="lo",
     )
+
+
+def _itself(result: Any) -> Any:
+    return result
 
 
 def output_limit(expected_nbytes: int) -> int:

@@ -1,24 +1,24 @@
 """Where the tensors of inputs and outputs lie on their way from one process to another, as bytes at offsets.
 
-A FileBuffer is a file without a name that both processes have open. A DeviceBuffer is device memory of the trusted
-rank, which the candidate rank of the same number maps. Either side copies, so that neither can change what the other
-holds.
+A FileBuffer is a file without a name, one for each input and output. It is sealed before it is passed on: from then on
+nobody can change it, and nobody can cut it off. A DeviceBuffer is device memory of the trusted rank, which the
+candidate rank of the same number maps. Either side copies, so that neither can change what the other holds.
 """
 
 import fcntl
 import math
-import mmap
 import os
-import resource
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from harness.ranks import driver
+from harness.ranks.wire import SEALS
 
-F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h
-COPIES = 4  # of an input: as made, in the file, loaded by both groups
+T = TypeVar("T")
+LENGTH_BYTES = 8
 CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
 
 
@@ -59,34 +59,20 @@ class FileBuffer:
         read_bytes(self.fd, offset, _bytes_of(tensor))
         return tensor
 
+    def append(self, data: bytes) -> None:
+        """Writes data that is no tensor behind everything else."""
+        write_bytes(self.fd, os.fstat(self.fd).st_size, memoryview(data + len(data).to_bytes(LENGTH_BYTES)))
+
+    def appended(self) -> bytes:
+        """What was appended last."""
+        end = os.fstat(self.fd).st_size - LENGTH_BYTES
+        nbytes = int.from_bytes(os.pread(self.fd, LENGTH_BYTES, end))
+        data = bytearray(nbytes)
+        read_bytes(self.fd, end - nbytes, memoryview(data))
+        return bytes(data)
+
     def close(self) -> None:
         pass  # the file is the rank's
-
-
-class SealedFileBuffer(FileBuffer):
-    """The trusted rank's end of a file that no other process can change from now on, and nobody can cut off.
-
-    The seal refuses every write and every new writable mapping, so this process makes its mapping first. The mapping
-    cannot grow; the file is therefore as large as inputs can get, and takes as much memory as is written of it.
-    """
-
-    def __init__(self, fd: int) -> None:
-        """Raises OSError where the file was not made for seals, or has some."""
-        super().__init__(fd)
-        nbytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // COPIES
-        for what, share in ((resource.RLIMIT_FSIZE, 1), (resource.RLIMIT_AS, COPIES)):
-            limit = resource.getrlimit(what)[0]
-            nbytes = min(nbytes, limit // share if limit != resource.RLIM_INFINITY else nbytes)
-        os.ftruncate(fd, nbytes)
-        self.memory = mmap.mmap(fd, nbytes)
-        sealed = F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, sealed)
-
-    def write(self, offset: int, tensor: Tensor) -> None:
-        data = _bytes_of(tensor.contiguous())
-        if offset + len(data) > len(self.memory):
-            raise MemoryError(f"{offset + len(data)} bytes of inputs are more than fit here {COPIES} times")
-        self.memory[offset : offset + len(data)] = data
 
 
 class DeviceBuffer:
@@ -112,6 +98,41 @@ class DeviceBuffer:
 
     def close(self) -> None:
         self.memory.close()
+
+
+class Nowhere:
+    """Takes what is only to be described."""
+
+    kind, handle = "", ""
+
+    def write(self, offset: int, tensor: Tensor) -> None: ...
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+def new_file(name: str) -> int:
+    """A file without a place, which can be sealed."""
+    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def seal(fd: int) -> None:
+    """Nobody can change the file any more. Raises OSError while it is mapped to be written to."""
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+
+
+def sealed_file(name: str, write: Callable[[FileBuffer], T]) -> tuple[int, T]:
+    """A new file that was filled by `write` and sealed, and what that returned."""
+    fd = new_file(name)
+    try:
+        written = write(FileBuffer(fd))
+        seal(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, written
 
 
 def write_bytes(fd: int, offset: int, data: memoryview) -> None:

@@ -15,7 +15,7 @@ from harness.core.records import Params, Verdict, Verdicts
 from harness.judging import correctness
 from harness.ranks import payload, peaks, torch_settings, wire
 from harness.ranks.program import NO_BUFFER, Program, output_limit
-from harness.ranks.shared_buffer import SealedFileBuffer, SharedBuffer
+from harness.ranks.shared_buffer import SharedBuffer, sealed_file
 
 BUFFER_STEP_BYTES = 2 << 20  # the page of a GPU's memory
 
@@ -25,11 +25,11 @@ class Trusted(Program):
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
+        self.device.save_memory()
         self.reference: Any = None
-        # Now: a process that had the file mapped before it was sealed could write to it for ever.
-        self.sealed_inputs = SealedFileBuffer(fds["inputs"]) if self.device.kind == "cpu" else None
         self.made: list[Any] = []  # what the candidate got, out of its reach
-        self.taken: list[tuple[wire.Output, torch.Tensor | None]] = []
+        self.taken: list[Any] = []  # outputs, by `take`
+        self.limit = 0  # bytes of one
         self.kept_buffers: list[SharedBuffer] = []
         self.params: Params | None = None
         self.known: tuple[int, Any] | None = None  # the last input whose right result was found, and that result
@@ -62,10 +62,11 @@ class Trusted(Program):
             self.first_nbytes = max(1, offsets[1])
         grown = max(1.0, max(end - start for start, end in itertools.pairwise(offsets)) / self.first_nbytes)
         limit = output_limit(math.ceil(self.expected_nbytes * grown))
-        self.make_room(offsets[-1], len(self.made) * limit)
+        if not self.device.has_files:
+            self.make_room(offsets[-1], len(self.made) * limit)
+        self.limit = limit
         keys = [spec.key for spec in command.inputs]
-        inputs = list(map(functools.partial(payload.write_input, self.input_buffer), offsets, self.made, keys))
-        assert self.buffers is not None
+        inputs = list(map(self.written, offsets, self.made, keys))
         if (nbytes := sum(len(made.tree) for made in inputs)) > wire.MAX_FRAME_BYTES // 2:
             raise ValueError(
                 f"{nbytes} bytes of these inputs are in no tensor, for which there is no room; put them in tensors"
@@ -73,6 +74,14 @@ class Trusted(Program):
         self.device.release()
         spare = self.device.spare_bytes()
         return wire.InputsMade(inputs=tuple(inputs), buffers=self.buffers, output_limit=limit, spare_bytes=spare)
+
+    def written(self, offset: int, data: Any, key: int) -> wire.Input:
+        """The input as other ranks get it: in the buffer at that offset, or in a file that goes before the reply."""
+        if not self.device.has_files:
+            return payload.write_input(self.input_buffer, offset, data, key)
+        file, made = sealed_file("input", functools.partial(payload.write_input, offset=0, value=data, key=key))
+        self.to_send.append(file)
+        return made
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
         where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
@@ -89,9 +98,9 @@ class Trusted(Program):
         had = self.buffers or wire.Buffers(inputs=NO_BUFFER, outputs=NO_BUFFER)
         inputs, outputs = had.inputs, had.outputs
         if input_nbytes > inputs.nbytes:
-            self.input_buffer, inputs = self.new_buffer("inputs", input_nbytes)
+            self.input_buffer, inputs = self.new_buffer(input_nbytes)
         if output_nbytes > outputs.nbytes:
-            self.output_buffer, outputs = self.new_buffer("outputs", output_nbytes)
+            self.output_buffer, outputs = self.new_buffer(output_nbytes)
         self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
 
     def close_buffers(self) -> None:
@@ -99,13 +108,12 @@ class Trusted(Program):
             buffer.close()
         self.kept_buffers, self.buffers = [], None
 
-    def new_buffer(self, name: str, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
+    def new_buffer(self, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
         """A buffer with room for that much. It is kept until all are renewed, because other ranks may still have it
         open after it is outgrown."""
         size = nbytes + -nbytes % BUFFER_STEP_BYTES
         self.device.release()
-        sealed = self.sealed_inputs if name == "inputs" else None
-        made = sealed or self.device.buffer(self.fds[name], size, "")
+        made = self.device.buffer(size, "")
         self.kept_buffers.append(made)
         return made, wire.BufferHandle(nbytes=size, handle=made.handle)
 
@@ -113,15 +121,25 @@ class Trusted(Program):
         raise AssertionError("a trusted rank made its buffers itself")
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        assert self.buffers is not None
-        most = self.buffers.outputs.nbytes  # more than it has room for is a lie, and would be memory of ours
-        taken = [
-            (output, payload.read_output(self.output_buffer, output) if output.nbytes <= most else None)
-            for output in command.outputs
-        ]
-        if command.judged:
-            self.taken += taken
+        for output in command.outputs:
+            with self.source() as source:
+                taken = self.take(source, output)
+            if command.judged:
+                self.taken.append(taken)
         return wire.Done()
+
+    def source(self) -> AbstractContextManager[SharedBuffer]:
+        """Where the next output is."""
+        return self.next_file() if self.device.has_files else nullcontext(self.output_buffer)
+
+    def most_nbytes(self) -> int:
+        """What declares more than there is room for is a lie, and would be memory of ours."""
+        return self.limit if self.buffers is None else self.buffers.outputs.nbytes
+
+    def take(self, source: SharedBuffer, output: wire.Output) -> Any:
+        """The output as it is declared, and a copy of what it is."""
+        fits = output.nbytes <= self.most_nbytes()
+        return output, payload.read_output(source, output) if fits else None
 
     def verify(self, command: wire.Verify) -> wire.Reply:
         with self.default_device():

@@ -1,16 +1,10 @@
-"""The messages between parent, zygote and ranks: typed records as JSON over a socket, never pickles.
+"""The messages between parent, zygote and ranks: typed records as JSON over a socket (ranks.channel), never pickles."""
 
-A frame is a 4-byte big-endian length and that many bytes of JSON. The parent decodes a rank's frames strictly
-(harness.core.decode), so that malformed messages of a submission only get it reported.
-"""
-
-import json
-import socket
-import struct
+import fcntl
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from harness.core.decode import DecodeError, decode, encode
+from harness.core.decode import DecodeError
 from harness.core.records import CheckerName, Clock, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
@@ -18,7 +12,9 @@ OUT_OF_MEMORY = "out of the device's memory"  # so begins the message of a rank 
 KEPT_BYTES = 256 << 20  # of a device, that a rank may keep for later calls while others are on turn
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]
-FDS = ("channel", "log", "inputs", "outputs", "barrier")  # the descriptors that go with a RankOrder, in this order
+FDS = ("channel", "log", "barrier")  # the descriptors that go with a RankOrder, in this order
+MAX_FILES = 64  # that go with one message
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
 MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each other
 
 
@@ -45,6 +41,38 @@ class RankOrder:
     checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
+    type: Literal["rank"] = "rank"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freeze:
+    """Stop every process of this group, until Thaw. Answer: Frozen."""
+
+    role: Role
+    number: int
+    type: Literal["freeze"] = "freeze"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thaw:
+    """Let the group's processes go on. No answer."""
+
+    role: Role
+    type: Literal["thaw"] = "thaw"
+
+
+ZygoteOrder = RankOrder | Freeze | Thaw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """The group's processes have stopped, as Freeze `number` wanted. `running` counts those that had not after some
+    time."""
+
+    role: Role
+    number: int
+    running: int
+    type: Literal["frozen"] = "frozen"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +103,7 @@ class Exited:
     type: Literal["exited"] = "exited"
 
 
-ZygoteMessage = Confined | Started | Exited
+ZygoteMessage = Confined | Started | Exited | Frozen
 
 
 # ---- commands: parent to rank ----------------------------------------------------------------------------------
@@ -115,7 +143,8 @@ class CloseGroup:
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """One input as it travels: a pickle without its tensors (base64, written by a trusted rank). The tensors lie in the
-    input buffer and take `nbytes` of it. If `masked`, they are noise without their key."""
+    input buffer and take `nbytes` of it. If `masked`, they are noise without their key. An input in a file of its own
+    has its pickle there too."""
 
     tree: str
     nbytes: int
@@ -124,7 +153,7 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferHandle:
-    """A buffer's size, and the handle by which it is opened (empty for a file, which both sides have open)."""
+    """A buffer's size, and the handle by which it is opened."""
 
     nbytes: int
     handle: str
@@ -132,7 +161,8 @@ class BufferHandle:
 
 @dataclass(frozen=True, kw_only=True)
 class Buffers:
-    """The buffers that inputs and outputs pass through between the ranks of one number."""
+    """The buffers in device memory that inputs and outputs pass through between the ranks of one number. Ranks on CPU
+    cores have none: each input and output is in a file of its own, sealed, and sent with a message."""
 
     inputs: BufferHandle
     outputs: BufferHandle
@@ -149,8 +179,8 @@ class InputSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class MakeInputs:
-    """Trusted ranks: make these inputs and write them to the input buffer. With `renew`, nobody else has the buffers
-    open any more, and they are made anew. Answer: InputsMade."""
+    """Trusted ranks: make these inputs and write them to the input buffer, or to files. With `renew`, nobody else has
+    the buffers open any more, and they are made anew. Answer: InputsMade, behind the files."""
 
     params: Params
     inputs: tuple[InputSpec, ...]
@@ -160,10 +190,11 @@ class MakeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadInputs:
-    """Copy these inputs into the rank's own memory, ready for calls. Answer: Done."""
+    """Copy these inputs into the rank's own memory, ready for calls. Their files, if there are no buffers, come
+    before the command. Answer: Done."""
 
     inputs: tuple[Input, ...]
-    buffers: Buffers
+    buffers: Buffers | None
     output_limit: int
     type: Literal["load_inputs"] = "load_inputs"
 
@@ -195,11 +226,17 @@ class TellMemory:
 class Call:
     """Call the kernel on each of these inputs. For each call: wait for the key if the input is masked, flush the
     caches, answer AtBarrier (before the first call only), wait for the barrier's `epoch` (one more with every call),
-    run. Answer Called. Index -1 is an empty call, for the clock's resolution."""
+    run. Answer Called, behind a file for each output if there are no buffers. Index -1 is an empty call, for the
+    clock's resolution.
+
+    With `gated`, the file of the only input comes after AtBarrier (none: an empty call, or one more on the last input).
+    Ranks read it, wait for each other and run; when all have finished, they send their outputs' files, then Called."""
 
     indices: tuple[int, ...]
     epoch: int
     clock: Clock
+    gated: bool = False
+    output_limit: int = 0
     type: Literal["call"] = "call"
 
 
@@ -219,8 +256,8 @@ class StopProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a call returned, as the candidate rank declares it. The bytes lie in the output buffer at `offset`. There
-    are none if `note` says why the value could not be handed over.
+    """What a call returned, as the candidate rank declares it. The bytes lie at `offset` in the output buffer, or in
+    the call's file. There are none if `note` says why the value could not be handed over.
 
     A tuple, list or dict has its parts in `items`, each with its own place, and a dict its keys in `keys`. A plain
     value is in `plain`. Problems whose output is one tensor refuse all of these by their `kind`.
@@ -240,9 +277,9 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class TakeOutputs:
-    """Trusted ranks: copy these outputs out of the buffer now, so that the candidate rank cannot change them any more.
-    Outputs that are not `judged` are the baseline's, which are not in the buffer: as many bytes are copied, so that it
-    takes as long, and nothing is kept. Answer: Done."""
+    """Trusted ranks: copy these outputs, out of the buffer now, so that the candidate rank cannot change them any more,
+    or out of the files that came before. Outputs that are not `judged` are the baseline's, which are not in the buffer:
+    as many bytes are copied, so that it takes as long, and nothing is kept. Answer: Done."""
 
     outputs: tuple[Output, ...]
     judged: bool
@@ -307,7 +344,7 @@ class InputsMade:
     the rank's device."""
 
     inputs: tuple[Input, ...]
-    buffers: Buffers
+    buffers: Buffers | None
     output_limit: int
     spare_bytes: int
     type: Literal["inputs_made"] = "inputs_made"
@@ -322,13 +359,12 @@ class AtBarrier:
 @dataclass(frozen=True, kw_only=True)
 class CallSample:
     """CLOCK_MONOTONIC before and after the call (one clock for all processes of a host), and the device's own time if
-    the device clock was asked for. `busy_us` is the rank's CPU time in a call on the wall clock."""
+    the device clock was asked for."""
 
     start_ns: int
     end_ns: int
     device_us: float | None
     output: Output | None  # None: an empty call
-    busy_us: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("start_ns", "end_ns"):
@@ -379,62 +415,3 @@ class Failed:
 
 
 Reply = Done | Imported | InputsMade | AtBarrier | Called | Verified | MemoryTold | PeaksMeasured | Failed
-
-
-class ProtocolError(Exception):
-    """The other side sent something that is not one of these messages."""
-
-
-class Channel:
-    """The ranks' side: blocking, frames over a stream socket. The parent reads through a Parser."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-
-    def send(self, message: Any) -> None:
-        self.sock.sendall(frame(message))
-
-    def receive(self, kind: Any) -> Any:
-        """The next message of one of `kind`'s types. Raises EOFError when the other side is gone."""
-        (length,) = struct.unpack(">I", self._exactly(4))
-        return decode(kind, json.loads(self._exactly(length)))
-
-    def _exactly(self, nbytes: int) -> bytes:
-        data = bytearray()
-        while len(data) < nbytes:
-            chunk = self.sock.recv(nbytes - len(data))
-            if not chunk:
-                raise EOFError("the other side closed the channel")
-            data += chunk
-        return bytes(data)
-
-
-class Parser:
-    """Cuts a stream that arrives in pieces into replies; for the parent, which must not block on one rank."""
-
-    def __init__(self) -> None:
-        self.buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[Reply]:
-        """The replies that `data` completes. Raises ProtocolError for anything else."""
-        self.buffer += data
-        replies: list[Reply] = []
-        while len(self.buffer) >= 4:
-            (length,) = struct.unpack(">I", self.buffer[:4])
-            if length > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {length} bytes")
-            if len(self.buffer) < 4 + length:
-                break
-            body = bytes(self.buffer[4 : 4 + length])
-            del self.buffer[: 4 + length]
-            try:
-                replies.append(decode(Reply, json.loads(body)))  # type: ignore[arg-type]
-            except (DecodeError, ValueError, RecursionError) as error:
-                raise ProtocolError(f"not a reply: {error}") from None
-        return replies
-
-
-def frame(message: Any) -> bytes:
-    """One message as bytes."""
-    body = json.dumps(encode(message)).encode()
-    return struct.pack(">I", len(body)) + body

@@ -4,6 +4,8 @@ The parent runs it as `python -m harness.ranks.zygote FD FOLDER`, where FD is a 
 its file descriptors starts a rank; an Exited message reports its end. The zygote has touched no device and no process
 group, so a fork inherits only code.
 
+A cell also freezes its group, while another one is timed: see `freeze`.
+
 The zygote also cleans up. As a child subreaper it inherits the processes that a rank leaves behind. When the parent
 closes the socket, or dies, the zygote kills every descendant, removes FOLDER, and ends. A rank dies with the zygote
 (PDEATHSIG).
@@ -25,19 +27,34 @@ import struct
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from harness.core.decode import decode, encode
 from harness.core.files import remove
-from harness.machine.host import descendants
-from harness.process.sandbox import MAX_FDS, PR_SET_PDEATHSIG, Sandbox, hide, prctl
+from harness.machine.host import descendants, state
+from harness.process.sandbox import FIRST_PID, MAX_FDS, PR_SET_PDEATHSIG, Sandbox, hide, prctl
 from harness.ranks.roles import run_rank
-from harness.ranks.wire import FDS, MAX_MESSAGE_BYTES, Confined, Exited, RankOrder, Role, Started, ZygoteMessage
+from harness.ranks.wire import (
+    FDS,
+    MAX_MESSAGE_BYTES,
+    Confined,
+    Exited,
+    Freeze,
+    Frozen,
+    RankOrder,
+    Role,
+    Started,
+    ZygoteMessage,
+    ZygoteOrder,
+)
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
+FREEZE_S, FREEZE_LOOK_S = 1.0, 0.0003  # for all processes of a group to stop; between two looks
+RUNNING = "RS"  # states of a process that has not stopped, or not yet; one in an uninterruptible wait stops behind it
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -52,6 +69,30 @@ def sweep() -> None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         time.sleep(0.002)
+
+
+def signal_all(number: int) -> list[int]:
+    """Sends every process below this cell the signal; returns who they are."""
+    if os.getpid() == FIRST_PID:  # all of the namespace but this one, at once: none is missed while it forks
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, number)
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != FIRST_PID]
+    below = descendants(os.getpid())
+    for pid in below:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return below
+
+
+def freeze() -> int:
+    """Stops every process below this cell. Processes that let each other go on are stopped again; returns how many
+    still run after FREEZE_S."""
+    deadline = time.monotonic() + FREEZE_S
+    while True:
+        running = [pid for pid in signal_all(signal.SIGSTOP) if state(pid) in RUNNING]
+        if not running or time.monotonic() > deadline:
+            return len(running)
+        time.sleep(FREEZE_LOOK_S)
 
 
 @dataclass
@@ -89,19 +130,26 @@ class Zygote:
                     message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, len(FDS))
                     if not message:
                         break
-                    order = decode(RankOrder, json.loads(message))
-                    if order.role == "trusted" or self.is_cell:
-                        self.fork(order, dict(zip(FDS, fds, strict=True)))
-                    else:
-                        if order.role not in self.cells:
-                            self.cells[order.role] = Cell(open_cell(order))
-                        socket.send_fds(self.cells[order.role].control, [message], fds)
+                    self.obey(decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(message)), message, fds)
                     for fd in fds:
                         os.close(fd)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the parent is gone
         finally:
             sweep()
+
+    def obey(self, order: ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
+        if order.role != "trusted" and not self.is_cell:
+            if isinstance(order, RankOrder) and order.role not in self.cells:
+                self.cells[order.role] = Cell(open_cell(order))
+            if order.role in self.cells:  # else it is gone, which was told
+                socket.send_fds(self.cells[order.role].control, [message], fds)
+        elif isinstance(order, RankOrder):
+            self.fork(order, dict(zip(FDS, fds, strict=True)))
+        elif isinstance(order, Freeze):
+            self.tell(Frozen(role=order.role, number=order.number, running=freeze()))
+        else:
+            signal_all(signal.SIGCONT)
 
     def fork(self, order: RankOrder, fds: dict[str, int]) -> None:
         zygote = os.getpid()

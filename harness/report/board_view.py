@@ -1,12 +1,14 @@
 """The leaderboard as people and programs read it: table, Markdown, CSV, JSON.
 
-Knows how a board looks; who is where is board's to say. Reads at 80 columns and without colour, as render does.
+Knows how a board looks; who is where, and by which estimates, is board.places' to say. Reads at 80 columns and without
+colour, as render does.
 """
 
 import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console, Group, RenderableType
@@ -14,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.board.entries import Board, Entry, HeldEntry, Judged, Standing, short_file
+from harness.board.entries import Group as BoardGroup
 from harness.board.judgements import doubted
-from harness.board.places import groups, held_groups, ranked
+from harness.board.places import By, Ranked, groups, held_groups, is_open, machines, ranking
 from harness.core.decode import encode
 from harness.core.words import (
     clean_line,
@@ -36,11 +39,11 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "~": "judged under another version of the problem",
     "!": "the same source was also held",
     "^": "evaluated or verified outside the sandbox",
+    "=": "the very source of an earlier entry by another author",
 }
 NARROW, NARROW_WITHOUT = 72, (">limit %", "file, run")  # columns below which these are left out of it
 WIDE = 120  # columns from which on the leaderboard shows intervals, and run ids in a column of their own
-RUN_CHARS = 22  # of a run id
-FILE_CHARS = 34  # of a file's name on a line
+RUN_CHARS = 22  # of a run id, and of names on a line
 
 
 def show_board(
@@ -50,17 +53,18 @@ def show_board(
     form: Format = "table",
     standings: Standings | None = None,
     communication: Communication | None = None,
+    by: By = "speedup",
 ) -> None:
     """Prints the leaderboard, or one problem's part of it; every format but the table is made for programs.
     `standings` say of run ids, and `communication` of problems, what only the checkout knows; the latter stands in the
-    table."""
+    table. `by` is what places come from."""
     if form == "table":
         left_out = () if console.width >= NARROW else NARROW_WITHOUT
         wide = console.width >= WIDE
-        table = board_table(board, problem, wide, standings, left_out, communication)
+        table = board_table(board, problem, wide, standings, left_out, communication, by)
         print_all(console, table)
     else:
-        console.out(BOARD_TEXTS[form](board, problem, standings), end="", highlight=False)
+        console.out(BOARD_TEXTS[form](board, problem, standings, by), end="", highlight=False)
 
 
 def board_table(
@@ -70,6 +74,7 @@ def board_table(
     standings: Standings | None = None,
     left_out: Sequence[str] = (),
     communication: Communication | None = None,
+    by: By = "speedup",
 ) -> RenderableType:
     """A table a group: what is ranked together stands together, and what is held below it. Run ids, which begin with
     the date and which `verify` takes, stand below the file, or beside it where it is `wide`, which also adds the
@@ -80,19 +85,19 @@ def board_table(
         name, suite, machine_class, world_size = group
         if problem not in (None, name):
             continue
-        title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}"
-        interval = [">95 % interval"] if wide else []
+        title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}{_machines(board, group)}"
+        interval = [">95 % interval", ">runs"] if wide else []
         where = ("file", "status", "run") if wide else ("file, run", "status")
         columns = (">place", ">score", ">speedup", *interval, ">limit %", "author", *where)
         table = plain_table(*(column for column in columns if column not in left_out))
-        for place, entry in ranked(board, group):
-            ci = entry.ratio_ci
-            roof = percent_text(entry.fraction) if entry.fraction is not None else "-"
-            between = [f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"] if wide else []
-            figures = (str(place), score_text(entry.score), speedup_text(entry.ratio), *between, roof)
-            status = _standing(board, entry, standings)
+        rows = ranking(board, group, by)
+        for row in rows:
+            entry = row.entry
+            between = [_interval(row), str(row.launches)] if wide else []
+            figures = (row.place.text, score_text(row.score), _speedup(row), *between, _roof(row))
+            status = _standing(board, row, standings)
             used += status
-            file = name_lines(short_file(entry), FILE_CHARS if wide else RUN_CHARS)
+            file = name_lines(short_file(entry), RUN_CHARS)
             run = clean_line(entry.run_id)
             words = (file, status, run) if wide else (f"{file}\n{run}", status)
             cells = map(Text, (*figures, name_lines(entry.author, RUN_CHARS), *words))
@@ -102,6 +107,7 @@ def board_table(
             parts.append(Text(f"communication shown by: {how}", style="dim"))
         if table.row_count:
             parts.append(table)
+        parts += [Text(clean_line(line), style="dim") for line in notes(board, group, rows)]
         held = Table.grid(padding=(0, 2))
         for one in board.held:
             if one.group == group:
@@ -116,53 +122,89 @@ def board_table(
     return Group(*(parts if legend else parts[:-1]), *legend)
 
 
-def board_json(board: Board, problem: str | None = None, standings: Standings | None = None) -> str:
-    """A list of entries as leaderboard.yaml has them, each with its place and status; then what is held, without a
-    place."""
-    rows: list[tuple[int | None, Judged]] = [*_rows(board, problem), *((None, one) for one in _held(board, problem))]
-    values = [{"place": place, "status": one.status, **encode(one), **_known(one, standings)} for place, one in rows]
+def board_json(board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup") -> str:
+    """A list of entries as leaderboard.yaml has them, each with its range of places, its status and the estimates over
+    all launches of its source; then what is held, without a place."""
+    values = [
+        {
+            "place": row.place.place,
+            "last_place": row.place.last,
+            "settled": row.place.settled,
+            "status": row.entry.status,
+            **encode(row.entry),
+            "estimate": {
+                "launches": row.launches,
+                "ratio": row.ratio.value if row.ratio else None,
+                "ratio_ci": list(row.ratio.ci) if row.ratio and row.ratio.ci else None,
+                "score": row.score.value,
+                "fraction": row.fraction,
+            },
+            "same_as": row.same_as.run_id if row.same_as else None,
+            **_known(row.entry, standings),
+        }
+        for row in _rows(board, problem, by)
+    ]
+    values += [
+        {"place": None, "status": one.status, **encode(one), **_known(one, standings)} for one in _held(board, problem)
+    ]
     return json.dumps(values, indent=2) + "\n"
 
 
-def board_csv(board: Board, problem: str | None = None, standings: Standings | None = None) -> str:
-    """An entry a line under a line of names; without the history. What is held comes last, without a place."""
+def board_csv(board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup") -> str:
+    """An entry a line under a line of names, with the figures of its latest evaluation; without the history. `low` to
+    `high` is the interval of `estimate`, the ratio over all `launches` of its source. What is held comes last, without
+    a place."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = ["problem", "suite", "machine_class", "world_size", "place", "author", "file", "score", "unit"]
     columns += ["ratio", "low", "high", "fraction", "device", "date", "run_id", "sha256"]
     columns += ["status", "check", "evidence", "problem_version", "reproducible", "stale", "confined"]
+    columns += ["last_place", "settled", "estimate", "launches", "machine"]
     writer.writerow(columns)
-    rows: list[tuple[int | str, Judged]] = [*_rows(board, problem), *(("", one) for one in _held(board, problem))]
-    for place, one in rows:
-        low, high = (one.ratio_ci if isinstance(one, Entry) else None) or ("", "")
+    rows: list[tuple[Judged, dict[str, Any]]] = [(row.entry, _csv_cells(row)) for row in _rows(board, problem, by)]
+    rows += [(one, {}) for one in _held(board, problem)]
+    for one, cells in rows:
         score = {"score": one.score.value, "unit": one.score.unit} if one.score else {"score": "", "unit": ""}
-        more = {"place": place, "low": low, "high": high, **score, **_known(one, standings)}
+        more = {**cells, **score, **_known(one, standings)}
         writer.writerow([more[name] if name in more else getattr(one, name, "") for name in columns])
     return text.getvalue()
 
 
-def board_markdown(board: Board, problem: str | None = None, standings: Standings | None = None) -> str:
+def _csv_cells(row: Ranked) -> dict[str, Any]:
+    low, high = (row.ratio.ci if row.ratio else None) or ("", "")
+    return {
+        "place": row.place.place,
+        "last_place": row.place.last,
+        "settled": row.place.settled,
+        "low": low,
+        "high": high,
+        "estimate": row.ratio.value if row.ratio else "",
+        "launches": row.launches,
+    }
+
+
+def board_markdown(
+    board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup"
+) -> str:
     """A table a group, as GitHub shows it, and what is held as a list below."""
     lines: list[str] = []
     for group in sorted({*groups(board), *held_groups(board)}):
         if problem not in (None, group[0]):
             continue
         name, suite, machine_class, world_size = group
-        lines += [_cell(f"### {name}: suite {suite}, {count_text(world_size, 'rank')}, {machine_class}"), ""]
+        where = f"{count_text(world_size, 'rank')}, {machine_class}{_machines(board, group)}"
+        lines += [_cell(f"### {name}: suite {suite}, {where}"), ""]
         if group in groups(board):
             lines += ["| place | score | speedup | 95 % interval | of limit | author | file | date | status |"]
             lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
-        for place, entry in ranked(board, group):
-            ci = entry.ratio_ci
-            cells = [
-                str(place),
-                score_text(entry.score),
-                speedup_text(entry.ratio),
-                f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-",
-                percent_text(entry.fraction) if entry.fraction is not None else "-",
-                *map(_cell, (entry.author, short_file(entry), _date(entry), entry.status)),
-            ]
+        rows = ranking(board, group, by)
+        for row in rows:
+            entry = row.entry
+            cells = [row.place.text, score_text(row.score), _speedup(row), _interval(row), _roof(row)]
+            cells += map(_cell, (entry.author, short_file(entry), _date(entry), entry.status))
             lines.append(f"| {' | '.join(cells)} |")
+        if told := notes(board, group, rows):
+            lines += ["", *(_cell(line) + "  " for line in told)]
         held = [_cell(f"- held: {held_line(one)}") for one in board.held if one.group == group]
         if held:
             lines += ["", *held] if group in groups(board) else held
@@ -170,20 +212,55 @@ def board_markdown(board: Board, problem: str | None = None, standings: Standing
     return "\n".join(lines)
 
 
-BOARD_TEXTS: dict[str, Callable[[Board, str | None, Standings | None], str]] = {
+BOARD_TEXTS: dict[str, Callable[[Board, str | None, Standings | None, By], str]] = {
     "markdown": board_markdown,
     "csv": board_csv,
     "json": board_json,
 }
 
 
-def _standing(board: Board, entry: Entry, standings: Standings | None) -> str:
+def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
+    """What is said below a group's entries: which orders were settled head to head, and how the others can be."""
+    told = []
+    used = {row.place.settled for row in rows}
+    for one in board.settlements:
+        if one.group == group and one.date in used:
+            names = ", ".join(f"{Path(file.file).name} by {file.author} {file.ratio:.3f}x" for file in one.files)
+            where = f" on machine {one.machine}" if one.machine else ""
+            told.append(f"settled {one.date[:10]}{where}, {one.rounds} rounds, resolves {one.resolves:.1%}: {names}")
+    if any(is_open(row, rows) for row in rows):
+        told.append(f"ranges of places are not resolved: `make settle PROBLEM={group[0]}` times entries head to head")
+    return told
+
+
+def _machines(board: Board, group: BoardGroup) -> str:
+    count = machines(board, group)
+    return f", {count} machines" if count > 1 else ""
+
+
+def _speedup(row: Ranked) -> str:
+    return speedup_text(row.ratio.value if row.ratio else None)
+
+
+def _interval(row: Ranked) -> str:
+    ci = row.ratio.ci if row.ratio else None
+    return f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"
+
+
+def _roof(row: Ranked) -> str:
+    return percent_text(row.fraction) if row.fraction is not None else "-"
+
+
+def _standing(board: Board, row: Ranked, standings: Standings | None) -> str:
     """The entry's status with its MARKS."""
+    entry = row.entry
     known = (standings or {}).get(entry.run_id)
     lost, stale = known is not None and not known.reproducible, known is not None and known.stale
     marks = ("*" if lost else "") + ("~" if stale else "") + ("!" if doubted(board, entry) else "")
     if not entry.confined or (entry.verified and not entry.verified.confined):
         marks += "^"
+    if row.same_as is not None:
+        marks += "="
     return entry.status + marks
 
 
@@ -201,8 +278,8 @@ def held_line(one: HeldEntry) -> str:
     return f"{short_file(one)} by {one.author}, {one.date[:10]}, {one.run_id}: {one.check}: {one.evidence}"
 
 
-def _rows(board: Board, problem: str | None) -> list[tuple[int, Entry]]:
-    return [row for group in groups(board) if problem in (None, group[0]) for row in ranked(board, group)]
+def _rows(board: Board, problem: str | None, by: By) -> list[Ranked]:
+    return [row for group in groups(board) if problem in (None, group[0]) for row in ranking(board, group, by)]
 
 
 def _date(entry: Entry) -> str:

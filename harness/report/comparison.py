@@ -1,5 +1,6 @@
 """What `compare` found, on a terminal and as JSON."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,14 +64,13 @@ def _table(found: Comparison) -> Table:
 
 def _legend(found: Comparison) -> list[str]:
     judged = "A's outputs were judged in its tests only, B's in every call. " if found.how == "paired" else ""
-    of = "pairs of calls" if found.how == "paired" else "calls"
-    lines = [f"Times are medians (wall clock), A / B is by {of} in blocks. {judged}".rstrip(), rule(found.margin)]
+    how = f"Times are medians (wall clock), A / B is by pairs of calls in blocks. {judged}".rstrip()
+    lines = [how, rule(found.margin)]
     if len(found.rows) > 1:
         lines.append("The summary is of the geometric mean; a shape's word is not corrected for their number.")
     if found.how == "unpaired":
-        lines.append(
-            "An interval shows how samples differ within the runs. What changed between the runs is in the ratio."
-        )
+        noise = f" Intervals include that launches of one source differ by {found.noise.sd:.0%}." if found.noise else ""
+        lines.append(f"A / B is the ratio of speedups, each over its own run's reference.{noise}")
     elif found.summary.word == "AMBIGUOUS":
         lines.append("Longer measurements narrow an interval: --seconds says how long a shape is timed.")
     return lines
@@ -111,6 +111,7 @@ def _json(found: Comparison) -> dict[str, Any]:
             for row, one in zip(found.rows, found.ratios, strict=True)
         ],
         "summary": told(found.summary),
+        "drift": math.exp(found.drift),
         "warnings": [text_of(one, "A") for one in found.warnings],
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.board.entries import Board, Entry
-from harness.board.places import groups, ranked
+from harness.board.places import groups, ranking
 from harness.board.report_json import error_json, to_json
 from harness.contest.rules import Competition, Evaluated, Listed, closing, is_late
 from harness.core.checkout import Checkout
@@ -60,7 +60,7 @@ def show(competition: Competition, done: Sequence[Evaluated], console: Console) 
             score = score_text(figures.score)
             speedup = f"{figures.ratio.value:.2f}x" if figures.ratio else ""
             speedups += [figures.ratio.value] if figures.ratio else []
-        place = f"{one.place.place} of {one.place.of}" if one.place else ""
+        place = f"{one.place.text} of {one.place.of}" if one.place else ""
         row = [one.listed.name, one.submission, status, score, speedup, place, "late" if one.late else ""]
         table.add_row(*map(clean_line, row))
     console.print(table)
@@ -107,12 +107,12 @@ def _headline(competition: Competition, console: Console) -> None:
 
 
 def _leaders(found: Board, listed: Listed, checkout: Checkout) -> list[Entry | None]:
-    """The first entry of each board of that leaderboard name."""
+    """The first entry of each board of that leaderboard name, by score, as the competition ranks."""
     try:
         name = find(listed.name, checkout).name
     except HarnessError:
         return []
-    return [ranked(found, group)[0][1] for group in groups(found) if group[0] == name]
+    return [ranking(found, group, "score")[0].entry for group in groups(found) if group[0] == name]
 
 
 def _in(closes: datetime, now: datetime) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from harness.core.records import CaseResult, Curve, Measured, Point
+from harness.core.curve import Curve, Point
+from harness.core.records import CaseResult, Measured
 from harness.core.words import case_label, plain_table
 from harness.report.metric_words import words_of
 

@@ -1,7 +1,7 @@
 """What is on the page: the board's entries, and of their runs' reports what the charts need.
 
-Figures are those that the board and the reports store: nothing is computed here that could contradict them. An entry
-whose report is gone is shown with what the board knows of it.
+Figures are those that the board and the reports store, and the board's estimates over all launches of a source: nothing
+is computed here that could contradict them. An entry whose report is gone is shown with what the board knows of it.
 """
 
 import os
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from harness.board import reports
 from harness.board.entries import Board, Entry, EntryCase, Group, short_file
 from harness.board.judgements import entry_cases
-from harness.board.places import groups, ranked
+from harness.board.places import By, groups, limited, limits_of, machines, ranked, ranking
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
@@ -27,11 +27,11 @@ from harness.machine import hardware
 from harness.problems.problem import Problem
 from harness.problems.shape_file import communication_words, find, short_names
 from harness.report import history
-from harness.report.board_view import held_line
+from harness.report.board_view import held_line, notes
 
 # Of the data in the page. 1: first, with records of its own. 2: the board's entries, and parts of the reports. 3: all
-# figures are the entries'; one limit a board.
-PAGE_SCHEMA = 3
+# figures are the entries'; one limit a board. 4: places as ranges, and what a board is ranked by.
+PAGE_SCHEMA = 4
 DEFAULT_RANKING = "geom"  # of a problem that is not there any more; GPU MODE's default too
 
 
@@ -70,6 +70,8 @@ class EntryOnPage:
     metric that the entry's fraction of the limit is of: the device clock on GPUs, whichever clock ranks."""
 
     place: int
+    last_place: int  # more than `place` where the measurements do not tell entries apart
+    same_as: str | None  # whose the same source was before
     file: str  # without the problem's folder
     entry: Entry  # without what stands beside it here
     reference: float | None
@@ -81,11 +83,15 @@ class EntryOnPage:
 
 @dataclass(frozen=True, kw_only=True)
 class BoardOnPage:
-    """What is ranked together, best first. `id` is its address in the page. `limit` is the best score that the
-    machine's peaks allow, None where that is not known or the score is no time. `communication`: how it is shown for
-    the problem (`delay, data`), empty if its files do not say."""
+    """What is ranked together, best first, and the figure that it is ranked by. `id` is its address in the page.
+    `limit` is the best score that the machine's peaks allow, None where that is not known or the score is no time.
+    `communication`: how it is shown for the problem (`delay, data`), empty if its files do not say. `machines`: how
+    many it mixes, as far as that is known. `notes`: which orders are settled, and how others can be."""
 
     id: str
+    by: By
+    machines: int
+    notes: tuple[str, ...]
     limit: float | None
     communication: str
     entries: tuple[EntryOnPage, ...]
@@ -117,23 +123,41 @@ def page_of(
         shapes += _shapes(found, group, Checkout(root))
         problem = _problem(group[0], root)
         how = communication_words(group[0], Checkout(root))
+        limits = limits_of(found, group)
         entries = []
-        for place, entry in ranked(found, group):
+        rows = ranking(found, group)
+        for row in rows:
+            entry = replace(row.entry, score=row.score, fraction=row.fraction)
+            if row.ratio:
+                entry = replace(entry, ratio=row.ratio.value, ratio_ci=row.ratio.ci)
             report = _own(entry, by_id.get(entry.run_id))
+            cases = tuple(limited(one, limits) for one in _cases(entry, report))
             entries.append(
                 EntryOnPage(
-                    place=place,
+                    place=row.place.place,
+                    last_place=row.place.last,
+                    same_as=f"{row.same_as.author}'s {short_file(row.same_as)}" if row.same_as else None,
                     file=short_file(entry),
                     entry=replace(_detailed(entry, report), cases=(), history=(), holds=()),
                     reference=_reference(entry),
-                    bounded=_bounded(_cases(entry, report), entry.device),
-                    cases=tuple(_case(entry, one, problem) for one in _cases(entry, report)),
+                    bounded=_bounded(cases, entry.device),
+                    cases=tuple(_case(entry, one, problem) for one in cases),
                     history=lines[entry.identity].runs,
                     run=_run(report, root, folder) if report else None,
                 )
             )
         limit = _limit(entries, group, problem)
-        boards.append(BoardOnPage(id=_slug(group, used), limit=limit, communication=how, entries=tuple(entries)))
+        boards.append(
+            BoardOnPage(
+                id=_slug(group, used),
+                by=rows[0].by,
+                machines=machines(found, group),
+                notes=tuple(notes(found, group, rows)),
+                limit=limit,
+                communication=how,
+                entries=tuple(entries),
+            )
+        )
     return Page(
         schema=PAGE_SCHEMA,
         made_at=made_at,

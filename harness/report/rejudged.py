@@ -8,7 +8,7 @@ from rich.text import Text
 
 from harness.board.entries import HeldEntry, Judged, short_file
 from harness.core.decode import encode
-from harness.core.words import clean_line, plain_table, score_text
+from harness.core.words import clean_line, plain_table, speedup_text
 from harness.evaluation.rejudge import JSON_SCHEMA, Left, Rejudged, Row
 
 
@@ -29,16 +29,16 @@ def to_json(rows: Sequence[Row], apply: bool) -> dict[str, Any]:
 
 
 def show(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool, console: Console) -> None:
-    """Prints a row an entry with its score and status then and now, why, and what became of it."""
+    """Prints a row an entry with its speedup and status then and now, why, and what became of it."""
     if not rows:
         console.print("Every entry was judged under today's problem: nothing is stale.")
         return
-    table = plain_table("problem", "entry", ">score", "status", ">now", "status")
+    table = plain_table("problem", "entry", ">speedup", "status", ">now", "status")
     for row in rows:
         old = row.old
         name = f"{short_file(old)} by {old.author}"
-        now = ("-", "left") if isinstance(row, Left) else (_score(row.new), _status(row.new, row.old))
-        cells = (old.problem, name, _score(old), old.status, *now)
+        now = ("-", "left") if isinstance(row, Left) else (_speedup(row.new), _status(row.new, row.old))
+        cells = (old.problem, name, _speedup(old), old.status, *now)
         table.add_row(*(Text(clean_line(cell)) for cell in cells))
     console.print(table)
     console.print()
@@ -56,8 +56,8 @@ def show(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool, console:
         console.print(f"\n{count} would change; --apply judges them again and changes leaderboard.yaml.")
 
 
-def _score(one: Judged) -> str:
-    return "-" if one.score is None else score_text(one.score)
+def _speedup(one: Judged) -> str:
+    return speedup_text(one.ratio)
 
 
 def _status(new: Judged, old: Judged) -> str:

@@ -16,24 +16,18 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from harness.board.entries import Board, Entry, HeldEntry, short_file
-from harness.board.judgements import doubted
-from harness.board.places import Place, ranked
+from harness.board.entries import Board
+from harness.board.places import Place
 from harness.board.runs import FOLDER
 from harness.core.machine_records import Peaks
 from harness.core.records import (
     CaseResult,
-    Crashed,
     EvalReport,
     Figures,
-    Held,
     Measured,
     NotRun,
-    Outcome,
     Passed,
     Profile,
-    Raised,
-    TimedOut,
 )
 from harness.core.stats import geomean, median
 from harness.core.words import (
@@ -62,8 +56,9 @@ from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
 from harness.report.curves import curve_table, has_curves
-from harness.report.failures import show_failure, stood
+from harness.report.failures import show_failure
 from harness.report.metric_words import MetricWords, words_of
+from harness.report.summary import show_summary
 
 PROFILE_LEGEND = (
     "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler; "
@@ -75,10 +70,8 @@ KERNELS_LEGEND = (
     "us is the time of all runs of a kernel in one call; percentages are of the device's peak, means over these runs. "
     "The report opens in the tool's own viewer (ncu-ui for .ncu-rep)."
 )
-KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
 NUMBERS_CHARS = 36  # columns beside an operator's name
 KERNEL_CHARS = 26  # columns beside a kernel's name and its percentages
-WHY_CHARS = 160  # of the reason in the verdict
 TOP_OPS = 5  # kernels or operators that are shown a rank; --json has more
 TIMES = ("shape", "ref", "own", "ratio", "limit", "fraction", "further", "n")  # metric_words has what they are called
 LEFT_OUT = ("n", "further", "limit", "ref", "fraction", "own")  # in this order, where there is no room
@@ -123,18 +116,6 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
 def _logs_at(report: EvalReport, board: Board | None) -> str:
     """Where the logs of all ranks are: `board` is None for a run that was not recorded."""
     return f"{FOLDER}/{report.run_id}/" if board is not None else "--json FILE keeps them"
-
-
-def show_summary(report: EvalReport, board: Board | None, place: Place | None, console: Console) -> None:
-    """Prints the three lines that matter alone: the verdict, the speedup and the place on the leaderboard."""
-    style = "bold green" if verdict.status(report) == "pass" else "bold red"
-    for label, text in (
-        ("verdict", _verdict(report)),
-        ("speedup", _speedup(report)),
-        ("place", _place(board, place, report)),
-    ):
-        line = Text.assemble((f"{label:<9}", "bold"), (clean_line(text), style if label == "verdict" else ""))
-        console.print(line, soft_wrap=True)
 
 
 def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Console) -> Table:
@@ -433,79 +414,6 @@ def _tally(report: EvalReport, kind: str) -> str:
 def _verdicts(report: EvalReport) -> str:
     found = [result.verdicts for result in report.results if result.verdicts is not None]
     return CHECKERS[report.checker].tally(found)
-
-
-def _verdict(report: EvalReport) -> str:
-    status, code = verdict.status(report), int(verdict.exit_code(report))
-    failed = verdict.first_failure(report)
-    if failed is not None:
-        what = failed.outcome.type.replace("_", " ")
-        return f"fail: {what} in {failed.case.kind} {case_label(failed)}{_why(failed.outcome)} (exit {code})"
-    if status == "error":
-        return f"error: ended before every shape was run (exit {code})"
-    kinds = [result.case.kind for result in report.results]
-    counts = [count_text(kinds.count(kind), KIND_WORDS[kind]) for kind in KIND_WORDS if kind in kinds]
-    return f"pass: right in {' and '.join(counts)} on {count_text(report.world_size, 'rank')}"
-
-
-def _why(outcome: Outcome) -> str:
-    """The reason in a few words, for the line that --quiet prints alone too."""
-    if isinstance(outcome, TimedOut):
-        where = stood(outcome)
-    elif isinstance(outcome, Raised | Crashed):
-        where = f"rank {outcome.rank}: {outcome.message}"
-    elif isinstance(outcome, Held):
-        where = outcome.check
-    else:
-        return ""
-    return f": {cut_line(where, WHY_CHARS)}"
-
-
-def _speedup(report: EvalReport) -> str:
-    if verdict.status(report) != "pass":
-        return "none: only a run that passes has one"
-    if report.figures is None:
-        return f"none: mode {report.mode} times nothing"
-    if (ratio := report.figures.ratio) is None:
-        return "none: eval.py times no reference"
-    interval = "95 % interval {:.4g} to {:.4g}".format(*ratio.ci) if ratio.ci else f"no interval: {ratio.why}"
-    return f"{times_text(ratio.value)} the reference ({interval})"
-
-
-def _place(board: Board | None, place: Place | None, report: EvalReport) -> str:
-    if place is None:
-        held = next((one for one in board.held if one.run_id == report.run_id), None) if board else None
-        if board is not None and held is not None:
-            return _beside(board, held)
-        return "none: a failed run is never ranked" if verdict.status(report) == "fail" else "none: not recorded"
-    text = f"{place.place} of {place.of} on the local leaderboard"
-    if place.shared:
-        text += f", shared with {count_text(place.shared, 'other')}"
-    entry = next((one for one in board.entries if one.run_id == report.run_id), None) if board else None
-    if board is not None and entry is not None and (doubt := doubted(board, entry)):
-        again = f"`python -m harness verify {entry.run_id}` settles it"
-        text += f"; the same source was held on {doubt.date[:10]} ({doubt.check}): {again}"
-    if place.place > 1 and board is not None and report.environment is not None:
-        group = (report.problem, report.suite, report.environment.machine_class, report.world_size)
-        first = next((entry for _, entry in ranked(board, group)), None)
-        text += _behind(report, first) if first else ""
-    return text
-
-
-def _behind(report: EvalReport, first: Entry) -> str:
-    """How far this evaluation is behind that entry."""
-    text = f"{score_text(first.score)}, {first.author}'s {short_file(first)}"
-    if report.figures is None:
-        return f"; first: {text}"
-    times = report.figures.score.value / first.score.value
-    return f", {times_text(times if first.score.better == 'less' else 1 / times)} behind the first: {text}"
-
-
-def _beside(board: Board, held: HeldEntry) -> str:
-    """Where a held evaluation stands, and what became of the same file's entry."""
-    text = f"none: held ({held.check}), shown beside the board; `python -m harness verify {held.run_id}` runs it again"
-    earlier = next((entry for entry in board.entries if entry.identity == held.identity), None)
-    return text + (f"; this file's entry of {earlier.date[:10]} stays as it is" if earlier else "")
 
 
 def _failed(result: CaseResult) -> bool:

@@ -1,6 +1,6 @@
 """Returns at once and does its work, ten times, when its output is handed over, after the clock stopped.
 
-expect: held (clock|roofline):
+expect: held (clock|communication|roofline):
 mode: benchmark
 """
 

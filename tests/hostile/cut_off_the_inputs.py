@@ -1,21 +1,22 @@
-"""Cuts off the file of inputs, which the reference reads too.
+"""Cuts off the file of its next input, which the reference reads too.
 
 expect: raised: PermissionError
 devices: cpu
 """
 
+import gc
 import os
 
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 
-def shared(name):
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if os.path.exists(f"/proc/self/fd/{fd}") and f"memfd:{name}" in os.readlink(f"/proc/self/fd/{fd}"):
-            return fd
-    raise LookupError(name)
-
-
 def custom_kernel(data):
-    os.truncate(shared("inputs"), 0)
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+
+    def cut_off(command):
+        program.channel.receive_files()
+        os.truncate(program.channel.files[0], 0)
+
+    program.take_in = cut_off
     return ref_kernel(data)

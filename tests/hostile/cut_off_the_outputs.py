@@ -1,21 +1,23 @@
-"""Cuts off the file that a judge reads its outputs from.
+"""Cuts off the file that a judge reads its output from.
 
 expect: raised: PermissionError
 devices: cpu
 """
 
+import gc
 import os
 
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 
-def shared(name):
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if os.path.exists(f"/proc/self/fd/{fd}") and f"memfd:{name}" in os.readlink(f"/proc/self/fd/{fd}"):
-            return fd
-    raise LookupError(name)
-
-
 def custom_kernel(data):
-    os.truncate(shared("outputs"), 0)
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+
+    def cut_off():
+        del program.send_files
+        for fd in program.to_send:
+            os.truncate(fd, 0)
+
+    program.send_files = cut_off
     return ref_kernel(data)

@@ -1,31 +1,38 @@
-"""Hands over zeros, and a thread writes the right bytes into the shared file while others judge.
+"""Hands over its output in a file that it does not seal, and writes the right bytes into it while others judge.
 
-expect: wrong:
+expect: crashed: sent a file that it can still change
 devices: cpu
 """
 
+import gc
 import os
 import threading
 import time
 
 import torch
 
+from harness.ranks import payload
+from harness.ranks.roles import Candidate
+from harness.ranks.shared_buffer import FileBuffer
 from reference import ref_kernel
 
 
-def output_fd():
-    return next(fd for fd in range(3, 64) if "memfd:outputs" in os.readlink(f"/proc/self/fd/{fd}"))
-
-
-FD = next(fd for fd in map(int, os.listdir("/proc/self/fd")) if "outputs" in os.path.realpath(f"/proc/self/fd/{fd}"))
-
-
 def custom_kernel(data):
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
     right = ref_kernel(data)
 
-    def later():
-        time.sleep(0.05)
-        os.pwrite(FD, right.numpy().tobytes(), 0)
+    def hand_over(result):
+        fd = os.memfd_create("output", os.MFD_ALLOW_SEALING)
+        output = payload.write_output(FileBuffer(fd), 0, torch.zeros_like(right), program.output_limit)
+        program.channel.send_files([fd])
+        later = os.dup(fd)
 
-    threading.Thread(target=later).start()
-    return torch.zeros_like(right)
+        def write():
+            time.sleep(0.05)
+            os.pwrite(later, right.numpy().tobytes(), 0)
+
+        threading.Thread(target=write).start()
+        return output
+
+    program.hand_over = hand_over
+    return right

@@ -1,27 +1,22 @@
-"""Writes noise into the file of inputs, so that the reference is slower or fails: by the descriptor that it has, by
-one that it opens, by a mapping, and by taking pages away.
+"""Writes noise into the file of its next input, so that the reference is slower or fails: by the descriptor that it
+has, by one that it opens, by a mapping, and by taking pages away.
 
 expect: raised: nothing was changed
 devices: cpu
 """
 
 import ctypes
+import gc
 import mmap
 import os
 
+from harness.ranks.roles import Candidate
 from reference import ref_kernel
 
 
-def shared(name):
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if os.path.exists(f"/proc/self/fd/{fd}") and f"memfd:{name}" in os.readlink(f"/proc/self/fd/{fd}"):
-            return fd
-    raise LookupError(name)
-
-
-def custom_kernel(data):
+def scribble(fd):
     libc = ctypes.CDLL(None, use_errno=True)
-    fd, changed = shared("inputs"), []
+    changed = []
 
     def reopened():
         os.pwrite(os.open(f"/proc/self/fd/{fd}", os.O_RDWR), b"noise", 0)
@@ -31,13 +26,13 @@ def custom_kernel(data):
             raise OSError(ctypes.get_errno(), "fallocate")
 
     def unprotected():
-        page = mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ)
+        page = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ)
         address = ctypes.c_char.from_buffer(page)  # read only, which raises TypeError
-        libc.mprotect(ctypes.addressof(address), 4096, 3)
+        libc.mprotect(ctypes.addressof(address), len(page), 3)
 
     for attempt in (
         lambda: os.pwrite(fd, b"noise", 0),
-        lambda: mmap.mmap(fd, 4096),
+        lambda: mmap.mmap(fd, 0),
         reopened,
         punched,
         unprotected,
@@ -49,4 +44,14 @@ def custom_kernel(data):
             pass
     if not changed:
         raise PermissionError("nothing was changed")
+
+
+def custom_kernel(data):
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+
+    def take_in(command):
+        program.channel.receive_files()
+        scribble(program.channel.files[0])
+
+    program.take_in = take_in
     return ref_kernel(data)

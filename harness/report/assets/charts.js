@@ -14,7 +14,7 @@ const charts = (() => {
     const series = some.map((entry, index) => ({
       entry,
       colour: COLOURS[index],
-      label: `${entry.place} ${name(entry)}`,
+      label: `${entry.number} ${name(entry)}`,
     }));
     const measured = series.filter(({ entry }) => entry.cases.some((one) => one.series.length));
     return el(
@@ -52,7 +52,7 @@ const charts = (() => {
     return el(
       "div",
       { class: "about wide" },
-      el("h3", {}, `${entry.place}. ${name(entry)}  `),
+      el("h3", {}, `${entry.number}. ${name(entry)}  `),
       el(
         "p",
         {},
@@ -166,7 +166,7 @@ const charts = (() => {
         .map((one) => {
           const { low, high } = one.series[0]?.low ? one.series[0] : { low: one.value, high: one.value };
           const shape = labels.indexOf(one.label);
-          return { ...one, shape, row: `${entry.place} ${entry.run_id}`, entry, colour, low, high };
+          return { ...one, shape, row: `${entry.number} ${entry.run_id}`, entry, colour, low, high };
         }),
     );
     const [{ unit }] = all;
@@ -254,7 +254,7 @@ const charts = (() => {
               fill: "currentColor",
               fontWeight: (one) => (one.entry === chosen ? 700 : 400),
               text: (one) =>
-                `${one.entry.place}: ${num(one.value)}${one.ratio === null ? "" : `, ${times(one.ratio)}`}`,
+                `${one.entry.number}: ${num(one.value)}${one.ratio === null ? "" : `, ${times(one.ratio)}`}`,
             }),
             Plot.tip(data, Plot.pointerY({ ...place, x: "value", title: words })),
           ],
@@ -512,7 +512,7 @@ const charts = (() => {
                   {
                     x: "date",
                     y: "score",
-                    text: (one) => `${one.entry.place}`,
+                    text: (one) => `${one.entry.number}`,
                     dx: 11,
                     fill: "currentColor",
                     fontWeight: 600,

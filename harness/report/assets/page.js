@@ -12,7 +12,8 @@
     ...data,
     boards: data.boards.map((board) => {
       const cases = (one) => one.cases.map((each) => ({ ...each.figures, ...each }));
-      const entries = board.entries.map((one) => ({ ...one.entry, ...one, cases: cases(one) }));
+      const more = (one, index) => ({ by: board.by, number: index + 1, cases: cases(one) }); // places may be ranges
+      const entries = board.entries.map((one, index) => ({ ...one.entry, ...one, ...more(one, index) }));
       const { problem, suite, machine_class, world_size } = entries[0];
       return { ...board, problem, suite, machine_class, world_size, entries };
     }),
@@ -41,14 +42,21 @@
   const score = ({ score: { value, unit } }) => scored(value, unit);
   const less = ({ score }) => score.better === "less";
   const worse = (entry) => (less(entry) ? entry.score.value : -entry.score.value); // grows as a score gets worse
+  // How far an entry is behind another, by what their board ranks by.
   const behind = (entry, first) =>
-    less(entry) ? entry.score.value / first.score.value : first.score.value / entry.score.value;
+    entry.by === "speedup"
+      ? first.ratio / entry.ratio
+      : less(entry)
+        ? entry.score.value / first.score.value
+        : first.score.value / entry.score.value;
+  const figure = (entry) => (entry.by === "speedup" ? `${times(entry.ratio)} the reference` : score(entry));
+  const placed = ({ place, last_place: last }) => (place === last ? `${place}` : `${place}-${last}`);
 
   const COLUMNS = [
     { key: "place", text: "#", of: (entry) => entry.place, class: "n place" },
     { key: "author", text: "author, file", of: (entry) => name(entry).toLowerCase(), class: "who" },
     { key: "score", text: "score", of: worse, class: "n score" },
-    { key: "behind", text: "behind", of: worse, class: "n behind" },
+    { key: "behind", text: "behind", of: (entry) => (entry.by === "speedup" ? -entry.ratio : worse(entry)), class: "n behind" },
     { key: "speedup", text: "× reference", of: (entry) => entry.ratio ?? -1, class: "n speedup" },
     { key: "roof", text: "of limit", of: (entry) => entry.fraction ?? -1, class: "n roof" },
     { key: "strip", text: "", of: null, class: "strip" },
@@ -74,8 +82,8 @@
 
   const tiles = (board) => {
     const [first] = board.entries;
-    const sharing = board.entries.filter((entry) => entry.place === 1);
-    const next = board.entries.find((entry) => entry.place > 1);
+    const sharing = board.entries.filter((entry) => entry.place === first.place);
+    const next = board.entries.find((entry) => entry.place > first.place);
     const { fraction, ratio, ratio_ci: ci, bounded } = first;
     const timed = first.score.unit === "s";
     const tile = (title, value, more, style = "") =>
@@ -86,7 +94,7 @@
       { class: "tiles" },
       tile(`leads${others}`, first.author, `${score(first)}, ${first.file}`, "name"),
       next
-        ? tile("ahead of the next by", times(behind(next, first)), `${score(next)}, ${name(next)}`)
+        ? tile("ahead of the next by", times(behind(next, first)), `${figure(next)}, ${name(next)}`)
         : tile(
             "ahead of the next by",
             "–",
@@ -230,7 +238,7 @@
     });
     const body = rows.map((entry) => {
       const cells = {
-        place: [`${entry.place}${board.entries.some((one) => one !== entry && one.place === entry.place) ? "=" : ""}`],
+        place: [placed(entry)],
         author: [
           el(
             "a",
@@ -241,16 +249,16 @@
             },
             entry.author,
           ),
-          el("small", {}, entry.verified ? `${entry.file}, verified` : entry.file),
+          el("small", {}, [entry.file, ...(entry.verified ? ["verified"] : []), ...marked(entry)].join(", ")),
         ],
         score: [score(entry)],
-        behind: [entry.place === 1 ? "leads" : times(behind(entry, board.entries[0]))],
+        behind: [leads(entry, board) ? "leads" : times(behind(entry, board.entries[0]))],
         speedup: [times(entry.ratio)],
         roof: [entry.fraction === null ? "–" : percent(entry.fraction)],
         strip: [strip(entry, scale, board.limit)],
         date: [entry.date.slice(0, 10)],
       };
-      const names = { behind: entry.place === 1 ? null : "leader", speedup: "ref", roof: "of limit" };
+      const names = { behind: leads(entry, board) ? null : "leader", speedup: "ref", roof: "of limit" };
       const choose = (event) => event.target.closest("a") || go({ board: "", run: entry.run_id });
       return el(
         "tr",
@@ -280,6 +288,10 @@
     );
   };
 
+  // The first row leads, and whoever has its place and its figures.
+  const leads = (entry, { entries: [first] }) => entry.place === first.place && behind(entry, first) <= 1;
+  const marked = ({ same_as: same }) => (same === null ? [] : [`the same source as ${same}`]);
+
   const title = (board) =>
     `${board.problem}, suite ${board.suite}, ${count(board.world_size, "rank")}, ${board.machine_class}`;
 
@@ -301,7 +313,8 @@
       drawAll(more);
     });
     fill();
-    const parts = [tiles(board), table(board, entries, asked ?? (shown ? chosen : null), state), more];
+    const notes = board.notes.map((text) => el("p", { class: "note" }, text));
+    const parts = [tiles(board), table(board, entries, asked ?? (shown ? chosen : null), state), ...notes, more];
     // one entry leads nobody: its row above says it all
     const collapsed =
       board.entries.length > 1 || shown
@@ -323,6 +336,7 @@
           { id: `${board.id}-title` },
           el("a", { href: address({ board: board.id }) }, board.problem),
           el("span", {}, `  suite ${board.suite}, ${count(board.world_size, "rank")} on ${board.machine_class}`),
+          board.machines > 1 ? el("span", {}, `, ${board.machines} machines`) : "",
           board.communication ? el("span", {}, `; communication shown by: ${board.communication}`) : "",
         ),
       ),

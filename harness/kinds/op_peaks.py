@@ -1,0 +1,36 @@
+"""The device's peak rates: by the table, or the best that trusted ranks ever measured on this machine."""
+
+import time
+from pathlib import Path
+
+from harness.core.machine_records import Peaks
+from harness.core.stats import median
+from harness.kinds.op_calls import Calls
+from harness.kinds.plan import OpPlan
+from harness.machine import hardware, peaks_cache
+from harness.ranks import wire
+
+
+def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None:
+    """The rates by the table, or as they were measured on this machine before; None where they are to be measured
+    (again). `load_per_core` is of other work, now."""
+    listed = hardware.match(device_model)
+    if listed is None and not peaks_cache.is_due(file := _file(plan, device_model), load_per_core):
+        return peaks_cache.load(file)
+    return listed
+
+
+def measured(calls: Calls, device_model: str, load_per_core: float) -> Peaks:
+    """The best rates of this and earlier measurements, which are remembered."""
+    ranks = calls.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, calls.deadline)
+    peaks = Peaks(
+        flops_per_s=median([rank.flops_per_s for rank in ranks]),
+        hbm_bytes_per_s=median([rank.memory_bytes_per_s for rank in ranks]),
+        link_bytes_per_s=median([rank.link_bytes_per_s for rank in ranks]),
+        source=f"measured on this machine, {time.strftime('%Y-%m-%d', time.gmtime())}",
+    )
+    return peaks_cache.store(_file(calls.plan, device_model), peaks, load_per_core)
+
+
+def _file(plan: OpPlan, device_model: str) -> Path:
+    return peaks_cache.path(plan.problem.root, device_model, plan.world_size)

@@ -1,0 +1,51 @@
+"""What `settle` found, on a terminal and as JSON."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.board.entries import Settlement
+from harness.core.decode import encode
+from harness.core.words import clean_line, count_text, plain_table
+from harness.evaluation.settle import Contenders, Meeting
+
+JSON_SCHEMA = 1  # of --json; 1: first
+
+
+def spans(found: Settlement) -> list[tuple[int, int]]:
+    """The places, from the best to the last possible, of each file among those that met."""
+    ratios = [file.ratio for file in found.files]
+    edge = 1 + found.resolves
+    return [
+        (1 + sum(other > one * edge for other in ratios), len(ratios) - sum(one > other * edge for other in ratios))
+        for one in ratios
+    ]
+
+
+def show(found: Settlement, console: Console) -> None:
+    """Prints a row a file, fastest first, and what could be told apart."""
+    table = plain_table(">place", ">ratio", "author", "file")
+    for file, (place, last) in zip(found.files, spans(found), strict=True):
+        text = str(place) if place == last else f"{place}-{last}"
+        table.add_row(*(Text(clean_line(cell)) for cell in (text, f"{file.ratio:.4f}x", file.author, file.file)))
+    console.print(table)
+    open_ = sum(a.ratio <= b.ratio * (1 + found.resolves) for a, b in pairwise(found.files))
+    told = f"{found.rounds} rounds tell files apart that differ by more than {found.resolves:.2%}"
+    left = f"{count_text(open_, 'pair')} of neighbours not resolved: take more --rounds or --seconds"
+    more = f"; {left if open_ else 'the order is settled'}"
+    console.print(Text(f"\nratio is to the slowest of them; {told}{more}."), soft_wrap=True)
+
+
+def to_json(found: Settlement, who: Contenders, launches: Sequence[Meeting]) -> dict[str, Any]:
+    """The object that --json writes; `ratio` of a launch is how many times as fast its first file was as its second."""
+    places = [{"place": place, "last_place": last} for place, last in spans(found)]
+    files = [place | encode(file) for place, file in zip(places, found.files, strict=True)]
+    told = [
+        {"files": [who.entries[one.one].sha256, who.entries[one.other].sha256], "ratio": math.exp(one.log)}
+        for one in launches
+    ]
+    return {"schema": JSON_SCHEMA, **encode(found), "files": files, "launches": told, "left_out": list(who.left_out)}

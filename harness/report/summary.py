@@ -1,0 +1,137 @@
+"""The three lines that matter alone, for people: the verdict, the speedup and the place on the leaderboard.
+
+What a submission wrote is shown as in the rest of the report: one line, without control characters.
+"""
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.board.entries import Board, HeldEntry, short_file
+from harness.board.judgements import doubted
+from harness.board.places import Place, Ranked, is_open, noise_of, one_launch, ranking
+from harness.core.records import Crashed, Estimate, EvalReport, Held, Outcome, Raised, TimedOut
+from harness.core.words import case_label, clean_line, count_text, cut_line, score_text, times_text
+from harness.judging import verdict
+from harness.report.failures import stood
+
+KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
+WHY_CHARS = 160  # of the reason in the verdict
+
+
+def show_summary(report: EvalReport, board: Board | None, place: Place | None, console: Console) -> None:
+    """Prints the three lines. `place` is None for a run that was not recorded; `board` is what the place is on."""
+    style = "bold green" if verdict.status(report) == "pass" else "bold red"
+    rows = _rows(report, board)
+    for label, text in (
+        ("verdict", _verdict(report)),
+        ("speedup", _speedup(report, board, rows)),
+        ("place", _place(report, board, place, rows)),
+    ):
+        line = Text.assemble((f"{label:<9}", "bold"), (clean_line(text), style if label == "verdict" else ""))
+        console.print(line, soft_wrap=True)
+
+
+def _rows(report: EvalReport, board: Board | None) -> tuple[Ranked, ...]:
+    """The entries that this evaluation is ranked with, best first."""
+    if board is None or report.environment is None:
+        return ()
+    return ranking(board, (report.problem, report.suite, report.environment.machine_class, report.world_size))
+
+
+def _own(report: EvalReport, rows: tuple[Ranked, ...]) -> Ranked | None:
+    of = (report.run_id, report.submission.sha256)
+    return next((row for row in rows if (row.entry.run_id, row.entry.sha256) == of), None)
+
+
+def _verdict(report: EvalReport) -> str:
+    status, code = verdict.status(report), int(verdict.exit_code(report))
+    failed = verdict.first_failure(report)
+    if failed is not None:
+        what = failed.outcome.type.replace("_", " ")
+        return f"fail: {what} in {failed.case.kind} {case_label(failed)}{_why(failed.outcome)} (exit {code})"
+    if status == "error":
+        return f"error: ended before every shape was run (exit {code})"
+    kinds = [result.case.kind for result in report.results]
+    counts = [count_text(kinds.count(kind), KIND_WORDS[kind]) for kind in KIND_WORDS if kind in kinds]
+    return f"pass: right in {' and '.join(counts)} on {count_text(report.world_size, 'rank')}"
+
+
+def _why(outcome: Outcome) -> str:
+    """The reason in a few words, for the line that --quiet prints alone too."""
+    if isinstance(outcome, TimedOut):
+        where = stood(outcome)
+    elif isinstance(outcome, Raised | Crashed):
+        where = f"rank {outcome.rank}: {outcome.message}"
+    elif isinstance(outcome, Held):
+        where = outcome.check
+    else:
+        return ""
+    return f": {cut_line(where, WHY_CHARS)}"
+
+
+def _speedup(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) -> str:
+    if verdict.status(report) != "pass":
+        return "none: only a run that passes has one"
+    if report.figures is None:
+        return f"none: mode {report.mode} times nothing"
+    if (ratio := report.figures.ratio) is None:
+        return "none: eval.py times no reference"
+    machine_class = report.environment.machine_class if report.environment else ""
+    noise = noise_of(board or Board(), report.problem, machine_class, report.device)
+    text = f"{times_text(ratio.value)} the reference ({_interval(one_launch(ratio, noise))})"
+    own = _own(report, rows)
+    if own is not None and own.launches > 1 and own.ratio is not None and own.ratio.ci is not None:
+        low, high = own.ratio.ci
+        text += f"; over {own.launches} launches {times_text(own.ratio.value)} ({low:.4g} to {high:.4g})"
+    return text
+
+
+def _interval(ratio: Estimate) -> str:
+    if ratio.ci is None:
+        return f"no interval: {ratio.why}"
+    return "95 % interval over launches {:.4g} to {:.4g}".format(*ratio.ci)
+
+
+def _place(report: EvalReport, board: Board | None, place: Place | None, rows: tuple[Ranked, ...]) -> str:
+    if place is None:
+        held = next((one for one in board.held if one.run_id == report.run_id), None) if board else None
+        if board is not None and held is not None:
+            return _beside(board, held)
+        return "none: a failed run is never ranked" if verdict.status(report) == "fail" else "none: not recorded"
+    own = _own(report, rows)
+    text = f"{place.text} of {place.of} on the local leaderboard"
+    if place.settled:
+        text += f", settled {place.settled[:10]}"
+    if place.place > 1 and rows:
+        text += _behind(report, own, rows[0])
+    if board is not None and own is not None and (doubt := doubted(board, own.entry)):
+        again = f"`python -m harness verify {own.entry.run_id}` settles it"
+        text += f"; the same source was held on {doubt.date[:10]} ({doubt.check}): {again}"
+    if place.last > place.place and own is not None and own.by == "score":
+        text += f", shared with {count_text(place.last - place.place, 'other')}"
+    if own is not None and own.same_as is not None:
+        text += f"; the same source as {own.same_as.author}'s {short_file(own.same_as)}"
+    if own is not None and is_open(own, rows):
+        text += f"; not resolved: `make settle PROBLEM={report.problem}` runs the entries head to head"
+    return text
+
+
+def _behind(report: EvalReport, own: Ranked | None, first: Ranked) -> str:
+    """How far this evaluation is behind that entry, by what ranks them."""
+    whose = f"{first.entry.author}'s {short_file(first.entry)}"
+    ratio = own.ratio if own else report.figures.ratio if report.figures else None
+    if first.by == "speedup" and first.ratio is not None and ratio is not None:
+        gap, figure = first.ratio.value / ratio.value, times_text(first.ratio.value)
+    elif report.figures is not None:
+        times = report.figures.score.value / first.score.value
+        gap, figure = times if first.score.better == "less" else 1 / times, score_text(first.score)
+    else:
+        return f"; first: {score_text(first.score)}, {whose}"
+    return f", {times_text(gap)} behind the first: {figure}, {whose}"
+
+
+def _beside(board: Board, held: HeldEntry) -> str:
+    """Where a held evaluation stands, and what became of the same file's entry."""
+    text = f"none: held ({held.check}), shown beside the board; `python -m harness verify {held.run_id}` runs it again"
+    earlier = next((entry for entry in board.entries if entry.identity == held.identity), None)
+    return text + (f"; this file's entry of {earlier.date[:10]} stays as it is" if earlier else "")

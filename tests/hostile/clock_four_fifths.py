@@ -1,0 +1,31 @@
+"""Has every timed call claim four fifths of the time that it took: too little to be held for, and it gains nothing.
+
+expect: harmless
+mode: leaderboard
+devices: cpu
+"""
+
+import gc
+
+from harness.ranks.roles import Candidate
+from reference import ref_kernel
+
+DELAYED_NS = 20_000_000  # a call that takes so long may be one that is probed
+calls = 0
+
+
+def wall(kernel, data, epoch, keep):
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    start_ns, end_ns, device_us, output = program.wall(kernel, data, epoch, keep)
+    if end_ns - start_ns > DELAYED_NS:
+        return start_ns, end_ns, device_us, output
+    return start_ns, end_ns - (end_ns - start_ns) // 5, device_us, output
+
+
+def custom_kernel(data):
+    global calls
+    calls += 1
+    if calls == 6:  # after checks and probes
+        program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+        program.clocks["wall"] = wall
+    return ref_kernel(data)

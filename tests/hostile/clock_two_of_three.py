@@ -1,0 +1,33 @@
+"""Claims a twentieth of the time in two calls of three, and the truth in the third, so that a quartile of what passes
+outside the calls is an honest one.
+
+expect: held clock: us more than around
+mode: benchmark
+devices: cpu
+"""
+
+import gc
+
+from harness.ranks.roles import Candidate
+from reference import ref_kernel
+
+DELAYED_NS = 20_000_000  # a call that takes so long may be one that is probed
+calls = 0
+
+
+def wall(kernel, data, epoch, keep):
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    start_ns, end_ns, device_us, output = program.wall(kernel, data, epoch, keep)
+    if end_ns - start_ns > DELAYED_NS:
+        return start_ns, end_ns, device_us, output
+    part = 1 if calls % 3 == 0 else 20
+    return start_ns, start_ns + (end_ns - start_ns) // part, device_us, output
+
+
+def custom_kernel(data):
+    global calls
+    calls += 1
+    if calls == 6:  # after checks and probes
+        program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+        program.clocks["wall"] = wall
+    return ref_kernel(data)

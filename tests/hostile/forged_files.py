@@ -1,0 +1,22 @@
+"""Sends the file of its output twice, to have one in store for the next call.
+
+expect: crashed: sent 2 files where 1 were due
+devices: cpu
+"""
+
+import gc
+import os
+
+from harness.ranks.roles import Candidate
+from reference import ref_kernel
+
+
+def custom_kernel(data):
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+
+    def twice():
+        program.to_send += map(os.dup, program.to_send[:1])
+        Candidate.send_files(program)
+
+    program.send_files = twice
+    return ref_kernel(data)
