@@ -458,7 +458,7 @@ def test_a_competitions_problems_have_its_names_and_deadlines(
     )
     found = offers(competitions=(file,))
     assert list(found) == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "iopddl", "moe", "scale_v2"]
-    assert [found[name].closes is not None for name in found] == [False, False, True, False, True]
+    assert [found[name].closes is not None for name in found] == [False, False, True, False, False, True]
     assert found["amd-gemm-rs"].argument == "gemm_rs", "this checkout's own, as `competition` takes it"
     assert "not served: " in capsys.readouterr().err
     with pytest.raises(UsageError, match="single/scale is offered under two names"):
@@ -483,7 +483,7 @@ def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout:
     try:
         assert server.stdout is not None
         names, opened, *_ = (server.stdout.readline() for _ in range(3))
-        assert names == "amd-all2all, amd-ag-gemm, amd-gemm-rs, iopddl, moe, scale\n"
+        assert names == "amd-all2all, amd-ag-gemm, amd-gemm-rs, moe, scale\n"
         url = opened.split()[1].rstrip("/")
         source = (ROOT / "reference/a2a/reference.py").read_text() + "\n\ncustom_kernel = ref_kernel\n"
         with PopcornClient(url, "grace:1") as client:
