@@ -75,9 +75,11 @@ def test_the_leaderboards_file_has_their_columns() -> None:
     """id, name, deadline, lang, description, reference, gpu_types, as export.py of gpu-mode/kernelbot-data selects."""
     found = export.leaderboards(Checkout.here())
     assert list(found[0]) == ["id", "name", "deadline", "lang", "description", "reference", "gpu_types"]
-    assert [board["name"] for board in found] == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "moe"]
-    assert all("def ref_kernel" in board["reference"] for board in found)
-    assert all(board["gpu_types"] == ["MI300x8"] for board in found if board["name"] != "moe"), "which is ours"
+    assert [board["name"] for board in found] == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "iopddl", "moe"]
+    assert all("def ref_kernel" in board["reference"] for board in found if board["name"] != "iopddl"), (
+        "a solver is none"
+    )
+    assert all(board["gpu_types"] == ["MI300x8"] for board in found if board["name"] not in ("iopddl", "moe")), "ours"
     pq = pytest.importorskip("pyarrow.parquet")
     back = pq.read_table(io.BytesIO(export.as_parquet(found, export.LEADERBOARDS))).to_pylist()
     assert back == found
@@ -284,5 +286,5 @@ def test_the_command_writes_what_is_recorded(
     assert harness("export", "--problem", "a2a").stdout.splitlines() == [",".join(COLUMNS)]
     assert harness("export", "--format", "parquet").returncode == 2
     boards = harness("export", "--leaderboards", "-o", "boards.csv")
-    assert boards.stdout == "boards.csv: 4 leaderboards, 7 columns\n"
+    assert boards.stdout == "boards.csv: 5 leaderboards, 7 columns\n"
     assert harness("export", "--problem", "nothing").returncode == 2
