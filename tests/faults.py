@@ -386,7 +386,7 @@ FAULTS = [
     Fault("kill -9 of the zygote, benchmark", "benchmark", kill("zygote"), 1, WITH_ZYGOTE, run=EVAL),
     Fault("kill -9 of the zygote, end", "end", kill("zygote"), 0),
     Fault("kill -9 of the candidates' cell, test", "test", kill("cell"), 112, "SIGKILL"),
-    Fault("the zygote is stopped, test", "test", stop("zygote"), 0),
+    Fault("the zygote is stopped, test", "test", stop("zygote"), 1, "forked from did not answer"),
     Fault("kill -9 of a trusted rank, start", "start", kill_unheard("trusted 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 1, JUDGE),
     Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 1, JUDGE),

@@ -157,7 +157,7 @@ entries:
         + """'
   confined: true
   machine: null
-  score: {value: 0.001, unit: s, better: less}
+  score: {value: 0.001, unit: s, better: less, relative_by: ''}
   ratio: 1.6
   ratio_ci: [1.5, 1.7]
   fraction: null

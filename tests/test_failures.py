@@ -125,7 +125,7 @@ wire.Imported = lambda device: made(device="NVIDIA H200")
     assert report.environment is not None
     assert "H200" not in report.environment.machine_class
     assert report.peaks is not None
-    assert "measured" in report.peaks.source
+    assert "measure" in report.peaks.source
 
 
 def test_a_rank_that_was_not_started_yet_is_not_signalled(monkeypatch: pytest.MonkeyPatch) -> None:

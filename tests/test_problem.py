@@ -16,7 +16,8 @@ from harness.machine.hardware import bound, peaks
 from harness.problems import problem, shape_file
 from harness.problems.problem import Problem
 
-NAMES = ["a2a", "ag_gemm", "gemm_rs", "moe"]
+NAMES = ["a2a", "ag_gemm", "gemm_rs", "moe"]  # problems of ranks
+ALL = [*NAMES[:3], "iopddl", "moe"]
 SUITES = ["official", "cpu", "quick"]
 
 
@@ -31,7 +32,7 @@ def problem_names(root: Path = checkout.ROOT) -> list[str]:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A checkout with our params and shapes, and nothing that imports torch."""
-    for name in NAMES:
+    for name in ALL:
         folder = tmp_path / "reference" / name
         folder.mkdir(parents=True)
         shutil.copy(checkout.ROOT / "reference" / name / "params.py", folder)
@@ -156,7 +157,7 @@ def test_a_new_problem_needs_no_harness_code(root: Path) -> None:
     found = find("my-ring", root)
     assert found.suite("official").tests[0].params == {"hops": 3, "wrap": True}
     assert found.cost(found.suite("official").tests[0]).link_bytes == 6
-    assert problem_names(root) == ["a2a", "ag_gemm", "gemm_rs", "moe", "ring"]
+    assert problem_names(root) == [*ALL, "ring"]
 
 
 def test_reading_problems_does_not_import_torch() -> None:
@@ -174,7 +175,7 @@ def test_reading_problems_does_not_import_torch() -> None:
 def test_an_unknown_problem_is_answered_with_the_nearest_and_the_list(root: Path) -> None:
     """Names and leaderboard names both count as near."""
     with pytest.raises(
-        UsageError, match=r"no problem 'a2b'; did you mean 'a2a'\? \(known: a2a, ag_gemm, gemm_rs, moe\)$"
+        UsageError, match=r"no problem 'a2b'; did you mean 'a2a'\? \(known: a2a, ag_gemm, gemm_rs, iopddl, moe\)$"
     ):
         find("a2b", root)
     with pytest.raises(UsageError, match="did you mean 'amd-all2all'"):
@@ -282,7 +283,11 @@ CPU_THIRD = "- {world_size: 8, m: 256, n: 360, k: 360, has_bias: true, seed: 13}
         ("[6.46, ", "[", "$.published_us: 5 values for 6 benchmarks; write one for each"),
         ("[6.46, ", "[-6.46, ", "$.published_us[0]: expected microseconds above 0, found -6.46"),
         ("[6.46, ", "[.nan, ", "$.published_us[0]: expected a finite number, found nan"),
-        ("ranking_by: geom", "ranking_by: best", "$.ranking_by: expected one of 'last', 'mean', 'geom', found 'best'"),
+        (
+            "ranking_by: geom",
+            "ranking_by: best",
+            "$.ranking_by: expected one of 'last', 'mean', 'geom', 'relative', found",
+        ),
         ("ranking_by:", "rankingby:", "$.rankingby: unknown key; did you mean 'ranking_by'?"),
         ("multi_gpu: true", "multi_gpu: false", "$.tests[0]: a case of one GPU runs on 1 rank, not on 8"),
         ("{has_bias: bias}", "{bias: b}", "$.short.bias: no such parameter; did you mean 'has_bias'? (known: m, n, k"),

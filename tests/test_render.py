@@ -362,7 +362,8 @@ def test_json_of_a_passed_run_has_all_figures() -> None:
     assert series["own"] == list(TIMES[2].ranked.own)
     low, high = value["figures"]["ratio"]["ci"]
     assert low < value["figures"]["ratio"]["value"] < high
-    assert value["figures"]["score"] == {"value": pytest.approx(0.00759334, rel=1e-5), "unit": "s", "better": "less"}
+    score = {"value": pytest.approx(0.00759334, rel=1e-5), "unit": "s", "better": "less", "relative_by": ""}
+    assert value["figures"]["score"] == score
     assert (value["empty_call_samples_us"]["wall"], value["place"]["place"]) == ([210.0, 190.0, 200.0], 2)
 
 

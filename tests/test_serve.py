@@ -60,7 +60,7 @@ def test_popcorn_cli_registers_and_finds_leaderboards_and_gpus(running: Served) 
         with pytest.raises(Refused, match="400: Invalid provider"):
             client.register("nobody")
         names = [name for name, _ in client.leaderboards()]
-        assert names == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "moe"]
+        assert names == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "iopddl", "moe"]
         assert client.gpus(GEMM) == client.gpus("gemm_rs") == ["CPU", "MI300x8"]
         with pytest.raises(Refused, match="404: Leaderboard `nothing` does not exist"):
             client.gpus("nothing")
@@ -432,7 +432,7 @@ def offers(*folders: str, competitions: tuple[Path, ...] = ()) -> dict[str, serv
 
 def test_folders_are_offered_beside_the_checkouts_problems() -> None:
     found = offers("scale", "../multi/rowsum")
-    assert list(found) == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "moe", "scale", "rowsum"]
+    assert list(found) == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "iopddl", "moe", "scale", "rowsum"]
     assert found["amd-gemm-rs"].argument == "gemm_rs"
     assert found["scale"].argument == str(FOLDERS / "scale")
     command = serve.eval_command(tuple(found.values()))
@@ -457,8 +457,8 @@ def test_a_competitions_problems_have_its_names_and_deadlines(
         "  - {directory: amd/gemm-rs, name: amd-gemm-rs, deadline: '2025-10-15'}\n"
     )
     found = offers(competitions=(file,))
-    assert list(found) == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "moe", "scale_v2"]
-    assert [found[name].closes is not None for name in found] == [False, False, True, False, True]
+    assert list(found) == ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "iopddl", "moe", "scale_v2"]
+    assert [found[name].closes is not None for name in found] == [False, False, True, False, False, True]
     assert found["amd-gemm-rs"].argument == "gemm_rs", "this checkout's own, as `competition` takes it"
     assert "not served: " in capsys.readouterr().err
     with pytest.raises(UsageError, match="single/scale is offered under two names"):

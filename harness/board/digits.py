@@ -52,6 +52,7 @@ def _short_case(case: EntryCase) -> EntryCase:
         bound=replace(case.bound, value=rounded(case.bound.value, DIGITS)) if case.bound else None,
         series=tuple(_short_series(one) for one in case.series),
         rank_ends_us=tuple(rounded(value, DIGITS) for value in case.rank_ends_us),
+        best=_short(case.best),
     )
 
 
@@ -73,8 +74,12 @@ def same_figures(one: Entry, other: Entry) -> bool:
 
 
 def _without_details(entry: Entry) -> Entry:
-    cases = (replace(case, samples=None, bounded="", bound=None, series=(), rank_ends_us=()) for case in entry.cases)
-    return replace(entry, cases=tuple(cases), peaks=None, phases_s={})
+    cases = (
+        replace(case, samples=None, bounded="", bound=None, series=(), rank_ends_us=(), best=None)
+        for case in entry.cases
+    )
+    score = replace(entry.score, value=1.0) if entry.score.relative_by else entry.score  # others move it
+    return replace(entry, score=score, cases=tuple(cases), peaks=None, phases_s={})
 
 
 def _recorded_before(entry: Entry) -> Entry:

@@ -158,6 +158,7 @@ class EntryCase:
     bound: Bound | None = None
     series: tuple[EntrySeries, ...] = ()
     rank_ends_us: tuple[float, ...] = ()
+    best: float | None = None  # the best value known from elsewhere, for scores that are relative to others
 
     def __post_init__(self) -> None:
         check_printable(self, "label")

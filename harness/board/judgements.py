@@ -2,17 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.board.digits import round_off, rounded
+from harness.board.digits import DIGITS, round_off, rounded
 from harness.board.entries import (
     Board,
     Earlier,
     Entry,
     EntryCase,
     EntrySeries,
+    Group,
     HeldEntry,
     Hold,
     Judged,
@@ -26,9 +27,10 @@ from harness.board.entries import (
 )
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.machine_records import Environment
-from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Series
+from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Score, Series
 from harness.core.stats import median, quartiles
 from harness.core.words import case_label
+from harness.judging.scoring import SCORINGS
 from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite
 
@@ -50,7 +52,7 @@ def problem_version(problem: Problem, suite: Suite) -> str:
     rules = {"judges": JUDGES, "gate": problem.checker, "ranking_by": problem.ranking_by, "cases": cases}
     digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode())
     try:
-        staged = sorted(problem.staged().items())
+        staged = sorted(problem.versioned().items())
     except OSError as error:
         raise BadFileError(f"{error.filename}: cannot be read: {error.strerror}; check its rights") from None
     for name, data in staged:
@@ -152,6 +154,7 @@ def _details(result: CaseResult, empty: dict[str, tuple[float, ...]]) -> dict[st
         "bound": result.bound,
         "series": tuple(_series(one, empty.get(one.metric.name, ())) for one in found.series),
         "rank_ends_us": found.rank_ends_us,
+        "best": found.best,
     }
 
 
@@ -287,9 +290,30 @@ def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
         held.append(one)
     return replace(
         board,
-        entries=tuple(sorted(entries, key=order)),
+        entries=tuple(sorted(rescored(entries), key=order)),
         held=tuple(sorted(held, key=lambda other: other.identity)),
     )
+
+
+def rescored(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries with scores that are relative to others' results computed anew: whoever improves a case's best value
+    moves everybody's score. Entries of one group that measured the same cases share their best values."""
+    best: dict[tuple[Group, str], float] = {}
+    relative = [entry for entry in entries if entry.score.relative_by]
+    for entry in relative:
+        for case in entry.cases:
+            known = (case.value, case.best or case.value, best.get((entry.group, case.label), case.value))
+            best[entry.group, case.label] = min(known)
+    return [
+        replace(entry, score=_relative(entry, best)) if entry.score.relative_by and entry.cases else entry
+        for entry in entries
+    ]
+
+
+def _relative(entry: Entry, best: Mapping[tuple[Group, str], float]) -> Score:
+    own = [case.value for case in entry.cases]
+    total = SCORINGS[entry.score.relative_by].total(own, [best[entry.group, case.label] for case in entry.cases])
+    return replace(entry.score, value=rounded(total, DIGITS))
 
 
 def _kept(one: Judged, history: Sequence[Earlier]) -> Iterator[Earlier]:

@@ -147,7 +147,9 @@ def _over(entry: Entry, noise: LaunchNoise) -> OverLaunches | None:
 
 
 def _score(entry: Entry) -> Score:
-    """The median over the entry's judgements."""
+    """The median over the entry's judgements; of one that others move, today's."""
+    if entry.score.relative_by:
+        return entry.score
     values = [one.score.value if isinstance(one, Entry) else one.score for one in judgements(entry)]
     return replace(entry.score, value=statistics.median(values))
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from harness.board import report_json
 from harness.board.entries import Board, Group, Judged, Standing
@@ -30,6 +30,7 @@ FOLDER = "runs"
 SOURCES = "sources"
 MAIN = "submission.py"
 ORDER = "modules.json"
+BESIDE = "files"  # the folder of files that are no modules of Python
 
 
 class SourceError(HarnessError):
@@ -71,7 +72,7 @@ def store_source(submission: Submission, root: Path) -> Path:
         scratch.chmod(0o755)
         for name, text in _files(submission).items():
             path = scratch / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, text.encode())
             path.chmod(0o444)
         _write(scratch / ORDER, (json.dumps([module.name for module in submission.modules]) + "\n").encode())
@@ -189,7 +190,13 @@ def _files(submission: Submission) -> dict[str, str]:
 
 
 def _file(module: str) -> str:
-    """Where the module of that dotted name lies. ValueError for what is no such name."""
+    """Where the module of that dotted name lies; a name that begins with `./` is a path. ValueError for what is
+    neither."""
+    if module.startswith("./"):
+        path = PurePosixPath(module)
+        if ".." in path.parts or not path.parts:
+            raise ValueError(f"'{module}' is no path below a folder")
+        return f"{BESIDE}/{path}"
     if not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"'{module}' is no module's name")
     return module.replace(".", "/") + ".py"
@@ -215,7 +222,7 @@ def _write(path: Path, data: bytes) -> None:
 
 def _link(source: Path, target: Path) -> None:
     """`target` becomes another name of the file `source`, or a copy where the file system knows no such thing."""
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)

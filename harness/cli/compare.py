@@ -15,10 +15,9 @@ from harness.core.records import Mode, Submission
 from harness.evaluation.compare import MARGIN, WORDS, Comparison, check, exit_code, live, recorded, rule
 from harness.kinds import settings
 from harness.kinds.kind import Order, Plan, Setting
-from harness.kinds.registry import kind_of
+from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host
-from harness.problems.submission import read_submission
 from harness.report.comparison import show, show_summary, to_json
 from harness.report.progress import ProgressLine
 
@@ -125,7 +124,7 @@ def compare(order: Options, checkout: Checkout) -> int:
 
 
 def _compare_files(order: Options, setting: Setting, checkout: Checkout) -> list[Comparison]:
-    first, *others = (read_submission(Path(side), checkout.root) for side in order.sides)
+    first, *others = (read_submission(setting.problem, Path(side), checkout) for side in order.sides)
 
     def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
         wanted = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)

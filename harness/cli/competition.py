@@ -16,7 +16,7 @@ from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
-from harness.kinds import settings
+from harness.kinds import registry, settings
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import directives, read_submission
@@ -162,7 +162,7 @@ def _evaluated(
     try:
         problem = problem_of(listed, order.file, order.folders, checkout)
         setting = settings.setting(order.asked, checkout, problem)
-        submission = submission or read_submission(problem.default_submission(), checkout.root, problem.lang)
+        submission = submission or registry.read_submission(problem, None, checkout)
         name = submission.name
         with ProgressLine(Console(stderr=True)) as progress:
             ran = recorded.evaluated(

@@ -19,9 +19,9 @@ from harness.evaluation.recorded import evaluated
 from harness.judging import verdict
 from harness.kinds import settings
 from harness.kinds.kind import TORCH, Progress
+from harness.kinds.registry import read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host, peaks_cache
-from harness.problems.submission import read_submission
 from harness.process.profilers import TOOLS
 from harness.report import terminal
 from harness.report.progress import Both, EventLog, ProgressLine
@@ -112,7 +112,7 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
     if order.json:
         order.json.check()
     problem = setting.problem
-    submission = read_submission(setting.file or problem.default_submission(), checkout.root, problem.lang)
+    submission = read_submission(problem, setting.file, checkout)
     author = order.author or host.login()
     with _progress(order.quiet, order.events) as progress:
         ran = evaluated(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from harness.core.curve import Curve
 from harness.core.decode import DecodeError
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling
 
@@ -19,10 +20,12 @@ Param = int | bool | float | str | tuple[int, ...]
 Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
+Ranking = Literal["last", "mean", "geom", "relative"]  # of judging.scoring
 Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 # Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
-# folder has for it; that folder's own eval.py, in the process that also runs the submission.
-CheckerName = Literal["strict", "folder", "theirs"]
+# folder has for it; that folder's own eval.py, in the process that also runs the submission; the problem's own code, in
+# whole numbers.
+CheckerName = Literal["strict", "folder", "theirs", "exact"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +173,14 @@ class Series:
 class Measured:
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: when each rank had finished, after the first had started
-    (wall clock, medians)."""
+    (wall clock, medians). `curves`: one a run, where values improve while a submission runs. `best`: the best value
+    that is known from elsewhere, for contests that score relative to others."""
 
     series: tuple[Series, ...]
     bounded: str = ""
     rank_ends_us: tuple[float, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    best: float | None = None
     type: Literal["measured"] = "measured"
 
     def __post_init__(self) -> None:
@@ -345,11 +351,13 @@ class CaseFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """What ranks, as the contest itself computes it."""
+    """What ranks, as the contest itself computes it. `relative_by` names the rule (judging.scoring.SCORINGS) of a score
+    that changes with others' results; it is empty for one that stands alone."""
 
     value: float
     unit: str
     better: Literal["less", "more"]
+    relative_by: str = ""
 
     def __post_init__(self) -> None:
         if self.value <= 0:
@@ -407,7 +415,7 @@ class EvalReport:
     world_size: int
     suite: str
     mode: Mode
-    ranking_by: Literal["last", "mean", "geom"]
+    ranking_by: Ranking
     results: tuple[CaseResult, ...]
     empty_call_samples_us: dict[str, tuple[float, ...]]  # by the metric's name
     peaks: Peaks | None

@@ -50,7 +50,7 @@ def evaluate(plan: Plan, progress: Progress) -> EvalReport:
 
 def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseResult]:
     """Phase after phase until a case fails. Every case of a phase is checked; none is measured once one has failed,
-    since nothing is ranked then."""
+    since nothing is ranked then, unless its cases are independent."""
     failed = False
     for phase in plan.phases:
         with session.phase(phase):
@@ -58,7 +58,7 @@ def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseR
                 progress.case(case.label, index, len(phase.cases))
                 checked = session.check(case)
                 found: Outcome | Profile = checked.outcome
-                if isinstance(found, Passed) and not failed:
+                if isinstance(found, Passed) and (phase.independent or not failed):
                     found = _further(session, phase, case)
                 is_last = index + 1 == len(phase.cases)
                 if is_last and not isinstance(found, OVER) and not isinstance(closed := session.close(), Passed):

@@ -154,7 +154,9 @@ def _bound(result: CaseResult, report: EvalReport, problem: Problem) -> Bound | 
     """The case's bound by today's cost and hardware table; a machine that the table does not know keeps the peaks that
     were measured on it. None where the problem has no cost, or the report no peaks."""
     peaks = (hardware.match(report.device_model) if report.device != "cpu" else None) or report.peaks
-    if peaks is None or problem.cost_of is None or result.case.kind != "benchmark":
+    if problem.cost_of is None:
+        return result.bound  # which then is of the case alone
+    if peaks is None or result.case.kind != "benchmark":
         return None
     value, by = hardware.bound(problem.cost(result.case), peaks)
     return Bound(value=value, by=by)

@@ -25,7 +25,7 @@ from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
 from harness.gpumode.refusals import refusal
-from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Ranking, Suite
+from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Suite
 
 FILE = "task.yml"
 SUBMISSION = "@SUBMISSION@"  # the source of the user's own file
@@ -105,7 +105,7 @@ class Task:
     test_timeout: float = TIMEOUT_S
     benchmark_timeout: float = TIMEOUT_S
     ranked_timeout: float = TIMEOUT_S
-    ranking_by: Ranking = "last"
+    ranking_by: Literal["last", "mean", "geom"] = "last"
     seed: int | None = None
     multi_gpu: bool = False
     gpus: tuple[str, ...] = ()

@@ -44,4 +44,8 @@ CHECKERS = {
         note="the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
         none="eval.py's own",
     ),
+    "exact": Checker(
+        name="exact",
+        note="the problem's own checker: recomputes every answer's value from the instance, in whole numbers",
+    ),
 }

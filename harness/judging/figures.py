@@ -51,12 +51,18 @@ def _fraction(cases: Sequence[tuple[Series, float]]) -> Estimate:
 def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str) -> Figures:
     scoring = SCORINGS[ranking_by]
     own = [scoring.case(measured) for _, measured in cases]
+    best = [min(value, one.best or value) for value, (_, one) in zip(own, cases, strict=True)]
     ratios = [(log_ratios(one.ranked), one.ranked.block) for _, one in cases if one.ranked.baseline]
     bounded = [
         (one.against_bound, result.bound.value) for result, one in cases if result.bound and one.against_bound.own
     ]
     return Figures(
-        score=Score(value=scoring.total(own, own), unit=scoring.unit, better=scoring.better),
+        score=Score(
+            value=scoring.total(own, best),
+            unit=scoring.unit,
+            better=scoring.better,
+            relative_by=ranking_by if scoring.is_relative else "",
+        ),
         ratio=estimate(ratios) if len(ratios) == len(cases) else None,
         fraction=_fraction(bounded) if len(bounded) == len(cases) else None,
     )

@@ -1,5 +1,6 @@
 """The contest's own score, a rule an entry of SCORINGS. Pure functions over what was measured."""
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,16 @@ class Scoring(Protocol):
         """What the number is, for the reader."""
         ...
 
+    @property
+    def contest(self) -> str:
+        """Who scores like that."""
+        ...
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether a score changes with others' results."""
+        ...
+
     def case(self, measured: Measured) -> float:
         """What one case comes to, in the score's unit."""
         ...
@@ -48,6 +59,8 @@ class MeanTimes:
     over: Callable[[Sequence[float]], float]
     unit: str = "s"
     better: Literal["less", "more"] = "less"
+    contest: str = "GPU MODE"
+    is_relative: bool = False
 
     def case(self, measured: Measured) -> float:
         """The mean time of a call in seconds; samples and summaries are in us."""
@@ -59,8 +72,32 @@ class MeanTimes:
         return self.over(own)
 
 
+@dataclass(frozen=True)
+class SumOfBest:
+    """The sum over cases of the best value over one's own, so that a case that nobody does better counts 1, and one
+    without an answer (an infinite value) 0.
+
+    Source: the ASPLOS / EuroSys 2025 contest on intra-operator parallelism, whose 20 withheld instances count.
+    """
+
+    words: str = "sum over instances of the best known cost / own cost"
+    unit: str = "points"
+    better: Literal["less", "more"] = "more"
+    contest: str = "the IOPDDL contest"
+    is_relative: bool = True
+
+    def case(self, measured: Measured) -> float:
+        """The median over runs."""
+        return statistics.median(measured.ranked.own)
+
+    def total(self, own: Sequence[float], best: Sequence[float]) -> float:
+        """Points, as many as there are cases at most."""
+        return math.fsum(least / value for value, least in zip(own, best, strict=True))
+
+
 SCORINGS: dict[str, Scoring] = {
     "geom": MeanTimes("geometric mean of the means", geomean),
     "mean": MeanTimes("mean of the means", statistics.fmean),
     "last": MeanTimes("mean of the last shape", lambda means_s: means_s[-1]),
+    "relative": SumOfBest(),
 }

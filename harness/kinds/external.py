@@ -34,6 +34,7 @@ from harness.core.records import (
     Passed,
     Profile,
     Series,
+    Submission,
     Summary,
     TimedOut,
     Warning,
@@ -48,6 +49,7 @@ from harness.kinds.plan import phases
 from harness.kinds.programs import LANGUAGES, Program
 from harness.machine import host
 from harness.problems.problem import Problem
+from harness.problems.submission import read_submission
 from harness.process import cuda_shim_site
 from harness.process.child import Ended, run_child, signal_name
 
@@ -113,6 +115,10 @@ class ExternalKind:
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem folder."""
         return read(place, checkout)
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """A file, with its local modules."""
+        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:
         """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""

@@ -26,12 +26,13 @@ from harness.core.records import (
     Passed,
     Profile,
     Raised,
+    Ranking,
     Submission,
     TimedOut,
     Verdicts,
     Warning,
 )
-from harness.problems.problem import Problem, Ranking, Suite
+from harness.problems.problem import Problem, Suite
 
 Evaluator = Literal["ours", "theirs"]
 TORCH = "torch"  # the profiler that our ranks have; the others are process.profilers.TOOLS
@@ -64,6 +65,7 @@ class Phase:
     limit_s: float
     then: Literal["check", "measure", "profile"]
     case_s: float = 0.0
+    independent: bool = False  # a case that fails leaves the others worth measuring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +201,11 @@ class Kind(Protocol):
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem in that folder, for use in that checkout. Raises BadFileError, with the place of the mistake."""
+        ...
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """The submission at that path, or the problem's default one. Raises UsageError where there is none,
+        BadSubmissionError for what cannot be one."""
         ...
 
     def plan(self, order: Order) -> Plan:

@@ -27,6 +27,7 @@ from harness.core.records import (
     Passed,
     Profile,
     Raised,
+    Submission,
     TimedOut,
     Warning,
 )
@@ -41,6 +42,7 @@ from harness.machine.readings import Gpus
 from harness.machine.sampler import GpuSampler
 from harness.problems import shape_file
 from harness.problems.problem import Problem
+from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
 from harness.ranks.failure import RankFailure
@@ -61,6 +63,10 @@ class OpKind:
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
         return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """A file, with its local modules."""
+        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""

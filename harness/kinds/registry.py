@@ -6,11 +6,13 @@ from pathlib import Path
 
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
+from harness.core.records import Submission
 from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
 from harness.kinds.kind import TORCH, Kind, Setting
 from harness.kinds.op import OpKind
+from harness.kinds.program import ProgramKind
 from harness.kinds.replay import ReplayKind
 from harness.kinds.vendor import VendorKind
 from harness.problems.problem import Problem
@@ -23,6 +25,7 @@ KINDS: dict[str, Kind] = {
     "external": ExternalKind(),
     "replay": ReplayKind(),
     "vendor": VendorKind(),
+    "program": ProgramKind(),
 }
 
 
@@ -52,6 +55,11 @@ def kind_of(setting: Setting) -> Kind:
     if setting.tool != TORCH:
         return KINDS["vendor"]
     return KINDS["external" if setting.evaluator == "theirs" else setting.problem.kind]
+
+
+def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:
+    """The problem's submission at that path, or its default one; raises what its kind does."""
+    return KINDS[problem.kind].submission(path, problem, checkout)
 
 
 def find_name(text: str, recorded: Collection[str], checkout: Checkout) -> str:

@@ -11,7 +11,18 @@ from typing import get_args
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
-from harness.core.records import Bound, Case, CaseResult, EvalReport, Failure, Measured, NotRun, Passed, Profile
+from harness.core.records import (
+    Bound,
+    Case,
+    CaseResult,
+    EvalReport,
+    Failure,
+    Measured,
+    NotRun,
+    Passed,
+    Profile,
+    Submission,
+)
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
 from harness.problems.problem import Problem
@@ -60,6 +71,10 @@ class ReplayKind:
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """There is nothing to read."""
         raise HarnessError(f"{place}: a replay has no folder")
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """A replay has its report's."""
+        raise HarnessError("a replay is of its report's submission")
 
     def plan(self, order: Order) -> Plan:
         """A replay needs a report: replay_of makes its plan."""

@@ -48,7 +48,9 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     gpus = host.gpus()
     if problem is None:
         problem, file, notes = named(asked, checkout)
-    device = asked.device or gpus.device
+    device = asked.device or problem.device or gpus.device
+    if problem.device not in (None, device):
+        raise UsageError(f"--device {device}: {problem.name} runs on {problem.device} only; leave --device out")
     if device != "cpu" and device != gpus.device:
         raise UsageError(f"--device {device}: this machine has {gpus.told}; --device {gpus.device} runs here")
     cpu_suite = asked.cpu_suite if len(problem.suites) > 1 else OFFICIAL  # a problem folder has but one

@@ -29,6 +29,7 @@ from harness.core.records import (
     Profile,
     Raised,
     RankProfile,
+    Submission,
     TimedOut,
     Warning,
     Wrong,
@@ -37,6 +38,7 @@ from harness.kinds import staging
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
 from harness.problems.problem import Problem
+from harness.problems.submission import read_submission
 from harness.process import profilers
 from harness.process.child import Ended, run_child, signal_name
 from harness.process.profilers import TOOLS, Job, Said, Tool
@@ -64,6 +66,10 @@ class VendorKind:
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """None is of this kind."""
         raise AssertionError("no folder is claimed")
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """A file, with its local modules."""
+        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:
         """One call of each benchmark shape. Raises UsageError where the tool is not here, or cannot profile this."""

@@ -13,12 +13,11 @@ from typing import Any, Literal
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, CheckerName, Cost
+from harness.core.records import Case, CheckerName, Cost, Ranking
 
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
 DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
-Ranking = Literal["last", "mean", "geom"]
 Shown = Literal["delay", "data"]  # how the harness knows that ranks communicate
 DependsOf = Callable[[Any, int, int], frozenset[int]]
 
@@ -64,7 +63,8 @@ class Problem:
     define, by module, where they differ from the files here. `communication` says how that is shown: by `delay`,
     as a rank that depends on a delayed one cannot finish first, and by `data`, as a right result needs data that only
     other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
-    `leaderboard` is only their folder's name."""
+    `leaderboard` is only their folder's name. `device`: what it runs on whatever the machine has, where that is so.
+    `data` are patterns of files in its folder that its cases are made of."""
 
     name: str
     leaderboard: str
@@ -88,6 +88,8 @@ class Problem:
     is_upstream: bool = False
     checker: CheckerName = "strict"  # by which rule outputs are judged
     kind: str = "op"  # of kinds.registry
+    device: str | None = None
+    data: tuple[str, ...] = ()
     lang: Literal["py", "cu"] = "py"  # of a submission
     only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so
 
@@ -106,6 +108,11 @@ class Problem:
         """The files that are staged side by side for every group of ranks, by name, as GPU MODE stages a problem's."""
         folders = (self.folder, self.root / "reference" / "common")
         return {path.name: path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py"))}
+
+    def versioned(self) -> dict[str, bytes]:
+        """All files that a judgement depends on, by name: what is staged, and the cases' data."""
+        found = sorted({path for pattern in self.data for path in self.folder.glob(pattern)})
+        return self.staged() | {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
 
     def staged_submission(self, source: str) -> dict[str, bytes]:
         """The files that a submission's text is staged as, by name. Ranks import `submission`."""

@@ -13,12 +13,12 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, Cost, Kind, Param, Params
+from harness.core.records import Case, CheckerName, Cost, Kind, Param, Params, Ranking
 from harness.core.yaml_file import read_yaml
 from harness.machine import hardware
 from harness.problems.problem import (
@@ -29,7 +29,6 @@ from harness.problems.problem import (
     Marks,
     Problem,
     Published,
-    Ranking,
     Shown,
     Suite,
     check_ranks,
@@ -108,6 +107,10 @@ class _ProblemFile(_SuiteFile):
     marks: Marks | None = None
     gpus: tuple[str, ...] = ()
     upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kind: str = "op"  # of kinds.registry, which knows the names
+    checker: CheckerName = "strict"
+    device: Literal["cpu"] | None = None
+    data: tuple[str, ...] = ()
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -188,6 +191,10 @@ def read_problem(name: str, root: Path) -> Problem:
         marks=file.marks,
         gpus=file.gpus,
         upstream=file.upstream,
+        kind=file.kind,
+        checker=file.checker,
+        device=file.device,
+        data=file.data,
     )
 
 

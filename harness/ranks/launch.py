@@ -38,6 +38,7 @@ START_S = 120.0  # importing torch from a cold disk
 # Above the level at which torch's profiler reports that it began and ended, as lines `USDT:...` of every rank's output.
 PROFILER_LOG = {"KINETO_LOG_LEVEL": "6"}
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+FROZEN_S = 10.0  # for all processes of a group to stop, which takes milliseconds
 GOODBYE_S = 6.0  # for the zygote to kill everything and go
 
 
@@ -126,8 +127,14 @@ class Ranks:
             self._tell(wire.Thaw(role=role))
 
     def wait_frozen(self, deadline: float) -> None:
-        while self.freezing and time.monotonic() < deadline and not any(rank.gone for rank in self.all_ranks()):
-            self.poll(deadline - time.monotonic())
+        until = min(deadline, time.monotonic() + FROZEN_S)
+        while self.freezing and not any(rank.gone for rank in self.all_ranks()):
+            if time.monotonic() > until:
+                raise HarnessError(
+                    f"the process that ranks are forked from did not answer for {FROZEN_S:.0f} s, or to the end of the "
+                    "phase. Was it stopped from outside? Is the machine out of memory?"
+                )
+            self.poll(until - time.monotonic())
 
     def _tell(self, order: wire.ZygoteOrder, fds: Sequence[int] = ()) -> None:
         with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell

@@ -114,8 +114,15 @@ class Nowhere:
 
 
 def new_file(name: str) -> int:
-    """A file without a place, which can be sealed."""
-    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    """A file without a place, which can be sealed. Its number is none of a standard stream that a submission may have
+    closed, and may close again."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    if fd > 2:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(fd)
 
 
 def seal(fd: int) -> None:

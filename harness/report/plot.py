@@ -8,16 +8,19 @@ axis, as the page has it.
 from typing import TYPE_CHECKING
 
 from harness.core.errors import UsageError
-from harness.core.records import EvalReport
+from harness.core.records import CaseFigures, CaseResult, EvalReport, Measured
 from harness.core.stats import quartiles
 from harness.core.words import case_label, clean_line
 from harness.judging.verdict import measured_cases, status
+from harness.report.curves import draw, has_curves
+from harness.report.metric_words import words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 SUFFIXES = (".svg", ".png")
 WIDTH_IN = 8.0
 ROW_IN = 0.5
+PANEL_IN = 2.0
 DPI = 160  # of a PNG
 NAME_CHARS = 32  # a line of the title holds two names and the machine
 OWN, REF, LIMIT, TEXT = "#0b66c3", "#6b7280", "#b3261e", "#16191f"  # as in assets/page.css, light
@@ -44,6 +47,8 @@ def figure(report: EvalReport) -> "Figure":
     # salt: the same run gives the same file.
     fonts = ["DejaVu Sans", "sans-serif"]
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kernel-eval", "font.family": fonts})
+    if has_curves([result for result, _, _ in cases]):
+        return _over_time(report, Figure, cases)
     made = Figure(figsize=(WIDTH_IN, 1.75 + ROW_IN * len(cases)), layout="constrained")
     axes = made.subplots()
     axes.set_xscale("log")
@@ -66,7 +71,7 @@ def figure(report: EvalReport) -> "Figure":
         axes.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9, color=TEXT)
     axes.set_yticks(range(len(cases)), [_plain(case_label(result)) for result, _, _ in cases], fontsize=9)
     axes.set_ylim(len(cases) - 0.4, -0.6)  # the first shape on top
-    axes.set_xlabel("median time of a call, us (logarithmic; left is better)", fontsize=9)
+    axes.set_xlabel(words_of(cases[0][2].metric).axis, fontsize=9)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     axes.grid(axis="x", color="#d5d9e0", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -78,6 +83,25 @@ def figure(report: EvalReport) -> "Figure":
         face = "white" if name == "reference" else colour
         axes.plot([], [], marker, color=colour, markerfacecolor=face, markeredgewidth=2, markersize=9, label=name)
     axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, frameon=False, fontsize=9, handletextpad=0.2)
+    return made
+
+
+def _over_time(
+    report: EvalReport, figure_type: "type[Figure]", cases: list[tuple[CaseResult, Measured, CaseFigures]]
+) -> "Figure":
+    """A panel a case: what either side had reached, over time."""
+    made = figure_type(figsize=(WIDTH_IN, 1.0 + PANEL_IN * len(cases)), layout="constrained")
+    panels = made.subplots(len(cases), squeeze=False)[:, 0]
+    for axes, (result, measured, figures) in zip(panels, cases, strict=True):
+        draw(axes, result, measured, {"own": OWN, "ref": REF, "limit": LIMIT})
+        axes.set_title(_plain(case_label(result)), loc="left", fontsize=9)
+        axes.set_ylabel(figures.metric.name, fontsize=9)
+        axes.grid(color="#d5d9e0", linewidth=0.7)
+        axes.spines[["top", "right"]].set_visible(False)
+    for colour, name, style in ((OWN, "submission", "-"), (REF, "reference", "-"), (LIMIT, "proved bound", "--")):
+        panels[0].plot([], [], style, color=colour, label=name)
+    panels[0].legend(loc="upper right", frameon=False, fontsize=9, ncols=3)
+    made.suptitle(_plain(_title(report)), x=0.01, ha="left", fontsize=10.5)
     return made
 
 

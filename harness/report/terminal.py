@@ -55,7 +55,9 @@ from harness.report.bars import ASCII, UNICODE, Axis, Marks
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
+from harness.report.curves import curve_table, has_curves
 from harness.report.failures import show_failure
+from harness.report.metric_words import MetricWords, words_of
 from harness.report.summary import show_summary
 
 PROFILE_LEGEND = (
@@ -71,8 +73,8 @@ KERNELS_LEGEND = (
 NUMBERS_CHARS = 36  # columns beside an operator's name
 KERNEL_CHARS = 26  # columns beside a kernel's name and its percentages
 TOP_OPS = 5  # kernels or operators that are shown a rank; --json has more
-TIMES = ("shape", ">ref us", ">time us", ">speedup", ">limit us", ">limit %", ">spread", ">n")
-LEFT_OUT = (">n", ">spread", ">limit us", ">ref us", ">limit %", ">time us")  # in this order, where there is no room
+TIMES = ("shape", "ref", "own", "ratio", "limit", "fraction", "further", "n")  # metric_words has what they are called
+LEFT_OUT = ("n", "further", "limit", "ref", "fraction", "own")  # in this order, where there is no room
 SHAPE_CHARS = 12  # what a shape is folded to, at least
 BAR_CHARS = (20, 40)  # columns of a bar, at least and at most
 
@@ -91,6 +93,8 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
     if benchmarks and not all(isinstance(result.outcome, NotRun) for result in benchmarks):
         table = _times(report, benchmarks, console)
         print_all(console, table, Text(), Text(_legend(benchmarks, table, console), style="dim"))
+        if has_curves(benchmarks):
+            print_all(console, Text(), curve_table(benchmarks))
         if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
         if len(report.empty_call_samples_us) > 1 and verbose:
@@ -116,23 +120,24 @@ def _logs_at(report: EvalReport, board: Board | None) -> str:
 
 def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Console) -> Table:
     """A row a benchmark, with what there is room for: fewer columns where it is narrow, bars where it is wide."""
-    rows = [_times_row(result) for result in benchmarks]
+    words = _words(benchmarks)
+    rows = [_times_row(result, words) for result in benchmarks]
     sampled = [result for result in benchmarks if _is_sampled(result)]
     bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if _is_sampled(result)}
     if len(bars) == len(benchmarks) > 1:
-        mean, bars[len(rows)] = _mean_row(sampled, report.figures)
+        mean, bars[len(rows)] = _mean_row(sampled, report.figures, words)
         rows.append(mean)
-    shown = _columns_that_fit(rows, console.width)
+    shown = _columns_that_fit(rows, words, console.width)
     is_wide = len(shown) == len(TIMES)
     if all(result.bound is None for result in benchmarks):
-        shown -= {TIMES.index(">limit us"), TIMES.index(">limit %")}
-    table = plain_table(*(name for index, name in enumerate(TIMES) if index in shown))
+        shown -= {TIMES.index("limit"), TIMES.index("fraction")}
+    table = plain_table(*(name for index, name in enumerate(words.columns) if index in shown))
     axis = None
     if bars and is_wide:
-        room = console.width - 2 - Measurement.get(console, console.options, _filled(rows)).maximum
+        room = console.width - 2 - Measurement.get(console, console.options, _filled(rows, words)).maximum
         if room >= BAR_CHARS[0]:
             axis = bar_axis(list(bars.values()), min(room, BAR_CHARS[1]))
-            table.add_column(Text(_axis_name(axis)), no_wrap=True)
+            table.add_column(Text(_axis_name(axis, words)), no_wrap=True)
     for index, row in enumerate(rows):
         cells: list[RenderableType] = [cell for column, cell in enumerate(row) if column in shown]
         if axis:
@@ -145,17 +150,22 @@ def _is_sampled(result: CaseResult) -> bool:
     return isinstance(result.outcome, Measured) and bool(result.outcome.ranked.baseline)
 
 
-def _times_row(result: CaseResult) -> list[Text]:
-    bound = us_text(result.bound.value) if result.bound is not None else "-"
+def _words(benchmarks: Sequence[CaseResult]) -> MetricWords:
+    """Those of the metric that ranks."""
+    return words_of(next((one.figures.metric for one in benchmarks if one.figures is not None), None))
+
+
+def _times_row(result: CaseResult, words: MetricWords) -> list[Text]:
+    bound = words.value(result.bound.value) if result.bound is not None else "-"
     label = Text(case_label(result))
     if (figures := result.figures) is not None:
         cells = (
-            us_text(figures.baseline) if figures.baseline is not None else "-",
-            us_text(figures.value),
+            words.value(figures.baseline) if figures.baseline is not None else "-",
+            words.value(figures.value),
             times_text(figures.ratio.value) if figures.ratio else "-",
             bound,
             percent_text(figures.fraction.value) if figures.fraction else "-",
-            percent_text(figures.spread) if figures.spread is not None else "-",
+            words.further(figures, result.bound),
             str(len(result.outcome.ranked.own) or "-") if isinstance(result.outcome, Measured) else "-",
         )
         return [label, *map(Text, cells)]
@@ -164,7 +174,7 @@ def _times_row(result: CaseResult) -> list[Text]:
     return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-", "-"))]
 
 
-def _mean_row(results: Sequence[CaseResult], whole: Figures | None) -> tuple[list[Text], BarTimes]:
+def _mean_row(results: Sequence[CaseResult], whole: Figures | None, words: MetricWords) -> tuple[list[Text], BarTimes]:
     """The geometric means over the measured shapes, and what their bar shows."""
     figures = [result.figures for result in results if result.figures is not None]
     bars = [_bar_times(result) for result in results]
@@ -173,10 +183,10 @@ def _mean_row(results: Sequence[CaseResult], whole: Figures | None) -> tuple[lis
     mean = BarTimes(own=geomean([bar.own for bar in bars]), ref=geomean([bar.ref for bar in bars]), bound=bound)
     cells = (
         "geometric mean",
-        us_text(geomean([one.baseline for one in figures if one.baseline is not None])),
-        us_text(geomean([one.value for one in figures])),
+        words.value(geomean([one.baseline for one in figures if one.baseline is not None])),
+        words.value(geomean([one.value for one in figures])),
         times_text(geomean([one.ratio.value for one in figures if one.ratio])),
-        us_text(bound) if bound else "-",
+        words.value(bound) if bound else "-",
         percent_text(whole.fraction.value if whole and whole.fraction else bound / mean.own) if bound else "-",
         "",
         "",
@@ -184,9 +194,10 @@ def _mean_row(results: Sequence[CaseResult], whole: Figures | None) -> tuple[lis
     return list(map(Text, cells)), mean
 
 
-def _columns_that_fit(rows: Sequence[Sequence[Text]], width: int) -> set[int]:
+def _columns_that_fit(rows: Sequence[Sequence[Text]], words: MetricWords, width: int) -> set[int]:
     """Which of TIMES there is room for beside a shape that is folded, if need be; what says least goes first."""
-    widths = [max(len(name) - 1, *(row[index].cell_len for row in rows)) for index, name in enumerate(TIMES)]
+    names = enumerate(words.columns)
+    widths = [max(len(name) - 1, *(row[index].cell_len for row in rows)) for index, name in names]
     widths[0] = min(widths[0], SHAPE_CHARS)
     shown = set(range(len(TIMES)))
     for name in LEFT_OUT:
@@ -195,8 +206,8 @@ def _columns_that_fit(rows: Sequence[Sequence[Text]], width: int) -> set[int]:
     return shown
 
 
-def _filled(rows: Sequence[Sequence[Text]]) -> Table:
-    table = plain_table(*TIMES)
+def _filled(rows: Sequence[Sequence[Text]], words: MetricWords) -> Table:
+    table = plain_table(*words.columns)
     for row in rows:
         table.add_row(*row)
     return table
@@ -217,8 +228,8 @@ def _bar(times: BarTimes, axis: Axis, console: Console) -> Text:
     return Text.assemble(*((marks[part], styles.get(part, "")) for part in parts))
 
 
-def _axis_name(axis: Axis) -> str:
-    what = "limit" if axis.of_bound else "faster"
+def _axis_name(axis: Axis, words: MetricWords) -> str:
+    what = words.limit if axis.of_bound else words.left
     most = f"{axis.most:,.1f}" if axis.most < 9.95 else f"{axis.most:,.0f}"
     return f"1x to {most}x the {what}"
 
@@ -237,21 +248,22 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     letters = letters_text(result.case for result in benchmarks)
     shown = {str(column.header) for column in table.columns}
     measured = [result.outcome for result in benchmarks if isinstance(result.outcome, Measured)]
+    words = _words(benchmarks)
     by_device = any(one.bounded == "device" for one in measured)
     on_clock = " on the device clock" if by_device else ""
     is_told = any(one.ranked.summary for one in measured)
-    parts = ["Times are the means that eval.py tells"] if is_told else ["Times are medians"]
-    parts += ["speedup is the median ratio on the same input"] if "speedup" in shown and not is_told else []
-    parts += ["spread is the interquartile range"] if "spread" in shown and not is_told else []
-    parts += ["n is the number of timed calls"] if "n" in shown else []
-    parts += [f"limit % is limit / time{on_clock}"] if "limit %" in shown else []
+    said = words.legend | ({"time us": "Times are the means that eval.py tells"} if is_told else {})
+    untold = ("speedup", "spread") if is_told else ()
+    always = words.columns[TIMES.index("own")].removeprefix(">")
+    parts = [text for name, text in said.items() if name == always or (name in shown and name not in untold)]
+    parts = [text + on_clock if text.startswith("limit %") else text for text in parts]
     lines = [letters] if letters else []
     lines.append(f"{'; '.join(parts)}.")
-    if len(shown) > len({name.removeprefix(">") for name in TIMES} & shown):
+    if len(shown) > len({name.removeprefix(">") for name in words.columns} & shown):
         marks = _marks(console)
-        limit = f"{marks['limit']} limit, " if all(result.bound is not None for result in benchmarks) else ""
+        limit = f"{marks['limit']} {words.limit}, " if all(result.bound is not None for result in benchmarks) else ""
         told = f"{limit}{marks['own']} submission, {marks['ref']} reference, {marks['both']} both"
-        lines.append(f"Bars, on a log axis{on_clock}: {told}; left is faster.")
+        lines.append(f"Bars, on a log axis{on_clock}: {told}; left is {words.left}.")
     return "\n".join(lines)
 
 
@@ -348,8 +360,9 @@ def _facts(report: EvalReport, verbose: bool) -> RenderableType:
             grid.add_row(f"{kind}s", _tally(report, kind))
         grid.add_row("verdicts", _verdicts(report))
     if (figures := report.figures) is not None:
-        score, words = figures.score, SCORINGS[report.ranking_by].words
-        grid.add_row("score", f"{score_text(score)} ({score.value:.6g} {score.unit}) as GPU MODE scores: {words}")
+        score, rule = figures.score, SCORINGS[report.ranking_by]
+        exact = f" ({score.value:.6g} {score.unit})" if score.unit == "s" else ""
+        grid.add_row("score", f"{score_text(score)}{exact} as {rule.contest} scores: {rule.words}")
         if figures.fraction is not None and verbose:
             grid.add_row("limit", f"{percent_text(figures.fraction.value)} of it, geometric mean over shapes")
     if verbose:

@@ -1,0 +1,112 @@
+"""Programs made ready to run and run: staged, built once and kept, confined."""
+
+import contextlib
+import hashlib
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.records import Crashed, Submission
+from harness.kinds import staging
+from harness.kinds.kind import Plan, Progress
+from harness.kinds.solver_files import BUILD, command_of, needs_build, write_solver
+from harness.process import answers
+
+BUILD_S = 600.0
+TAIL_CHARS = 4000
+REFERENCE = "reference.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramPlan(Plan):
+    """`cores` are those that every program runs on; `runs` is how often a benchmark of each instance is run."""
+
+    cores: tuple[int, ...]
+    memory_bytes: int
+    runs: dict[str, int]
+
+    def seed(self, *place: int | str) -> int:
+        """A fresh seed for one run, below 2**31: known from the secret and the place."""
+        text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A program that is ready to run: `files` is a folder that each run gets a copy of."""
+
+    name: str
+    files: Path
+    command: tuple[str, ...]
+
+
+class Workshop:
+    """Where the programs of one evaluation are built and run. `logs` has what builds printed."""
+
+    def __init__(self, plan: ProgramPlan, progress: Progress, folder: Path, cache: Path) -> None:
+        self.plan, self.progress, self.folder, self.cache = plan, progress, folder, cache
+        self.phases_s: dict[str, float] = {}
+        self.logs: dict[str, str] = {}
+
+    def reference(self) -> Side:
+        """The problem's own solver."""
+        files = self.folder / "reference"
+        staging.write(files, self.plan.problem.staged())
+        return Side(name="reference", files=files, command=(sys.executable, REFERENCE))
+
+    def side(self, role: str, submission: Submission) -> Side | Crashed:
+        """Stages a submission, and builds it unless what was built of the same sources is there."""
+        files = self.folder / role
+        kept = self.cache / "built" if role == "candidate" else None  # an opponent's cache is not held
+        if needs_build(submission) and kept is not None and kept.is_dir():
+            shutil.copytree(kept, files, symlinks=True)
+            self.logs["build"] = (self.cache / "build.log").read_text(errors="replace")
+        else:
+            files.mkdir()
+            write_solver(submission, files)
+            if needs_build(submission) and isinstance(failed := self._build(role, files, kept), Crashed):
+                return failed
+        command = command_of(files)
+        if command is None:
+            log = self.logs.get("build", "")[-TAIL_CHARS:]
+            return Crashed(rank=0, message=f"{BUILD} made neither ./submission nor submission.py", log_tail=log)
+        return Side(name=submission.name, files=files, command=command)
+
+    def _build(self, role: str, files: Path, kept: Path | None) -> Crashed | None:
+        """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources."""
+        self.progress.phase("build")
+        began = time.monotonic()
+        place = self.folder / f"{role}-build"
+        shutil.copytree(files, place / "work")
+        # to standard error, of which the end is kept
+        ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, BUILD_S, {})
+        self.phases_s["build"] = self.phases_s.get("build", 0.0) + time.monotonic() - began
+        self.logs["build"] = ended.stderr
+        why = ended.broke or ended.ended or (f"had not finished after {BUILD_S:g} s" if ended.is_late else "")
+        if why:
+            return Crashed(rank=0, message=f"does not build: {BUILD} {why}", log_tail=ended.stderr[-TAIL_CHARS:])
+        shutil.rmtree(files)
+        (place / "work").rename(files)
+        if kept is not None:
+            scratch = kept.with_name("built.tmp")
+            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.copytree(files, scratch, symlinks=True)
+            (self.cache / "build.log").write_text(ended.stderr)
+            with contextlib.suppress(OSError):  # another evaluation of the same sources was first
+                scratch.rename(kept)
+        return None
+
+    def run(self, arguments: tuple[str, ...], place: Path, wall_s: float, more: dict[str, str]) -> answers.Finished:
+        """Runs a command in `place`/work, with the variables `more`."""
+        command = answers.Command(
+            arguments=arguments,
+            folder=place,
+            cache=place / "cache",
+            environ=staging.environ_of(place / "cache") | more,
+            hidden=(self.plan.problem.root,),
+            confined=self.plan.confined,
+        )
+        limits = answers.Limits(wall_s=wall_s, cores=self.plan.cores, memory_bytes=self.plan.memory_bytes)
+        return answers.run(command, limits)

@@ -1,0 +1,124 @@
+"""A solver's files: one Python file, one file with a shebang, one executable, or a folder with a build.sh.
+
+A Submission is text. An executable is kept as base64 behind a first line; a folder as its build.sh, with every other
+file as a module whose name is its path behind `./`.
+"""
+
+import base64
+import os
+import stat
+import sys
+from pathlib import Path
+
+from harness.core.errors import BadSubmissionError, UsageError
+from harness.core.files import read_bytes
+from harness.core.records import Module, Submission
+from harness.problems.submission import MAX_BYTES, digest, shown_path
+
+ENCODED = "#!base64 of an executable\n"
+BUILD = "build.sh"
+PROGRAM, SCRIPT = "submission", "submission.py"  # what is run, in this order of preference
+HERE = "./"
+ELF = b"\x7fELF"
+IGNORED = ("__pycache__", ".git")
+
+
+def read_solver(path: Path, root: Path) -> Submission:
+    """The submission at that path. Raises UsageError where there is none, BadSubmissionError for one that cannot be
+    run."""
+    name = shown_path(path, root)
+    if not os.path.exists(path):
+        raise UsageError(f"no submission {name}; write one, or name another (SUBMISSION=path, or the argument)")
+    if path.is_dir():
+        return _folder(path, name)
+    source = _program(path, name)
+    return Submission(path=str(path), name=name, source=source, sha256=digest(source, ()))
+
+
+def _program(path: Path, name: str) -> str:
+    data = _bytes(path, name)
+    if data.startswith(ELF):
+        return ENCODED + base64.encodebytes(data).decode()
+    text = _text(data, name)
+    if path.suffix != ".py" and not text.startswith("#!/"):
+        raise BadSubmissionError(
+            f"{name}: neither Python (.py) nor an executable, and without a first line `#!/path/of/an/interpreter`"
+        )
+    return text
+
+
+def _folder(path: Path, name: str) -> Submission:
+    build = path / BUILD
+    if not build.is_file():
+        raise BadSubmissionError(
+            f"{name}: a folder needs a {BUILD}, which makes ./{PROGRAM} or {SCRIPT}; where there is nothing to build, "
+            "name the file"
+        )
+    source = _text(_bytes(build, f"{name}/{BUILD}"), f"{name}/{BUILD}")
+    files = sorted(file for file in path.rglob("*") if not set(IGNORED) & set(file.relative_to(path).parts))
+    modules = tuple(
+        Module(
+            name=HERE + str(file.relative_to(path)),
+            file=f"{name}/{file.relative_to(path)}",
+            source=_text(_bytes(file, f"{name}/{file.name}"), f"{name}/{file.relative_to(path)}"),
+        )
+        for file in files
+        if file.is_file() and file != build
+    )
+    if not modules:
+        raise BadSubmissionError(f"{name}: the folder has nothing beside its {BUILD}")
+    nbytes = len(source) + sum(len(module.source) for module in modules)
+    if nbytes > MAX_BYTES:
+        raise BadSubmissionError(f"{name}: {nbytes} bytes; a submission has at most {MAX_BYTES}")
+    return Submission(path=str(path), name=name, source=source, sha256=digest(source, modules), modules=modules)
+
+
+def _bytes(path: Path, name: str) -> bytes:
+    try:
+        data = read_bytes(path)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}; check its rights") from None
+    if len(data) > MAX_BYTES:
+        raise BadSubmissionError(f"{name}: {len(data)} bytes; a submission has at most {MAX_BYTES}")
+    return data
+
+
+def _text(data: bytes, name: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadSubmissionError(f"{name}: not UTF-8 at byte {error.start}; a folder holds sources, as text") from None
+
+
+def needs_build(submission: Submission) -> bool:
+    """Whether it is a folder."""
+    return any(module.name.startswith(HERE) for module in submission.modules)
+
+
+def write_solver(submission: Submission, folder: Path) -> None:
+    """Writes its files there; each can be executed."""
+    files = {_main(submission): _decoded(submission.source)}
+    files |= {module.name.removeprefix(HERE): module.source.encode() for module in submission.modules}
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        path.chmod(0o755)
+
+
+def _main(submission: Submission) -> str:
+    if needs_build(submission):
+        return BUILD
+    return PROGRAM if submission.source.startswith(("#!/", ENCODED)) else SCRIPT
+
+
+def _decoded(source: str) -> bytes:
+    return base64.decodebytes(source[len(ENCODED) :].encode()) if source.startswith(ENCODED) else source.encode()
+
+
+def command_of(folder: Path) -> tuple[str, ...] | None:
+    """The command that runs what lies in the folder, in it; None where there is neither program nor script."""
+    program = folder / PROGRAM
+    if program.is_file() and program.stat().st_mode & stat.S_IXUSR:
+        return (f"./{PROGRAM}",)
+    return (sys.executable, SCRIPT) if (folder / SCRIPT).is_file() else None

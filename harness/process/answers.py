@@ -1,0 +1,270 @@
+"""Runs an untrusted program that prints better and better answers, and time-stamps each answer as it arrives.
+
+An answer is a line that begins with `[` and ends with `]`. Knows how programs are started, limited, watched and ended;
+does not know what an answer means. The clock is the parent's.
+"""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from harness.core.checkout import ROOT
+from harness.core.decode import encode
+from harness.core.errors import HarnessError
+from harness.machine.processes import end_tree
+from harness.process.child import signal_name
+from harness.process.confined import ConfinedOrder
+
+POLL_S = 0.05
+WATCH_S = 0.25  # between two looks at what the program's processes use
+CHUNK_BYTES = 1 << 18
+LINE_BYTES = 64 << 20  # an answer for ten million nodes
+KEPT_BYTES = 256 << 20  # of answers; beyond, every second one of the older ones is dropped
+STDERR_BYTES = 1 << 16
+DRAIN_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a program may take. `wall_s` has the grace in it; memory and processes are of all its processes together,
+    memory as proportional set size."""
+
+    wall_s: float
+    cores: tuple[int, ...]
+    memory_bytes: int
+    output_bytes: int = 1 << 30
+    processes: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A line that may be an answer, `at_s` seconds after the program was started."""
+
+    at_s: float
+    text: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """How a run of a program ended. `broke` says which limit it broke, in words, and is empty where it broke none;
+    `ended` how it ended otherwise (`exited with code 1`), empty where it ended in order. `seconds` is how long it
+    ran."""
+
+    answers: tuple[Answer, ...]
+    seconds: float
+    is_late: bool  # it still ran at the limit of the wall clock
+    broke: str
+    ended: str
+    stderr: str
+    peak_bytes: int
+    lacking: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A program in `folder`/work, which with `cache` is all that it may write to. Of the folders in `hidden` it sees
+    only what Python imports."""
+
+    arguments: tuple[str, ...]
+    folder: Path
+    cache: Path
+    environ: Mapping[str, str]
+    hidden: tuple[Path, ...] = ()
+    confined: bool = True
+
+
+def run(command: Command, limits: Limits) -> Finished:
+    """Runs it to its end or to a limit, and ends whatever is left of it. Raises HarnessError where it cannot be
+    started."""
+    status_fd, their_fd = os.pipe()
+    order = ConfinedOrder(
+        command=command.arguments,
+        folder=str(command.folder),
+        cache=str(command.cache),
+        hidden=tuple(map(str, command.hidden)),
+        cores=limits.cores,
+        memory_bytes=limits.memory_bytes,
+        status_fd=their_fd,
+        confined=command.confined,
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-m", "harness.process.confined", json.dumps(encode(order))],
+        cwd=ROOT,
+        env=dict(command.environ),
+        pass_fds=[their_fd],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(their_fd)
+    reading = _Reading(child, limits)
+    try:
+        reading.until_end()
+    finally:
+        end_tree(child.pid)
+        child.wait()
+        reading.drain()
+    with os.fdopen(status_fd, "rb") as status:
+        said, *lacking = status.read(1 << 16).decode(errors="replace").split("\n")
+    if not said and not reading.broke and not reading.is_late:
+        raise HarnessError(f"{command.arguments[0]} was not started: {reading.stderr_text()}")
+    return Finished(
+        answers=tuple(reading.answers),
+        seconds=reading.seconds,
+        is_late=reading.is_late,
+        broke=reading.broke,
+        ended=_ending(said),
+        stderr=reading.stderr_text(),
+        peak_bytes=reading.peak_bytes,
+        lacking=tuple(lacking),
+    )
+
+
+def _ending(said: str) -> str:
+    """What the status that the launcher wrote means."""
+    if not said.isdigit():
+        return said
+    code = os.waitstatus_to_exitcode(int(said))
+    if code == 0:
+        return ""
+    return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+
+
+@dataclass
+class _Line:
+    """The line that is being read: its beginning, or nothing where it is no answer or too long."""
+
+    data: bytearray = field(default_factory=bytearray)
+    is_answer: bool | None = None  # not known before its first character
+
+    def add(self, data: bytes) -> None:
+        if self.is_answer is None and data.strip():
+            self.is_answer = data.lstrip().startswith(b"[")
+        if self.is_answer and len(self.data) + len(data) > LINE_BYTES:
+            self.is_answer = False
+            self.data.clear()
+        if self.is_answer:
+            self.data += data
+
+    def answer(self) -> bytes | None:
+        text = bytes(self.data).strip()
+        return text if self.is_answer and text.endswith(b"]") else None
+
+
+class _Reading:
+    """Reads a program's output as it comes, and watches what the program takes."""
+
+    def __init__(self, child: subprocess.Popen[bytes], limits: Limits) -> None:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        self.child, self.limits = child, limits
+        self.began = time.monotonic()
+        self.answers: list[Answer] = []
+        self.kept_bytes = self.output_bytes = self.peak_bytes = 0
+        self.line = _Line()
+        self.stderr = bytearray()
+        self.is_late, self.broke, self.seconds = False, "", 0.0
+        self.selector = selectors.DefaultSelector()
+        pipes: tuple[tuple[IO[bytes], object], ...] = ((child.stdout, self._take), (child.stderr, self._take_error))
+        for pipe, take in pipes:
+            os.set_blocking(pipe.fileno(), False)
+            self.selector.register(pipe, selectors.EVENT_READ, take)
+
+    def until_end(self) -> None:
+        """Reads until the program has ended, or has broken a limit."""
+        watch_at = self.began
+        while not self.broke:
+            now = time.monotonic()
+            self.seconds = now - self.began
+            # not waited for, so that its number stays its own until all below it have been ended
+            if os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+            if self.seconds >= self.limits.wall_s:
+                self.is_late = True
+                return
+            if now >= watch_at:
+                watch_at = now + WATCH_S
+                self._watch()
+            self._read(min(POLL_S, self.limits.wall_s - self.seconds))
+
+    def drain(self) -> None:
+        """Reads what is still in the pipes, and closes them. What is last need not end with a line end."""
+        end = time.monotonic() + DRAIN_S
+        while self.selector.get_map() and not self.broke and time.monotonic() < end:
+            self._read(POLL_S)
+        if not self.broke:
+            self._keep(self.line.answer())
+        self.selector.close()
+        for pipe in (self.child.stdout, self.child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def stderr_text(self) -> str:
+        """The end of what it wrote there."""
+        return self.stderr.decode(errors="replace")
+
+    def _read(self, wait_s: float) -> None:
+        if not self.selector.get_map():
+            time.sleep(max(0.0, wait_s))
+        for key, _ in self.selector.select(max(0.0, wait_s)):
+            data = os.read(key.fd, CHUNK_BYTES)
+            if data:
+                key.data(data)
+            else:
+                self.selector.unregister(key.fileobj)
+
+    def _take(self, data: bytes) -> None:
+        self.output_bytes += len(data)
+        if self.output_bytes > self.limits.output_bytes:
+            self.broke = f"printed more than {self.limits.output_bytes >> 20} MiB"
+        *whole, rest = data.split(b"\n")
+        for part in whole:
+            self.line.add(part)
+            self._keep(self.line.answer())
+            self.line = _Line()
+        self.line.add(rest)
+
+    def _keep(self, text: bytes | None) -> None:
+        if text is None:
+            return
+        self.answers.append(Answer(at_s=time.monotonic() - self.began, text=text))
+        self.kept_bytes += len(text)
+        if self.kept_bytes > KEPT_BYTES:
+            self.answers = self.answers[-1::-2][::-1]  # the newest stays
+            self.kept_bytes = sum(len(one.text) for one in self.answers)
+
+    def _take_error(self, data: bytes) -> None:
+        self.stderr = (self.stderr + data)[-STDERR_BYTES:]
+
+    def _watch(self) -> None:
+        """Ends what takes too many processes or too much memory."""
+        try:
+            found = psutil.Process(self.child.pid).children(recursive=True)
+        except psutil.Error:
+            return
+        if len(found) > self.limits.processes:
+            self.broke = f"ran more than {self.limits.processes} processes"
+            return
+        used = sum(map(_memory, found))
+        self.peak_bytes = max(self.peak_bytes, used)
+        if used > self.limits.memory_bytes:
+            self.broke = f"used more than {self.limits.memory_bytes / 2**30:.1f} GiB of memory"
+
+
+def _memory(process: psutil.Process) -> int:
+    """What a process has of the machine's memory, its part of what it shares included."""
+    try:
+        with open(f"/proc/{process.pid}/smaps_rollup", "rb") as file:
+            return sum(int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:"))
+    except (OSError, ValueError):  # it has ended, or hides
+        return 0

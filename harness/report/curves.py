@@ -1,0 +1,61 @@
+"""How values improved while a submission ran: as a table for terminals, and as a panel of a figure.
+
+Knows curves; draws on whatever axes it is given. A figure needs matplotlib, which the caller has imported.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from harness.core.curve import Curve, Point
+from harness.core.records import CaseResult, Measured
+from harness.core.words import case_label, plain_table
+from harness.report.metric_words import words_of
+
+PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the limit, at which the table says what was reached
+
+
+def value_at(points: Sequence[Point], at_s: float) -> float | None:
+    """What had been reached by then; None before the first answer."""
+    return next((point.value for point in reversed(points) if point.at_s <= at_s), None)
+
+
+def has_curves(results: Sequence[CaseResult]) -> bool:
+    """Whether there is a curve among them."""
+    return any(isinstance(one.outcome, Measured) and one.outcome.curves for one in results)
+
+
+def curve_table(results: Sequence[CaseResult]) -> Table:
+    """The first run of each case: what either side had reached at PARTS of the limit. Late answers count at its end."""
+    table = plain_table("reached by", "of", *(f">{part:.0%}" for part in PARTS))
+    for result in results:
+        if not isinstance(result.outcome, Measured) or not result.outcome.curves:
+            continue
+        curve, words = result.outcome.curves[0], words_of(result.outcome.ranked.metric)
+        for side, points in (("submission", curve.own), ("reference", curve.baseline)):
+            cells = []
+            for part in PARTS:
+                found = value_at(points, part * curve.limit_s if part < 1 else float("inf"))
+                cells.append("-" if found is None else words.value(found))
+            label = case_label(result) if side == "submission" else ""
+            table.add_row(Text(label), side, *cells)
+    return table
+
+
+def draw(axes: Any, result: CaseResult, measured: Measured, colours: dict[str, str]) -> None:
+    """A case's first run: value over time of either side, and the bound. `colours` are those of `own`, `ref`,
+    `limit`."""
+    curve: Curve = measured.curves[0]
+    for name, points in (("own", curve.own), ("ref", curve.baseline)):
+        if points:
+            last = max(curve.limit_s, points[-1].at_s)
+            times = [*(point.at_s for point in points), last]
+            values = [*(point.value for point in points), points[-1].value]
+            axes.step(times, values, where="post", color=colours[name], linewidth=1.75)
+    if result.bound is not None:
+        axes.axhline(result.bound.value, color=colours["limit"], linewidth=1.25, linestyle="--")
+    axes.set_yscale("log")
+    axes.set_xlim(0, None)
+    axes.set_xlabel("seconds", fontsize=9)

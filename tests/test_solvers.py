@@ -1,0 +1,295 @@
+"""Problems whose submissions are programs: the checker, the answers' clock, scores, and every bad input by its name."""
+
+import dataclasses
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.board.entries import Board
+from harness.board.judgements import entry_of, with_judged
+from harness.core.checkout import ROOT, Checkout
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.records import EvalReport, Held, Measured, Wrong
+from harness.evaluation.evaluate import evaluate
+from harness.judging import verdict
+from harness.judging.scoring import SCORINGS
+from harness.kinds.kind import Order, Plan
+from harness.kinds.registry import kind_of, read_submission
+from harness.kinds.settings import Asked, setting
+from harness.kinds.solver_task import Task, load_instance, load_task
+from harness.problems.shape_file import find
+
+CHECKOUT = Checkout(ROOT)
+EXAMPLE = {
+    "problem": {
+        "name": "two",
+        "nodes": {"intervals": [[0, 4], [2, 6]], "costs": [[5, 1], [2, 3, 9]], "usages": [[1, 4], [2, 5, 1]]},
+        "edges": {"nodes": [[0, 1], [0, 1]], "costs": [[0, 1, 2, 3, 4, 5], [10, 10, 10, 10, 10, 10]]},
+        "usage_limit": 6,
+    }
+}
+
+
+class Silent:
+    """Receives progress events, and drops them."""
+
+    def expect(self, plan: Plan) -> None: ...
+    def phase(self, name: str) -> None: ...
+    def case(self, label: str, index: int, count: int) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return load_task(find("iopddl", CHECKOUT))
+
+
+def loaded(task: Task, **changes: object) -> object:
+    return task.load(json.dumps({"problem": EXAMPLE["problem"] | changes}).encode())
+
+
+# ---- the checker -----------------------------------------------------------------------------------------------------
+def test_a_cost_is_the_sum_over_nodes_and_parallel_edges(task: Task) -> None:
+    assert task.cost(loaded(task), "[0, 0]") == 5 + 2 + 0 + 10
+    assert task.cost(loaded(task), "[1, 2]") == 1 + 9 + 5 + 10
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("[1, 1]", "usage limit exceeded at time 2: 2 live nodes use 9, 3 above 6; most is node 1's (5)"),
+        ("[]", "is no answer"),
+        ("[0]", "an answer for 1 nodes, and the instance has 2"),
+        ("[0, 3]", "node 1: there is no strategy 3, it has 0 to 2"),
+        ("[-1, 0]", "node 0: there is no strategy -1"),
+        ("[0, NaN]", "NaN is no strategy"),
+        ("[0, 1.0]", "node 1: expected a whole number, found 1.0"),
+        ("[true, 0]", "node 0: expected a whole number, found True"),
+        ("[0, 99999999999999999999]", "node 1: 99999999999999999999 has more than 64 bits"),
+        ("[" * 100_000 + "]", "not an answer"),
+    ],
+)
+def test_a_wrong_answer_names_what_is_wrong_and_where(task: Task, line: str, words: str) -> None:
+    with pytest.raises(ValueError, match=r".") as found:
+        task.cost(loaded(task), line)
+    assert words in str(found.value)
+
+
+def test_sums_beyond_64_bits_are_exact(task: Task) -> None:
+    """With floats, or int64, the last digits or the sign would be lost."""
+    most = 2**63 - 1
+    nodes = {"intervals": [[0, 1]] * 5, "costs": [[most]] * 5, "usages": [[most]] * 5}
+    edges: dict[str, object] = {"nodes": [], "costs": []}
+    assert task.cost(loaded(task, nodes=nodes, edges=edges, usage_limit=5 * most), "[0,0,0,0,0]") == 5 * most
+    with pytest.raises(ValueError, match=f"use {5 * most}, 1 above"):
+        task.cost(loaded(task, nodes=nodes, edges=edges, usage_limit=5 * most - 1), "[0,0,0,0,0]")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"usage_limit": 1.5}, r"\$.problem.usage_limit: expected a whole number"),
+        ({"edges": {"nodes": [[0, 2]], "costs": [[0]]}}, r"edges.nodes\[0\]: no such node among 2"),
+        ({"edges": {"nodes": [[0, 1]], "costs": [[0, 1]]}}, r"edges.costs\[0\]: 2 numbers where K_u x K_v needs 6"),
+        (
+            {"edges": {"nodes": [[0, 1]], "costs": [[2**64] * 6]}},
+            r"costs\[0\]\[0\]: 18446744073709551616 has more",
+        ),
+        ({"nodes": {}}, "not an instance"),
+    ],
+)
+def test_an_instance_that_does_not_fit_is_refused_with_the_place(task: Task, changes: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        loaded(task, **changes)
+
+
+def test_the_contests_instances_are_read_from_the_users_folder(task: Task, tmp_path: Path, monkeypatch) -> None:
+    import gzip
+
+    monkeypatch.delenv("IOPDDL_DATA", raising=False)
+    with pytest.raises(UsageError, match="set IOPDDL_DATA to a folder"):
+        load_instance(task, "Q")
+    monkeypatch.setenv("IOPDDL_DATA", str(tmp_path))
+    with pytest.raises(UsageError, match=r"has no asplos-2025-iopddl-Q.json or .json.gz"):
+        load_instance(task, "Q")
+    (tmp_path / "asplos-2025-iopddl-Q.json.gz").write_bytes(gzip.compress(json.dumps(EXAMPLE).encode()))
+    assert load_instance(task, "Q").best == 526776842042  # what the contest's best team reached
+    (tmp_path / "asplos-2025-iopddl-Q.json").write_bytes(b"{")
+    with pytest.raises(BadFileError, match="not JSON"):
+        load_instance(task, "Q")
+
+
+def test_every_shipped_instance_has_a_proved_bound_and_comes_from_the_generator(task: Task) -> None:
+    sys.path.insert(0, str(ROOT / "reference/iopddl"))
+    try:
+        from generate import generate
+    finally:
+        sys.path.pop(0)
+    for name, arguments in {"tiny": (2, 1, 1), "small": (6, 2, 2), "chain": (24, 3, 3), "long": (40, 3, 4)}.items():
+        found = load_instance(task, name)
+        assert found.bound is not None
+        assert found.bound[1].startswith("optimum")
+        title = "chain-" + "-".join(map(str, arguments))
+        assert json.loads(found.text) == json.loads(json.dumps(generate(*arguments, name=title)))
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
+def test_the_published_table_scores_as_published() -> None:
+    """google/iopddl: 18.736, 13.843, 13.186 for the first three of 20 teams, over the 20 withheld instances."""
+    import csv
+
+    lines = (ROOT / "reference/iopddl/published.csv").read_text().splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("# ")))
+    withheld = [name for name in rows[0] if name not in ("team", *"AGMSY")]
+    assert (len(rows), len(withheld)) == (20, 20)
+    best = [min(float(row[name]) for row in rows if row[name]) for name in withheld]
+    own = [[float(row[name] or math.inf) for name in withheld] for row in rows]
+    totals = [round(SCORINGS["relative"].total(values, best), 3) for values in own]
+    assert totals[:6] == [18.736, 13.843, 13.186, 9.311, 7.915, 6.560]
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+def evaluated(file: Path, mode: str = "test", suite: str = "quick") -> EvalReport:
+    made = setting(Asked(problem="iopddl", suite=suite), CHECKOUT)
+    submission = read_submission(made.problem, file, CHECKOUT)
+    short = dataclasses.replace(made.suite, tests=_short(made.suite.tests), benchmarks=_short(made.suite.benchmarks))
+    made = dataclasses.replace(made, suite=short)
+    order = Order(setting=made, submission=submission, mode=mode, author="me")  # type: ignore[arg-type]
+    return evaluate(kind_of(made).plan(order), Silent())
+
+
+def _short(cases: tuple) -> tuple:
+    return tuple(dataclasses.replace(one, params=one.params | {"limit_s": 0.4}) for one in cases)
+
+
+THRIFTY = """
+import json, sys
+problem = json.load(open(sys.argv[1]))["problem"]
+answer = [usage.index(min(usage)) for usage in problem["nodes"]["usages"]]
+"""
+
+
+def program(folder: Path, text: str, name: str = "mine.py") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def outcome_of(report: EvalReport) -> str:
+    outcome = report.results[0].outcome
+    assert isinstance(outcome, Wrong), outcome
+    return outcome.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pass", "no answer: it printed none"),
+        ("print([])", "`[]` is no answer"),
+        ("print([0, 1])", "an answer for 2 nodes"),
+        ("print([0] * 12 + [999])", "node 12: there is no strategy 999"),
+        ("print('[' + '0, ' * 12 + 'NaN]')", "NaN is no strategy"),
+        ("raise SystemExit('oh')", "no answer: it exited with code 1 (oh)"),
+        ("open(sys.argv[1], 'w')", "no answer: it exited with code 1 (PermissionError"),
+        (f"open('{ROOT}/leaderboard.yaml').read()", "no answer: it exited with code 1 (FileNotFoundError"),
+        ("import time; time.sleep(60)", "still ran"),
+        ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
+        ("x = bytearray(1 << 45)", "(MemoryError)"),
+        ("print('[0, 1', end='')", "no answer: it printed none"),
+    ],
+)
+def test_what_a_program_does_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
+    report = evaluated(program(tmp_path, "import sys\n" + text))
+    assert words in outcome_of(report)
+    assert verdict.status(report) == "fail"
+
+
+def test_floods_and_fork_bombs_are_ended_and_named(tmp_path: Path, monkeypatch) -> None:
+    from harness.process import answers
+
+    small = {"output_bytes": 1 << 20, "processes": 20}
+    monkeypatch.setattr(answers.Limits, "__init__", _limited(answers.Limits.__init__, small))
+    flood = program(tmp_path, "while True: print('x' * 100000)", "flood.py")
+    assert "printed more than 1 MiB and was ended" in outcome_of(evaluated(flood))
+    bomb = "import subprocess, sys\nwhile True: subprocess.Popen(['sleep', '60'])"
+    assert "ran more than 20 processes and was ended" in outcome_of(evaluated(program(tmp_path, bomb, "bomb.py")))
+
+
+def _limited(init, more: dict[str, int]):
+    return lambda self, **given: init(self, **(given | more))
+
+
+@pytest.mark.parametrize(
+    "ending", ["raise SystemExit(3)", "import time; time.sleep(60)", "import os; os.abort()", "print('[0, 1', end='')"]
+)
+def test_the_last_complete_answer_counts_however_a_program_ends(tmp_path: Path, ending: str) -> None:
+    report = evaluated(program(tmp_path, f"{THRIFTY}print(answer, flush=True)\n{ending}"))
+    assert verdict.status(report) == "pass"
+    assert [one.code for one in report.warnings if one.code == "run"] == ["run"][: "print" not in ending]
+
+
+def test_a_measured_case_has_cost_ratio_bound_and_a_curve(tmp_path: Path) -> None:
+    text = f"{THRIFTY}import time\nprint([0] * len(answer))\ntime.sleep(0.1)\nprint(answer)"
+    report = evaluated(program(tmp_path, "#!/usr/bin/env python3\n" + text, "mine"), "leaderboard")
+    assert verdict.status(report) == "pass"
+    case = report.results[-1]
+    assert isinstance(case.outcome, Measured)
+    assert [one.metric.name for one in case.outcome.series] == ["cost", "area"]
+    [curve] = case.outcome.curves
+    assert case.outcome.ranked.own == (curve.own[-1].value,)
+    assert curve.own[-1].at_s > 0.1
+    assert case.bound is not None
+    assert case.bound.value == 514110
+    assert report.figures is not None
+    assert report.figures.score.value == pytest.approx(
+        min(case.outcome.best, curve.own[-1].value) / curve.own[-1].value
+    )
+
+
+def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
+    report = evaluated(program(tmp_path, f"{THRIFTY}print(answer)"), "leaderboard")
+    first = entry_of(report)
+    assert first is not None
+    case = dataclasses.replace(first.cases[0], value=first.cases[0].value / 4, best=None)
+    better = dataclasses.replace(first, author="you", cases=(case,))
+    board = with_judged(with_judged(Board(), first), better)
+    scores = {entry.author: entry.score.value for entry in board.entries}
+    assert scores == {"you": 1.0, "me": pytest.approx(0.25, rel=1e-5)}
+    assert [entry.author for entry in board.entries] == ["you", "me"]
+
+
+def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:
+    from harness.kinds import solver_run
+
+    monkeypatch.setattr(solver_run, "_cost", lambda *_: 7)
+    [result] = evaluated(program(tmp_path, f"{THRIFTY}print(answer)")).results
+    assert isinstance(result.outcome, Held)
+    assert "the answer costs 7, less than the proved bound 178818" in result.outcome.evidence
+
+
+def test_a_folder_is_built_once_and_its_log_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "solver"
+    folder.mkdir()
+    (folder / "build.sh").write_text(f"#!/bin/sh\necho building {tmp_path}\ncp code.txt submission.py\n")
+    (folder / "code.txt").write_text(f"{THRIFTY}print(answer)")
+    first, second = evaluated(folder), evaluated(folder)
+    assert [verdict.status(one) for one in (first, second)] == ["pass", "pass"]
+    assert "build" in first.phases_s
+    assert "build" not in second.phases_s
+    assert first.logs["build"] == second.logs["build"] == f"building {tmp_path}\n"
+    (folder / "build.sh").write_text("#!/bin/sh\necho no >&2\nexit 4\n")
+    [failed, *_] = evaluated(folder).results
+    assert "does not build: build.sh exited with code 4" in verdict.message(failed.outcome)
+
+
+def test_what_cannot_be_a_program_is_refused(tmp_path: Path) -> None:
+    problem = find("iopddl", CHECKOUT)
+    with pytest.raises(BadSubmissionError, match="without a first line"):
+        read_submission(problem, program(tmp_path, "print(1)", "mine"), CHECKOUT)
+    with pytest.raises(BadSubmissionError, match=r"a folder needs a build.sh"):
+        read_submission(problem, tmp_path, CHECKOUT)
+    with pytest.raises(UsageError, match="no submission"):
+        read_submission(problem, tmp_path / "none.py", CHECKOUT)
