@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.core.errors import Exit
-from harness.core.records import Crashed, EvalReport, Measured, Raised, TimedOut, Wrong
+from harness.core.records import Crashed, EvalReport, Held, Measured, Raised, TimedOut, Wrong
 from harness.judging import verdict
 from harness.kinds import op_measure
 from harness.kinds.op_calls import Calls
@@ -88,8 +88,11 @@ def test_work_ahead_of_its_turn_is_done_on_noise(evaluated: Callable[..., EvalRe
     report = in_bursts(evaluated, (HOSTILE / "ahead_in_a_burst.py").read_text())
     failed = verdict.first_failure(report)
     assert failed is not None
-    assert isinstance(failed.outcome, Wrong), failed
-    assert "a timed call" in failed.outcome.message
+    if isinstance(failed.outcome, Held):  # in a burst with a late rank, whose data it did not wait for
+        assert failed.outcome.check == "communication"
+    else:
+        assert isinstance(failed.outcome, Wrong), failed
+        assert "a timed call" in failed.outcome.message
 
 
 @pytest.mark.parametrize(

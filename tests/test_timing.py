@@ -182,14 +182,14 @@ CLAIMS = {
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS.keys())
 @pytest.mark.parametrize("true_us", [80.0, 1000.0, 5000.0, 50000.0])
 def test_whatever_calls_claim_they_count_what_was_seen(claim: Callable[[int], float], true_us: float) -> None:
-    """By their median and by their mean, to 5 % or 10 us, where it is quiet."""
+    """By their median and by their mean, to 4 % or 10 us, where it is quiet."""
     ref = quiet_reference(noise_us=min(100.0, 0.1 * true_us))
     own = []
     for index, like in enumerate(ref):
         claimed_us = true_us * claim(index)
         own.append(turn(like.unclaimed_us + true_us - claimed_us, claimed_us))
     own_us, ref_us = counted(own, ref)
-    least_us = true_us - max(10.0, 0.05 * true_us) - 0.1
+    least_us = true_us - max(10.0, 0.04 * true_us) - 0.1
     assert statistics.median(own_us) >= least_us
     assert statistics.fmean(own_us) >= least_us
     assert ref_us == [5000.0] * len(ref)
@@ -209,7 +209,7 @@ def test_on_a_busy_machine_the_slack_is_what_may_be_chance() -> None:
 def test_no_pattern_of_claims_gains_more_than_the_slack(parts: list[float], true_us: float) -> None:
     own = [turn(OUTSIDE_US + true_us * (1 - part), true_us * part) for part in parts]
     own_us, _ = counted(own, [turn(OUTSIDE_US, 5000.0) for _ in own])
-    least_us = true_us - max(10.0, 0.05 * true_us) - 0.1
+    least_us = true_us - max(10.0, 0.04 * true_us) - 0.1
     assert statistics.median(own_us) >= least_us
     assert statistics.fmean(own_us) >= least_us
 
@@ -226,11 +226,10 @@ def test_noise_outside_honest_calls_costs_little(noise_us: list[float], true_us:
 
 def test_honest_calls_count_what_they_claim() -> None:
     """Though the parent's time around them is not always the same, and once far more."""
-    own_us, ref_us = counted(quiet_reference(1000.0), quiet_reference())
-    assert (statistics.median(own_us), statistics.median(ref_us)) == (1000.0, 5000.0)
-    assert statistics.fmean(own_us) < 1010.0
+    assert counted(quiet_reference(1000.0), quiet_reference()) == ([1000.0] * 16, [5000.0] * 16)
     once = [*quiet_reference(1000.0)[:15], turn(OUTSIDE_US + 30000.0, 1000.0)]
-    assert statistics.median(counted(once, quiet_reference())[0]) == 1000.0
+    own_us, _ = counted(once, quiet_reference())
+    assert statistics.median(own_us) < 1020.0, "the mean of 16 is off by a sixteenth"
 
 
 def test_an_opponent_in_the_references_place_gains_nothing_by_its_claims_either() -> None:

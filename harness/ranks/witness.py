@@ -11,14 +11,15 @@ other without the parent: there it can only say that claims are too short by muc
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from harness.ranks.wire import CallSample
 
-SLACK_US, SLACK_PART = 10.0, 0.05  # by which claims may fall short of what was seen, whichever is more
-NOISE_QUANTILE = 0.9  # of what passes outside calls: so much above the median may be chance
+SLACK_US, SLACK_PART = 10.0, 0.04  # by which claims may fall short of what was seen, whichever is more;
+ERRORS = 1.0  # or so many standard errors, since it may be chance
+LEAST_PART = 0.1  # of a typical call, that every call counts, however little of it was seen
 UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `doubt` lets pass
 
 
@@ -84,34 +85,30 @@ def borne_out(claims_us: Sequence[float], outside_us: Sequence[float], other_us:
     """What calls count that claim so much, with so much outside of that; `other_us` is outside the other side's calls,
     in pairs.
 
-    A call counts its claim, unless what is outside is more than it usually is on the other side, by more than noise.
-    The rest that claims still fall short by, in pairs, in the mean or in the median, is added to every call so far as
-    it is more than the slack. So no pattern of claims gains more than the slack. Noise costs an honest side little,
-    since it goes both ways.
+    All claims count if, in their mean and their median, no more than the slack passed outside that did not in the other
+    calls. Else what was seen counts of every call, less what is typically outside and the slack. So it does not matter
+    which calls claim too little: their pattern changes nothing, and a lie gains no more than the slack.
     """
     typical_us = statistics.median(other_us)
-    pairs = list(zip(claims_us, outside_us, other_us, strict=True))
-    seen_us = statistics.median(claim + outside for claim, outside, _ in pairs) - typical_us
-    error_us = min(_error_us([outside - other for _, outside, other in pairs]), math.sqrt(2) * _error_us(other_us))
-    slack_us = max(SLACK_US, SLACK_PART * seen_us, error_us)
-    noise_us = max(slack_us, _quantile(other_us, NOISE_QUANTILE) - typical_us)
-    more_us = [max(0.0, outside - typical_us - noise_us) for outside in outside_us]
-    short_us = [
-        min(max(outside - more - other, -2 * noise_us), 2 * noise_us)
-        for more, (_, outside, other) in zip(more_us, pairs, strict=True)
-    ]
-    rest_us = max(statistics.fmean(short_us), statistics.median(short_us)) - slack_us
-    return [claim + more + max(0.0, rest_us) for claim, more in zip(claims_us, more_us, strict=True)]
+    seen_us = [claim + outside - typical_us for claim, outside in zip(claims_us, outside_us, strict=True)]
+    call_us = max(SLACK_US, statistics.median(seen_us))
+
+    def within(values: Iterable[float]) -> list[float]:
+        """No single call, which the machine may have stopped for a while, stands for more than one call's time."""
+        return [min(max(value, -call_us), call_us) for value in values]
+
+    more_us = within(outside - other for outside, other in zip(outside_us, other_us, strict=True))
+    # Neither by more than the other side varies: nobody gains by varying much.
+    error_us = min(_error_us(more_us), math.sqrt(2) * _error_us(within(other - typical_us for other in other_us)))
+    slack_us = max(SLACK_US, SLACK_PART * call_us, ERRORS * error_us)
+    if max(statistics.fmean(more_us), statistics.median(more_us)) <= slack_us:
+        return list(claims_us)
+    return [max(seen - slack_us, LEAST_PART * call_us) for seen in seen_us]
 
 
 def _error_us(values: Sequence[float]) -> float:
-    """The standard error of their median, if they are normal but for outliers."""
-    deviation = (_quantile(values, 0.75) - _quantile(values, 0.25)) / (2 * statistics.NormalDist().inv_cdf(0.75))
-    return deviation * math.sqrt(math.pi / 2 / len(values))
-
-
-def _quantile(values: Sequence[float], part: float) -> float:
-    return sorted(values)[round(part * (len(values) - 1))]
+    """The standard error of their mean."""
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 @dataclass(kw_only=True)
@@ -135,7 +132,7 @@ class Bursts:
         if _larger_z(own_us, ref_us) <= chance_z:
             return ""
         claimed_us = statistics.median(wall_us(ranks) for turn in self.own for ranks in turn.called)
-        return _doubt(claimed_us, _quantile(own_us, 0.25) - _quantile(ref_us, 0.25), baseline)
+        return _doubt(claimed_us, _quartile(own_us) - _quartile(ref_us), baseline)
 
 
 def _doubt(claimed_us: float, more_us: float, baseline: str) -> str:
@@ -145,6 +142,11 @@ def _doubt(claimed_us: float, more_us: float, baseline: str) -> str:
         f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around {baseline}'s "
         "calls passed between handing out the input and taking the result"
     )
+
+
+def _quartile(values: Sequence[float]) -> float:
+    """The lower quartile."""
+    return sorted(values)[len(values) // 4]
 
 
 def _larger_z(values: Sequence[float], others: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
 """Does the work of all calls of a burst in the first, which warms up and is not counted; the others return at once.
 The inputs of the others are noise until it is their turn.
 
-expect: wrong: a timed call
+expect: wrong|held communication: a timed call|a call in a burst|kept out of a call
 devices: gpu
 problem: gemm_rs
 mode: benchmark
