@@ -35,7 +35,6 @@ from harness.process import sandbox
 
 GROUPS = [pytest.mark.xdist_group(f"faults-{number}") for number in range(4)]
 PROGRAM = Path(__file__).parent / "faults.py"
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 TINY = """
   tiny:
     description: One of each.
@@ -121,9 +120,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shapes = folder / "shapes" / "a2a.yaml"
     shapes.write_text(shapes.read_text() + TINY)
     shutil.copy(folder / "submissions/a2a/submission.py", folder / MINE)
-    sandbox.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
     yield folder
-    sandbox.prctl(PR_SET_CHILD_SUBREAPER, 0)
+    sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 0)
 
 
 def mend(checkout: Path, leaderboard: bytes | None) -> None:

@@ -25,7 +25,7 @@ from harness.board.entries import Board, Entry, Group, SettledFile, Settlement, 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, UsageError
 from harness.core.records import Submission
-from harness.core.stats import CONFIDENCE, LaunchNoise
+from harness.core.stats import CONFIDENCE, LaunchNoise, student_t
 from harness.evaluation import compare, verify
 from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import kind_of
@@ -78,8 +78,6 @@ def looks(rounds: int, count: int) -> tuple[int, ...]:
 def fit(meetings: Sequence[Meeting], count: int, usual: LaunchNoise, share: float = 1.0) -> Fit:
     """Log-speeds of `count` files by complete rounds of meetings, two rounds at least; `share` of the 5 % is what the
     intervals may miss."""
-    from scipy.special import stdtrit  # not before it is needed
-
     pairs = count * (count - 1) // 2
     rounds = len(meetings) // pairs
     assert len(meetings) == rounds * pairs >= 2 * pairs, "complete rounds"
@@ -92,7 +90,7 @@ def fit(meetings: Sequence[Meeting], count: int, usual: LaunchNoise, share: floa
     freedom = len(meetings) - (count - 1) + usual.freedom
     error = math.sqrt(2 * (left + usual.freedom * usual.sd**2) / freedom / count / rounds)
     tail = (1 - CONFIDENCE) * share / 2 / pairs
-    return Fit(logs=logs, half=float(stdtrit(freedom, 1 - tail)) * error)
+    return Fit(logs=logs, half=student_t(1 - tail, freedom) * error)
 
 
 def settled(

@@ -35,6 +35,7 @@ from harness.core import words
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import CaseResult, EvalReport, Held, Submission
+from harness.core.stats import student_t
 from harness.evaluation import recorded
 from harness.judging import verdict
 from harness.kinds.kind import Progress, Setting
@@ -92,12 +93,10 @@ def olympic_mean(values: Sequence[float]) -> float:
 
 def decide(claim: Claim | None, scores: Sequence[float], speedups: Sequence[float]) -> Decision:
     """The rule, over launches that all passed; without a claim (a held evaluation had no figures) they suffice."""
-    from scipy.special import stdtrit  # as in stats: not before it is needed
-
     count = len(speedups)
     logs = [math.log(value) for value in speedups]
     spread, kept = statistics.stdev(logs), count - 2
-    t = float(stdtrit(count - 1, CONFIDENCE))
+    t = student_t(CONFIDENCE, count - 1)
     speedup = _mean(math.exp(olympic_mean(logs)), t * spread / math.sqrt(kept))
     score_spread = statistics.stdev([math.log(value) for value in scores])
     score = _mean(olympic_mean(scores), t * score_spread / math.sqrt(kept))

@@ -5,7 +5,6 @@ writes its wait status to a descriptor that the command does not have. When it e
 behind ends too.
 """
 
-import contextlib
 import json
 import os
 import resource
@@ -15,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.decode import decode
-from harness.process.sandbox import PR_SET_PDEATHSIG, Sandbox, prctl
-
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+from harness.process.sandbox import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Sandbox, die_first, prctl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +38,7 @@ def main() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if order.cores:
         os.sched_setaffinity(0, order.cores)
-    with contextlib.suppress(OSError):  # if memory runs out, the kernel is to kill the command, not the parent
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    die_first()
     sandbox = Sandbox(
         folder=Path(order.folder), cache=Path(order.cache), device="cpu", hidden=tuple(map(Path, order.hidden))
     )

@@ -45,6 +45,7 @@ MAX_FILE_BYTES = 16 << 30
 MAX_OPEN_FILES = 8192
 MORE_PROCESSES = 4096  # than the user has; threads count, and eight ranks of torch on a large host have hundreds
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38  # linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x20000, 0x8000000, 0x10000000  # linux/sched.h
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 FIRST_PID = 1  # of a PID namespace
@@ -121,6 +122,12 @@ def hide(hidden: bool) -> None:
     """Hides this process's memory, descriptors and environment from the user's other processes, or shows them again.
     Processes of root with its capabilities see them all the same. Children inherit it."""
     prctl(PR_SET_DUMPABLE, int(not hidden))
+
+
+def die_first() -> None:
+    """If memory runs out, the kernel is to kill the process that asked for it, not the parent. Children inherit it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def landlock_abi() -> int:

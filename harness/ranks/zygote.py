@@ -35,7 +35,16 @@ from typing import Any, cast
 from harness.core.decode import decode, encode
 from harness.core.files import remove
 from harness.machine.host import descendants, state
-from harness.process.sandbox import FIRST_PID, MAX_FDS, PR_SET_PDEATHSIG, Sandbox, hide, prctl
+from harness.process.sandbox import (
+    FIRST_PID,
+    MAX_FDS,
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    Sandbox,
+    die_first,
+    hide,
+    prctl,
+)
 from harness.ranks.roles import run_rank
 from harness.ranks.wire import (
     FDS,
@@ -51,7 +60,6 @@ from harness.ranks.wire import (
     ZygoteOrder,
 )
 
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
 FREEZE_S, FREEZE_LOOK_S = 1.0, 0.0003  # for all processes of a group to stop; between two looks
 RUNNING = "RS"  # states of a process that has not stopped, or not yet; one in an uninterruptible wait stops behind it
@@ -242,12 +250,6 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
     cell = Zygote(control, is_cell=True)
     cell.tell(Confined(lacking=lacking))
     cell.run()
-
-
-def die_first() -> None:
-    """If memory runs out, the kernel is to kill the rank that asked for it, not the parent."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def die_with(parent: int) -> None:
