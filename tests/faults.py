@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -122,6 +123,23 @@ def both(*each: Does) -> Does:
 
 def stop(to: str) -> Does:
     return send(signal.SIGSTOP, to)
+
+
+def keep_stopped(rank: int) -> Does:
+    """A candidate rank, again and again: the parent lets its group go on whenever it is on turn."""
+
+    def does(ranks: Any) -> None:
+        member = ranks.ranks["candidate"][rank]
+
+        def again() -> None:
+            with contextlib.suppress(ProcessLookupError):
+                while not member.gone:
+                    os.kill(member.pid, signal.SIGSTOP)
+                    time.sleep(0.001)
+
+        threading.Thread(target=again, daemon=True).start()
+
+    return does
 
 
 def _cell(ranks: Any) -> int:
@@ -401,7 +419,7 @@ FAULTS = [
     Fault("kill -9 of a candidate rank, test", "test", kill("candidate 1"), 112, CRASHED),
     Fault("kill -9 of a candidate rank, benchmark", "benchmark", kill("candidate 1"), 112, CRASHED, run=EVAL),
     Fault("kill -9 of a rank of each kind, end", "end", kill("trusted 1", "baseline 1", "candidate 1"), 0),
-    Fault("a candidate rank is stopped, test", "test", stop("candidate 1"), 114, "1 timed out", run=HASTY),
+    Fault("a candidate rank is stopped, test", "test", keep_stopped(1), 114, "1 timed out", run=HASTY),
     # memory, descriptors, clocks, streams
     Fault("the parent is out of memory, test", "test", out_of_memory, 1, "error: .*memory"),
     Fault("no memory to start ranks in", "before", limit(resource.RLIMIT_AS, 400 << 20), 1, "error: "),
