@@ -142,6 +142,13 @@ def keep_stopped(rank: int) -> Does:
     return does
 
 
+def order_often(ranks: Any) -> None:
+    """The candidates' cell has orders that it has not read."""
+    for _ in range(20):
+        ranks.freeze("candidate")
+        ranks.thaw("candidate")
+
+
 def _cell(ranks: Any) -> int:
     stat = Path(f"/proc/{ranks.ranks['candidate'][1].pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[1])
@@ -404,6 +411,7 @@ FAULTS = [
     Fault("kill -9 of the zygote, benchmark", "benchmark", kill("zygote"), 1, WITH_ZYGOTE, run=EVAL),
     Fault("kill -9 of the zygote, end", "end", kill("zygote"), 0),
     Fault("kill -9 of the candidates' cell, test", "test", kill("cell"), 112, "SIGKILL"),
+    Fault("kill -9 of a cell with orders, test", "test", both(stop("cell"), order_often, kill("cell")), 112, "SIGKILL"),
     Fault("the zygote is stopped, test", "test", stop("zygote"), 1, "forked from did not answer"),
     Fault("kill -9 of a trusted rank, start", "start", kill_unheard("trusted 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 1, JUDGE),

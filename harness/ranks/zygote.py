@@ -64,6 +64,7 @@ SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
 FREEZE_S, FREEZE_LOOK_S = 1.0, 0.0003  # for all processes of a group to stop; between two looks
 RUNNING = "RS"  # states of a process that has not stopped, or not yet; one in an uninterruptible wait stops behind it
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+GONE = (BrokenPipeError, ConnectionResetError)  # who is at the other end of a socket
 
 
 def sweep() -> None:
@@ -141,7 +142,7 @@ class Zygote:
                     self.obey(decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(message)), message, fds)
                     for fd in fds:
                         os.close(fd)
-        except (BrokenPipeError, ConnectionResetError):
+        except GONE:
             pass  # the parent is gone
         finally:
             sweep()
@@ -151,7 +152,8 @@ class Zygote:
             if isinstance(order, RankOrder) and order.role not in self.cells:
                 self.cells[order.role] = Cell(open_cell(order))
             if order.role in self.cells:  # else it is gone, which was told
-                socket.send_fds(self.cells[order.role].control, [message], fds)
+                with contextlib.suppress(*GONE):  # which `hear` will find
+                    socket.send_fds(self.cells[order.role].control, [message], fds)
         elif isinstance(order, RankOrder):
             self.fork(order, dict(zip(FDS, fds, strict=True)))
         elif isinstance(order, Freeze):
@@ -178,7 +180,10 @@ class Zygote:
 
     def hear(self, cell: Cell) -> bool:
         """Hands on what the cell and its ranks tell; False once the cell is gone, and all of its ranks with it."""
-        data, sender = receive(cell.control)
+        try:
+            data, sender = receive(cell.control)
+        except ConnectionResetError:  # orders were on their way to it
+            data, sender = b"", 0
         if not data:
             for pid in cell.pids.values():
                 self.tell(Exited(pid=pid, code=-signal.SIGKILL))
