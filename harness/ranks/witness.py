@@ -76,9 +76,7 @@ class EachCall:
         return borne_out(own_us, own, ref), list(ref_us) if self.is_trusted else borne_out(ref_us, ref, own)
 
     def doubt(self, baseline: str) -> str:
-        own_us, ref_us = ([wall_us(turn.called[0]) for turn in turns] for turns in (self.own, self.ref))
-        claimed_us, counted_us = map(statistics.median, (own_us, self.counted_us(own_us, ref_us)[0]))
-        return _doubt(claimed_us, counted_us - claimed_us, baseline)
+        return doubt(self.own, self.ref, baseline)
 
 
 def borne_out(claims_us: Sequence[float], outside_us: Sequence[float], other_us: Sequence[float]) -> list[float]:
@@ -122,20 +120,22 @@ class Bursts:
         return list(own_us), list(ref_us)
 
     def doubt(self, baseline: str) -> str:
-        """If the submission takes significantly longer outside its calls than the baseline does, it works there.
-
-        Significance is judged by the Mann-Whitney test, because a busy machine adds to some of these times and takes
-        from none. With few turns, every turn must be longer than all of the baseline's.
-        """
-        own_us, ref_us = ([turn.unclaimed_us for turn in turns] for turns in (self.own, self.ref))
-        chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
-        if _larger_z(own_us, ref_us) <= chance_z:
-            return ""
-        claimed_us = statistics.median(wall_us(ranks) for turn in self.own for ranks in turn.called)
-        return _doubt(claimed_us, _quartile(own_us) - _quartile(ref_us), baseline)
+        return doubt(self.own, self.ref, baseline)
 
 
-def _doubt(claimed_us: float, more_us: float, baseline: str) -> str:
+def doubt(own: Sequence[Turn], ref: Sequence[Turn], baseline: str) -> str:
+    """If the submission takes significantly longer outside its calls than the baseline does, it works there.
+
+    Significance is judged by the Mann-Whitney test, because a busy machine adds to some of these times and takes from
+    none; by how much, by their lower quartiles for the same reason. With few turns, every turn must be longer than all
+    of the baseline's.
+    """
+    own_us, ref_us = ([turn.unclaimed_us for turn in turns] for turns in (own, ref))
+    chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
+    if _larger_z(own_us, ref_us) <= chance_z:
+        return ""
+    claimed_us = statistics.median(wall_us(ranks) for turn in own for ranks in turn.called)
+    more_us = _quartile(own_us) - _quartile(ref_us)
     if more_us <= max(UNCLAIMED_US, UNCLAIMED_PART * claimed_us):
         return ""
     return (
