@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ class Group:
         self.told += commands if isinstance(commands, list) else [commands]
 
     def gather(self, reply: type, deadline: float) -> list[Any]:
-        buffers = wire.Buffers(inputs=program.NO_BUFFER, outputs=program.NO_BUFFER)
+        buffers = wire.Buffers(inputs=trusted.NO_BUFFER, outputs=trusted.NO_BUFFER)
         made = wire.InputsMade(
             inputs=(wire.Input(tree="", nbytes=1, masked=False),), buffers=buffers, output_limit=1, spare_bytes=1
         )
@@ -126,12 +127,11 @@ def test_outgrown_buffers_go_with_the_case(monkeypatch: pytest.MonkeyPatch) -> N
         made[-1].close = lambda one=made[-1]: setattr(one, "closed", True)
         return made[-1]
 
-    rank: Any = trusted.Trusted.__new__(trusted.Trusted)
-    rank.kept_buffers, rank.buffers = [], None
-    rank.device = SimpleNamespace(buffer=buffer, release=lambda: None)
-    rank.make_room(3 << 20, 1)
-    rank.make_room(5 << 20, 1)
+    device: Any = SimpleNamespace(buffer=buffer, release=lambda: None)
+    exchange = trusted.TrustedExchange(Mock(), device, judged=True)
+    exchange.make_room(3 << 20, 1)
+    exchange.make_room(5 << 20, 1)
     assert [one.nbytes for one in made] == [4 << 20, 2 << 20, 6 << 20]  # as large as is needed, by the page
     assert not any(one.closed for one in made)  # somebody may have them open
-    rank.close_buffers()
+    exchange.close_buffers()
     assert all(one.closed for one in made)

@@ -6,6 +6,7 @@ tests/hostile/ holds ordinary submission files. A docstring says what each one t
                                         sides are regular expressions
     expect: harmless                    it is right, whatever else it does; nobody gains and nothing is left
     expect: error: PATTERN              nothing can be said of it, and the harness says why
+    expect: no gain|...                 it runs the reference, and is not shown faster (or ends as named behind the |)
     expect: ranked                      an honest control: right, timed, ranked
     devices: cpu                        or gpu; where there is no such line it is tried on both
     problem: a2a                        a2a where there is no such line
@@ -33,6 +34,7 @@ FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm", "copy", "count")
 TIMEOUT_S = 30.0
+MOST_WITHOUT_GAIN = 1.5  # times the reference, in a short run on a busy machine; they claim 3.8 and more
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,13 @@ def ends(evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch) 
         try:
             report = evaluated(hostile.source, hostile.problem, mode=hostile.mode, timeout_s=TIMEOUT_S, device=device)
             named, told = ended(report)
-            assert (report.figures is not None) == (named == "right" and hostile.mode == "leaderboard")
+            assert (report.figures is not None) == (named == "right" and hostile.mode != "test")
+            if report.figures is not None and "no gain" in kind:
+                named = "no gain" if report.figures.ratio.value < MOST_WITHOUT_GAIN else "gain"
         except HarnessError as error:
             named, told = "error", str(error)
         assert re.fullmatch(re.sub("harmless|ranked", "right", kind), named), told
-        assert named == "right" or re.search(pattern.strip(), told), told
+        assert named in ("right", "no gain") or re.search(pattern.strip(), told), told
 
     return check
 

@@ -6,8 +6,6 @@ starts and ends them; kinds.op_calls commands them, op_check and op_measure deci
 """
 
 import contextlib
-import re
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,9 +30,9 @@ from harness.core.records import (
     Warning,
 )
 from harness.judging import warnings
-from harness.kinds import op_check, op_measure, op_peaks, staging
+from harness.kinds import op_check, op_failures, op_measure, op_peaks, staging
 from harness.kinds.conditions import conditions
-from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
 from harness.kinds.plan import OpPlan, make_plan
 from harness.machine import doctor, hardware, host
@@ -280,7 +278,6 @@ class OpSession:
     def _guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut:
         """What `work` returns, or how a rank failed meanwhile. Raises HarnessError for what is not the submission's
         fault."""
-        plan = self.plan
         try:
             return work()
         except RankFailure as failure:
@@ -289,23 +286,9 @@ class OpSession:
                     f"{self.launch.folder} was removed while ranks ran in it; evaluate again, and keep what "
                     "cleans up there away from it (TMPDIR names another place)"
                 ) from None
-            if failure.role == "baseline" and plan.opponent is not None:
-                raise OpponentFailed(self.cases[self.calls.at].label, failure.outcome) from None
-            who = plan.submission.name if failure.role == "candidate" else ""
-            plan.problem.check_failure(failure.outcome.message, plan.device, plan.cuda_is_cpu, who)
-            if failure.role != "candidate" and failure.outcome.message.startswith(wire.OUT_OF_MEMORY):
-                raise HarnessError(self._too_large(failure)) from None
-            if failure.role != "candidate" and not isinstance(failure.outcome, TimedOut):
-                raise HarnessError(_trusted_failure(failure.role, failure.outcome, self.has_run)) from None
-            return failure.outcome
-
-    def _too_large(self, failure: RankFailure) -> str:
-        """That the case does not fit on the devices here."""
-        made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
-        known = f"; an input and an output take {made / 2**30:.1f} GiB, and are there several times" if made else ""
-        label = self.cases[min(self.calls.at, len(self.cases) - 1)].label
-        holds = "; the submission may hold memory too" if self.has_run else ""
-        return f"{label}: this shape does not fit here: {failure.role} rank {failure.outcome.message}{known}{holds}"
+            made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
+            case = self.cases[min(self.calls.at, len(self.cases) - 1)].label
+            return op_failures.the_submissions(failure, self.plan, case, made, self.has_run)
 
 
 def _split(plan: Plan) -> tuple[Warning, ...]:
@@ -356,25 +339,3 @@ def _caches(plan: OpPlan) -> dict[wire.Role, Path]:
     names: dict[wire.Role, str] = {"baseline": baseline, "candidate": plan.submission.sha256}
     folders = {role: compile_cache.folder(plan.problem.root, name) for role, name in names.items()}
     return {role: folder for role, folder in folders.items() if folder is not None}
-
-
-# What to do about a failed judge or reference, by what is found in its message; the last fits all.
-TRUSTED_FAILURES = (
-    (r"SIGKILL|OutOfMemory|out of memory|cannot allocate", "fewer ranks (--ranks) need less memory"),
-    (r"No module named", f"install the missing package for {sys.executable}"),
-    ("", "`python -m harness doctor --smoke` says whether ranks can run and talk here"),
-)
-WHOSE = {"trusted": "a judge (trusted rank {})", "baseline": "the reference (baseline rank {})"}
-MAY_BE_ITS = (
-    "The submission ran on this machine by then and may be the cause. If the reference evaluates by itself, it is: "
-    "`python -m harness check` with the problem's reference.py as the submission.\n"
-)
-
-
-def _trusted_failure(role: wire.Role, outcome: Raised | Crashed, submission_has_run: bool) -> str:
-    details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
-    advice = next(advice for says, advice in TRUSTED_FAILURES if re.search(says, outcome.message))
-    return (
-        f"{WHOSE[role].format(outcome.rank)} failed, so the submission is not judged: {outcome.message}\n{details}\n"
-        f"{MAY_BE_ITS if submission_has_run else ''}Next: {advice}."
-    )

@@ -1,24 +1,21 @@
-"""One group of ranks, as the parent commands it: it sends commands, gathers replies, and notices failures.
+"""One group of ranks, as the parent commands it: it sends commands and gathers replies.
 
 Knows nothing of how the processes are started and ended (launch.py), nor of problems, verdicts or statistics. Never
 imports torch.
 """
 
-import contextlib
 import os
-import signal
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from harness.core.records import Clock
 from harness.ranks import channel, failure, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.rank import Rank
+from harness.ranks.watch import Processes, Watch
 
-GRACE_S = 0.5  # after the first rank raised, for the others to say what they have to say
-STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
 LOOK_S = 0.01  # while the parent waits at the barrier: how often it looks whether a rank has failed
 R = TypeVar("R")
 
@@ -91,35 +88,13 @@ class Group(Protocol):
         are done with the call before. Returns each call's samples by rank."""
 
 
-class Processes(Protocol):
-    """The running ranks of all groups; launch.Ranks is it."""
-
-    @property
-    def ranks(self) -> Mapping[wire.Role, Sequence[Rank]]:
-        """The ranks of each group, by rank."""
-
-    def all_ranks(self) -> list[Rank]:
-        """The ranks of all groups."""
-
-    def freeze(self, role: wire.Role) -> None:
-        """Has all processes of the group stopped."""
-
-    def thaw(self, role: wire.Role) -> None:
-        """Lets them go on."""
-
-    def wait_frozen(self, deadline: float) -> None:
-        """Returns when all have stopped that are to."""
-
-    def poll(self, timeout_s: float) -> None:
-        """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
-
-
 class RankGroup:
     """One group of running ranks; see Group."""
 
     def __init__(self, processes: Processes, role: wire.Role, barrier: Barrier) -> None:
         self.processes, self.role, self.barrier = processes, role, barrier
         self.members = processes.ranks[role]
+        self.watch = Watch(processes, role)
         self.epoch = 0
         self.kept_bytes = 0
         self.opened_ns = 0
@@ -198,7 +173,7 @@ class RankGroup:
         while gates.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
             self.processes.poll(LOOK_S)
             if time.monotonic() > look:
-                self._check_all(deadline, self.members)
+                self.watch.check_all(deadline, self.members)
                 look = time.monotonic() + LOOK_S
         return let_in_ns
 
@@ -232,7 +207,7 @@ class RankGroup:
         """The same for ranks that have their inputs."""
         others = self._all_but(late)
         self._send((rank, command, ()) for rank in others)
-        self._gather(others, wire.AtBarrier, deadline)
+        self.watch.gather(others, wire.AtBarrier, deadline)
         time.sleep(lead_s)
         self.opened_ns = time.monotonic_ns()
         self.barrier.release(command.epoch)
@@ -240,7 +215,7 @@ class RankGroup:
             return self.opened_ns
         let_in_ns = self._hold(late, command.epoch, deadline)
         self._send([(self.members[late.rank], command, ())])
-        self._gather([self.members[late.rank]], wire.AtBarrier, deadline)
+        self.watch.gather([self.members[late.rank]], wire.AtBarrier, deadline)
         return let_in_ns
 
     def _all_but(self, late: Late | None) -> list[Rank]:
@@ -251,7 +226,7 @@ class RankGroup:
         others = self._all_but(late)
         until = time.monotonic() + late.hold_s
         while (now := time.monotonic()) < until:
-            self._check_all(deadline, others)
+            self.watch.check_all(deadline, others)
             self.processes.poll(until - now)
         self.early = {*self.barrier.finished(epoch), *(rank.rank for rank in others if rank.inbox)}
         return time.monotonic_ns()
@@ -262,7 +237,7 @@ class RankGroup:
         while not self.barrier.all_finished(epoch):
             if time.monotonic() > look:
                 self.processes.poll(0)
-                self._check_all(deadline, self.members)
+                self.watch.check_all(deadline, self.members)
                 look = time.monotonic() + LOOK_S
 
     def _called(self, count: int, deadline: float) -> list[list[wire.CallSample]]:
@@ -274,58 +249,7 @@ class RankGroup:
         return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:
-        return self._gather(self.members, reply, deadline)
-
-    def _gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
-        while True:
-            waiting = [rank for rank in members if not rank.inbox]
-            self._check_all(deadline, waiting)
-            if not waiting:
-                break
-            self.processes.poll(deadline - time.monotonic())
-        replies = [rank.inbox.popleft() for rank in members]
-        for rank, received in zip(members, replies, strict=True):
-            if not isinstance(received, reply):
-                raise failure.crashed(rank, f"sent '{received.type}' where '{reply.__name__}' was due")
-        return replies  # type: ignore[return-value]
-
-    def _check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
-        everyone = self.processes.all_ranks()
-        for rank in everyone:
-            if rank.gone and not any(isinstance(reply, wire.Failed) for reply in rank.inbox):
-                self.processes.poll(0.05)  # its last words
-                raise failure.crashed(rank, rank.gone)
-        if any(isinstance(reply, wire.Failed) for rank in everyone for reply in rank.inbox):
-            self._raised()
-        if waiting and time.monotonic() > deadline:
-            self._timed_out(waiting)
-
-    def _raised(self) -> NoReturn:
-        """One rank raised. The others are often stuck in a collective now: waits a little, not for all."""
-        until = time.monotonic() + GRACE_S
-        while time.monotonic() < until and not all(rank.inbox or rank.gone for rank in self.members):
-            self.processes.poll(until - time.monotonic())
-        for rank in self.members:
-            if rank.gone:  # that one crashed, and the others lost their connection to it
-                raise failure.crashed(rank, rank.gone)
-        everyone = self.processes.all_ranks()
-        raise failure.raised(
-            [(rank, reply) for rank in everyone for reply in rank.inbox if isinstance(reply, wire.Failed)]
-        )
-
-    def _timed_out(self, waiting: Sequence[Rank]) -> NoReturn:
-        self.processes.thaw(self.role)  # to tell where they are
-        marks = {rank: rank.log.total_bytes for rank in self.members}
-        for rank in self.members:
-            if not rank.pid:  # it has not been started yet
-                continue
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(rank.pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
-        until = time.monotonic() + STACKS_S
-        while time.monotonic() < until:
-            self.processes.poll(until - time.monotonic())
-        stacks = tuple(rank.log.text(marks[rank])[-failure.SHOWN_LOG_CHARS :] for rank in self.members)
-        raise failure.timed_out(self.role, waiting, stacks)
+        return self.watch.gather(self.members, reply, deadline)
 
 
 def close(files: Iterable[Iterable[int]]) -> None:

@@ -5,37 +5,30 @@ program differs. A trusted rank makes inputs and judges outputs. A baseline rank
 candidate rank runs the submission and nothing else.
 """
 
-import contextlib
 import gc
 import importlib
 import os
 import re
 import socket
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from harness.core.records import Clock
 from harness.core.words import both_ends
 from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
 from harness.ranks.device import make_device
-from harness.ranks.shared_buffer import FileBuffer, Nowhere, SharedBuffer, new_file, seal, sealed_file
+from harness.ranks.exchange import Exchange, Masked
+from harness.ranks.stopwatch import Keep, Kernel, Stopwatch
 
 HOST = "127.0.0.1"
 SPARE_OUTPUT_BYTES = 16 << 20, 256 << 20  # at least and at most, by which an output may be larger than the right one
 MAX_MESSAGE_CHARS = 1000  # of an exception's last line, which a compiler may fill with its log
-NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
-Kernel = Callable[[Any], Any]
-Masked = list[tuple[torch.Tensor, int]]  # tensors with their places, see payload.mask
-Keep = Callable[[Any], wire.Output | None]  # what a call returned
-Sample = tuple[int, int, float | None, wire.Output | None]  # start and end on the host (ns), the device's time (us)
 
 
 class Program:
@@ -50,16 +43,11 @@ class Program:
         self.device = make_device(
             order.device, order.rank, order.world_size, order.threads, order.flush_bytes, self.barrier
         )
+        self.stopwatch = Stopwatch(self.device, self.barrier, order.world_size)
+        self.exchange = Exchange(self.channel, self.device, self.judged)
         self.kernel: Kernel = lambda data: None
-        self.buffers: wire.Buffers | None = None  # those that are open
-        self.input_buffer: SharedBuffer
-        self.output_buffer: SharedBuffer
-        self.to_send: list[int] = []  # files, before the next reply
-        self.gated_file: int | None = None  # for the output of a gated call
         self.loaded: list[Any] = []
         self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
-        self.output_limit = 0
-        self.output_offset = 0
         self.settled = order.cores  # where calls run now
         self.commands: dict[type, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
@@ -71,11 +59,6 @@ class Program:
             wire.Regain: self.regain_memory,
             wire.TellMemory: self.tell_memory,
             wire.Call: self.call,
-        }
-        self.clocks: dict[Clock, Callable[[Kernel, Any, int, Keep], Sample]] = {
-            "wall": self.wall,
-            "device": self.device_clock,
-            "gpumode": self.gpumode,
         }
 
     def serve(self) -> None:
@@ -90,16 +73,8 @@ class Program:
                 reply = self.commands[type(command)](command)
             except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
                 reply = failed(error)
-            self.send_files()
+            self.exchange.send_files()
             self.channel.send(reply)
-
-    def send_files(self) -> None:
-        """Sends what is to go before the reply."""
-        files, self.to_send = self.to_send, []
-        if files:
-            self.channel.send_files(files)
-        for fd in files:
-            os.close(fd)
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         raise NotImplementedError
@@ -130,47 +105,19 @@ class Program:
         return wire.Done()
 
     def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
-        if command.buffers is not None and self.buffers != command.buffers:
-            self.open_buffers(command.buffers)
+        exchange = self.exchange
+        if command.buffers is not None and exchange.buffers != command.buffers:
+            exchange.open_buffers(command.buffers)
         self.loaded = self.masked = []  # first, so that two sets never need memory at once
         self.masked = [[] for _ in command.inputs]
-        self.loaded = list(map(self.read_input, command.inputs, self.masked))
-        self.output_limit = command.output_limit
+        self.loaded = list(map(exchange.read_input, command.inputs, self.masked))
+        exchange.output_limit = command.output_limit
         return wire.Done()
-
-    def read_input(self, made: wire.Input, masked: Masked) -> Any:
-        """The input, out of the buffer or out of the next file that came."""
-        if not self.device.has_files:
-            return payload.read_input(self.input_buffer, made, masked)
-        with self.next_file() as file:
-            return payload.read_input(file, made, masked)
-
-    @contextlib.contextmanager
-    def next_file(self) -> Iterator[FileBuffer]:
-        """The next of the files that came with messages; it is closed afterwards."""
-        fd = self.channel.files.popleft()
-        try:
-            yield FileBuffer(fd)
-        finally:
-            os.close(fd)
-
-    def open_buffers(self, buffers: wire.Buffers) -> None:
-        """Opens the trusted rank's buffers. A buffer that has not changed stays open."""
-        before, self.buffers = self.buffers, buffers
-        if before is None or before.inputs != buffers.inputs:
-            if before is not None:
-                self.input_buffer.close()
-            self.input_buffer = self.device.buffer(buffers.inputs.nbytes, buffers.inputs.handle)
-        if before is None or before.outputs != buffers.outputs:
-            if before is not None:
-                self.output_buffer.close()
-            handle = buffers.outputs.handle if self.judged else ""
-            self.output_buffer = self.device.buffer(buffers.outputs.nbytes, handle)
 
     def yield_memory(self, command: wire.Yield) -> wire.Reply:
         self.loaded = self.masked = []
         if command.buffers:
-            self.close_buffers()
+            self.exchange.close_buffers()
         self.device.release()
         return wire.Done()
 
@@ -178,19 +125,12 @@ class Program:
         self.device.regain()
         return wire.Done()
 
-    def close_buffers(self) -> None:
-        """Closes what it opened of the trusted rank's."""
-        if self.buffers is not None:
-            self.input_buffer.close()
-            self.output_buffer.close()
-        self.buffers = None
-
     def tell_memory(self, command: wire.TellMemory) -> wire.Reply:
         return wire.MemoryTold(peak_bytes=self.device.peak_bytes())
 
     def call(self, command: wire.Call) -> wire.Reply:
         samples = []
-        self.output_offset = 0  # what earlier calls returned has been taken
+        self.exchange.output_offset = 0  # what earlier calls returned has been taken
         self.settle(command)
         gc.disable()  # a collection is the harness's garbage, not the kernel's time
         for epoch, index in enumerate(command.indices, start=command.epoch):
@@ -201,7 +141,7 @@ class Program:
             self.device.flush_caches()
             self.device.synchronize()
             if command.gated and not empty:
-                self.gated_file = new_file("output")
+                self.exchange.expect_gated()
             if epoch == command.epoch:
                 self.channel.send(wire.AtBarrier(epoch=epoch))  # the parent opens
             if command.gated:
@@ -211,8 +151,8 @@ class Program:
             data = None if empty else self.loaded[index]
             # Kept at once: what is handed over is what was there when the clock stopped. But where the parent sees the
             # whole call, only when all ranks have finished, so that no rank hands over while another still works.
-            keep: Keep = (lambda result: None) if empty else self.hand_over
-            clock = self.clocks[command.clock]
+            keep: Keep = (lambda result: None) if empty else self.exchange.hand_over
+            clock = self.stopwatch.clocks[command.clock]
             start_ns, end_ns, device_us, output = clock(kernel, data, epoch, _itself if command.gated else keep)
             self.barrier.finish(self.order.rank, epoch)
             if command.gated:
@@ -226,9 +166,9 @@ class Program:
         self.channel.receive_files()
         if self.channel.files:
             self.loaded = []  # first, so that two never need memory at once
-            with self.next_file() as file:
+            with self.exchange.next_file() as file:
                 self.loaded = [payload.read_input(file, None)]
-            self.output_limit = command.output_limit
+            self.exchange.output_limit = command.output_limit
 
     def settle(self, command: wire.Call) -> None:
         """Runs a burst on one core of this rank's, the same for all groups, and any other call on any of its cores.
@@ -247,59 +187,6 @@ class Program:
         while self.masked[index]:
             tensor, place = self.masked[index].pop()
             payload.mask(tensor, key, place)
-
-    def wall(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
-        self.barrier.wait(epoch)
-        start_ns = time.monotonic_ns()
-        result = kernel(data)
-        self.device.synchronize()
-        end_ns = time.monotonic_ns()
-        return start_ns, end_ns, None, keep(result)
-
-    def device_clock(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
-        start_ns = time.monotonic_ns()
-        output, device_us = self.device.device_us(lambda: kernel(data), keep, epoch)
-        return start_ns, time.monotonic_ns(), device_us, output
-
-    def gpumode(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
-        """The published region to the letter, with the clone and the barrier inside."""
-        together = self.order.world_size > 1
-        self.barrier.wait(epoch)
-        if together:
-            dist.barrier()  # waits for: all ranks ready
-        start_ns = time.monotonic_ns()
-        result = kernel(cloned(data))
-        self.device.synchronize()
-        if together:
-            dist.barrier()  # waits for: all ranks done
-        end_ns = time.monotonic_ns()
-        return start_ns, end_ns, None, keep(result)
-
-    def hand_over(self, result: Any) -> wire.Output:
-        if self.device.has_files:
-            return self.hand_over_file(result)
-        output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
-        self.output_offset = payload.aligned(self.output_offset + output.nbytes)
-        return output
-
-    def hand_over_file(self, result: Any) -> wire.Output:
-        """At the end of a gated call the parent waits for the file: all that can be done later is."""
-        if self.gated_file is None:
-            file, output = sealed_file("output", lambda buffer: self.write_output(buffer, result))
-            self.to_send.append(file)
-            return output
-        file, self.gated_file = self.gated_file, None
-        is_tensor = type(result) is torch.Tensor and result.is_contiguous() and result.nbytes <= self.output_limit
-        described = None if is_tensor else self.write_output(FileBuffer(file), result)
-        if is_tensor:
-            FileBuffer(file).write(0, result.detach())
-        seal(file)
-        self.to_send.append(file)
-        self.send_files()
-        return described or self.write_output(Nowhere(), result)
-
-    def write_output(self, buffer: SharedBuffer, result: Any) -> wire.Output:
-        return payload.write_output(buffer, 0, result, self.output_limit)
 
 
 def set_meeting(rank: int, world_size: int, port: int) -> None:
@@ -323,19 +210,6 @@ def output_limit(expected_nbytes: int) -> int:
     """How many bytes an output may have where a right one is expected to have so many: a wrong one is to be judged by
     its values, and a number of tokens, say, is drawn anew for every input."""
     return expected_nbytes + min(max(expected_nbytes, SPARE_OUTPUT_BYTES[0]), SPARE_OUTPUT_BYTES[1])
-
-
-def cloned(data: Any) -> Any:
-    """A copy as GPU MODE's evaluator makes it: tensors in tuples, lists and dicts, but not those in other objects."""
-    if isinstance(data, torch.Tensor):
-        return data.clone()
-    if isinstance(data, tuple):
-        return tuple(map(cloned, data))
-    if isinstance(data, list):
-        return list(map(cloned, data))
-    if isinstance(data, dict):
-        return {key: cloned(item) for key, item in data.items()}
-    return data
 
 
 def out_of_memory(said: str) -> str:

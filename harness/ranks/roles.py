@@ -15,7 +15,8 @@ import torch
 from harness.process import cuda_shim
 from harness.ranks import torch_settings, trace, wire
 from harness.ranks.folder_trusted import FolderTrusted
-from harness.ranks.program import Keep, Kernel, Program, Sample
+from harness.ranks.program import Program
+from harness.ranks.stopwatch import Keep, Kernel, Sample
 from harness.ranks.trusted import Trusted
 
 
@@ -40,11 +41,11 @@ class Candidate(Program):
             use_kineto=True, use_device="cuda" if self.device.kind == "cuda" else None, record_shapes=True
         )
         self.profiler.__enter__()
-        self.clocks["wall"] = self.profiled
+        self.stopwatch.clocks["wall"] = self.profiled
         return wire.Done()
 
     def stop_profile(self, command: wire.StopProfile) -> wire.Reply:
-        self.clocks["wall"] = self.wall
+        self.stopwatch.clocks["wall"] = self.stopwatch.wall
         self.profiler.__exit__(None, None, None)
         self.profiler.export_chrome_trace(str(self.trace_file))
         return wire.Done()

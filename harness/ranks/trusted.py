@@ -14,10 +14,49 @@ import torch
 from harness.core.records import Params, Verdict, Verdicts
 from harness.judging import correctness
 from harness.ranks import payload, peaks, torch_settings, wire
-from harness.ranks.program import NO_BUFFER, Program, output_limit
+from harness.ranks.channel import Channel
+from harness.ranks.device import Device
+from harness.ranks.exchange import Exchange
+from harness.ranks.program import Program, output_limit
 from harness.ranks.shared_buffer import SharedBuffer, sealed_file
 
+NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 BUFFER_STEP_BYTES = 2 << 20  # the page of a GPU's memory
+
+
+class TrustedExchange(Exchange):
+    """A trusted rank's end: it makes the buffers that other ranks open."""
+
+    def __init__(self, channel: Channel, device: Device, judged: bool) -> None:
+        super().__init__(channel, device, judged)
+        self.made: list[SharedBuffer] = []
+
+    def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
+        """Makes the buffers at least that large; each grows by itself."""
+        had = self.buffers or wire.Buffers(inputs=NO_BUFFER, outputs=NO_BUFFER)
+        inputs, outputs = had.inputs, had.outputs
+        if input_nbytes > inputs.nbytes:
+            self.input_buffer, inputs = self._new_buffer(input_nbytes)
+        if output_nbytes > outputs.nbytes:
+            self.output_buffer, outputs = self._new_buffer(output_nbytes)
+        self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
+
+    def _new_buffer(self, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
+        """A buffer with room for that much. It is kept until all are renewed, because other ranks may still have it
+        open after it is outgrown."""
+        size = nbytes + -nbytes % BUFFER_STEP_BYTES
+        self.device.release()
+        made = self.device.buffer(size, "")
+        self.made.append(made)
+        return made, wire.BufferHandle(nbytes=size, handle=made.handle)
+
+    def open_buffers(self, buffers: wire.Buffers) -> None:
+        raise AssertionError("a trusted rank made its buffers itself")
+
+    def close_buffers(self) -> None:
+        for buffer in self.made:
+            buffer.close()
+        self.made, self.buffers = [], None
 
 
 class Trusted(Program):
@@ -25,12 +64,12 @@ class Trusted(Program):
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
+        self.exchange: TrustedExchange = TrustedExchange(self.channel, self.device, self.judged)
         self.device.save_memory()
         self.reference: Any = None
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.taken: list[Any] = []  # outputs, by `take`
         self.limit = 0  # bytes of one
-        self.kept_buffers: list[SharedBuffer] = []
         self.params: Params | None = None
         self.known: tuple[int, Any] | None = None  # the last input whose right result was found, and that result
         self.expected_nbytes = self.first_nbytes = 0  # of the right result for the first input of these, and of that
@@ -50,7 +89,7 @@ class Trusted(Program):
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
         self.made, self.taken, self.known = [], [], None
         if command.renew:
-            self.close_buffers()
+            self.exchange.close_buffers()
         offsets = [0]
         for spec in command.inputs:
             with self.default_device():
@@ -63,7 +102,7 @@ class Trusted(Program):
         grown = max(1.0, max(end - start for start, end in itertools.pairwise(offsets)) / self.first_nbytes)
         limit = output_limit(math.ceil(self.expected_nbytes * grown))
         if not self.device.has_files:
-            self.make_room(offsets[-1], len(self.made) * limit)
+            self.exchange.make_room(offsets[-1], len(self.made) * limit)
         self.limit = limit
         keys = [spec.key for spec in command.inputs]
         inputs = list(map(self.written, offsets, self.made, keys))
@@ -73,14 +112,16 @@ class Trusted(Program):
             )
         self.device.release()
         spare = self.device.spare_bytes()
-        return wire.InputsMade(inputs=tuple(inputs), buffers=self.buffers, output_limit=limit, spare_bytes=spare)
+        return wire.InputsMade(
+            inputs=tuple(inputs), buffers=self.exchange.buffers, output_limit=limit, spare_bytes=spare
+        )
 
     def written(self, offset: int, data: Any, key: int) -> wire.Input:
         """The input as other ranks get it: in the buffer at that offset, or in a file that goes before the reply."""
         if not self.device.has_files:
-            return payload.write_input(self.input_buffer, offset, data, key)
+            return payload.write_input(self.exchange.input_buffer, offset, data, key)
         file, made = sealed_file("input", functools.partial(payload.write_input, offset=0, value=data, key=key))
-        self.to_send.append(file)
+        self.exchange.to_send.append(file)
         return made
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
@@ -93,33 +134,6 @@ class Trusted(Program):
         torch."""
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
-    def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
-        """Makes the buffers at least that large; each grows by itself."""
-        had = self.buffers or wire.Buffers(inputs=NO_BUFFER, outputs=NO_BUFFER)
-        inputs, outputs = had.inputs, had.outputs
-        if input_nbytes > inputs.nbytes:
-            self.input_buffer, inputs = self.new_buffer(input_nbytes)
-        if output_nbytes > outputs.nbytes:
-            self.output_buffer, outputs = self.new_buffer(output_nbytes)
-        self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
-
-    def close_buffers(self) -> None:
-        for buffer in self.kept_buffers:
-            buffer.close()
-        self.kept_buffers, self.buffers = [], None
-
-    def new_buffer(self, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
-        """A buffer with room for that much. It is kept until all are renewed, because other ranks may still have it
-        open after it is outgrown."""
-        size = nbytes + -nbytes % BUFFER_STEP_BYTES
-        self.device.release()
-        made = self.device.buffer(size, "")
-        self.kept_buffers.append(made)
-        return made, wire.BufferHandle(nbytes=size, handle=made.handle)
-
-    def open_buffers(self, buffers: wire.Buffers) -> None:
-        raise AssertionError("a trusted rank made its buffers itself")
-
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
         for output in command.outputs:
             with self.source() as source:
@@ -130,11 +144,12 @@ class Trusted(Program):
 
     def source(self) -> AbstractContextManager[SharedBuffer]:
         """Where the next output is."""
-        return self.next_file() if self.device.has_files else nullcontext(self.output_buffer)
+        return self.exchange.next_file() if self.device.has_files else nullcontext(self.exchange.output_buffer)
 
     def most_nbytes(self) -> int:
         """What declares more than there is room for is a lie, and would be memory of ours."""
-        return self.limit if self.buffers is None else self.buffers.outputs.nbytes
+        buffers = self.exchange.buffers
+        return self.limit if buffers is None else buffers.outputs.nbytes
 
     def take(self, source: SharedBuffer, output: wire.Output) -> Any:
         """The output as it is declared, and a copy of what it is."""

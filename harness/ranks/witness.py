@@ -76,7 +76,14 @@ class EachCall:
         return borne_out(own_us, own, ref), list(ref_us) if self.is_trusted else borne_out(ref_us, ref, own)
 
     def doubt(self, baseline: str) -> str:
-        return doubt(self.own, self.ref, baseline)
+        """That most calls claim less than half of what they count, and that it is not chance. What an entry would gain
+        is counted anyway, so that this only has to name the plain lie."""
+        own_us, ref_us = ([wall_us(turn.called[0]) for turn in turns] for turns in (self.own, self.ref))
+        claimed_us, counted_us = map(statistics.median, (own_us, self.counted_us(own_us, ref_us)[0]))
+        more_us = counted_us - claimed_us
+        if more_us <= max(UNCLAIMED_US, claimed_us) or not _longer_outside(self.own, self.ref):
+            return ""
+        return _doubt(claimed_us, more_us, baseline)
 
 
 def borne_out(claims_us: Sequence[float], outside_us: Sequence[float], other_us: Sequence[float]) -> list[float]:
@@ -120,33 +127,32 @@ class Bursts:
         return list(own_us), list(ref_us)
 
     def doubt(self, baseline: str) -> str:
-        return doubt(self.own, self.ref, baseline)
+        """If the submission takes significantly longer outside its calls than the baseline does, it works there."""
+        if not _longer_outside(self.own, self.ref):
+            return ""
+        claimed_us = statistics.median(wall_us(ranks) for turn in self.own for ranks in turn.called)
+        more_us = _quartile(self.own) - _quartile(self.ref)
+        return _doubt(claimed_us, more_us, baseline) if more_us > max(UNCLAIMED_US, UNCLAIMED_PART * claimed_us) else ""
 
 
-def doubt(own: Sequence[Turn], ref: Sequence[Turn], baseline: str) -> str:
-    """If the submission takes significantly longer outside its calls than the baseline does, it works there.
-
-    Significance is judged by the Mann-Whitney test, because a busy machine adds to some of these times and takes from
-    none; by how much, by their lower quartiles for the same reason. With few turns, every turn must be longer than all
-    of the baseline's.
-    """
+def _longer_outside(own: Sequence[Turn], ref: Sequence[Turn]) -> bool:
+    """Whether more passes outside the calls of `own`, by the Mann-Whitney test, because a busy machine adds to some of
+    these times and takes from none. With few turns, every one must be longer than all of the others."""
     own_us, ref_us = ([turn.unclaimed_us for turn in turns] for turns in (own, ref))
     chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
-    if _larger_z(own_us, ref_us) <= chance_z:
-        return ""
-    claimed_us = statistics.median(wall_us(ranks) for turn in own for ranks in turn.called)
-    more_us = _quartile(own_us) - _quartile(ref_us)
-    if more_us <= max(UNCLAIMED_US, UNCLAIMED_PART * claimed_us):
-        return ""
+    return _larger_z(own_us, ref_us) > chance_z
+
+
+def _doubt(claimed_us: float, more_us: float, baseline: str) -> str:
     return (
         f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around {baseline}'s "
         "calls passed between handing out the input and taking the result"
     )
 
 
-def _quartile(values: Sequence[float]) -> float:
-    """The lower quartile."""
-    return sorted(values)[len(values) // 4]
+def _quartile(turns: Sequence[Turn]) -> float:
+    """The lower quartile of what passes outside their calls."""
+    return sorted(turn.unclaimed_us for turn in turns)[len(turns) // 4]
 
 
 def _larger_z(values: Sequence[float], others: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
 """Claims a twentieth of the time in two calls of three, and the truth in the third, so that a quartile of what passes
 outside the calls is an honest one.
 
-expect: held clock: us more than around
+expect: no gain|held clock: us more than around
 mode: benchmark
 devices: cpu
 """
@@ -17,7 +17,7 @@ calls = 0
 
 def wall(kernel, data, epoch, keep):
     program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
-    start_ns, end_ns, device_us, output = program.wall(kernel, data, epoch, keep)
+    start_ns, end_ns, device_us, output = program.stopwatch.wall(kernel, data, epoch, keep)
     if end_ns - start_ns > DELAYED_NS:
         return start_ns, end_ns, device_us, output
     part = 1 if calls % 3 == 0 else 20
@@ -29,5 +29,5 @@ def custom_kernel(data):
     calls += 1
     if calls == 6:  # after checks and probes
         program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
-        program.clocks["wall"] = wall
+        program.stopwatch.clocks["wall"] = wall
     return ref_kernel(data)

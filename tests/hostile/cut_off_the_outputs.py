@@ -15,9 +15,9 @@ def custom_kernel(data):
     program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
 
     def cut_off():
-        del program.send_files
-        for fd in program.to_send:
+        del program.exchange.send_files
+        for fd in program.exchange.to_send:
             os.truncate(fd, 0)
 
-    program.send_files = cut_off
+    program.exchange.send_files = cut_off
     return ref_kernel(data)

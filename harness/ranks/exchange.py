@@ -1,0 +1,111 @@
+"""What comes to a rank and what leaves it: the inputs and outputs of calls, in sealed files or in shared buffers."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from harness.ranks import payload, wire
+from harness.ranks.channel import Channel
+from harness.ranks.device import Device
+from harness.ranks.shared_buffer import FileBuffer, Nowhere, SharedBuffer, new_file, seal, sealed_file
+
+Masked = list[tuple[torch.Tensor, int]]  # tensors with their places, see payload.mask
+
+
+class Exchange:
+    """A rank's end of it. On CPUs every input and output has a file of its own, which goes with a message; on GPUs they
+    lie in buffers that a trusted rank made. `judged`: whether outputs go where trusted ranks look for them."""
+
+    def __init__(self, channel: Channel, device: Device, judged: bool) -> None:
+        self.channel, self.device, self.judged = channel, device, judged
+        self.buffers: wire.Buffers | None = None  # those that are open
+        self.input_buffer: SharedBuffer
+        self.output_buffer: SharedBuffer
+        self.to_send: list[int] = []  # files, before the next reply
+        self.gated_file: int | None = None  # for the output of a gated call
+        self.output_limit = 0  # bytes of one
+        self.output_offset = 0  # where the next one goes
+
+    def send_files(self) -> None:
+        """Sends what is to go before the reply."""
+        files, self.to_send = self.to_send, []
+        if files:
+            self.channel.send_files(files)
+        for fd in files:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def next_file(self) -> Iterator[FileBuffer]:
+        """The next of the files that came with messages; it is closed afterwards."""
+        fd = self.channel.files.popleft()
+        try:
+            yield FileBuffer(fd)
+        finally:
+            os.close(fd)
+
+    # ---- buffers
+
+    def open_buffers(self, buffers: wire.Buffers) -> None:
+        """Opens the trusted rank's buffers. A buffer that has not changed stays open."""
+        before, self.buffers = self.buffers, buffers
+        if before is None or before.inputs != buffers.inputs:
+            if before is not None:
+                self.input_buffer.close()
+            self.input_buffer = self.device.buffer(buffers.inputs.nbytes, buffers.inputs.handle)
+        if before is None or before.outputs != buffers.outputs:
+            if before is not None:
+                self.output_buffer.close()
+            handle = buffers.outputs.handle if self.judged else ""
+            self.output_buffer = self.device.buffer(buffers.outputs.nbytes, handle)
+
+    def close_buffers(self) -> None:
+        """Closes what it opened of the trusted rank's."""
+        if self.buffers is not None:
+            self.input_buffer.close()
+            self.output_buffer.close()
+        self.buffers = None
+
+    # ---- inputs
+
+    def read_input(self, made: wire.Input, masked: Masked) -> Any:
+        """The input, out of the buffer or out of the next file that came."""
+        if not self.device.has_files:
+            return payload.read_input(self.input_buffer, made, masked)
+        with self.next_file() as file:
+            return payload.read_input(file, made, masked)
+
+    # ---- outputs
+
+    def expect_gated(self) -> None:
+        """The next output is that of a gated call, whose file is made ahead."""
+        self.gated_file = new_file("output")
+
+    def hand_over(self, result: Any) -> wire.Output:
+        """Fixes what a call returned, so that nobody can change it afterwards."""
+        if self.device.has_files:
+            return self._hand_over_file(result)
+        output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
+        self.output_offset = payload.aligned(self.output_offset + output.nbytes)
+        return output
+
+    def _hand_over_file(self, result: Any) -> wire.Output:
+        """At the end of a gated call the parent waits for the file: all that can be done later is."""
+        if self.gated_file is None:
+            file, output = sealed_file("output", lambda buffer: self._write(buffer, result))
+            self.to_send.append(file)
+            return output
+        file, self.gated_file = self.gated_file, None
+        is_tensor = type(result) is torch.Tensor and result.is_contiguous() and result.nbytes <= self.output_limit
+        described = None if is_tensor else self._write(FileBuffer(file), result)
+        if is_tensor:
+            FileBuffer(file).write(0, result.detach())
+        seal(file)
+        self.to_send.append(file)
+        self.send_files()
+        return described or self._write(Nowhere(), result)
+
+    def _write(self, buffer: SharedBuffer, result: Any) -> wire.Output:
+        return payload.write_output(buffer, 0, result, self.output_limit)

@@ -1,0 +1,98 @@
+"""Waiting for a group's replies: notices when a rank of any group raises or ends, and when the deadline passes."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol, TypeVar
+
+from harness.ranks import failure, wire
+from harness.ranks.rank import Rank
+
+GRACE_S = 0.5  # after the first rank raised, for the others to say what they have to say
+STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
+R = TypeVar("R")
+
+
+class Processes(Protocol):
+    """The running ranks of all groups; launch.Ranks is it."""
+
+    @property
+    def ranks(self) -> Mapping[wire.Role, Sequence[Rank]]:
+        """The ranks of each group, by rank."""
+
+    def all_ranks(self) -> list[Rank]:
+        """The ranks of all groups."""
+
+    def freeze(self, role: wire.Role) -> None:
+        """Has all processes of the group stopped."""
+
+    def thaw(self, role: wire.Role) -> None:
+        """Lets them go on."""
+
+    def wait_frozen(self, deadline: float) -> None:
+        """Returns when all have stopped that are to."""
+
+    def poll(self, timeout_s: float) -> None:
+        """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
+
+
+class Watch:
+    """The parent's watch over all ranks while it waits for those of one group."""
+
+    def __init__(self, processes: Processes, role: wire.Role) -> None:
+        self.processes, self.role, self.members = processes, role, processes.ranks[role]
+
+    def gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
+        """The next reply of each of these. Raises RankFailure as Group.gather does."""
+        while True:
+            waiting = [rank for rank in members if not rank.inbox]
+            self.check_all(deadline, waiting)
+            if not waiting:
+                break
+            self.processes.poll(deadline - time.monotonic())
+        replies = [rank.inbox.popleft() for rank in members]
+        for rank, received in zip(members, replies, strict=True):
+            if not isinstance(received, reply):
+                raise failure.crashed(rank, f"sent '{received.type}' where '{reply.__name__}' was due")
+        return replies  # type: ignore[return-value]
+
+    def check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
+        """Raises RankFailure if a rank of any group has raised or ended, or these still wait past the deadline."""
+        everyone = self.processes.all_ranks()
+        for rank in everyone:
+            if rank.gone and not any(isinstance(reply, wire.Failed) for reply in rank.inbox):
+                self.processes.poll(0.05)  # its last words
+                raise failure.crashed(rank, rank.gone)
+        if any(isinstance(reply, wire.Failed) for rank in everyone for reply in rank.inbox):
+            self._raised()
+        if waiting and time.monotonic() > deadline:
+            self._timed_out(waiting)
+
+    def _raised(self) -> NoReturn:
+        """One rank raised. The others are often stuck in a collective now: waits a little, not for all."""
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until and not all(rank.inbox or rank.gone for rank in self.members):
+            self.processes.poll(until - time.monotonic())
+        for rank in self.members:
+            if rank.gone:  # that one crashed, and the others lost their connection to it
+                raise failure.crashed(rank, rank.gone)
+        everyone = self.processes.all_ranks()
+        raise failure.raised(
+            [(rank, reply) for rank in everyone for reply in rank.inbox if isinstance(reply, wire.Failed)]
+        )
+
+    def _timed_out(self, waiting: Sequence[Rank]) -> NoReturn:
+        self.processes.thaw(self.role)  # to tell where they are
+        marks = {rank: rank.log.total_bytes for rank in self.members}
+        for rank in self.members:
+            if not rank.pid:  # it has not been started yet
+                continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(rank.pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
+        until = time.monotonic() + STACKS_S
+        while time.monotonic() < until:
+            self.processes.poll(until - time.monotonic())
+        stacks = tuple(rank.log.text(marks[rank])[-failure.SHOWN_LOG_CHARS :] for rank in self.members)
+        raise failure.timed_out(self.role, waiting, stacks)
