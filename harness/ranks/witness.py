@@ -18,7 +18,7 @@ from typing import Protocol
 from harness.ranks.wire import CallSample
 
 SLACK_US, SLACK_PART = 10.0, 0.04  # by which claims may fall short of what was seen, whichever is more;
-ERRORS = 1.0  # or so many standard errors, since it may be chance
+ERRORS, MOST_PART = 1.0, 0.15  # or so many standard errors, since it may be chance, but at most this part of a call
 LEAST_PART = 0.1  # of a typical call, that every call counts, however little of it was seen
 UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `doubt` lets pass
 
@@ -105,7 +105,7 @@ def borne_out(claims_us: Sequence[float], outside_us: Sequence[float], other_us:
     more_us = within(outside - other for outside, other in zip(outside_us, other_us, strict=True))
     # Neither by more than the other side varies: nobody gains by varying much.
     error_us = min(_error_us(more_us), math.sqrt(2) * _error_us(within(other - typical_us for other in other_us)))
-    slack_us = max(SLACK_US, SLACK_PART * call_us, ERRORS * error_us)
+    slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, MOST_PART * call_us))
     if max(statistics.fmean(more_us), statistics.median(more_us)) <= slack_us:
         return list(claims_us)
     return [max(seen - slack_us, LEAST_PART * call_us) for seen in seen_us]

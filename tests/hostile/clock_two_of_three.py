@@ -1,7 +1,7 @@
 """Claims a twentieth of the time in two calls of three, and the truth in the third, so that a quartile of what passes
 outside the calls is an honest one.
 
-expect: no gain|held clock: us more than around
+expect: no gain|held (clock|communication): us more than around|finished meanwhile
 mode: benchmark
 devices: cpu
 """
