@@ -1,6 +1,6 @@
 # Every target makes what it needs. PYTHON=python3 uses that interpreter as it is, without a .venv.
 #
-#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [TOOL=ncu] [DEVICE=cpu] [AUTHOR=name] [JSON=file]
+#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [TOOL=ncu] [DEVICE=cpu] [AUTHOR=name] [JSON=file] [ENGINE=slurm]
 #   make eval PROBLEM=path/to/folder [EVAL=theirs]     a problem folder of GPU MODE's, with its task.yml
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
 #   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules that GPU MODE takes
@@ -18,6 +18,7 @@
 #   make plot ID=run OUT=run.svg                 one recorded run as SVG or PNG
 #   make problems                                what there is
 #   make test                                    lint and tests, as CI runs them
+#   make test-slurm                              the tests that start a Slurm cluster on this machine
 #   make doctor                                  what on this machine changes results
 #   make fuzz [INPUTS=1000000]                   inputs for every decoder of what a submission or a user wrote
 #   make bench                                   the figures of docs/measurements.md, measured on this machine
@@ -40,9 +41,10 @@ endif
 
 # $(call flag,NAME,VALUE): --name 'value' where the value is set
 flag = $(if $(2),--$(1) '$(2)')
+WHERE = $(call flag,engine,$(ENGINE))
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check bundle compare competition board verify settle rejudge page serve history roofline export plot problems doctor test lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check bundle compare competition board verify settle rejudge page serve history roofline export plot problems doctor test test-slurm lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -60,10 +62,10 @@ need-file:
 
 eval: need-file $(SETUP)
 	@$(RUN) -m harness eval $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) \
-	  $(call flag,mode,$(MODE)) $(call flag,tool,$(TOOL)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
+	  $(call flag,mode,$(MODE)) $(call flag,tool,$(TOOL)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 check: need-file $(SETUP)
-	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(ARGS)
+	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 bundle: need-file $(SETUP)
 	@$(RUN) -m harness bundle $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
@@ -71,11 +73,11 @@ bundle: need-file $(SETUP)
 compare: $(SETUP)
 	@test -n "$(A)" -a -n "$(B)" || { echo "which two? make compare PROBLEM=a2a A=a.py B=b.py, or A=RUN B=RUN" >&2; exit 2; }
 	@$(RUN) -m harness compare '$(A)' '$(B)' $(call flag,problem,$(PROBLEM)) $(OPTIONS) $(call flag,fail-if,$(FAIL_IF)) \
-	  $(call flag,json,$(JSON)) $(ARGS)
+	  $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 competition: $(SETUP)
 	@test -n "$(FILE)" || { echo "which competition? make competition FILE=amd_distributed.yaml" >&2; exit 2; }
-	@$(RUN) -m harness competition '$(FILE)' $(OPTIONS) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
+	@$(RUN) -m harness competition '$(FILE)' $(OPTIONS) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 board: $(SETUP)
 	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)
@@ -83,16 +85,16 @@ board: $(SETUP)
 verify: $(SETUP)
 	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<file or run id> (make board shows them, run ids where there are 120 columns)" >&2; exit 2; }
 	@$(RUN) -m harness verify '$(ENTRY)' $(call flag,problem,$(PROBLEM)) $(call flag,launches,$(LAUNCHES)) \
-	  $(call flag,json,$(JSON)) $(ARGS)
+	  $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 settle: $(SETUP)
 	@test -n "$(PROBLEM)" || { echo "whose entries? make settle PROBLEM=a2a (make board lists them)" >&2; exit 2; }
 	@$(RUN) -m harness settle '$(PROBLEM)' $(call flag,top,$(TOP)) $(call flag,rounds,$(ROUNDS)) $(call flag,suite,$(SUITE)) \
-	  $(call flag,ranks,$(RANKS)) $(call flag,json,$(JSON)) $(ARGS)
+	  $(call flag,ranks,$(RANKS)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 rejudge: $(SETUP)
 	@$(RUN) -m harness rejudge $(call flag,problem,$(PROBLEM)) $(call flag,entry,$(ENTRY)) $(if $(APPLY),--apply) \
-	  $(call flag,json,$(JSON)) $(ARGS)
+	  $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 page: $(SETUP)
 	@$(RUN) -m harness page $(call flag,out,$(OUT)) $(ARGS)
@@ -128,7 +130,12 @@ lint: $(SETUP)
 
 # an interpreter that is used as it is may have no linters and no pytest-xdist
 test: $(if $(PYTHON),,lint)
-	$(RUN) -m pytest $(if $(PYTHON),,-n 2 --dist loadgroup) $(ARGS)
+	$(RUN) -m pytest -m 'not slurm' $(if $(PYTHON),,-n 2 --dist loadgroup) $(ARGS)
+
+# a real cluster of this machine alone, as whoever calls this; two minutes
+test-slurm: $(SETUP)
+	@PATH="$$PATH:/usr/sbin" command -v slurmctld slurmd sbatch >/dev/null || { echo "no Slurm here: sudo apt-get install --no-install-recommends slurmctld slurmd slurm-client" >&2; exit 2; }
+	$(RUN) -m pytest -m slurm $(ARGS)
 
 fuzz: $(SETUP)
 	@$(RUN) bench/fuzz.py $(call flag,inputs,$(INPUTS)) $(ARGS)

@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[GPU_MODE],
         help="check instead, without running it, whether GPU MODE's service would take the file; exits with 112 if not",
     )
+    options.add_engine(parser)
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:

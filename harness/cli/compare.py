@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="largest difference that counts as the same (default: 2)",
     )
     options.add_seconds(parser)
+    options.add_engine(parser)
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> int:

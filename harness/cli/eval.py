@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_seconds(parser)
     options.add_recording(parser)
+    options.add_engine(parser)
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:

@@ -12,6 +12,7 @@ from typing import NoReturn, Protocol, cast
 
 from harness import __version__
 from harness.board import report_json
+from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.machine import host
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = namespace.verb(namespace, Checkout.here())
+        code = _carried_out(namespace, sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -88,6 +89,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except OSError:  # or Python would say so, and exit with a code of its own
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(int(code))
+
+
+def _carried_out(namespace: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Calls the verb here, or where --engine says."""
+    checkout = Checkout.here()
+    engine = getattr(namespace, "engine", options.HERE)
+    if engine == options.HERE:
+        verb: Callable[[argparse.Namespace, Checkout], int] = namespace.verb
+        return verb(namespace, checkout)
+    elsewhere = importlib.import_module("harness.cli.elsewhere")
+    return int(elsewhere.run(engine, options.without_engine(arguments), checkout))
 
 
 def _open_streams() -> None:

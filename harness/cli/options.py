@@ -4,6 +4,7 @@ import argparse
 import errno
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +14,7 @@ from harness.core.files import replace_file
 from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
 
+HERE, ENGINES = "local", ("local", "slurm")  # engine.registry's; a test compares them, as importing it takes time
 STDOUT = "-"  # as a file's name
 JSON_HELP = "write the full result to FILE as one JSON object; - writes it to standard output, with nothing else there"
 
@@ -131,6 +133,27 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         help="do not write to leaderboard.yaml and runs/, except for a profile's traces",
     )
     parser.add_argument("--author", metavar="NAME", help="name to record the result under (default: your login)")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Where the whole command runs."""
+    parser.add_argument(
+        "--engine",
+        default=HERE,
+        choices=ENGINES,
+        help="where this runs: on this machine (the default), or as a job of the cluster that engine.yaml describes",
+    )
+
+
+def without_engine(arguments: Sequence[str]) -> list[str]:
+    """The same command for the machine that it is to run on."""
+    left, kept = iter(arguments), []
+    for argument in left:
+        if argument == "--engine":
+            next(left, None)
+        elif not argument.startswith("--engine="):
+            kept.append(argument)
+    return kept
 
 
 def add_quiet(parser: argparse.ArgumentParser, what: str) -> None:

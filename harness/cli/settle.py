@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_unconfined(parser)
     options.add_json(parser)
     options.add_quiet(parser, "the order")
+    options.add_engine(parser)
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:

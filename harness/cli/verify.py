@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_unconfined(parser)
     options.add_json(parser)
     options.add_quiet(parser, "the decision, on one line")
+    options.add_engine(parser)
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:

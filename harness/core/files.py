@@ -44,6 +44,16 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
+def tail_from(path: Path, start: int) -> bytes:
+    """What an ordinary file that grows has from byte `start` on; nothing where it is not there, or not readable."""
+    try:
+        with open_ordinary(path) as file:
+            file.seek(start)
+            return file.read()
+    except OSError:
+        return b""
+
+
 def read_text(path: Path) -> str:
     """All of it as UTF-8; UnicodeDecodeError where it is not."""
     return read_bytes(path).decode("utf-8")

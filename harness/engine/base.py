@@ -129,6 +129,9 @@ class Engine(Protocol):
         """The folder with the files of a job that is done: the job's own folder if this machine can read it, otherwise
         a copy in `into`. Raises EngineError if there is no such job or it still runs, OSError if copying fails."""
 
+    def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
+        """What the job has written to OUT or ERR (`name`) so far, from byte `start` on; nothing for an unknown job."""
+
     def discard(self, ticket: Ticket) -> None:
         """Removes what the engine keeps of the job; cancels it first if it runs. Unknown jobs are no error."""
 

@@ -60,6 +60,10 @@ class FakeEngine:
             raise EngineError(f"{ticket.id}: this job is not done, there is nothing to fetch")
         return self._folder / ticket.id
 
+    def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
+        """See Engine."""
+        return files.tail_from(self._folder / ticket.id / name, start)
+
     def discard(self, ticket: Ticket) -> None:
         """See Engine."""
         self.cancel(ticket)

@@ -94,8 +94,8 @@ class LocalEngine:
             _end(child.process)
             child = self._ended(ticket, Overdue())
         if child.end is None:
-            return Running(events=_lines(folder / EVENTS))
-        return Done(end=child.end, has_result=_is_whole(folder / RESULT))
+            return Running(events=lines(folder / EVENTS))
+        return Done(end=child.end, has_result=is_whole(folder / RESULT))
 
     def cancel(self, ticket: Ticket) -> None:
         """See Engine."""
@@ -114,6 +114,10 @@ class LocalEngine:
         if not isinstance(state, Done):
             raise EngineError(f"{self._folder / ticket.id}: this job is not done, there is nothing to fetch")
         return self._folder / ticket.id
+
+    def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
+        """See Engine."""
+        return files.tail_from(self._folder / ticket.id / name, start)
 
     def discard(self, ticket: Ticket) -> None:
         """See Engine."""
@@ -149,8 +153,8 @@ class LocalEngine:
         """The state of a job that an earlier engine over the same folder started."""
         folder = self._folder / ticket.id
         if _holder(folder / LOCK) is not None:
-            return Running(events=_lines(folder / EVENTS))
-        if _is_whole(folder / RESULT):
+            return Running(events=lines(folder / EVENTS))
+        if is_whole(folder / RESULT):
             return Done(end=Unwatched(), has_result=True)
         return Lost(why="its process is gone and left no result" if folder.exists() else "there is no such job")
 
@@ -187,7 +191,7 @@ def _holder(lock: Path) -> int | None:
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
-def _is_whole(result: Path) -> bool:
+def is_whole(result: Path) -> bool:
     """Whether it holds a JSON object: a result of which only a part was written does not count."""
     try:
         return isinstance(json.loads(files.read_text(result)), dict)
@@ -195,7 +199,7 @@ def _is_whole(result: Path) -> bool:
         return False
 
 
-def _lines(events: Path) -> tuple[str, ...]:
+def lines(events: Path) -> tuple[str, ...]:
     """The lines that are complete."""
     try:
         with files.open_ordinary(events) as file:

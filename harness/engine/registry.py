@@ -1,0 +1,45 @@
+"""The engines by name, and the file that describes a cluster. The one place where an engine is added."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness.core.errors import BadFileError
+from harness.core.yaml_file import read_yaml
+from harness.engine.base import Engine
+from harness.engine.local import LocalEngine
+from harness.engine.slurm import SlurmEngine, SlurmSettings
+
+LOCAL = "local"
+FILE = "engine.yaml"  # in the checkout: of an engine that needs more than its name
+
+Make = Callable[[Path, Path, Mapping[str, str], Path, str], Engine]
+
+
+def _local(folder: Path, cwd: Path, environ: Mapping[str, str], root: Path, use: str) -> Engine:
+    return LocalEngine(folder, cwd, environ)
+
+
+def _slurm(folder: Path, cwd: Path, environ: Mapping[str, str], root: Path, use: str) -> Engine:
+    settings = slurm_settings(root)
+    return SlurmEngine(root / settings.folder / use, cwd, environ, settings)
+
+
+def slurm_settings(root: Path) -> SlurmSettings:
+    """What the checkout's engine.yaml says; Slurm's own defaults where there is none. Raises BadFileError."""
+    if not (root / FILE).exists():
+        return SlurmSettings(engine="slurm")
+    settings = read_yaml(SlurmSettings, root / FILE, root)
+    if settings.time_limit_min < 1:
+        raise BadFileError(f"{FILE}: $.time_limit_min: {settings.time_limit_min}: expected at least 1")
+    if settings.gpus_per_node < 0:
+        raise BadFileError(f"{FILE}: $.gpus_per_node: {settings.gpus_per_node}: expected at least 0")
+    return settings
+
+
+ENGINES: dict[str, Make] = {LOCAL: _local, "slurm": _slurm}
+
+
+def make(name: str, folder: Path, cwd: Path, environ: Mapping[str, str], root: Path, use: str) -> Engine:
+    """The engine of that name, whose jobs run in `cwd` with `environ`. Its jobs' folders are in `folder`, or where
+    engine.yaml in the checkout at `root` says, below `use`: who uses it, and nobody else."""
+    return ENGINES[name](folder, cwd, environ, root, use)

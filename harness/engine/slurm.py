@@ -1,0 +1,291 @@
+"""Runs jobs on a Slurm cluster, by sbatch, squeue, scontrol and scancel.
+
+A job's folder lies on a file system that this machine and the nodes share. Slurm says where a job waits or runs; how it
+ended is in a file that node.py writes there. Slurm's accounting (sacct) is not needed, nor pickles or a broker. A
+controller that does not answer for a while loses no job: the last known state stands until it is back.
+"""
+
+import getpass
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.core import files
+from harness.engine import node
+from harness.engine.base import (
+    EVENTS,
+    NAME,
+    RESULT,
+    Cancelled,
+    Done,
+    End,
+    EngineError,
+    Exited,
+    Job,
+    Lost,
+    Overdue,
+    Running,
+    State,
+    Ticket,
+    Unwatched,
+    Waiting,
+)
+from harness.engine.local import is_whole, lines
+
+SLURM_ID = "slurm.json"  # in a job's folder: the number that Slurm gave it
+SLURM_OUT = "slurm.out"  # what node.py and Slurm printed
+COMMAND_S = 30.0  # for a command of Slurm's
+SILENT_S = 900.0  # for which Slurm may not answer
+LOOK_S = 1.0  # between two looks at Slurm's queue
+SETTLE_S = 5.0  # for files of an ended job to be seen here: file systems over a network are late
+GONE_S = 60.0  # for a cancelled job to end
+SPARE_S = 120.0  # by which Slurm's limit is above a job's deadline, which node.py sees to
+ALIVE = {"PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING"}
+HAS_NODES = {"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmSettings:
+    """What engine.yaml says of a cluster. `folder`: where jobs have their folders, which all nodes see; below the
+    checkout if it is relative. `python`: the interpreter on the nodes. `options` go to sbatch as they are."""
+
+    engine: Literal["slurm"]
+    folder: str = ".cache/jobs"
+    partition: str = ""
+    account: str = ""
+    gpus_per_node: int = 0
+    exclusive: bool = False
+    time_limit_min: int = 60
+    python: str = ""
+    options: tuple[str, ...] = ()
+
+    def sbatch(self) -> list[str]:
+        """The options of sbatch that all jobs have."""
+        named = {"partition": self.partition, "account": self.account, "gpus-per-node": self.gpus_per_node}
+        chosen = [f"--{name}={value}" for name, value in named.items() if value]
+        return [*chosen, *(["--exclusive"] if self.exclusive else []), *self.options]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A job as squeue or scontrol tells it: its number, state, nodes, and its script's exit code and signal."""
+
+    number: str
+    state: str
+    nodes: str
+    code: int = 0
+
+
+class SlurmEngine:
+    """An Engine whose jobs run in `cwd` with the environment `environ`, beside what Slurm sets on the node; `folder`
+    holds the jobs' folders, is this engine's alone, and all nodes see it."""
+
+    def __init__(self, folder: Path, cwd: Path, environ: Mapping[str, str], settings: SlurmSettings) -> None:
+        self._folder, self._cwd, self._environ, self._settings = folder.resolve(), cwd, dict(environ), settings
+        # Other engines' jobs of this user have other names.
+        self._prefix = f"eval-{hashlib.sha256(str(self._folder).encode()).hexdigest()[:8]}-"
+        self._queue: dict[str, _Seen] = {}  # by the jobs' names
+        self._looked_s, self._answered_s = -LOOK_S, time.monotonic()
+        self._cancelled: set[str] = set()
+        self._gone_s: dict[str, float] = {}  # when a job was first seen to be in no queue
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def submit(self, job: Job) -> Ticket:
+        """See Engine."""
+        ticket, folder = job.ticket, self._folder / job.id
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            raise EngineError(f"{folder}: there is a job of this name already; discard it first") from None
+        order = {"command": job.command, "deadline_s": job.deadline_s, "cwd": str(self._cwd), "environ": self._environ}
+        try:
+            files.replace_file(folder / node.ORDER, json.dumps(order).encode(), is_alone=True)
+            (folder / node.ORDER).chmod(0o600)  # an environment may have secrets
+            number = self._sbatch(job, folder)
+            files.replace_file(folder / SLURM_ID, json.dumps({"job": number}).encode(), is_alone=True)
+        except BaseException:
+            files.remove(folder)  # a job that Slurm has all the same finds no order, and ends
+            raise
+        return ticket
+
+    def poll(self, ticket: Ticket) -> State:
+        """See Engine."""
+        folder = self._folder / ticket.id
+        if not folder.is_dir():
+            return Lost(why="there is no such job")
+        if (end := self._end(folder)) is not None:
+            return end
+        seen = self._look().get(self._prefix + ticket.id)
+        if seen is not None and seen.state in ALIVE:
+            self._gone_s.pop(ticket.id, None)
+            return Running(events=lines(folder / EVENTS)) if seen.state in HAS_NODES else Waiting()
+        return self._left(ticket, folder)
+
+    def cancel(self, ticket: Ticket) -> None:
+        """See Engine. Raises EngineError if Slurm does not end it."""
+        state = self.poll(ticket)
+        if isinstance(state, Done | Lost):
+            return
+        self._cancelled.add(ticket.id)
+        self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
+        until = time.monotonic() + GONE_S
+        while not isinstance(self.poll(ticket), Done | Lost):
+            if time.monotonic() > until:
+                raise EngineError(f"job {self.number(ticket)} still runs {GONE_S:.0f} s after scancel; ask squeue why")
+            time.sleep(LOOK_S / 4)
+
+    def fetch(self, ticket: Ticket, into: Path) -> Path:
+        """See Engine; the job's own folder."""
+        if not isinstance(self.poll(ticket), Done):
+            raise EngineError(f"{self._folder / ticket.id}: this job is not done, there is nothing to fetch")
+        return self._folder / ticket.id
+
+    def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
+        """See Engine."""
+        return files.tail_from(self._folder / ticket.id / name, start)
+
+    def discard(self, ticket: Ticket) -> None:
+        """See Engine."""
+        self.cancel(ticket)
+        self._cancelled.discard(ticket.id)
+        self._gone_s.pop(ticket.id, None)
+        files.remove(self._folder / ticket.id)
+
+    def tickets(self) -> Sequence[Ticket]:
+        """See Engine."""
+        folders = [one.name for one in self._folder.iterdir() if one.is_dir() and NAME.fullmatch(one.name)]
+        return [Ticket(id=name) for name in sorted(folders)]
+
+    def number(self, ticket: Ticket) -> str:
+        """What Slurm calls the job; "" if that is not known."""
+        return str(_read(self._folder / ticket.id / SLURM_ID).get("job", ""))
+
+    def where(self, ticket: Ticket) -> str:
+        """The host that the job was started on; "" before that."""
+        return str(_read(self._folder / ticket.id / node.STARTED).get("host", ""))
+
+    # ---- Slurm
+
+    def _sbatch(self, job: Job, folder: Path) -> str:
+        minutes = max(1, -(-int(job.deadline_s + SPARE_S) // 60))
+        script = "#!/bin/sh\nexec {} -I -S {} {}\n".format(
+            *map(_quoted, (self._settings.python or sys.executable, node.__file__, str(folder)))
+        )
+        options = [f"--job-name={self._prefix}{job.id}", f"--output={folder / SLURM_OUT}", f"--time={minutes}"]
+        fixed = ["--parsable", "--no-requeue", "--export=NIL", f"--chdir={folder}", "--signal=B:TERM@30"]
+        told = self._run("sbatch", *fixed, *options, *self._settings.sbatch(), stdin=script)
+        return told.strip().partition(";")[0]
+
+    def _look(self) -> dict[str, _Seen]:
+        """Slurm's queue, as of LOOK_S ago at most; an older one while Slurm does not answer. Raises OSError if it has
+        not answered for SILENT_S."""
+        now = time.monotonic()
+        if now - self._looked_s < LOOK_S:
+            return self._queue
+        self._looked_s = now
+        try:
+            told = self._run("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%j|%i|%T|%N")
+        except EngineError as error:
+            if now - self._answered_s > SILENT_S:
+                raise OSError(f"Slurm has not answered for {SILENT_S / 60:.0f} min: {error}") from None
+            return self._queue
+        rows = (line.split("|") for line in told.splitlines())
+        self._queue = {row[0]: _Seen(row[1], row[2], row[3]) for row in rows if len(row) == 4}
+        self._answered_s = time.monotonic()
+        return self._queue
+
+    def _left(self, ticket: Ticket, folder: Path) -> State:
+        """The state of a job that has left Slurm's queue, or never came there, and that has not told its end yet."""
+        now = time.monotonic()
+        if now - self._gone_s.setdefault(ticket.id, now) < SETTLE_S and ticket.id not in self._cancelled:
+            return Running(events=lines(folder / EVENTS)) if (folder / node.STARTED).exists() else Waiting()
+        if (end := self._end(folder)) is not None:
+            return end
+        seen = self._told_at_last(ticket)
+        if ticket.id in self._cancelled:
+            return Done(end=Cancelled(), has_result=is_whole(folder / RESULT))
+        if is_whole(folder / RESULT):
+            return Done(end=Unwatched(), has_result=True)
+        if seen is None:
+            return Lost(why="Slurm does not know the job any more, and it left no result")
+        if seen.state == "CANCELLED":
+            return Done(end=Exited(code=-signal.SIGTERM), has_result=False)
+        if seen.state == "TIMEOUT":
+            return Done(end=Overdue(), has_result=False)
+        if seen.state == "FAILED" and seen.code > 0:  # node.py could not start
+            return Done(end=Exited(code=seen.code), has_result=False)
+        return Lost(
+            why=f"Slurm's job {seen.number} ended as {seen.state} on {seen.nodes or 'no node'} and left no result"
+        )
+
+    def _told_at_last(self, ticket: Ticket) -> _Seen | None:
+        """What Slurm still knows of a job that is not in the queue any more."""
+        number = self.number(ticket)
+        try:
+            told = self._run("scontrol", "show", "job", "--oneliner", number) if number else ""
+        except EngineError:
+            return None
+        fields = dict(re.findall(r"(\w+)=(\S*)", told))
+        if "JobState" not in fields:
+            return None
+        code, _, by_signal = fields.get("ExitCode", "0:0").partition(":")
+        return _Seen(number, fields["JobState"], fields.get("NodeList", ""), int(code) or -int(by_signal or 0))
+
+    def _run(self, command: str, *arguments: str, stdin: str = "") -> str:
+        """What the command prints. Raises EngineError where it fails or does not come to an end."""
+        try:
+            ran = subprocess.run(
+                [command, *arguments],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_S,
+                check=False,
+                env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
+            )
+        except FileNotFoundError:
+            raise EngineError(
+                f"{command}: not installed here; Debian and Ubuntu have it in slurm-client, and engine.yaml is for "
+                "machines that can submit to a cluster"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise EngineError(f"{command} did not answer for {COMMAND_S:.0f} s; does `scontrol ping` answer?") from None
+        if ran.returncode != 0:
+            said = " ".join(ran.stderr.split()) or f"exit code {ran.returncode}"
+            raise EngineError(f"{command} refused: {said}; engine.yaml has the partition, the account and options")
+        return ran.stdout
+
+    def _end(self, folder: Path) -> Done | None:
+        """How the job ended, where node.py has told."""
+        told = _read(folder / node.END)
+        ends: dict[object, End] = {"overdue": Overdue(), "failed": Exited(code=127)}
+        if told.get("type") == "exited":
+            ends["exited"] = Exited(code=int(told["code"]))
+        end = ends.get(told.get("type"))
+        if end is None:
+            return None
+        if folder.name in self._cancelled:
+            end = Cancelled()
+        return Done(end=end, has_result=is_whole(folder / RESULT))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The file's JSON object; an empty one where there is none, or only a part of it."""
+    try:
+        found = json.loads(files.read_text(path))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"

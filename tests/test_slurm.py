@@ -1,0 +1,277 @@
+"""The engine that submits to Slurm, against a real one (slurm_cluster.py), and node.py by itself."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import slurm_cluster
+from slurm_cluster import Cluster
+
+from harness.board import leaderboard
+from harness.cli import options
+from harness.core.errors import BadFileError, Exit
+from harness.engine import node, registry
+from harness.engine.base import Cancelled, Done, EngineError, Exited, Job, Lost, Overdue, Running, State, Waiting
+from harness.engine.slurm import SlurmEngine, SlurmSettings
+
+WAIT_S = 60.0
+SETTINGS = SlurmSettings(engine="slurm")
+
+
+# ---- node.py, as a cluster would start it ----------------------------------------------------------------------------
+
+
+def ordered(folder: Path, script: str, deadline_s: float = 30.0) -> Path:
+    """The folder of a job whose command that is."""
+    folder.mkdir()
+    order = {"command": ["sh", "-c", script], "deadline_s": deadline_s, "cwd": str(folder), "environ": dict(os.environ)}
+    (folder / node.ORDER).write_text(json.dumps(order))
+    return folder
+
+
+def started(folder: Path) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-I", "-S", node.__file__, str(folder)], stderr=subprocess.PIPE)
+
+
+def end_of(folder: Path) -> object:
+    return json.loads((folder / node.END).read_text())
+
+
+def test_a_node_tells_how_the_command_ended(tmp_path: Path) -> None:
+    folder = ordered(tmp_path / "job", "echo out; echo err >&2; exit 7")
+    assert started(folder).wait(20) == 0
+    assert end_of(folder) == {"type": "exited", "code": 7}
+    assert (folder / node.OUT).read_text() == "out\n"
+    assert (folder / node.ERR).read_text() == "err\n"
+
+
+def test_a_node_runs_a_job_once(tmp_path: Path) -> None:
+    """A cluster may start a job again that was on a node which came back."""
+    folder = ordered(tmp_path / "job", "echo run >> runs")
+    assert started(folder).wait(20) == 0
+    again = started(folder)
+    assert b"never run twice" in again.communicate(timeout=20)[1]
+    assert again.returncode == 1
+    assert (folder / "runs").read_text() == "run\n"
+
+
+def test_a_node_ends_a_command_at_its_deadline_with_all_that_it_left(tmp_path: Path) -> None:
+    folder = ordered(tmp_path / "job", "setsid sh -c 'sleep 100; :' & echo $! > child; sleep 100", deadline_s=0.5)
+    assert started(folder).wait(20) == 0
+    assert end_of(folder) == {"type": "overdue"}
+    assert not Path(f"/proc/{(folder / 'child').read_text().strip()}").exists()
+
+
+def test_a_node_that_is_asked_to_end_tells_that(tmp_path: Path) -> None:
+    folder = ordered(tmp_path / "job", "sleep 100")
+    process = started(folder)
+    until = time.monotonic() + 20
+    while not (folder / node.ERR).exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(20) == 0
+    assert end_of(folder) == {"type": "exited", "code": -signal.SIGTERM}
+
+
+def test_a_job_that_was_given_up_ends(tmp_path: Path) -> None:
+    """Slurm may take a node for dead that is not: what runs there must not record beside its second try."""
+    folder = ordered(tmp_path / "job", f"sleep 3; touch {tmp_path}/recorded")
+    process = started(folder)
+    until = time.monotonic() + 20
+    while not (folder / node.ERR).exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    shutil.rmtree(folder)
+    assert process.wait(20) == 0
+    assert not (tmp_path / "recorded").exists()
+
+
+def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
+    folder = ordered(tmp_path / "job", "")
+    order = json.loads((folder / node.ORDER).read_text()) | {"command": ["/no/such/program"]}
+    (folder / node.ORDER).write_text(json.dumps(order))
+    assert started(folder).wait(20) == 0
+    assert end_of(folder) == {"type": "failed", "why": "/no/such/program: No such file or directory"}
+
+
+# ---- what is asked for -----------------------------------------------------------------------------------------------
+
+
+def test_the_command_for_the_other_machine_is_the_same_without_its_engine() -> None:
+    command = ["eval", "a2a", "--engine", "slurm", "--ranks", "2", "--engine=slurm"]
+    assert options.without_engine(command) == ["eval", "a2a", "--ranks", "2"]
+    assert set(options.ENGINES) == set(registry.ENGINES)
+    assert options.HERE == registry.LOCAL
+
+
+def test_a_mistake_in_engine_yaml_is_named(tmp_path: Path) -> None:
+    for text, said in (
+        ("engine: slurm\npartitoin: gpu\n", "partitoin"),
+        ("engine: pbs\n", "engine"),
+        ("engine: slurm\ntime_limit_min: 0\n", "expected at least 1"),
+        ("engine: slurm\ngpus_per_node: many\n", "gpus_per_node"),
+    ):
+        (tmp_path / registry.FILE).write_text(text)
+        with pytest.raises(BadFileError, match=said):
+            registry.slurm_settings(tmp_path)
+    (tmp_path / registry.FILE).write_text("engine: slurm\npartition: gpu\ngpus_per_node: 8\nexclusive: true\n")
+    assert registry.slurm_settings(tmp_path).sbatch() == ["--partition=gpu", "--gpus-per-node=8", "--exclusive"]
+
+
+def test_where_slurm_is_not_installed_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    engine = SlurmEngine(tmp_path / "jobs", tmp_path, {}, SETTINGS)
+    with pytest.raises(EngineError, match="sbatch: not installed here"):
+        engine.submit(Job(id="one", command=("true",), deadline_s=10))
+    assert engine.tickets() == []
+
+
+# ---- a real one ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if why := slurm_cluster.missing():
+        pytest.skip(why)
+    made = Cluster(tmp_path_factory.mktemp("slurm"), nodes=("n1", "n2"), cores=2)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def engine(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmEngine:
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, cluster.environ[name])
+    return SlurmEngine(tmp_path / "jobs", tmp_path, dict(os.environ), SETTINGS)
+
+
+def job(name: str, script: str, deadline_s: float = 60.0) -> Job:
+    return Job(id=name, command=("sh", "-c", script), deadline_s=deadline_s)
+
+
+def until(engine: SlurmEngine, name: str, found: Callable[[State], bool]) -> State:
+    """The job's first state of that kind."""
+    deadline = time.monotonic() + WAIT_S
+    while not found(state := engine.poll(job(name, "").ticket)):
+        assert time.monotonic() < deadline, state
+        time.sleep(0.1)
+    return state
+
+
+def end(engine: SlurmEngine, name: str) -> State:
+    return until(engine, name, lambda state: isinstance(state, Done | Lost))
+
+
+def runs(state: State) -> bool:
+    return isinstance(state, Running)
+
+
+def commanded(checkout: Path, cluster: Cluster, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=checkout,
+        env=cluster.environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slurm
+@pytest.mark.xdist_group("slurm")
+class TestCluster:
+    """One after the other: some of these take a node or the controller away."""
+
+    def test_jobs_end_as_they_end_and_leave_their_files(self, engine: SlurmEngine, tmp_path: Path) -> None:
+        script = "echo 1 > {job}/events.jsonl; echo '{\"a\": 1}' > {job}/result.json; exit 3"
+        for name in ("a", "b", "c"):
+            engine.submit(job(name, script))
+        for name in ("a", "b", "c"):
+            assert end(engine, name) == Done(end=Exited(code=3), has_result=True)
+        folder = engine.fetch(job("a", "").ticket, tmp_path)
+        assert json.loads((folder / "result.json").read_text()) == {"a": 1}
+        engine.discard(job("a", "").ticket)
+        assert [ticket.id for ticket in engine.tickets()] == ["b", "c"]
+
+    def test_a_job_waits_where_there_is_no_room_and_can_be_cancelled(self, engine: SlurmEngine) -> None:
+        wide = SlurmEngine(engine._folder, engine._cwd, dict(os.environ), SlurmSettings(engine="slurm", exclusive=True))
+        for name in ("first", "second", "third"):
+            wide.submit(job(name, "sleep 100"))
+        for name in ("first", "second"):
+            until(wide, name, runs)
+        assert until(wide, "third", lambda state: True) == Waiting()
+        for name in ("third", "first", "second"):
+            wide.cancel(job(name, "").ticket)
+            assert wide.poll(job(name, "").ticket) == Done(end=Cancelled(), has_result=False)
+
+    def test_a_job_that_somebody_else_cancels_is_done_not_lost(self, engine: SlurmEngine, cluster: Cluster) -> None:
+        ticket = engine.submit(job("one", "sleep 100"))
+        until(engine, "one", runs)
+        cluster.asked("scancel", engine.number(ticket))
+        assert end(engine, "one") == Done(end=Exited(code=-signal.SIGTERM), has_result=False)
+
+    def test_a_deadline_is_kept_to_the_second(self, engine: SlurmEngine) -> None:
+        engine.submit(job("late", "sleep 100", deadline_s=1.0))
+        assert end(engine, "late") == Done(end=Overdue(), has_result=False)
+
+    def test_a_refusal_of_slurms_is_told_and_leaves_nothing(self, engine: SlurmEngine) -> None:
+        picky = SlurmEngine(engine._folder, engine._cwd, {}, SlurmSettings(engine="slurm", partition="none"))
+        with pytest.raises(EngineError, match=r"sbatch refused: .*partition"):
+            picky.submit(job("one", "true"))
+        assert picky.tickets() == []
+
+    def test_two_users_of_one_cluster_do_not_meet(self, engine: SlurmEngine, tmp_path: Path) -> None:
+        other = SlurmEngine(tmp_path / "others", tmp_path, dict(os.environ), SETTINGS)
+        for one, code in ((engine, 4), (other, 5)):
+            one.submit(job("same", f"sleep 1; exit {code}"))
+        other.cancel(job("same", "").ticket)
+        assert end(engine, "same") == Done(end=Exited(code=4), has_result=False)
+
+    def test_an_engine_that_is_started_again_finds_its_jobs(self, engine: SlurmEngine) -> None:
+        engine.submit(job("one", "sleep 2; exit 6"))
+        again = SlurmEngine(engine._folder, engine._cwd, dict(os.environ), SETTINGS)
+        assert [ticket.id for ticket in again.tickets()] == ["one"]
+        assert end(again, "one") == Done(end=Exited(code=6), has_result=False)
+
+    def test_a_controller_that_is_started_again_loses_no_job(self, engine: SlurmEngine, cluster: Cluster) -> None:
+        engine.submit(job("one", "sleep 4; exit 8"))
+        until(engine, "one", runs)
+        cluster.stop_controller()
+        assert isinstance(engine.poll(job("one", "").ticket), Running), "the last known state stands"
+        cluster.start_controller()
+        assert end(engine, "one") == Done(end=Exited(code=8), has_result=False)
+
+    def test_a_job_whose_node_dies_is_lost(self, engine: SlurmEngine, cluster: Cluster) -> None:
+        ticket = engine.submit(job("one", "sleep 100"))
+        until(engine, "one", runs)
+        node_name = cluster.asked("squeue", "--noheader", f"--job={engine.number(ticket)}", "--format=%N").strip()
+        cluster.kill(node_name)
+        state = end(engine, "one")
+        assert isinstance(state, Lost)
+        assert "NODE_FAIL" in state.why
+        cluster.start_node(node_name)
+
+    def test_an_evaluation_there_is_recorded_as_one_here(self, checkout: Path, cluster: Cluster) -> None:
+        """The same command, told where to run: the same exit code, text and entry."""
+        command = ["eval", "a2a", "--ranks", "2", "--suite", "quick", "--seconds", "0.05", "--author"]
+        for author, where in (("here", ()), ("there", ("--engine", "slurm"))):
+            ran = commanded(checkout, cluster, *command, author, *where)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+            assert "\nverdict  pass" in ran.stdout
+            assert "benchmark" in ran.stderr, "progress is shown while it runs"
+        here, there = leaderboard.load(checkout / "leaderboard.yaml").entries
+        assert {here.author, there.author} == {"here", "there"}
+        assert (here.sha256, here.machine, here.suite) == (there.sha256, there.machine, there.suite)
+        wrong = commanded(checkout, cluster, "check", "a2a", "no/such.py", "--engine", "slurm")
+        assert wrong.returncode == Exit.USAGE
+        assert "no/such.py" in wrong.stderr
