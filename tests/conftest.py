@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import prefork
+import preloaded
 import pytest
 
 from harness.core.checkout import ROOT, Checkout
@@ -27,6 +28,7 @@ from harness.ranks import launch
 TIMEOUT_S = 30.0
 RANKS = 2  # two have all that is tried, and start in a quarter of the time of eight
 OTHERS_S = 60.0
+COMMAND = [sys.executable, "-I", "-S", preloaded.__file__]  # then a module and its arguments
 
 
 def heed_signals() -> None:
@@ -77,9 +79,11 @@ def zygotes() -> Iterator[None]:
     commands that are started through prefork.py."""
     server = prefork.Server({**sandbox.environment(os.environ), **launch.MALLOC, "PATH": child.search_path(),
                              "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
+    commands = prefork.Server(os.environ, preloaded.__file__, preloaded.SOCKET)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "subprocess", prefork.SUBPROCESS)
         yield
+    commands.close()
     server.close()
 
 
@@ -166,7 +170,7 @@ def harness(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """harness("eval", "a2a", ...) runs `python -m harness` in the checkout's copy."""
 
     def run(*arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, prefork.__file__, "harness", *arguments]
+        command = [*COMMAND, "harness", *arguments]
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
         return subprocess.run(
             command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False

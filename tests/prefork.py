@@ -69,25 +69,26 @@ SUBPROCESS: Any = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)
 
 
 class Server:
-    """The process that zygotes are forked from. While it runs, os.environ says where it listens."""
+    """A process that others are forked from, zygotes by default. While it runs, os.environ says where it listens."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], program: str = __file__, variable: str = SOCKET) -> None:
+        self._variable = variable
         self._folder = tempfile.TemporaryDirectory(prefix="zygotes-")
         path = f"{self._folder.name}/socket"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(path)
             listening.listen(16)
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(listening.fileno())],
+                [sys.executable, program, str(listening.fileno())],
                 cwd=ROOT,
                 env={**environment, "PYTHONPATH": str(ROOT)},
                 pass_fds=[listening.fileno()],
                 stdin=subprocess.DEVNULL,
             )
-        os.environ[SOCKET] = path
+        os.environ[variable] = path
 
     def close(self) -> None:
-        del os.environ[SOCKET]
+        del os.environ[self._variable]
         self._process.kill()
         self._process.wait()
         self._folder.cleanup()

@@ -16,9 +16,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import prefork
 import pytest
-from conftest import heed_signals
+from conftest import COMMAND, heed_signals
 from factories import CRASHED, FAILURES, GEMM_TESTS, HOSTILE, RAISED, TIMED_OUT, report, results, timed
 
 from harness.cli import popcorn
@@ -117,7 +116,7 @@ class Runner:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.program = [prefork.__file__, "harness.popcorn"]
+        self.program = [*COMMAND[1:], "harness.popcorn"]
         self.stage(RIGHT)
 
     def stage(self, submission: str, reference: str = REFERENCES["gemm_rs"], cases: str = CASES) -> None:

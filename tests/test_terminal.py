@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import prefork
 import pytest
 import yaml
+from conftest import COMMAND
 from factories import report
 from recorded import entry_for, run, store
 
@@ -20,7 +20,7 @@ from harness.core.checkout import ROOT
 from harness.core.decode import encode
 
 NAME = "submissions/gemm_rs/" + "提出" * 40 + ".py"
-HARNESS = [sys.executable, prefork.__file__, "harness"]
+HARNESS = [*COMMAND, "harness"]
 
 
 def harness(checkout: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
