@@ -1,21 +1,35 @@
 """A contest for tests: its file, a clock that is set by hand, and submissions whose evaluation is played."""
 
+import contextlib
 import hashlib
+import io
+import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from factories import GEMM_BENCHMARKS, report, results, timed
+import pytest
+from factories import ENVIRONMENT, FAILURES, GEMM_BENCHMARKS, failed_benchmark, failed_test, report, results, timed
 
 from harness.board.entries import Entry
 from harness.board.judgements import entry_of
+from harness.cli import contest as cli_contest
+from harness.cli import main
+from harness.cli.contest_verbs import World
 from harness.contest import acts
 from harness.contest.acts import Contest
 from harness.contest.lifecycle import Ranked
 from harness.contest.state import ContestEntry
+from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Measured
+from harness.evaluation import recorded
+from harness.kinds.kind import Order, Plan
+from harness.kinds.replay import replay_of
+from harness.machine import host
 
 FILE = """\
 name: Kernel class 2027
@@ -79,3 +93,71 @@ def ranked(
     one = submit(found, member, now, sha256=sha256, **more)
     evaluated = evaluation(one.number, speedup, author=one.team, sha256=sha256)
     return acts.settle(found, Ranked(entry=one.number, evaluation=acts.slim(evaluated)), now + MINUTE, "harness")
+
+
+# ---- evaluations that are played -------------------------------------------------------------------------------------
+class PlayedKind:
+    """A kind of problem whose evaluations replay a report that the submission's own text describes: `# speedup 2.5`,
+    `# speedup 4 then 1.5` (later launches), `# wrong`, `# raised`, `# timed_out` or `# held`. Launches differ by 1 %.
+    """
+
+    def __init__(self) -> None:
+        self.launches: dict[str, int] = {}
+
+    def plan(self, order: Order) -> Plan:
+        text, count = order.submission.source, self.launches.get(order.submission.sha256, 0)
+        self.launches[order.submission.sha256] = count + 1
+        failed = next((one for one in FAILURES if f"# {one.type}" in text), None)
+        found = re.search(r"# speedup ([\d.]+)(?: then ([\d.]+))?", text)
+        if failed is not None:
+            made = failed_benchmark(failed) if failed.type == "held" else failed_test(failed)
+        else:
+            assert found is not None, text
+            speedup = float(found[2] if found[2] and count else found[1])
+            made = fast(speedup * (1, 1.01, 0.99)[count % 3])
+        setting = order.setting
+        made = replace(
+            made,
+            problem=setting.problem.name,
+            submission=order.submission,
+            author=order.author,
+            mode=order.mode,
+            device=setting.device,
+            world_size=setting.world_size,
+            suite=setting.suite.name,
+            environment=ENVIRONMENT,
+        )
+        return replay_of(made, setting.problem)
+
+
+def play(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations are played from now on, on the machine of the factories."""
+    kind = PlayedKind()
+    monkeypatch.setattr(recorded, "kind_of", lambda setting: kind)
+    monkeypatch.setattr(host, "environment", lambda *_: ENVIRONMENT)
+
+
+@dataclass
+class Stage:
+    """A checkout in which contests' commands are carried out, at times and by people that the test chooses."""
+
+    root: Path
+    now: datetime = REGISTRATION
+    login: str = "grace"
+
+    def run(self, line: str) -> tuple[int, str]:
+        """The exit code of `python -m harness ...`, and what it prints, an error as the command line shows it."""
+        words = shlex.split(line)
+        assert words[:3] == ["python", "-m", "harness"], line
+        world = World(now=lambda: self.now, new_secret=lambda: "kept-by-its-member", login=self.login)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors:
+            try:
+                code = int(cli_contest.carry_out(main.parse(words[3:]), Checkout(self.root), world))
+            except HarnessError as error:
+                code = int(error.exit_code)
+                out.write(f"error: {error}\n")
+            except SystemExit as end:
+                code = int(str(end.code))
+                out.write(errors.getvalue().splitlines()[-1] + "\n")
+        return code, "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())

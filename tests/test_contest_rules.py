@@ -218,6 +218,17 @@ def test_one_source_submitted_often_does_not_stand_for_its_luckiest_launch(found
     assert 2.0 < row.ratio.value < 2.5
 
 
+def test_withdrawing_an_unlucky_launch_does_not_better_the_estimate(found: Contest) -> None:
+    for speedup in (2.0, 2.9):
+        ranked(found, "ada", speedup, sha256="aa" * 32)
+    acts.withdraw(found, 1, OPEN, "ada")
+    (row,) = standings.full(found.rules, found.log.records(), BOARD, OPEN).problems[0].teams
+    assert row.row.launches == 2
+    assert row.entry.number == 2
+    acts.withdraw(found, 2, OPEN, "ada")
+    assert teams(standings.full(found.rules, found.log.records(), BOARD, OPEN)) == []
+
+
 def test_the_public_sees_the_standings_as_they_were_at_the_freeze(found: Contest) -> None:
     freeze = datetime(2027, 1, 28, 18, tzinfo=UTC)
     ranked(found, "ada", 2.0)

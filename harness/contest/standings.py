@@ -1,7 +1,8 @@
 """Who stands where in a contest: each team's best source of a problem, with the places that the board gives them.
 
-A team's submissions of one source are launches of it, as on the board: its estimate is over all of them, so that the
-same file submitted ten times does not stand for its luckiest launch. Of a team's sources the best counts.
+A team's submissions of one source are launches of it, as on the board: its estimate is over all of them, withdrawn ones
+too, so that the same file submitted ten times does not stand for its luckiest launch. Of a team's sources the best
+counts.
 """
 
 from collections.abc import Iterable
@@ -82,11 +83,13 @@ def _at(contest: Competition, state: ContestState, board: Board, now: datetime) 
 
 def _of(listed: Listed, state: ContestState, board: Board) -> list[ProblemStandings]:
     """A problem's standings, a group each: what was measured on two machine classes does not compare."""
-    placed = [one for one in state.entries.values() if one.is_placed and one.problem == listed.name]
+    of_problem = [one for one in state.entries.values() if one.problem == listed.name and one.evaluation is not None]
+    sources = {(one.team, one.sha256) for one in of_problem if one.is_placed}
+    launches = [one for one in of_problem if one.is_placed or one.state == "withdrawn"]
     beside = replace(board, entries=(), held=())
     of_team: dict[str, Board] = {}
     by_run: dict[str, ContestEntry] = {}
-    for one in placed:
+    for one in (one for one in launches if (one.team, one.sha256) in sources):
         evaluation = _named(one)
         by_run[evaluation.run_id] = one
         of_team[one.team] = with_judged(of_team.get(one.team, beside), evaluation)
@@ -113,4 +116,5 @@ def _latest_state(entry: Entry, by_run: dict[str, ContestEntry]) -> ContestEntry
     was reproduced, whichever launch the board has last."""
     runs = [entry.run_id, *(past.run_id for past in entry.history if past.sha256 == entry.sha256)]
     order = ("ranked", "reproduced", "verified", "awarded")
-    return max((by_run[run] for run in runs), key=lambda one: (order.index(one.state), -one.number))
+    placed = [by_run[run] for run in runs if by_run[run].is_placed]
+    return max(placed, key=lambda one: (order.index(one.state), -one.number))
