@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.cli import contest_verbs, options
 from harness.cli.contest_verbs import Order, World
+from harness.contest.acts import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.machine import host
@@ -16,7 +17,6 @@ from harness.machine import host
 DESCRIPTION = """Run a contest: teams register and submit within its rules, organisers freeze, verify, award and
 disqualify. A contest is a yaml file (docs/contest.md), with its audit log beside it; KernelBot's competition files are
 contests too. All times are UTC."""
-FOLDER = "contests"  # of a checkout: where `list` looks, and names without a folder are found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ VERBS = {
     "list": SubVerb(help="the contests that there are", arguments=("files", "json"), run=contest_verbs.show_list),
     "show": SubVerb(
         help="a contest's rules and teams, one entry's history, or the whole audit log",
-        arguments=("contest", "maybe-entry", "log", "json"),
+        arguments=("contest", "maybe-entry", "log", "by", "json"),
         run=contest_verbs.show,
     ),
     "register": SubVerb(
@@ -57,7 +57,7 @@ VERBS = {
     ),
     "stats": SubVerb(
         help="submissions, best results and failures over time",
-        arguments=("contest", "full", "by", "json"),
+        arguments=("contest", "full", "by", "json", "page"),
         run=contest_verbs.show_stats,
     ),
     "freeze": SubVerb(
@@ -134,6 +134,9 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], object]] = {
         "award", metavar="AWARD", help="the award's name in the contest's file"
     ),
     "why": lambda parser: parser.add_argument("--why", required=True, metavar="TEXT", help="the reason, for the team"),
+    "page": lambda parser: parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write standings and charts as one HTML file too"
+    ),
     "unconfined": options.add_unconfined,
     "quiet": lambda parser: options.add_quiet(parser, "the last lines"),
     "json": options.add_json,
@@ -151,9 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`contest VERB ...`: by this machine's clock."""
-    world = World(
-        now=lambda: datetime.now(UTC), new_secret=lambda: secrets.token_urlsafe(16), login=host.login(), folder=FOLDER
-    )
+    world = World(now=lambda: datetime.now(UTC), new_secret=lambda: secrets.token_urlsafe(16), login=host.login())
     return carry_out(namespace, checkout, world)
 
 

@@ -34,20 +34,18 @@ from harness.kinds.kind import Progress
 from harness.kinds.settings import Asked
 from harness.problems.submission import directives
 from harness.problems.submission import read_submission as read_file
-from harness.report import contest_stats, contest_view, decision, terminal
+from harness.report import contest_page, contest_stats, contest_view, decision, terminal
 from harness.report.progress import ProgressLine
 from harness.report.summary import show_summary
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What a contest takes from outside: the time in UTC, the secret part of a new member's id, who is logged in, and
-    the folder of a checkout that has contests."""
+    """What a contest takes from outside: the time, the secret part of a new member's id, and who is logged in."""
 
     now: Callable[[], datetime]
     new_secret: Callable[[], str]
     login: str
-    folder: str = "contests"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +70,19 @@ class Order:
     launches: int | None = None
     confined: bool = True
     quiet: bool = False
+    page: Path | None = None
     json: options.JsonFile | None = None
 
 
 # ---- which contest ---------------------------------------------------------------------------------------------------
-def contest_of(name: str, checkout: Checkout, world: World) -> Contest:
+def contest_of(name: str, checkout: Checkout) -> Contest:
     """The contest of that file, or of that name in the checkout's folder. UsageError where there is none."""
-    path, folder = Path(name), checkout.root / world.folder
+    path, folder = Path(name), checkout.root / acts.FOLDER
     if not path.is_file():
         known = sorted(one.stem for one in folder.glob("*.yaml"))
         if name not in known:
             hint = did_you_mean(name, known) or (f" (known: {', '.join(known)})" if known else "")
-            raise UsageError(f"no contest '{name}': no such file, and none in {world.folder}/{hint}")
+            raise UsageError(f"no contest '{name}': no such file, and none in {acts.FOLDER}/{hint}")
         path = folder / f"{name}.yaml"
     return acts.opened(path)
 
@@ -100,9 +99,9 @@ def _write(order: Order, content: dict[str, Any]) -> None:
 # ---- to look at ------------------------------------------------------------------------------------------------------
 def show_list(order: Order, checkout: Checkout, world: World) -> Exit:
     """`list`."""
-    files = list(order.files) or sorted((checkout.root / world.folder).glob("*.yaml"))
+    files = list(order.files) or sorted((checkout.root / acts.FOLDER).glob("*.yaml"))
     if not files:
-        raise UsageError(f"there is no contest in {world.folder}/; name its file, or put it there (docs/contest.md)")
+        raise UsageError(f"there is no contest in {acts.FOLDER}/; name its file, or put it there (docs/contest.md)")
     found = [acts.opened(file) for file in files]
     contest_view.show_contests(found, world.now(), _console(order))
     _write(order, contest_view.contests_json(found, world.now()))
@@ -111,7 +110,9 @@ def show_list(order: Order, checkout: Checkout, world: World) -> Exit:
 
 def show(order: Order, checkout: Checkout, world: World) -> Exit:
     """`show`."""
-    found, console = contest_of(order.contest, checkout, world), _console(order)
+    found, console = contest_of(order.contest, checkout), _console(order)
+    if order.entry is not None or order.log:
+        _check_insight(order, found, world)
     if order.entry is not None:
         contest_view.show_entry(found, order.entry, console)
     elif order.log:
@@ -123,9 +124,20 @@ def show(order: Order, checkout: Checkout, world: World) -> Exit:
     return Exit.OK
 
 
+def _check_insight(order: Order, found: Contest, world: World) -> None:
+    """Raises UsageError where results that are private or frozen now would be shown to somebody who is neither an
+    organiser nor of the entry's team."""
+    now, state, who = world.now(), found.state(), order.by or world.login
+    own = state.team_of(who)
+    if order.entry is not None and own is not None and state.entry(order.entry).team == own.name:
+        return
+    if found.rules.is_hidden(now) or standings.frozen_since(found.rules, state, now) is not None:
+        admission.check_organiser(found.rules, who, now)
+
+
 def show_standings(order: Order, checkout: Checkout, world: World) -> Exit:
     """`standings`."""
-    found, now = contest_of(order.contest, checkout, world), world.now()
+    found, now = contest_of(order.contest, checkout), world.now()
     if order.problem is not None:
         found.rules.problem(order.problem)
     view = standings.full if _is_organiser(order, found, world) else standings.public
@@ -137,10 +149,14 @@ def show_standings(order: Order, checkout: Checkout, world: World) -> Exit:
 
 def show_stats(order: Order, checkout: Checkout, world: World) -> Exit:
     """`stats`."""
-    found, now = contest_of(order.contest, checkout, world), world.now()
+    found, now = contest_of(order.contest, checkout), world.now()
     view = statistics.full if _is_organiser(order, found, world) else statistics.public
     shown = view(found.rules, found.log.records(), now)
     contest_stats.show_statistics(shown, _console(order))
+    if order.page is not None:
+        board = leaderboard.load(checkout.leaderboard)
+        text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
+        options.write_out(order.page, text.encode())
     _write(order, encode(shown))
     return Exit.OK
 
@@ -155,7 +171,7 @@ def _is_organiser(order: Order, found: Contest, world: World) -> bool:
 # ---- teams -----------------------------------------------------------------------------------------------------------
 def register(order: Order, checkout: Checkout, world: World) -> Exit:
     """`register`."""
-    found = contest_of(order.contest, checkout, world)
+    found = contest_of(order.contest, checkout)
     assert order.team is not None
     by = order.by or world.login
     ids = acts.register(found, order.team, tuple(order.members), world.now(), by, world.new_secret)
@@ -169,7 +185,7 @@ def register(order: Order, checkout: Checkout, world: World) -> Exit:
 
 def submit(order: Order, checkout: Checkout, world: World) -> Exit:
     """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log."""
-    found, member = contest_of(order.contest, checkout, world), order.member or world.login
+    found, member = contest_of(order.contest, checkout), order.member or world.login
     assert order.file is not None
     name = order.problem or _problem_named(order.file, found, checkout)
     listed = found.rules.problem(name)
@@ -230,7 +246,7 @@ def _show_submitted(
 
 def withdraw(order: Order, checkout: Checkout, world: World) -> Exit:
     """`withdraw`."""
-    found = contest_of(order.contest, checkout, world)
+    found = contest_of(order.contest, checkout)
     assert order.entry is not None
     print(contest_view.entry_line(acts.withdraw(found, order.entry, world.now(), order.member or world.login)))
     return Exit.OK
@@ -239,7 +255,7 @@ def withdraw(order: Order, checkout: Checkout, world: World) -> Exit:
 # ---- organisers ------------------------------------------------------------------------------------------------------
 def freeze(order: Order, checkout: Checkout, world: World) -> Exit:
     """`freeze`."""
-    found, now = contest_of(order.contest, checkout, world), world.now()
+    found, now = contest_of(order.contest, checkout), world.now()
     acts.freeze(found, now, order.by or world.login, frozen=True)
     print(f"{found.key}: frozen; the public sees the standings of {shown_time(now)}")
     return Exit.OK
@@ -247,7 +263,7 @@ def freeze(order: Order, checkout: Checkout, world: World) -> Exit:
 
 def unfreeze(order: Order, checkout: Checkout, world: World) -> Exit:
     """`unfreeze`."""
-    found = contest_of(order.contest, checkout, world)
+    found = contest_of(order.contest, checkout)
     acts.freeze(found, world.now(), order.by or world.login, frozen=False)
     print(f"{found.key}: unfrozen; the public sees the standings as they are")
     return Exit.OK
@@ -255,7 +271,7 @@ def unfreeze(order: Order, checkout: Checkout, world: World) -> Exit:
 
 def review(order: Order, checkout: Checkout, world: World) -> Exit:
     """`review`."""
-    found = contest_of(order.contest, checkout, world)
+    found = contest_of(order.contest, checkout)
     assert order.entry is not None
     entry = acts.review(found, order.entry, world.now(), order.by or world.login, order.note)
     print(contest_view.entry_line(entry))
@@ -264,7 +280,7 @@ def review(order: Order, checkout: Checkout, world: World) -> Exit:
 
 def award(order: Order, checkout: Checkout, world: World) -> Exit:
     """`award`."""
-    found, board = contest_of(order.contest, checkout, world), leaderboard.load(checkout.leaderboard)
+    found, board = contest_of(order.contest, checkout), leaderboard.load(checkout.leaderboard)
     assert order.entry is not None
     entry = acts.award(found, order.entry, order.award, board, world.now(), order.by or world.login)
     print(contest_view.entry_line(entry))
@@ -273,7 +289,7 @@ def award(order: Order, checkout: Checkout, world: World) -> Exit:
 
 def disqualify(order: Order, checkout: Checkout, world: World) -> Exit:
     """`disqualify`."""
-    found = contest_of(order.contest, checkout, world)
+    found = contest_of(order.contest, checkout)
     assert order.entry is not None
     entry = acts.disqualify(found, order.entry, order.why, world.now(), order.by or world.login)
     print(contest_view.entry_line(entry))
@@ -283,7 +299,7 @@ def disqualify(order: Order, checkout: Checkout, world: World) -> Exit:
 def verify_top(order: Order, checkout: Checkout, world: World) -> Exit:
     """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
     decision's code."""
-    found, by = contest_of(order.contest, checkout, world), order.by or world.login
+    found, by = contest_of(order.contest, checkout), order.by or world.login
     admission.check_organiser(found.rules, by, world.now())
     assert order.problem is not None
     found.rules.problem(order.problem)

@@ -37,6 +37,7 @@ from harness.core.errors import UsageError
 from harness.core.records import EvalReport
 from harness.judging import verdict
 
+FOLDER = "contests"  # of a checkout: where contests are looked for
 LOG_SUFFIX = ".log.jsonl"  # in place of .yaml, beside the contest's file
 Outcome = Ranked | Held | Failed
 

@@ -168,27 +168,27 @@ def board_text(group: Group) -> str:
 
 def _best(entries: Sequence[ContestEntry]) -> Iterable[Best]:
     """By board, in order of submission. What is held, disqualified or withdrawn now never was the best."""
-    speedups: dict[Group, float] = {}
-    fractions: dict[Group, float] = {}
+    speedups: dict[tuple[str, Group], float] = {}
+    fractions: dict[tuple[str, Group], float] = {}
     found = []
     for one in entries:
         evaluation = one.evaluation
         if not one.is_placed or evaluation is None or evaluation.ratio is None:
             continue
-        group = evaluation.group
+        key = (one.problem, evaluation.group)
         if evaluation.fraction is not None:
-            fractions[group] = max(evaluation.fraction, fractions.get(group, 0.0))
-        if evaluation.ratio > speedups.get(group, 0.0):
-            speedups[group] = evaluation.ratio
+            fractions[key] = max(evaluation.fraction, fractions.get(key, 0.0))
+        if evaluation.ratio > speedups.get(key, 0.0):
+            speedups[key] = evaluation.ratio
             found.append(
                 Best(
                     problem=one.problem,
-                    board=board_text(group),
+                    board=board_text(evaluation.group),
                     at=written(one.submitted_at),
                     team=one.team,
                     entry=one.number,
                     speedup=evaluation.ratio,
-                    of_limit=fractions.get(group),
+                    of_limit=fractions.get(key),
                 )
             )
     return sorted(found, key=lambda best: (best.problem, best.board))

@@ -17,8 +17,10 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.core.decode import encode
@@ -45,26 +47,34 @@ def clean_data(value: Any) -> Any:
     return clean_line(value) if isinstance(value, str) else value
 
 
-def html(page: Page, live: str = "") -> str:
+def html(page: Page, live: str = "", contests: Sequence[tuple[str, str]] = ()) -> str:
     """The whole file: the template with style, data and scripts in their places. `live` is the version of the boards
-    on a page that a server keeps up to date; only that one may fetch, and from its server alone."""
+    on a page that a server keeps up to date; only that one may fetch, and from its server alone. `contests` are
+    addresses and names of contests' pages."""
     part = _asset(LIVE_PART).replace("{{version}}", live) if live else ""
     scripts = (*SCRIPTS, *([LIVE_SCRIPT] if live else []))
     styles = (STYLE, *([LIVE_STYLE] if live else []))
-    return assembled(TEMPLATE, data(page), styles, scripts, bool(live), part)
+    links = " ".join(f'<a href="{escape(where)}">{escape(clean_line(name))}</a>' for where, name in contests)
+    nav = f'<nav id="contests" aria-label="Contests">Contests: {links}</nav>\n' if contests else ""
+    return assembled(TEMPLATE, data(page), styles, scripts, bool(live), {"live": part, "contests": nav})
 
 
 def assembled(
-    template: str, shown: object, styles: Sequence[str], scripts: Sequence[str], fetches: bool = False, live: str = ""
+    template: str,
+    shown: object,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    fetches: bool = False,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """An HTML file of assets: the template with data that is safe to show, styles and scripts in their places. Only a
-    page that `fetches` may, and from its server alone."""
+    """An HTML file of assets: the template with data that is safe to show, styles and scripts in their places, and with
+    `more` parts, which are HTML. Only a page that `fetches` may, and from its server alone."""
     texts = [_asset(name) for name in scripts]
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {' '.join(map(_hash, texts))}"
     parts = {
         "policy": f"{policy}; connect-src 'self'" if fetches else policy,
         "style": "".join(map(_asset, styles)),
-        "live": live,
+        **more,
         "data": script_json(shown),
         "scripts": "\n".join(f"<script>{script}</script>" for script in texts),
     }

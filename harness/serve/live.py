@@ -92,7 +92,8 @@ class Live:
     def html(self) -> str:
         """The whole page, for a browser's first request."""
         version, made = self.page()
-        return page.html(made, live=version)
+        links = [(f"/contests/{one.key}", one.rules.name) for one in self._contests.all]
+        return page.html(made, live=version, contests=links)
 
     def boards(self) -> dict[str, Any]:
         """The page's data alone, as JSON."""

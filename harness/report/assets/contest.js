@@ -34,7 +34,7 @@
   const table = (rows) =>
     el(
       "div",
-      { class: "standings" },
+      { class: "standings", tabindex: "0" },
       el(
         "table",
         {},
@@ -70,6 +70,7 @@
     });
   };
   const at = (text) => new Date(text);
+  const whole = (value) => (Number.isInteger(value) ? String(value) : "");
   const where = (one) => `${one.problem}, ${one.board}`;
 
   if (statistics.days.length) {
@@ -79,8 +80,8 @@
       return Object.entries(parts).map(([what, entries]) => ({ day: one.day, what, entries }));
     });
     figure("Submissions a day", "by what became of them", {
-      x: { label: null, tickRotate: -30 },
-      y: { grid: true, label: "submissions" },
+      x: { type: "band", label: null, tickRotate: -30 },
+      y: { grid: true, label: "submissions", tickFormat: whole },
       marginBottom: 50,
       color: { legend: true, domain: ["passed", "failed", "held", "other"], range: COLOURS },
       marks: [Plot.barY(rows, { x: "day", y: "entries", fill: "what" }), Plot.ruleY([0])],
@@ -94,7 +95,7 @@
     ];
     figure("Best speedup over time", "each point bettered all before it", {
       x: { type: "utc", label: null },
-      y: { type: "log", grid: true, label: "speedup", tickFormat: (value) => times(value) },
+      y: { type: "log", grid: true, ticks: 5, label: "speedup", tickFormat: (value) => times(value) },
       color: { legend: true, range: COLOURS },
       marks: steps("speedup", (one) => `${one.team}, entry ${one.entry}: ${times(one.speedup)}`),
     });
@@ -102,7 +103,7 @@
     if (bounded.length) {
       figure("Distance from the limit over time", "how many times the limit the best so far takes; 1 cannot be beaten", {
         x: { type: "utc", label: null },
-        y: { type: "log", grid: true, label: "times the limit", tickFormat: (value) => times(value) },
+        y: { type: "log", grid: true, ticks: 5, label: "times the limit", tickFormat: (value) => times(value) },
         color: { legend: true, range: COLOURS },
         marks: [
           Plot.ruleY([1], { stroke: "var(--limit)" }),
@@ -137,7 +138,7 @@
   }
   if (statistics.failures.length) {
     figure("Failures by kind", "held by a check, or failed", {
-      x: { grid: true, label: "submissions" },
+      x: { grid: true, label: "submissions", tickFormat: whole },
       y: { label: null },
       color: { legend: true, range: COLOURS },
       marks: [
@@ -156,7 +157,7 @@
   for (const board of boards) {
     const rows = statistics.shapes.filter((one) => `${where(one)} in ${one.unit}` === board);
     figure(`Times a shape: ${rows[0].problem}`, `all entries that passed, ${board}: least, quartiles, most`, {
-      x: { type: "log", grid: true, label: rows[0].unit, tickFormat: (value) => num(value) },
+      x: { type: "log", grid: true, ticks: 3, label: rows[0].unit, tickFormat: (value) => num(value) },
       y: { label: null, domain: rows.map((one) => one.shape) },
       marks: [
         Plot.ruleY(rows, { y: "shape", x1: "low", x2: "high", stroke: "var(--ref)" }),
