@@ -24,6 +24,7 @@ from harness.contest import acts
 from harness.contest.acts import Contest
 from harness.contest.lifecycle import Ranked
 from harness.contest.state import ContestEntry
+from harness.core import stats
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Measured
@@ -137,6 +138,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = PlayedKind()
     monkeypatch.setattr(recorded, "kind_of", lambda setting: kind)
     monkeypatch.setattr(host, "environment", lambda *_: ENVIRONMENT)
+    monkeypatch.setattr(stats, "_interval", functools.cache(stats._interval))  # the same samples come again and again
 
 
 @dataclass
