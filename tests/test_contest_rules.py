@@ -72,6 +72,7 @@ def test_a_time_with_another_zone_in_yaml_is_that_moment(tmp_path: Path) -> None
         ("problem: gemm_rs}", "problem: gemm}", r"\$\.awards\[2\]\.problem: no problem 'gemm'; did you mean"),
         ("name: sole", "name: first", r"\$\.awards\[1\]\.name: 'first' appears twice"),
         ("freeze: 2027-01-28 18:00", "freeze: soon", r"\$\.freeze: expected YYYY-MM-DD"),
+        ("freeze: 2027-01-28 18:00", "freeze: 0001-01-01 00:00:00+02:00", r"\$\.freeze: expected YYYY-MM-DD"),
         ("deadline: 2027-01-29 18:00\n", "private: true\n", r"\$\.private: .* needs an end: give a `deadline`"),
     ],
 )

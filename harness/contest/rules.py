@@ -265,7 +265,10 @@ def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) ->
 def _with_texts(value: object) -> object:
     """The value with dates as texts: YAML takes a deadline without quotes for a date."""
     if isinstance(value, datetime):  # with a zone, where the file has one
-        return (value.astimezone(UTC) if value.tzinfo else value).strftime(FORMATS[-1])
+        try:
+            return (value.astimezone(UTC) if value.tzinfo else value).strftime(FORMATS[-1])
+        except OverflowError:  # before the year 1, or after 9999
+            return value.isoformat()  # which is refused with its place
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, dict):
