@@ -5,6 +5,7 @@
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
 #   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules that GPU MODE takes
 #   make competition FILE=amd_distributed.yaml    all problems of a KernelBot competition; ARGS=--list shows them
+#   make contest ARGS="list"                     contests: teams, submissions, standings, awards (docs/contest.md)
 #   make board [PROBLEM=a2a]                     the local leaderboard
 #   make compare PROBLEM=a2a A=a.py B=b.py        head to head: is B as fast as A? A=RUN B=RUN: recorded runs
 #   make verify ENTRY=run [LAUNCHES=5] [PROBLEM=a2a]     does an entry's source reproduce what it claims?
@@ -44,7 +45,7 @@ flag = $(if $(2),--$(1) '$(2)')
 WHERE = $(call flag,engine,$(ENGINE))
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check bundle compare competition board verify settle rejudge page serve history roofline export plot problems doctor test test-slurm lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems doctor test test-slurm lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -78,6 +79,9 @@ compare: $(SETUP)
 competition: $(SETUP)
 	@test -n "$(FILE)" || { echo "which competition? make competition FILE=amd_distributed.yaml" >&2; exit 2; }
 	@$(RUN) -m harness competition '$(FILE)' $(OPTIONS) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+
+contest: $(SETUP)
+	@$(RUN) -m harness contest $(or $(ARGS),list)
 
 board: $(SETUP)
 	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)

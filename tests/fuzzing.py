@@ -28,6 +28,8 @@ import yaml
 from harness.board import leaderboard, report_json, reports
 from harness.cli import popcorn
 from harness.contest import rules
+from harness.contest.log import Log
+from harness.contest.state import fold
 from harness.core import checkout, words
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError
@@ -467,6 +469,33 @@ seed: 7
 multi_gpu: true
 gpus: [MI300x8]
 """
+CONTEST = """\
+name: class
+opens: 2027-01-11 09:00:00+02:00
+deadline: 2027-01-29 18:00
+registration: {opens: 2027-01-04, closes: "2027-01-08 18:00 UTC"}
+freeze: 2027-01-28 18:00
+private: true
+teams: {members: 3, participants: [ada, ben]}
+quota: {per_day: 3}
+setting: {suite: cpu, ranks: 8, device: cpu, seconds: 0.5}
+reproduce: {launches: 5, top: 2}
+organisers: [grace]
+problems:
+  - {directory: a, name: a, opens: 2027-01-18, targets: [{shape: {m: 64}, speedup: 1.5, time_us: 9.5, limit: 0.1}]}
+awards:
+  - {name: first, place: 1, problem: a, targets: true, shared: false}
+"""
+LOG = """\
+{"n":1,"at":"2027-01-04T09:00:00+00:00","by":"ada","event":{"type":"registered","team":"owls","members":\
+[{"name":"ada","id_sha256":"5e"}]}}
+{"n":2,"at":"2027-01-11T09:00:00+00:00","by":"ada","event":{"entry":1,"type":"submitted","team":"owls",\
+"member":"ada","problem":"a","file":"a.py","sha256":"5e","via":"serve"}}
+{"n":3,"at":"2027-01-11T09:01:00+00:00","by":"serve","event":{"entry":1,"type":"failed","kind":"wrong","why":"no",\
+"counts":true}}
+{"n":4,"at":"2027-01-12T09:01:00+00:00","by":"grace","event":{"type":"frozen"}}
+{"n":5,"at":"2027
+"""[:-1]
 COMPETITION = """\
 name: a competition
 deadline: 2026-11-30 23:59
@@ -560,6 +589,11 @@ def report_of(path: Path) -> None:
         text_of(one)
 
 
+def log_state(path: Path) -> object:
+    """What a contest is by its log."""
+    return fold(Log(path).records())
+
+
 def traces() -> list[bytes]:
     def span(name: str, start: float, length: float, category: str) -> dict[str, Any]:
         where = {"ph": "X", "name": name, "cat": category, "pid": 7, "tid": 8}
@@ -593,7 +627,8 @@ TARGETS = [
     Target("leaderboard.yaml", boards, "yaml", of_file("leaderboard.yaml", leaderboard.load), BAD, 2),
     Target("hardware.yaml", texts(TABLE), "yaml", of_file("t.yaml", partial(hardware.match, "h200")), BAD, 4),
     Target("task.yml", texts(TASK), "yaml", of_file("task/task.yml", task_folder), (BadFileError, UsageError), 2),
-    Target("competitions", texts(COMPETITION), "yaml", of_file("c.yaml", rules.read), BAD, 4),
+    Target("competitions", texts(COMPETITION, CONTEST), "yaml", of_file("c.yaml", rules.read), BAD, 4),
+    Target("audit logs", texts(LOG), "bytes", of_file("c.log.jsonl", log_state), BAD, 6),
     Target("report.json", made_reports, "json", of_file("report.json", report_of), BAD, 3),
     Target("peaks cache", texts(PEAKS), "json", of_file("peaks.json", peaks_cache.load), (), 10),
     Target("traces", traces, "json", profiles, (trace.TraceError,), 10),

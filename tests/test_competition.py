@@ -15,7 +15,8 @@ from rich.console import Console
 from harness.board.entries import Board
 from harness.cli import competition
 from harness.contest import rules
-from harness.contest.rules import Competition, Listed, closing, is_late, read
+from harness.contest.rules import Competition, Listed, read
+from harness.contest.times import closing, is_late
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, Exit, UsageError

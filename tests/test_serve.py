@@ -436,7 +436,7 @@ def test_folders_are_offered_beside_the_checkouts_problems() -> None:
     assert found["amd-gemm-rs"].argument == "gemm_rs"
     assert found["scale"].argument == str(FOLDERS / "scale")
     command = serve.eval_command(tuple(found.values()))
-    row = SimpleNamespace(problem="single/scale", mode="test", user="ada")
+    row = SimpleNamespace(problem="single/scale", mode="test", user="ada", team=None)
     words = list(command(row, Files(source=Path("a.py"))))  # type: ignore[arg-type]
     assert words[3:6] == ["eval", str(FOLDERS / "scale"), "a.py"]
     assert "--device=cpu" in words

@@ -359,7 +359,7 @@ def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     store = service(tmp_path / "other").store
     store._db.execute("PRAGMA user_version = 99")
     store.close()
-    with pytest.raises(BadFileError, match="version 99, expected 1"):
+    with pytest.raises(BadFileError, match="version 99, expected 2"):
         Store(tmp_path / "other" / "queue.sqlite3")
 
 

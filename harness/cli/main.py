@@ -34,6 +34,7 @@ VERBS = {
     "check": "is it right?",
     "compare": "compare files, or recorded runs, head to head",
     "competition": "evaluate all problems of a KernelBot competition file",
+    "contest": "run a contest: teams, submissions, standings, awards",
     "bundle": "write a submission and its local modules as one file",
     "board": "show the local leaderboard",
     "verify": "run an entry's source again: does it reproduce what it claims",

@@ -3,11 +3,15 @@
 import argparse
 import datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from harness.board import leaderboard, reports
 from harness.cli import options
+from harness.contest import acts
+from harness.contest.acts import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
+from harness.report import contest_page
 from harness.report.page import html
 from harness.report.page_data import page_of
 
@@ -26,7 +30,12 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found = leaderboard.load(checkout.leaderboard)
     page = page_of(found, recorded, unreadable, checkout.root, out.resolve().parent, now)
-    options.write_out(out, html(page).encode(), make_folder=True)
+    contests = [acts.opened(file) for file in sorted((checkout.root / FOLDER).glob("*.yaml"))]
+    links = [(f"contest-{quote(one.key)}.html", one.rules.name) for one in contests]
+    options.write_out(out, html(page, contests=links).encode(), make_folder=True)
+    for contest in contests:
+        shown = contest_page.data(contest, found, datetime.datetime.now(datetime.UTC), is_full=False)
+        options.write_out(out.parent / f"contest-{contest.key}.html", contest_page.html(shown).encode())
     entries = [entry for one in page.boards for entry in one.entries]
     reported = sum(entry.run is not None for entry in entries)
     charted = sum(any(case.figures.series for case in entry.cases) for entry in entries)
@@ -34,6 +43,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         f"{out}: {len(page.boards)} boards, {len(entries)} entries, {charted} of them with all charts, "
         f"{reported} with their report in runs/"
     )
+    for contest in contests:
+        print(f"{out.parent / f'contest-{contest.key}.html'}: {contest.rules.name}, as everybody may see it")
     for message in page.unreadable:
         print(f"left out: {message}")
     return Exit.OK

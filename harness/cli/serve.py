@@ -8,7 +8,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.settings import DEVICES
 from harness.serve import Options, run_server
-from harness.serve.guard import TOKEN_VARIABLE
+from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 
 DESCRIPTION = """Answer popcorn-cli, and show the boards live. A server on this machine that queues submissions and
 evaluates them one by one; the page is at its address. Needs the extra `serve`."""
@@ -55,6 +55,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="YAML",
         help="a KernelBot competition file, whose problems are offered too, under its names; may be repeated",
     )
+    parser.add_argument(
+        "--contest",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="YAML",
+        help="a contest's file (docs/contest.md), offered to its teams by its rules; may be repeated",
+    )
+    parser.add_argument(
+        "--organiser-token",
+        type=Path,
+        metavar="FILE",
+        help=f"file with the token that shows organisers a contest's full page; or set {ORGANISER_VARIABLE}",
+    )
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
@@ -67,6 +81,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
             gpus=tuple(namespace.gpu),
             folders=tuple(namespace.problem),
             competitions=tuple(namespace.competition),
+            contests=tuple(namespace.contest),
+            organiser_token=namespace.organiser_token,
             asked=options.asked(namespace, problem=""),
         ),
         checkout,

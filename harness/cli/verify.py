@@ -1,13 +1,14 @@
 """The verb `verify`: does an entry's source reproduce what the entry claims?"""
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from rich.console import Console
 from rich.text import Text
 
-from harness.board import judgements, leaderboard, runs
+from harness.board import leaderboard
 from harness.board.entries import Board, Judged
 from harness.cli import options
 from harness.core.checkout import Checkout
@@ -20,13 +21,12 @@ from harness.evaluation.verify import (
     LEAST_LAUNCHES,
     Decision,
     applied,
-    check_machine,
-    deciding,
     decision_of,
-    launch,
-    setting_for,
+    launches,
+    prepared,
 )
 from harness.kinds import settings
+from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.report.decision import show, show_decision, to_json
@@ -87,31 +87,22 @@ def verify(order: Options, checkout: Checkout) -> Exit:
     path = checkout.leaderboard
     found = leaderboard.load(path)
     one = chosen(found, order.entry, order.problem, checkout)
-    check_machine(one)
-    setting = replace(setting_for(one, order.problem, order.seconds, checkout), confined=order.confined)
-    version = judgements.problem_version(setting.problem, setting.suite)
-    if one.problem_version not in (None, version):
-        raise UsageError(
-            f"{one.run_id} was judged under another version of {one.problem} than this checkout's: "
-            f"`python -m harness rejudge --entry {one.run_id} --apply` first"
-        )
-    submission = runs.load_source(one.sha256, one.file, checkout.root, one.run_id)
+    ready = prepared(one, order.problem, order.seconds, order.confined, checkout)
     leaderboard.check_writable(path)
-    reports: list[EvalReport] = []
-    while sum(report.figures is not None for report in reports) < order.launches:
-        said = f"launch {len(reports) + 1} of {order.launches}: {one.file}, {one.run_id}"
+
+    @contextlib.contextmanager
+    def progress(number: int) -> Iterator[Progress]:
+        said = f"launch {number} of {order.launches}: {one.file}, {one.run_id}"
         if not order.quiet:
             Console(stderr=True).print(Text(clean_line(said)), soft_wrap=True)
-        with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
-            report = launch(one, setting, submission, checkout, progress)
-        runs.store(report, checkout.root)
-        reports.append(report)
-        if deciding(reports) is not None:
-            break  # what holds the entry is known
+        with ProgressLine(Console(stderr=True), silent=order.quiet) as line:
+            yield line
+
+    reports = launches(ready, order.launches, checkout, progress)
     decision = decision_of(one, reports, order.launches)
     decision = replace(decision, why=decision.why + outside_sandbox(one, reports))
     try:
-        leaderboard.change(path, lambda now: applied(now, one, decision, reports, version))
+        leaderboard.change(path, lambda now: applied(now, one, decision, reports, ready.version))
     finally:  # what was measured is shown all the same
         _show(order, one, decision, reports)
     return EXITS[decision.word]

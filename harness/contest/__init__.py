@@ -1,1 +1,1 @@
-"""Competitions: which problems, until when. Evaluates nothing."""
+"""Competitions and contests: their rules, what happened in them, who stands where. Evaluates nothing."""

@@ -1,64 +1,222 @@
-"""The rules of a KernelBot competition: which problems it has, and until when.
+"""The rules of a contest, as its file has them: which problems, from when until when, for whom, how many submissions.
 
-Reads a competition's file (`name`, `deadline`, `description`, `problems` with `directory`, `name`, `deadline`, `gpus`).
-A problem whose name this checkout has is evaluated as the checkout's, by its strict checker; any other is the folder
-that the file names. With --folders all problems are such folders.
+The file is a superset of KernelBot's competition file (`name`, `deadline`, `description`, `problems` with `directory`,
+`name`, `deadline`, `gpus`): every further key has a default, with which it rules nothing. A problem whose name this
+checkout has is evaluated as the checkout's, by its strict checker; any other is the folder that the file names. With
+--folders all problems are such folders.
 
-Deadlines are read as KernelBot reads them: a date alone means its first second. The file does not name a time zone;
-they are taken as UTC. A deadline refuses nothing here: a later evaluation is marked late.
+Times are read as KernelBot reads them: a date alone means its first second. All are UTC. A deadline refuses nothing
+in the verb `competition`, which marks later evaluations as late; the verb `contest` refuses them (admission.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from harness.board.places import Place
+from harness.contest.times import FORMATS, closing, is_late
 from harness.core.checkout import Checkout
-from harness.core.decode import DecodeError
+from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import Exit, HarnessError, UsageError
-from harness.core.records import EvalReport
+from harness.core.records import EvalReport, Params
 from harness.core.yaml_file import read_yaml
 from harness.judging import verdict
 from harness.kinds.registry import find
 from harness.problems.problem import Problem
 
-FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S")
+
+# ---- rules that KernelBot's file does not have -----------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """From when until when; an empty text leaves that side open."""
+
+    opens: str = ""
+    closes: str = ""
+
+    def __post_init__(self) -> None:
+        opens, closes = closing(self.opens, ".opens"), closing(self.closes, ".closes")
+        if opens and closes and opens >= closes:
+            raise DecodeError(".closes", "expected a time after `opens`")
 
 
 @dataclass(frozen=True, kw_only=True)
+class TeamRules:
+    """How many members a team may have, and the only people who may register, where that list is not empty."""
+
+    members: int = 3
+    participants: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.members < 1:
+            raise DecodeError(".members", f"expected 1 or more, found {self.members}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """Submissions of a team on one day (UTC), over all problems; None: any number."""
+
+    per_day: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.per_day is not None and self.per_day < 1:
+            raise DecodeError(".per_day", f"expected 1 or more, found {self.per_day}; leave it out for no limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What an entry has to reach on the shapes that have all parameters of `shape` (on every shape where it is empty):
+    a median of at most `time_us`, at least `speedup` times the reference, at least the fraction `limit` of the limit.
+    """
+
+    shape: Params = field(default_factory=dict)
+    time_us: float | None = None
+    speedup: float | None = None
+    limit: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("time_us", "speedup", "limit") if getattr(self, name) is not None]
+        if not given:
+            raise DecodeError("", "a target needs one of time_us, speedup and limit")
+        if bad := [name for name in given if getattr(self, name) <= 0]:
+            raise DecodeError(f".{bad[0]}", f"expected a number above 0, found {getattr(self, bad[0])}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwardRule:
+    """An award for the entry in this place of a problem, of any problem where `problem` is empty. `targets`: the entry
+    must have reached the problem's targets. `shared`: entries that the measurements do not tell apart all get it;
+    otherwise nobody gets it until they are told apart."""
+
+    name: str
+    place: int = 1
+    problem: str = ""
+    targets: bool = True
+    shared: bool = True
+
+    def __post_init__(self) -> None:
+        if self.place < 1:
+            raise DecodeError(".place", f"expected 1 or more, found {self.place}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceRules:
+    """How an entry is reproduced: `launches` evaluations of its source, of the `top` entries of a problem."""
+
+    launches: int = 5
+    top: int = 3
+
+    def __post_init__(self) -> None:
+        if self.launches < 3:
+            raise DecodeError(".launches", f"expected 3 or more, as two are dropped, found {self.launches}")
+        if self.top < 1:
+            raise DecodeError(".top", f"expected 1 or more, found {self.top}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContestSetting:
+    """What all submissions are evaluated with; None leaves the choice to the problem and the machine."""
+
+    suite: str | None = None
+    ranks: int | None = None
+    device: str | None = None
+    seconds: float | None = None
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
 class Listed:
-    """A problem of a competition. `directory` is relative to the competition's file, `name` the leaderboard's."""
+    """A problem of a competition. `directory` is relative to the competition's file, `name` the leaderboard's. Its
+    submission window goes from `opens` to `deadline`."""
 
     directory: str
     name: str
     deadline: str = ""
     gpus: tuple[str, ...] = ()
+    opens: str = ""
+    targets: tuple[Target, ...] = ()
 
     def __post_init__(self) -> None:
-        closing(self.deadline)
+        opens, closes = closing(self.opens, ".opens"), closing(self.deadline)
+        if opens and closes and opens >= closes:
+            raise DecodeError(".deadline", "expected a time after `opens`")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Competition:
-    """A competition's file. A problem may close before the whole does, which ends with `deadline`; an empty text is no
-    deadline."""
+    """A competition's file. A problem may open and close at times of its own; where it has none, the whole's `opens`
+    and `deadline` count. An empty text is no such time. `freeze`: from then on the public standings stay as they are.
+    `private`: until the end, nobody but a team and the organisers sees what the team submitted and reached.
+    `organisers` are those who may act as one on the command line; empty: anybody who can write the contest's log."""
 
     name: str
     problems: tuple[Listed, ...]
     deadline: str = ""
     description: str = ""
+    opens: str = ""
+    registration: Window = Window()
+    teams: TeamRules = TeamRules()
+    quota: Quota = Quota()
+    freeze: str = ""
+    private: bool = False
+    setting: ContestSetting = ContestSetting()
+    reproduce: ReproduceRules = ReproduceRules()
+    awards: tuple[AwardRule, ...] = ()
+    organisers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         closing(self.deadline)
+        closing(self.opens, ".opens")
+        closing(self.freeze, ".freeze")
         names = [listed.name for listed in self.problems]
         if not names:
             raise DecodeError(".problems", "the list is empty; name at least one problem")
         if repeated := [name for index, name in enumerate(names) if name in names[:index]]:
             raise DecodeError(".problems", f"'{repeated[0]}' appears twice; give every problem a name of its own")
+        for index, listed in enumerate(self.problems):
+            opens, closes = self.opening(listed), self.closes(listed)
+            if opens and closes and opens >= closes:
+                raise DecodeError(f".problems[{index}]", "it closes before it opens, by the contest's own times")
+        awards = [award.name for award in self.awards]
+        for index, award in enumerate(self.awards):
+            if award.name in awards[:index]:
+                raise DecodeError(f".awards[{index}].name", f"'{award.name}' appears twice")
+            if award.problem and award.problem not in names:
+                raise DecodeError(
+                    f".awards[{index}].problem",
+                    f"no problem '{award.problem}'{did_you_mean(award.problem, names)} (known: {', '.join(names)})",
+                )
+        if self.private and self.ends is None:
+            raise DecodeError(".private", "what is private until the end needs an end: give a `deadline`")
 
     def closes(self, listed: Listed) -> datetime | None:
         """When the problem closes: at its own deadline, or else at the competition's."""
         return closing(listed.deadline) or closing(self.deadline)
+
+    def opening(self, listed: Listed) -> datetime | None:
+        """When the problem opens: at its own time, or else at the competition's."""
+        return closing(listed.opens, ".opens") or closing(self.opens, ".opens")
+
+    @property
+    def ends(self) -> datetime | None:
+        """When the last problem closes; None if one never does."""
+        found = [self.closes(listed) for listed in self.problems]
+        known = [one for one in found if one is not None]
+        return max(known) if len(known) == len(found) else None
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether all problems are closed."""
+        return self.ends is not None and now > self.ends
+
+    def is_hidden(self, now: datetime) -> bool:
+        """Whether submissions are private at that time."""
+        return self.private and not self.is_over(now)
+
+    def problem(self, name: str) -> Listed:
+        """The problem of that name; UsageError where there is none."""
+        names = [listed.name for listed in self.problems]
+        if name not in names:
+            raise UsageError(f"no problem '{name}' in {self.name}{did_you_mean(name, names)} ({', '.join(names)})")
+        return self.problems[names.index(name)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,23 +249,6 @@ def read(path: Path) -> Competition:
     return read_yaml(Competition, path, path.resolve().parent, prepare=_with_texts)
 
 
-def closing(deadline: str) -> datetime | None:
-    """The moment that a deadline's text means, in UTC; None for an empty one. DecodeError for any other text."""
-    if not deadline.strip():
-        return None
-    for form in FORMATS:
-        try:
-            return datetime.strptime(deadline.strip(), form).replace(tzinfo=UTC)
-        except ValueError:
-            continue
-    raise DecodeError(".deadline", f"expected YYYY-MM-DD or YYYY-MM-DD HH:MM, found {deadline!r}")
-
-
-def is_late(moment: str, closes: datetime | None) -> bool:
-    """Whether an ISO 8601 moment lies behind the deadline."""
-    return closes is not None and datetime.fromisoformat(moment) > closes
-
-
 def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) -> Problem:
     """The checkout's problem of that name, or else the folder that the file names. Raises UsageError or BadFileError
     where there is neither, or it is broken."""
@@ -123,8 +264,11 @@ def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) ->
 
 def _with_texts(value: object) -> object:
     """The value with dates as texts: YAML takes a deadline without quotes for a date."""
-    if isinstance(value, datetime):
-        return value.strftime(FORMATS[-1])
+    if isinstance(value, datetime):  # with a zone, where the file has one
+        try:
+            return (value.astimezone(UTC) if value.tzinfo else value).strftime(FORMATS[-1])
+        except OverflowError:  # before the year 1, or after 9999
+            return value.isoformat()  # which is refused with its place
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, dict):

@@ -24,12 +24,13 @@ in its place; the second holds the entry. A claim that needs a cheat needs it in
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from harness.board import judgements
+from harness.board import judgements, runs
 from harness.board.entries import Board, Entry, Judged, Verified
 from harness.core import words
 from harness.core.checkout import Checkout
@@ -200,6 +201,47 @@ def launch(one: Judged, setting: Setting, submission: Submission, checkout: Chec
             "is wrong with the machine"
         )
     return report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """An entry that is to be run again: on what, which source, and the version of the problem."""
+
+    one: Judged
+    setting: Setting
+    submission: Submission
+    version: str
+
+
+def prepared(one: Judged, problem: str | None, seconds: float | None, confined: bool, checkout: Checkout) -> Ready:
+    """What the entry's launches need. Raises UsageError where this machine or checkout cannot run them, SourceError
+    where the source is not kept."""
+    check_machine(one)
+    setting = replace(setting_for(one, problem, seconds, checkout), confined=confined)
+    version = judgements.problem_version(setting.problem, setting.suite)
+    if one.problem_version not in (None, version):
+        raise UsageError(
+            f"{one.run_id} was judged under another version of {one.problem} than this checkout's: "
+            f"`python -m harness rejudge --entry {one.run_id} --apply` first"
+        )
+    submission = runs.load_source(one.sha256, one.file, checkout.root, one.run_id)
+    return Ready(one=one, setting=setting, submission=submission, version=version)
+
+
+def launches(
+    ready: Ready, count: int, checkout: Checkout, progress: Callable[[int], AbstractContextManager[Progress]]
+) -> list[EvalReport]:
+    """`count` launches that passed, or as many as it takes to know that the entry is held. Each is stored in runs/.
+    `progress` gets the number of the launch, from 1."""
+    reports: list[EvalReport] = []
+    while sum(report.figures is not None for report in reports) < count:
+        with progress(len(reports) + 1) as one:
+            report = launch(ready.one, ready.setting, ready.submission, checkout, one)
+        runs.store(report, checkout.root)
+        reports.append(report)
+        if deciding(reports) is not None:
+            break  # what holds the entry is known
+    return reports
 
 
 def claim_of(one: Judged) -> Claim | None:

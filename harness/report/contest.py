@@ -9,7 +9,8 @@ from rich.console import Console
 from harness.board.entries import Board, Entry
 from harness.board.places import groups, ranking
 from harness.board.report_json import error_json, to_json
-from harness.contest.rules import Competition, Evaluated, Listed, closing, is_late
+from harness.contest.rules import Competition, Evaluated, Listed
+from harness.contest.times import closing, is_late
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
 from harness.core.stats import geomean

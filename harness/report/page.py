@@ -17,7 +17,10 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.core.decode import encode
@@ -26,36 +29,57 @@ from harness.report.page_data import Page
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SCRIPTS = ("d3-7.9.2.min.js", "plot-0.6.17.umd.min.js", "text.js", "charts.js", "page.js")  # in this order
+TEMPLATE, STYLE = "page.html", "page.css"
 LIVE_SCRIPT, LIVE_STYLE, LIVE_PART = "live.js", "live.css", "live.html"  # of the page that `serve` shows
 
 
 def data(page: Page) -> Any:
     """The page's data as JSON has it. Every text in it is one line that is safe to show."""
-    return _clean(encode(page))
+    return clean_data(encode(page))
 
 
-def _clean(value: Any) -> Any:
+def clean_data(value: Any) -> Any:
+    """The JSON value with texts that are one line each and safe to show."""
     if isinstance(value, dict):
-        return {clean_line(key): _clean(item) for key, item in value.items()}
+        return {clean_line(key): clean_data(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_clean(item) for item in value]
+        return [clean_data(item) for item in value]
     return clean_line(value) if isinstance(value, str) else value
 
 
-def html(page: Page, live: str = "") -> str:
+def html(page: Page, live: str = "", contests: Sequence[tuple[str, str]] = ()) -> str:
     """The whole file: the template with style, data and scripts in their places. `live` is the version of the boards
-    on a page that a server keeps up to date; only that one may fetch, and from its server alone."""
-    scripts = [_asset(name) for name in (*SCRIPTS, *([LIVE_SCRIPT] if live else []))]
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {' '.join(map(_hash, scripts))}"
+    on a page that a server keeps up to date; only that one may fetch, and from its server alone. `contests` are
+    addresses and names of contests' pages."""
+    part = _asset(LIVE_PART).replace("{{version}}", live) if live else ""
+    scripts = (*SCRIPTS, *([LIVE_SCRIPT] if live else []))
+    styles = (STYLE, *([LIVE_STYLE] if live else []))
+    links = " ".join(f'<a href="{escape(where)}">{escape(clean_line(name))}</a>' for where, name in contests)
+    nav = f'<nav id="contests" aria-label="Contests">Contests: {links}</nav>\n' if contests else ""
+    return assembled(TEMPLATE, data(page), styles, scripts, bool(live), {"live": part, "contests": nav})
+
+
+def assembled(
+    template: str,
+    shown: object,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    fetches: bool = False,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """An HTML file of assets: the template with data that is safe to show, styles and scripts in their places, and with
+    `more` parts, which are HTML. Only a page that `fetches` may, and from its server alone."""
+    texts = [_asset(name) for name in scripts]
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {' '.join(map(_hash, texts))}"
     parts = {
-        "policy": f"{policy}; connect-src 'self'" if live else policy,
-        "style": _asset("page.css") + (_asset(LIVE_STYLE) if live else ""),
-        "live": _asset(LIVE_PART).replace("{{version}}", live) if live else "",
-        "data": script_json(data(page)),
-        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
+        "policy": f"{policy}; connect-src 'self'" if fetches else policy,
+        "style": "".join(map(_asset, styles)),
+        **more,
+        "data": script_json(shown),
+        "scripts": "\n".join(f"<script>{script}</script>" for script in texts),
     }
     # one pass over the template, so that a part that has such a word in it stays as it is
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset(template))
 
 
 def script_json(value: object) -> str:

@@ -18,14 +18,17 @@ KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled sha
 WHY_CHARS = 160  # of the reason in the verdict
 
 
-def show_summary(report: EvalReport, board: Board | None, place: Place | None, console: Console) -> None:
-    """Prints the three lines. `place` is None for a run that was not recorded; `board` is what the place is on."""
+def show_summary(
+    report: EvalReport, board: Board | None, place: Place | None, console: Console, entry: str = ""
+) -> None:
+    """Prints the three lines. `place` is None for a run that was not recorded; `board` is what the place is on. Where
+    `entry` says what became of it in a contest, that stands in place of the place."""
     style = "bold green" if verdict.status(report) == "pass" else "bold red"
     rows = _rows(report, board)
     for label, text in (
         ("verdict", _verdict(report)),
         ("speedup", _speedup(report, board, rows)),
-        ("place", _place(report, board, place, rows)),
+        ("entry", entry) if entry else ("place", _place(report, board, place, rows)),
     ):
         line = Text.assemble((f"{label:<9}", "bold"), (clean_line(text), style if label == "verdict" else ""))
         console.print(line, soft_wrap=True)

@@ -80,11 +80,18 @@ BAR_CHARS = (20, 40)  # columns of a bar, at least and at most
 
 
 # ---- the report ------------------------------------------------------------------------------------------------
-def show(report: EvalReport, board: Board | None, place: Place | None, console: Console, verbose: bool = False) -> None:
+def show(
+    report: EvalReport,
+    board: Board | None,
+    place: Place | None,
+    console: Console,
+    verbose: bool = False,
+    entry: str = "",
+) -> None:
     """Prints the result; its last three lines are the verdict, the speedup and the place on the leaderboard.
 
     `place` is None for a run that was not recorded; `board` is what the place is on. `verbose` adds the clocks, the
-    machine, phases and rank 0's log.
+    machine, phases and rank 0's log. `entry` is what became of it in a contest, instead of the place.
     """
     print_all(console, Text.assemble((report.problem, "bold"), f"  {clean_line(report.submission.name)}"))
     details = f"{count_text(report.world_size, 'rank')} on {report.device}, suite {report.suite}, mode {report.mode}"
@@ -110,7 +117,7 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
         print_all(console, Text("\n".join(["the end of rank 0's log:", *(f"  | {line}" for line in log)])))
         print_all(console, Text(f"logs of all ranks: {_logs_at(report, board)}"), Text())
     print_all(console, _facts(report, verbose), Text())
-    show_summary(report, board, place, console)
+    show_summary(report, board, place, console, entry)
 
 
 def _logs_at(report: EvalReport, board: Board | None) -> str:

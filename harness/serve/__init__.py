@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.board import judgements
 from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
@@ -28,7 +29,9 @@ from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.problem import Problem, folded
 from harness.problems.shape_file import problem_names
-from harness.serve.guard import LOOPBACK_NAMES, TOKEN_VARIABLE, Guard, is_loopback
+from harness.serve.contests import Contests
+from harness.serve.contests import opened as opened_contests
+from harness.serve.guard import LOOPBACK_NAMES, ORGANISER_VARIABLE, TOKEN_VARIABLE, Guard, is_loopback
 from harness.serve.store import Limits, Row, Store
 
 if TYPE_CHECKING:
@@ -51,7 +54,8 @@ class Options:
     """How the server was started. `token` is the file with what requests must show; `asked` holds for every submission,
     but for its problem and file; `gpus` are names that clients may ask for beside this machine's own. `folders` are
     problem folders of KernelBot, and `competitions` its competition files, that are offered beside the checkout's
-    problems."""
+    problems. `contests` are files of contests, whose problems are offered under their rules; `organiser_token` is the
+    file with the token of their organisers."""
 
     asked: Asked
     host: str = "127.0.0.1"
@@ -60,6 +64,8 @@ class Options:
     gpus: tuple[str, ...] = ()
     folders: tuple[Path, ...] = ()
     competitions: tuple[Path, ...] = ()
+    contests: tuple[Path, ...] = ()
+    organiser_token: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +88,7 @@ def run_server(options: Options, checkout: Checkout) -> None:
     if not 0 <= options.port <= 65535:
         raise UsageError(f"--port {options.port}: ports are 0 to 65535")
     token = read_token(options.token, os.environ)
+    organiser_token = read_token(options.organiser_token, os.environ, "--organiser-token", ORGANISER_VARIABLE)
     if token is None and not is_loopback(options.host):
         raise UsageError(
             f"--host {options.host}: other machines could reach it, so requests must show a token: --token FILE, or "
@@ -91,18 +98,21 @@ def run_server(options: Options, checkout: Checkout) -> None:
     with only_server(folder):
         offers = offered(options, checkout)
         service = make_service(options, folder, eval_command(offers), checkout, offers=offers)
-        answer(service, options.host, options.port, token)
+        service.contests.settle(service.store)
+        answer(service, options.host, options.port, token, organiser_token)
 
 
-def answer(service: "Service", host: str, port: int, token: str | None) -> None:
+def answer(service: "Service", host: str, port: int, token: str | None, organiser_token: str | None = None) -> None:
     """Answers requests until a signal ends it; prints its address as soon as it listens."""
     try:
-        server, socket = make_server(service, host, port, token)
+        server, socket = make_server(service, host, port, token, organiser_token)
     except UsageError:
         service.store.close()
         raise
     url = f"http://{f'[{host}]' if ':' in host else host}:{socket.getsockname()[1]}"
     print(", ".join(one.name for one in service.leaderboards))
+    for contest in service.contests.all:
+        print(f"contest {url}/contests/{contest.key}")
     print(f"open    {url}/\nsubmit  POPCORN_API_URL={url} popcorn-cli submit FILE", flush=True)
     try:
         server.run(sockets=[socket])
@@ -112,7 +122,9 @@ def answer(service: "Service", host: str, port: int, token: str | None) -> None:
         service.store.close()
 
 
-def make_server(service: "Service", host: str, port: int, token: str | None) -> "tuple[uvicorn.Server, socket.socket]":
+def make_server(
+    service: "Service", host: str, port: int, token: str | None, organiser_token: str | None = None
+) -> "tuple[uvicorn.Server, socket.socket]":
     """A server that is ready to run, and the socket that it listens on. Raises UsageError where it cannot listen."""
     import uvicorn
 
@@ -120,7 +132,7 @@ def make_server(service: "Service", host: str, port: int, token: str | None) -> 
 
     names = LOOPBACK_NAMES | {host.lower()} if is_loopback(host) else None
     config = uvicorn.Config(
-        Guard(make_app(service), token, names),
+        Guard(make_app(service), token, names, organiser_token),
         host=host,
         port=port,
         log_level="warning",
@@ -145,25 +157,43 @@ def make_service(
     checkout: Checkout,
     engine: "Engine | None" = None,
     offers: "Sequence[Offer] | None" = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> "Service":
     """The parts of a server over the queue in `folder`; without an engine, evaluations run on this machine. Without
-    offers, they are what the options say."""
+    offers, they are what the options say. Contests' rules are held against `clock`, in UTC."""
     from harness.serve.live import Live
     from harness.serve.service import Service
     from harness.serve.worker import Worker, local_engine
 
-    leaderboards = _leaderboards(offered(options, checkout) if offers is None else offers, options, checkout)
+    offers = offered(options, checkout) if offers is None else offers
+    leaderboards = _leaderboards(offers, options, checkout)
     by_problem = {one.problem: one for one in leaderboards}
 
     def deadline_s(row: Row) -> float:
         return by_problem[row.problem].deadline_s if row.problem in by_problem else START_S
 
+    def version_of(problem: str) -> str | None:
+        offer = next((one for one in offers if one.problem.name == problem), None)
+        if offer is None:
+            return None
+        setting = settings.setting(replace(offer.asked, problem=offer.argument), checkout, offer.problem)
+        return judgements.problem_version(setting.problem, setting.suite)
+
     store = Store(folder / "queue.sqlite3")
-    worker = Worker(store, engine or local_engine(folder, checkout.root), folder, command, deadline_s)
+    contests = Contests(opened_contests(options.contests), checkout, clock, version_of)
+    worker = Worker(
+        store,
+        engine or local_engine(folder, checkout.root),
+        folder,
+        command,
+        deadline_s,
+        lambda: contests.settle(store),
+    )
     return Service(
         store=store,
         worker=worker,
-        live=Live(store, worker, checkout),
+        live=Live(store, worker, checkout, contests),
+        contests=contests,
         leaderboards=leaderboards,
         find=_finder(leaderboards),
         login=host.login(),
@@ -179,7 +209,13 @@ def eval_command(offers: "Sequence[Offer]") -> "Command":
         offer = by_problem.get(row.problem)  # None: queued by a server that had other problems; `eval` says so
         words = [sys.executable, "-m", "harness", "eval", offer.argument if offer else row.problem, str(files.source)]
         written = [f"--json={files.report}", f"--events={files.events}"]
-        return [*words, f"--mode={row.mode}", f"--author={row.user}", *written, *(_settings(offer) if offer else [])]
+        return [
+            *words,
+            f"--mode={row.mode}",
+            f"--author={row.team or row.user}",
+            *written,
+            *(_settings(offer) if offer else []),
+        ]
 
     return command
 
@@ -191,11 +227,16 @@ def _settings(offer: Offer) -> list[str]:
     return words + ([] if asked.confined else ["--unconfined"])
 
 
-def read_token(file: Path | None, environ: "os._Environ[str] | dict[str, str]") -> str | None:
+def read_token(
+    file: Path | None,
+    environ: "os._Environ[str] | dict[str, str]",
+    option: str = "--token",
+    variable: str = TOKEN_VARIABLE,
+) -> str | None:
     """The token, from the file or the environment; None where neither has one. Raises UsageError for a bad one."""
-    where = f"--token {file}" if file else TOKEN_VARIABLE
+    where = f"{option} {file}" if file else variable
     try:
-        text = file.read_text(encoding="utf-8") if file else environ.get(TOKEN_VARIABLE, "")
+        text = file.read_text(encoding="utf-8") if file else environ.get(variable, "")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{where}: cannot be read: {getattr(error, 'strerror', error)}") from None
     token = text.strip()
@@ -232,7 +273,9 @@ def offered(options: Options, checkout: Checkout) -> "tuple[Offer, ...]":
     offers: dict[str, Offer] = {}
     refused: list[HarnessError] = []
 
-    def add(argument: str, name: str | None = None, closes: datetime | None = None) -> None:
+    def add(
+        argument: str, name: str | None = None, closes: datetime | None = None, asked: Asked = options.asked
+    ) -> None:
         try:
             problem = find_problem(argument, checkout)
             problem.check_runnable()
@@ -243,7 +286,7 @@ def offered(options: Options, checkout: Checkout) -> "tuple[Offer, ...]":
             name=name or problem.leaderboard,
             argument=argument,
             problem=problem,
-            asked=_fitting(options.asked, problem),
+            asked=_fitting(asked, problem),
             closes=closes,
         )
         other = offers.get(folded(offer.name))
@@ -258,8 +301,10 @@ def offered(options: Options, checkout: Checkout) -> "tuple[Offer, ...]":
         add(known)
     for folder in options.folders:
         add(str(folder.resolve()))
-    for file in options.competitions:
+    for file in (*options.competitions, *options.contests):
         competition = rules.read(file)
+        given = competition.setting
+        own = {name: value for name, value in vars(given).items() if value is not None}
         for listed in competition.problems:
             try:
                 problem = rules.problem_of(listed, file, folders=False, checkout=checkout)
@@ -267,7 +312,10 @@ def offered(options: Options, checkout: Checkout) -> "tuple[Offer, ...]":
                 refused.append(error)
                 continue
             argument = str(problem.folder) if problem.is_upstream else problem.name
-            add(argument, listed.name, competition.closes(listed))
+            if file in options.contests:  # under its rules only, not as the checkout's problem too
+                for name in [name for name, offer in offers.items() if offer.problem.folder == problem.folder]:
+                    del offers[name]
+            add(argument, listed.name, competition.closes(listed), replace(options.asked, **own))
     if not offers:
         raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
     for why in refused:

@@ -19,7 +19,7 @@ from fastapi import Depends, FastAPI, Header, HTTPException, Path, Query, Respon
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from harness.core.errors import BadSubmissionError, HarnessError
+from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import Mode
 from harness.core.words import clean_line
 from harness.problems.submission import MAX_BYTES, directives
@@ -33,6 +33,8 @@ from harness.serve.answers import (
     short_answer,
     submission_answer,
 )
+from harness.serve.contest_api import add_routes
+from harness.serve.contests import Placement
 from harness.serve.guard import TOO_LARGE
 from harness.serve.schemas import (
     Accepted,
@@ -63,6 +65,7 @@ RESERVED = frozenset(
     {
         "admin",
         "auth",
+        "contests",
         "gpus",
         "health",
         "leaderboards",
@@ -78,7 +81,7 @@ RESERVED = frozenset(
 REASONS = {
     400: "something that was asked for is not there, or not as it must be",
     401: "the token, or an X-Popcorn-Cli-Id that cannot be taken on",
-    403: "somebody else's submission",
+    403: "somebody else's submission, or a rule of a contest",
     404: "no such leaderboard or submission",
     405: "no such method there",
     408: "the request did not come to an end",
@@ -210,6 +213,7 @@ def make_app(service: Service) -> FastAPI:
     def delete(submission_id: Id, secret: Secret) -> Deleted:
         """Ends its evaluation if it is running. Its records in leaderboard.yaml and runs/ stay."""
         row = _own(service, submission_id, secret, "delete")
+        service.contests.deleted(row)
         if not service.store.delete(row.id):
             raise HTTPException(404, "Submission not found")
         return Deleted(status="ok", submission_id=row.id)
@@ -226,7 +230,7 @@ def make_app(service: Service) -> FastAPI:
     @app.post(
         "/submission/{leaderboard_name}/{gpu_type}/{submission_mode}",
         status_code=202,
-        responses=refusals(400, 404, 408, 413, 429, 503),
+        responses=refusals(400, 403, 404, 408, 413, 429, 503),
     )
     async def submit(
         leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
@@ -246,7 +250,7 @@ def make_app(service: Service) -> FastAPI:
         response_class=StreamingResponse,
         responses={
             200: {"content": {"text/event-stream": {}}, "description": "status events, then one result or error"},
-            **refusals(400, 404, 405, 408, 413, 429, 503),
+            **refusals(400, 403, 404, 405, 408, 413, 429, 503),
         },
     )
     async def submit_and_wait(
@@ -275,6 +279,8 @@ def make_app(service: Service) -> FastAPI:
     def live_boards() -> LiveBoards:
         return LiveBoards(**service.live.boards())
 
+    if service.contests.all:
+        add_routes(app, service.contests, service.live)
     return app
 
 
@@ -306,7 +312,7 @@ async def _accepted(service: Service, name: str, gpu: str, mode: str, file: Uplo
         raise HTTPException(400, "Please provide a Python (.py) file")
     _check_directives(service, code, leaderboard)
 
-    def add() -> Row:
+    def add(placement: Placement | None) -> Row:
         user = service.store.register(secret, service.login)
         asked = Asked(
             problem=leaderboard.problem,
@@ -315,11 +321,14 @@ async def _accepted(service: Service, name: str, gpu: str, mode: str, file: Uplo
             mode=chosen,
             file_name=file_name,
             code=code,
+            **(vars(placement) if placement else {}),
         )
         return service.store.add(user, asked, service.limits)
 
     try:
-        row = await run_in_threadpool(add)
+        row = await run_in_threadpool(service.contests.enter, secret, leaderboard.name, chosen, file_name, code, add)
+    except UsageError as error:
+        raise HTTPException(403, str(error)) from None
     except UnknownUserError as error:
         raise HTTPException(401, f"Invalid or unauthorized X-Popcorn-Cli-Id: {error}") from None
     except QueueFullError as error:
@@ -437,4 +446,4 @@ def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
 def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
     leaderboard = _leaderboard(service, name)
     _check_gpu(leaderboard, gpu)
-    return service.store.ranked(leaderboard.name, gpu)
+    return [row for row in service.store.ranked(leaderboard.name, gpu) if not service.contests.is_veiled(row)]

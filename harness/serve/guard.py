@@ -17,6 +17,7 @@ from typing import Any
 from harness.problems.submission import MAX_BYTES
 
 TOKEN_VARIABLE = "HARNESS_SERVE_TOKEN"
+ORGANISER_VARIABLE = "HARNESS_ORGANISER_TOKEN"
 MAX_BODY_BYTES = MAX_BYTES + (64 << 10)  # a form's lines around the file
 BODY_S = 60.0  # for all of a body to come
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -52,10 +53,13 @@ class RefusedError(Exception):
 
 
 class Guard:
-    """An ASGI application around another. `names` are the accepted Host names, None for any."""
+    """An ASGI application around another. `names` are the accepted Host names, None for any. A request that shows the
+    token of the organisers passes too, and the application finds `state.organiser` true."""
 
-    def __init__(self, app: App, token: str | None, names: frozenset[str] | None) -> None:
-        self._app, self._token, self._names = app, token, names
+    def __init__(
+        self, app: App, token: str | None, names: frozenset[str] | None, organiser_token: str | None = None
+    ) -> None:
+        self._app, self._token, self._names, self._organiser_token = app, token, names, organiser_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,7 +79,11 @@ class Guard:
         try:
             headers = {name.lower(): value for name, value in scope["headers"]}
             self._check_host(headers)
-            self._check_token(scope["path"], headers)
+            shown = _shown_token(headers)
+            is_organiser = _same(shown, self._organiser_token)
+            scope.setdefault("state", {})["organiser"] = is_organiser
+            if not (self._token is None or scope["path"] == OPEN or is_organiser or _same(shown, self._token)):
+                raise RefusedError(401, "Missing or wrong token; send it as `Authorization: Bearer`.")
             body = _Body(headers, receive)
             await self._app(scope, body.receive, sent)
             refused = body.refused
@@ -91,19 +99,22 @@ class Guard:
         if self._names is not None and name not in self._names:
             raise RefusedError(421, f"This server answers on {', '.join(sorted(self._names))} only.")
 
-    def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self._token is None or path == OPEN:
-            return
-        scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"basic":  # browsers, and clients that take a URL with a password
-            try:
-                shown = base64.b64decode(shown, validate=True).partition(b":")[2]
-            except binascii.Error:
-                shown = b""
-        elif scheme.lower() != b"bearer":
+
+def _shown_token(headers: dict[bytes, bytes]) -> bytes:
+    """The token that a request shows; empty where it shows none."""
+    scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"basic":  # browsers, and clients that take a URL with a password
+        try:
+            shown = base64.b64decode(shown, validate=True).partition(b":")[2]
+        except binascii.Error:
             shown = b""
-        if not hmac.compare_digest(shown.strip(), self._token.encode()):
-            raise RefusedError(401, "Missing or wrong token; send it as `Authorization: Bearer`.")
+    elif scheme.lower() != b"bearer":
+        shown = b""
+    return shown.strip()
+
+
+def _same(shown: bytes, token: str | None) -> bool:
+    return token is not None and hmac.compare_digest(shown, token.encode())
 
 
 class _Body:

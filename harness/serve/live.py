@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness.board import leaderboard, reports
+from harness.board.entries import Board, Entry
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.words import clean_line
 from harness.report import page
 from harness.report.page_data import Page, page_of
+from harness.serve.contests import Contests
 from harness.serve.store import Row, Store, now
 from harness.serve.worker import Worker
 
@@ -54,14 +56,15 @@ class Queue:
 class Live:
     """The page's data, built again when a board or a run has changed. Its methods may be called from any thread."""
 
-    def __init__(self, store: Store, worker: Worker, checkout: Checkout) -> None:
-        self._store, self._worker, self._checkout = store, worker, checkout
+    def __init__(self, store: Store, worker: Worker, checkout: Checkout, contests: Contests) -> None:
+        self._store, self._worker, self._checkout, self._contests = store, worker, checkout, contests
         self._lock = threading.Lock()
         self._made: tuple[str, Page] | None = None
 
     def version(self) -> str:
         """A text that changes whenever a board or a run changes."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
+        parts.append(sorted(self._contests.veiled_runs()))
         for path in (self._checkout.leaderboard, self._checkout.runs):
             try:
                 found = path.stat()
@@ -77,15 +80,20 @@ class Live:
             if self._made is None or self._made[0] != version:
                 recorded, unreadable = reports.load_all(self._checkout.root)
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
-                found = leaderboard.load(self._checkout.leaderboard)
+                found = _unveiled(leaderboard.load(self._checkout.leaderboard), self._contests.veiled_runs())
                 made = page_of(found, recorded, unreadable, self._checkout.root, self._checkout.root, made_at)
                 self._made = (version, _unlinked(made))
             return self._made
 
+    def board(self) -> Board:
+        """The leaderboard as it is in its file."""
+        return leaderboard.load(self._checkout.leaderboard)
+
     def html(self) -> str:
         """The whole page, for a browser's first request."""
         version, made = self.page()
-        return page.html(made, live=version)
+        links = [(f"/contests/{one.key}", one.rules.name) for one in self._contests.all]
+        return page.html(made, live=version, contests=links)
 
     def boards(self) -> dict[str, Any]:
         """The page's data alone, as JSON."""
@@ -109,18 +117,30 @@ class Live:
 
     def _shown(self, row: Row) -> Shown:
         progress = self._worker.progress
+        is_veiled = self._contests.is_veiled(row)
         return Shown(
             id=row.id,
-            user=row.user,
+            user=row.team or row.user,
             problem=row.problem,
             mode=row.mode,
-            file=clean_line(row.file_name),
-            state=row.state,
+            file="" if is_veiled else clean_line(row.file_name),
+            state="done" if is_veiled and row.done else row.state,
             since=row.ended_at or row.started_at or row.submitted_at,
-            passed=row.passed,
-            score_s=row.score_s,
+            passed=None if is_veiled else row.passed,
+            score_s=None if is_veiled else row.score_s,
             progress=progress.text if progress is not None and progress.id == row.id else "",
         )
+
+
+def _unveiled(found: Board, veiled: frozenset[str]) -> Board:
+    """The board without what the public must not see yet: those runs, in the past of entries too."""
+
+    def past(one: Entry) -> Entry:
+        kept = tuple(earlier for earlier in one.history if earlier.run_id not in veiled)
+        return one if len(kept) == len(one.history) else replace(one, history=kept)
+
+    entries = tuple(past(one) for one in found.entries if one.run_id not in veiled)
+    return replace(found, entries=entries, held=tuple(one for one in found.held if one.run_id not in veiled))
 
 
 def _unlinked(made: Page) -> Page:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.serve.contests import Contests
 from harness.serve.live import Live
 from harness.serve.store import Limits, Store
 from harness.serve.worker import Worker
@@ -33,6 +34,7 @@ class Service:
     store: Store
     worker: Worker
     live: Live
+    contests: Contests
     leaderboards: tuple[Leaderboard, ...]
     find: Callable[[str], Leaderboard | None]
     login: str

@@ -23,8 +23,8 @@ from typing import Any, Literal, cast, get_args
 
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.records import Mode
+from harness.serve.tables import TABLES, UPGRADE, VERSION, waiting_turns
 
-VERSION = 1  # of the tables, in the file's user_version; 1: first
 ATTEMPTS = 2  # the first, and one more after the server died in the middle of it
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")  # of a user: a folder and an author as well
 ID_CHARS = 200  # of an X-Popcorn-Cli-Id
@@ -32,40 +32,10 @@ MAX_USERS = 10_000
 INTERRUPTED = "the server was interrupted twice while it ran; submit it again"
 State = Literal["pending", "running", "succeeded", "failed", "timed_out"]
 DONE: tuple[State, ...] = ("succeeded", "failed", "timed_out")
-TABLES = """
-CREATE TABLE users (
-  id INTEGER PRIMARY KEY,
-  secret_sha256 TEXT NOT NULL UNIQUE,
-  name TEXT NOT NULL UNIQUE COLLATE NOCASE,
-  created_at TEXT NOT NULL
-);
-CREATE TABLE submissions (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  user_id INTEGER NOT NULL REFERENCES users(id),
-  problem TEXT NOT NULL,
-  leaderboard TEXT NOT NULL,
-  gpu TEXT NOT NULL,
-  mode TEXT NOT NULL,
-  file_name TEXT NOT NULL,
-  code TEXT NOT NULL,
-  submitted_at TEXT NOT NULL,
-  state TEXT NOT NULL DEFAULT 'pending',
-  attempt INTEGER NOT NULL DEFAULT 0,
-  started_at TEXT,
-  ended_at TEXT,
-  passed INTEGER,
-  score_s REAL,
-  run_id TEXT,
-  error TEXT,
-  runs TEXT NOT NULL DEFAULT '[]',
-  result TEXT
-);
-CREATE INDEX submissions_by_state ON submissions(state, id);
-CREATE INDEX submissions_by_user ON submissions(user_id, id);
-"""
 # Without the two texts that can be megabytes.
 COLUMNS = """s.id, u.name AS user, s.user_id, s.problem, s.leaderboard, s.gpu, s.mode, s.file_name, s.submitted_at,
-s.state, s.attempt, s.started_at, s.ended_at, s.passed, s.score_s, s.run_id, s.error, s.runs"""
+s.state, s.attempt, s.started_at, s.ended_at, s.passed, s.score_s, s.run_id, s.error, s.runs, s.contest, s.team,
+s.entry"""
 FROM = "FROM submissions s JOIN users u ON u.id = s.user_id"
 
 
@@ -91,7 +61,8 @@ class User:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A submission that is to be queued."""
+    """A submission that is to be queued. Where it is a contest's: its key, the team, and in leaderboard mode the
+    entry's number there."""
 
     problem: str
     leaderboard: str
@@ -99,6 +70,9 @@ class Asked:
     mode: Mode
     file_name: str
     code: str
+    contest: str | None = None
+    team: str | None = None
+    entry: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +97,9 @@ class Row:
     run_id: str | None
     error: str | None
     runs: list[dict[str, Any]]
+    contest: str | None = None
+    team: str | None = None
+    entry: int | None = None
 
     @property
     def done(self) -> bool:
@@ -167,11 +144,13 @@ class Store:
             version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
             if version == 0:
                 self._db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+            if version == 1:
+                self._db.executescript(f"BEGIN; {UPGRADE} PRAGMA user_version = {VERSION}; COMMIT;")
         except sqlite3.DatabaseError as error:
             raise BadFileError(
                 f"{path}: cannot be read as a queue ({error}); move the file away to begin a new one"
             ) from None
-        if version not in (0, VERSION):
+        if version not in (0, 1, VERSION):
             raise BadFileError(
                 f"{path}: a queue of version {version}, expected {VERSION}; move the file away to begin a new one"
             )
@@ -231,9 +210,12 @@ class Store:
             if self._db.execute(waiting).fetchone()[0] >= limits.in_all:
                 raise QueueFullError(f"{limits.in_all} submissions wait or run; try again later", of_user=False)
             made = self._db.execute(
-                "INSERT INTO submissions (user_id, problem, leaderboard, gpu, mode, file_name, code, submitted_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (user.id, asked.problem, asked.leaderboard, asked.gpu, asked.mode, asked.file_name, asked.code, now()),
+                "INSERT INTO submissions (user_id, problem, leaderboard, gpu, mode, file_name, code, submitted_at,"
+                " contest, team, entry) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(user.id, asked.problem, asked.leaderboard, asked.gpu, asked.mode, asked.file_name, asked.code),
+                    *(now(), asked.contest, asked.team, asked.entry),
+                ),
             )
             row = self._one("s.id = ?", made.lastrowid)
             assert row is not None
@@ -242,14 +224,14 @@ class Store:
     def claim(self) -> Row | None:
         """Marks the next submission in turn as running and returns it; None where none waits."""
         with self._transaction():
-            row = self._one("s.state = 'pending' ORDER BY s.id LIMIT 1")
-            if row is None:
+            first = next(iter(waiting_turns(self._db)), None)
+            if first is None:
                 return None
             self._db.execute(
                 "UPDATE submissions SET state = 'running', attempt = attempt + 1, started_at = ? WHERE id = ?",
-                (now(), row.id),
+                (now(), first),
             )
-            return self._one("s.id = ?", row.id)
+            return self._one("s.id = ?", first)
 
     def finish(self, id_: int, attempt: int, ended: Ended) -> bool:
         """Writes the outcome of the attempt; False where the attempt was abandoned or deleted in the meantime, and
@@ -341,21 +323,25 @@ class Store:
             return self._db.execute("DELETE FROM submissions WHERE id = ?", (id_,)).rowcount == 1
 
     def ahead(self, row: Row) -> int:
-        """How many submissions are evaluated before it."""
+        """How many submissions are evaluated before it, as far as that is known now."""
         with self._lock:
-            found = self._db.execute(
-                "SELECT count(*) FROM submissions"
-                " WHERE id != ?1 AND (state = 'running' OR (state = 'pending' AND id < ?1))",
-                (row.id,),
-            )
-            return int(found.fetchone()[0])
+            found = self._db.execute("SELECT count(*) FROM submissions WHERE id != ? AND state = 'running'", (row.id,))
+            waiting = waiting_turns(self._db)
+            return int(found.fetchone()[0]) + (waiting.index(row.id) if row.id in waiting else 0)
 
     def unfinished(self, limit: int) -> tuple[list[Row], int]:
         """At most `limit` of the submissions that run or wait, in turn, and how many there are in all."""
-        where = "s.state IN ('running', 'pending')"
         with self._lock:
-            rows = self._rows(f"{where} ORDER BY s.state DESC, s.id LIMIT ?", limit)
-            return rows, int(self._db.execute(f"SELECT count(*) FROM submissions s WHERE {where}").fetchone()[0])
+            rows = self._rows("s.state = 'running' ORDER BY s.id")
+            waiting = waiting_turns(self._db)
+            chosen = [self._one("s.id = ?", number) for number in waiting[: max(0, limit - len(rows))]]
+            return [*rows, *(row for row in chosen if row)][:limit], len(rows) + len(waiting)
+
+    def of_contest(self, contest: str) -> dict[int, Row]:
+        """A contest's submissions by their entries' numbers."""
+        with self._lock:
+            rows = self._rows("s.contest = ? AND s.entry IS NOT NULL ORDER BY s.id", contest)
+        return {row.entry: row for row in rows if row.entry is not None}
 
     def latest(self, limit: int) -> list[Row]:
         """The submissions that were done last, latest first."""

@@ -39,7 +39,7 @@ from harness.engine.base import (
     Waiting,
 )
 from harness.engine.local import LocalEngine
-from harness.serve.guard import TOKEN_VARIABLE
+from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 from harness.serve.results import ended
 from harness.serve.store import Ended, Row, Store
 
@@ -87,21 +87,28 @@ class Stage:
 
 
 def local_engine(folder: Path, root: Path) -> LocalEngine:
-    """The engine for the queue in `folder`: evaluations run in the checkout at `root`, without the server's token."""
-    environ = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    """The engine for the queue in `folder`: evaluations run in the checkout at `root`, without the server's tokens."""
+    secret = (TOKEN_VARIABLE, ORGANISER_VARIABLE)
+    environ = {name: value for name, value in os.environ.items() if name not in secret}
     return LocalEngine(folder / "work", root, environ | {"NO_COLOR": "1", "COLUMNS": "100"})
 
 
 class Worker(threading.Thread):
     """Moves submissions between the store and the engine. `folder` is the queue's, for the submissions' files;
-    `deadline_s` is how long an evaluation may take in all."""
+    `deadline_s` is how long an evaluation may take in all; `settled` is called when submissions are done."""
 
     def __init__(
-        self, store: Store, engine: Engine, folder: Path, command: Command, deadline_s: Callable[[Row], float]
+        self,
+        store: Store,
+        engine: Engine,
+        folder: Path,
+        command: Command,
+        deadline_s: Callable[[Row], float],
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="evaluations", daemon=True)
         self._store, self._engine, self._folder = store, engine, folder
-        self._command, self._deadline_s = command, deadline_s
+        self._command, self._deadline_s, self._settled = command, deadline_s, settled
         self._wake, self._ending = threading.Event(), threading.Event()
         self.progress: Stage | None = None
 
@@ -150,6 +157,7 @@ class Worker(threading.Thread):
         finally:
             self.progress = None
         self._tidy(row, ticket)
+        self._settled()
         return True
 
     # ---- one evaluation
@@ -240,6 +248,7 @@ class Worker(threading.Thread):
             else:
                 self._store.recover(row.id, row.attempt)
             self._tidy(row, ticket)
+        self._settled()
         return True
 
     def _recovered_result(self, row: Row, ticket: Ticket) -> Ended | None:
@@ -254,7 +263,7 @@ class Worker(threading.Thread):
         the same user's file of the same name always has the same place."""
         name = FILE_NAME.sub("_", row.file_name).lstrip(".")[-64:]
         name = name if name.endswith(".py") and len(name) > 3 else "submission.py"
-        return self._folder / "sources" / row.user / name
+        return self._folder / "sources" / (row.team or row.user) / name
 
 
 def _ticket(row: Row) -> Ticket:

@@ -1,0 +1,404 @@
+"""The verbs behind `contest`, each a function from what was asked for to an exit code.
+
+The time, the ids of members and the login come from a World, so that tests play a contest of weeks in seconds.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.board import judgements, leaderboard, report_json, reports
+from harness.board.entries import Board, Entry, Judged
+from harness.cli import options
+from harness.contest import acts, admission, rules, standings, statistics
+from harness.contest.acts import Contest
+from harness.contest.lifecycle import Held, Reproduced, transition
+from harness.contest.state import ContestEntry
+from harness.contest.times import shown_time
+from harness.core.checkout import Checkout
+from harness.core.decode import did_you_mean, encode
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import EvalReport
+from harness.core.words import clean_line
+from harness.evaluation import recorded, verify
+from harness.evaluation.verify import Decision, Ready
+from harness.judging import verdict
+from harness.kinds import registry, settings
+from harness.kinds.kind import Progress
+from harness.kinds.settings import Asked
+from harness.problems.submission import directives
+from harness.problems.submission import read_submission as read_file
+from harness.report import contest_page, contest_stats, contest_view, decision, terminal
+from harness.report.progress import ProgressLine
+from harness.report.summary import show_summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a contest takes from outside: the time, the secret part of a new member's id, and who is logged in."""
+
+    now: Callable[[], datetime]
+    new_secret: Callable[[], str]
+    login: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What was asked for. Each verb has some of these."""
+
+    contest: str = ""
+    files: tuple[Path, ...] | list[Path] = ()
+    entry: int | None = None
+    team: str | None = None
+    members: tuple[str, ...] | list[str] = ()
+    file: Path | None = None
+    problem: str | None = None
+    member: str | None = None
+    award: str = ""
+    why: str = ""
+    note: str = ""
+    by: str | None = None
+    full: bool = False
+    log: bool = False
+    top: int | None = None
+    launches: int | None = None
+    confined: bool = True
+    quiet: bool = False
+    page: Path | None = None
+    json: options.JsonFile | None = None
+
+
+# ---- which contest ---------------------------------------------------------------------------------------------------
+def contest_of(name: str, checkout: Checkout) -> Contest:
+    """The contest of that file, or of that name in the checkout's folder. UsageError where there is none."""
+    path, folder = Path(name), checkout.root / acts.FOLDER
+    if not path.is_file():
+        known = sorted(one.stem for one in folder.glob("*.yaml"))
+        if name not in known:
+            hint = did_you_mean(name, known) or (f" (known: {', '.join(known)})" if known else "")
+            raise UsageError(f"no contest '{name}': no such file, and none in {acts.FOLDER}/{hint}")
+        path = folder / f"{name}.yaml"
+    return acts.opened(path)
+
+
+def _console(order: Order) -> Console:
+    return Console(stderr=order.json is not None and order.json.is_stdout)
+
+
+def _write(order: Order, content: dict[str, Any]) -> None:
+    if order.json:
+        order.json.write(content)
+
+
+# ---- to look at ------------------------------------------------------------------------------------------------------
+def show_list(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`list`."""
+    files = list(order.files) or sorted((checkout.root / acts.FOLDER).glob("*.yaml"))
+    if not files:
+        raise UsageError(f"there is no contest in {acts.FOLDER}/; name its file, or put it there (docs/contest.md)")
+    found = [acts.opened(file) for file in files]
+    contest_view.show_contests(found, world.now(), _console(order))
+    _write(order, contest_view.contests_json(found, world.now()))
+    return Exit.OK
+
+
+def show(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`show`."""
+    found, console = contest_of(order.contest, checkout), _console(order)
+    if order.entry is not None or order.log:
+        _check_insight(order, found, world)
+    if order.entry is not None:
+        contest_view.show_entry(found, order.entry, console)
+    elif order.log:
+        contest_view.show_log(found.log.records(), console)
+        contest_view.show_torn(found, console)
+    else:
+        contest_view.show_contest(found, world.now(), console)
+    _write(order, contest_view.contest_json(found, world.now()))
+    return Exit.OK
+
+
+def _check_insight(order: Order, found: Contest, world: World) -> None:
+    """Raises UsageError where results that are private or frozen now would be shown to somebody who is neither an
+    organiser nor of the entry's team."""
+    now, state, who = world.now(), found.state(), order.by or world.login
+    own = state.team_of(who)
+    if order.entry is not None and own is not None and state.entry(order.entry).team == own.name:
+        return
+    if found.rules.is_hidden(now) or standings.frozen_since(found.rules, state, now) is not None:
+        admission.check_organiser(found.rules, who, now)
+
+
+def show_standings(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`standings`."""
+    found, now = contest_of(order.contest, checkout), world.now()
+    if order.problem is not None:
+        found.rules.problem(order.problem)
+    view = standings.full if _is_organiser(order, found, world) else standings.public
+    shown = view(found.rules, found.log.records(), leaderboard.load(checkout.leaderboard), now)
+    contest_view.show_standings(found, shown, order.problem, _console(order))
+    _write(order, contest_view.standings_json(found, shown, order.problem))
+    return Exit.OK
+
+
+def show_stats(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`stats`."""
+    found, now = contest_of(order.contest, checkout), world.now()
+    view = statistics.full if _is_organiser(order, found, world) else statistics.public
+    shown = view(found.rules, found.log.records(), now)
+    contest_stats.show_statistics(shown, _console(order))
+    if order.page is not None:
+        board = leaderboard.load(checkout.leaderboard)
+        text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
+        options.write_out(order.page, text.encode())
+    _write(order, encode(shown))
+    return Exit.OK
+
+
+def _is_organiser(order: Order, found: Contest, world: World) -> bool:
+    """Whether the full view was asked for, by somebody who may see it; UsageError for somebody else."""
+    if order.full:
+        admission.check_organiser(found.rules, order.by or world.login, world.now())
+    return order.full
+
+
+# ---- teams -----------------------------------------------------------------------------------------------------------
+def register(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`register`."""
+    found = contest_of(order.contest, checkout)
+    assert order.team is not None
+    by = order.by or world.login
+    ids = acts.register(found, order.team, tuple(order.members), world.now(), by, world.new_secret)
+    team = found.state().teams[order.team]
+    print(f"team {team.name}: {', '.join(team.members)}")
+    print("ids for popcorn-cli, shown this once (cli_id in ~/.popcorn.yaml):")
+    for member, text in ids.items():
+        print(f"  {member:<12}  {text}")
+    return Exit.OK
+
+
+def submit(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log."""
+    found, member = contest_of(order.contest, checkout), order.member or world.login
+    assert order.file is not None
+    name = order.problem or _problem_named(order.file, found, checkout)
+    listed = found.rules.problem(name)
+    admission.check_submission(found.rules, found.state(), member, name, world.now(), order.team)
+    problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
+    given = found.rules.setting
+    asked = Asked(problem="", suite=given.suite, ranks=given.ranks, device=given.device, seconds=given.seconds)
+    setting = settings.setting(replace(asked, confined=order.confined), checkout, problem)
+    submission = registry.read_submission(problem, order.file, checkout)
+    entry = acts.submit(
+        found, member, name, submission.name, submission.sha256, world.now(), "command line", order.team
+    )
+    try:
+        with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
+            ran = recorded.evaluated(
+                setting, submission, "leaderboard", entry.team, checkout, record=True, progress=progress
+            )
+    except HarnessError as error:
+        acts.settle(found, acts.not_run(entry.number, str(error)), world.now(), member)
+        raise
+    except KeyboardInterrupt:  # counted: its progress was seen
+        acts.settle(found, replace(acts.not_run(entry.number, "interrupted"), counts=True), world.now(), member)
+        raise
+    version = judgements.problem_version(setting.problem, setting.suite)
+    entry = acts.settle(found, acts.outcome(entry.number, ran.report, version), world.now(), member)
+    _show_submitted(order, found, entry, ran.report, ran.standing, world)
+    if ran.unrecorded is not None:
+        raise ran.unrecorded
+    return verdict.exit_code(ran.report)
+
+
+def _problem_named(file: Path, found: Contest, checkout: Checkout) -> str:
+    """The problem that the file's first lines name. UsageError where they do not, BadSubmissionError for no Python."""
+    submission = read_file(file, checkout.root)
+    name = directives(submission.source, submission.name).leaderboard
+    if name is None:
+        first = found.rules.problems[0].name
+        raise UsageError(
+            f"{file}: for which problem? --problem {first}, or begin it with a line `#!POPCORN leaderboard {first}`"
+        )
+    return name
+
+
+def _show_submitted(
+    order: Order, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None, world: World
+) -> None:
+    most = found.rules.quota.per_day
+    used = admission.used_today(found.state(), entry.team, entry.submitted_at)
+    quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
+    line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
+    console = _console(order)
+    if order.quiet:
+        show_summary(report, board, None, console, line)
+    else:
+        terminal.show(report, board, None, console, entry=line)
+    _write(order, report_json.to_json(report, None) | {"entry": entry.number, "team": entry.team, "state": entry.state})
+
+
+def withdraw(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`withdraw`."""
+    found = contest_of(order.contest, checkout)
+    assert order.entry is not None
+    print(contest_view.entry_line(acts.withdraw(found, order.entry, world.now(), order.member or world.login)))
+    return Exit.OK
+
+
+# ---- organisers ------------------------------------------------------------------------------------------------------
+def freeze(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`freeze`."""
+    found, now = contest_of(order.contest, checkout), world.now()
+    acts.freeze(found, now, order.by or world.login, frozen=True)
+    print(f"{found.key}: frozen; the public sees the standings of {shown_time(now)}")
+    return Exit.OK
+
+
+def unfreeze(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`unfreeze`."""
+    found = contest_of(order.contest, checkout)
+    acts.freeze(found, world.now(), order.by or world.login, frozen=False)
+    print(f"{found.key}: unfrozen; the public sees the standings as they are")
+    return Exit.OK
+
+
+def review(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`review`."""
+    found = contest_of(order.contest, checkout)
+    assert order.entry is not None
+    entry = acts.review(found, order.entry, world.now(), order.by or world.login, order.note)
+    print(contest_view.entry_line(entry))
+    return Exit.OK
+
+
+def award(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`award`."""
+    found, board = contest_of(order.contest, checkout), leaderboard.load(checkout.leaderboard)
+    assert order.entry is not None
+    entry = acts.award(found, order.entry, order.award, board, world.now(), order.by or world.login)
+    print(contest_view.entry_line(entry))
+    return Exit.OK
+
+
+def disqualify(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`disqualify`."""
+    found = contest_of(order.contest, checkout)
+    assert order.entry is not None
+    entry = acts.disqualify(found, order.entry, order.why, world.now(), order.by or world.login)
+    print(contest_view.entry_line(entry))
+    return Exit.OK
+
+
+def verify_top(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
+    decision's code."""
+    found, by = contest_of(order.contest, checkout), order.by or world.login
+    admission.check_organiser(found.rules, by, world.now())
+    assert order.problem is not None
+    found.rules.problem(order.problem)
+    count = order.launches or found.rules.reproduce.launches
+    if count < verify.LEAST_LAUNCHES:
+        raise UsageError(f"--launches {count}: at least {verify.LEAST_LAUNCHES} are needed, as two are dropped")
+    chosen = _leading(order, found, checkout, world)
+    if not chosen:
+        print(f"{order.problem}: every leading entry is reproduced; `contest review` is next")
+    words = [_verified(order, found, entry, count, checkout, world, by) for entry in chosen]
+    codes = {verify.EXITS[word] for word in words}
+    return next((code for code in (Exit.INVALID, Exit.ERROR) if code in codes), Exit.OK)
+
+
+def _leading(order: Order, found: Contest, checkout: Checkout, world: World) -> list[ContestEntry]:
+    """The entries to run again: the one that was named, or the first of the problem that are only ranked yet."""
+    if order.entry is not None:
+        entry = found.state().entry(order.entry)
+        if entry.problem != order.problem:
+            raise UsageError(f"entry {entry.number} is of {entry.problem}, not of {order.problem}")
+        transition(entry.state, "reproduced", entry.number)
+        return [entry]
+    top = order.top or found.rules.reproduce.top
+    board = leaderboard.load(checkout.leaderboard)
+    shown = standings.full(found.rules, found.log.records(), board, world.now())
+    leading = [
+        one.entry for problem in shown.problems if problem.problem == order.problem for one in problem.teams[:top]
+    ]
+    return [entry for entry in leading if entry.state == "ranked"]
+
+
+def _verified(
+    order: Order, found: Contest, entry: ContestEntry, count: int, checkout: Checkout, world: World, by: str
+) -> verify.Word:
+    listed = found.rules.problem(entry.problem)
+    problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
+    where = str(problem.folder) if problem.is_upstream else problem.name
+    one = _claimed(entry, checkout)
+    ready = verify.prepared(one, where, found.rules.setting.seconds, order.confined, checkout)
+    said = f"entry {entry.number} of team {entry.team}"
+
+    @contextlib.contextmanager
+    def progress(number: int) -> Iterator[Progress]:
+        if not order.quiet:
+            Console(stderr=True).print(Text(clean_line(f"launch {number} of {count}: {said}")), soft_wrap=True)
+        with ProgressLine(Console(stderr=True), silent=order.quiet) as line:
+            yield line
+
+    done = verify.launches(ready, count, checkout, progress)
+    decided = verify.decision_of(one, done, count)
+    _record(found, entry, ready, decided, done, checkout, world, by)
+    console = Console()
+    console.print(Text(said, style="bold"))
+    if order.quiet:
+        decision.show_decision(decided, console)
+    else:
+        decision.show(one, decided, done, console)
+    return decided.word
+
+
+def _claimed(entry: ContestEntry, checkout: Checkout) -> Judged:
+    """What the entry claims: its evaluation, or that of the run that was held."""
+    if entry.evaluation is not None:
+        return entry.evaluation
+    assert entry.hold is not None
+    held = judgements.judged(reports.find(entry.hold.run_id, checkout.root))
+    if held is None:
+        raise UsageError(f"entry {entry.number}: its run {entry.hold.run_id} has no result to reproduce")
+    return held
+
+
+def _record(
+    found: Contest,
+    entry: ContestEntry,
+    ready: Ready,
+    decided: Decision,
+    done: list[EvalReport],
+    checkout: Checkout,
+    world: World,
+    by: str,
+) -> None:
+    """The decision in the contest's log, and on the checkout's board where the entry still stands there."""
+    one = ready.one
+    alone = Board(entries=(one,)) if isinstance(one, Entry) else Board(held=(one,))
+    after = verify.applied(alone, one, decided, done, ready.version)
+    if decided.word == "held":
+        run_id = done[-1].run_id
+        event = Held(entry=entry.number, check=decided.check, evidence=after.held[0].evidence, run_id=run_id)
+        acts.settle(found, event, world.now(), by)
+    if decided.word == "verified":
+        (reached,) = after.entries
+        assert reached.verified is not None
+        evaluation = None if entry.evaluation is not None else acts.slim(reached)
+        reproduced = Reproduced(entry=entry.number, verified=reached.verified, evaluation=evaluation)
+        acts.settle(found, reproduced, world.now(), by)
+
+    def on_board(board: Board) -> Board:
+        everything: list[Judged] = [*board.entries, *board.held]
+        still = next((each for each in everything if each.run_id == one.run_id), None)
+        return verify.applied(board, still, decided, done, ready.version) if still is not None else board
+
+    leaderboard.change(checkout.leaderboard, on_board)

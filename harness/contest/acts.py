@@ -1,0 +1,221 @@
+"""What people do in a contest: each act checks the rules and adds to the audit log, under its lock.
+
+Knows rules, log and state; neither evaluates nor shows anything. The time and the name of who acts are passed in.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from harness.board import judgements
+from harness.board.entries import Board, Entry, one_line
+from harness.contest import admission, awards, rules, standings
+from harness.contest.lifecycle import (
+    Awarded,
+    Disqualified,
+    Failed,
+    Frozen,
+    Held,
+    Member,
+    Ranked,
+    Registered,
+    Reproduced,
+    Reviewed,
+    Submitted,
+    Unfrozen,
+    Via,
+    Withdrawn,
+    transition,
+)
+from harness.contest.log import Log, Record
+from harness.contest.rules import Competition
+from harness.contest.state import ContestEntry, ContestState, fold
+from harness.contest.times import shown_time
+from harness.core.errors import UsageError
+from harness.core.records import EvalReport
+from harness.judging import verdict
+
+FOLDER = "contests"  # of a checkout: where contests are looked for
+LOG_SUFFIX = ".log.jsonl"  # in place of .yaml, beside the contest's file
+Outcome = Ranked | Held | Failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """A contest: its file, the rules in it, and its audit log, which lies beside it."""
+
+    file: Path
+    rules: Competition
+    log: Log
+
+    @property
+    def key(self) -> str:
+        """The file's name without its ending, by which addresses and commands name the contest."""
+        return self.file.name.removesuffix(self.file.suffix)
+
+    def state(self) -> ContestState:
+        """What its log says now."""
+        return fold(self.log.records())
+
+
+def opened(file: Path) -> Contest:
+    """The contest of that file; BadFileError where file or log do not fit."""
+    contest = Contest(file=file, rules=rules.read(file), log=Log(file.with_suffix(LOG_SUFFIX)))
+    contest.state()
+    return contest
+
+
+def id_hash(secret: str) -> str:
+    """What the log has of an X-Popcorn-Cli-Id."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# ---- teams and submissions -------------------------------------------------------------------------------------------
+def register(
+    contest: Contest, team: str, members: tuple[str, ...], now: datetime, by: str, new_secret: Callable[[], str]
+) -> dict[str, str]:
+    """Registers these members of the team and returns each one's id for popcorn-cli, which is not kept. Raises
+    UsageError where a rule forbids it."""
+    ids = {name: f"{name}:{new_secret()}" for name in members}
+
+    def decide(records: tuple[Record, ...]) -> list[Registered]:
+        admission.check_registration(contest.rules, fold(records), team, members, now)
+        return [
+            Registered(
+                team=team, members=tuple(Member(name=name, id_sha256=id_hash(text)) for name, text in ids.items())
+            )
+        ]
+
+    contest.log.add(decide, now, by)
+    return ids
+
+
+def submit(
+    contest: Contest,
+    member: str,
+    problem: str,
+    file: str,
+    sha256: str,
+    now: datetime,
+    via: Via = "command line",
+    team: str | None = None,
+) -> ContestEntry:
+    """Takes the submission on; its evaluation follows. Raises UsageError where a rule forbids it."""
+
+    def decide(records: tuple[Record, ...]) -> list[Submitted]:
+        state = fold(records)
+        own, _ = admission.check_submission(contest.rules, state, member, problem, now, team)
+        number = len(state.entries) + 1
+        return [
+            Submitted(
+                entry=number, team=own.name, member=member, problem=problem, file=one_line(file), sha256=sha256, via=via
+            )
+        ]
+
+    state = fold(contest.log.add(decide, now, member))
+    return state.entry(max(number for number, one in state.entries.items() if one.member == member))
+
+
+def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:
+    """What an evaluation makes of the entry of that number; `version` is of the problem that it was judged under."""
+    judged = judgements.judged(report, version)
+    if isinstance(judged, Entry):
+        return Ranked(entry=number, evaluation=slim(judged))
+    if judged is not None:
+        return Held(entry=number, check=judged.check, evidence=judged.evidence, run_id=judged.run_id)
+    failed = verdict.first_failure(report)
+    if failed is None:
+        return not_run(number, "the evaluation ended before every shape was run")
+    why = verdict.message(failed.outcome)
+    return Failed(entry=number, kind=failed.outcome.type, why=one_line(why))
+
+
+def not_run(number: int, why: str) -> Failed:
+    """The outcome where the harness or the machine failed; it does not count against the quota."""
+    return Failed(entry=number, kind="not_run", why=one_line(why), counts=False)
+
+
+def slim(entry: Entry) -> Entry:
+    """The entry without what is for charts: the log has it for every submission."""
+    cases = tuple(replace(case, series=(), rank_ends_us=()) for case in entry.cases)
+    return replace(entry, cases=cases, peaks=None, phases_s={}, history=(), holds=())
+
+
+def settle(contest: Contest, result: Outcome | Reproduced, now: datetime, by: str) -> ContestEntry:
+    """Writes what an evaluation, or a reproduction, came to. Raises UsageError where the entry is in no state for it:
+    withdrawn meanwhile, say."""
+
+    def decide(records: tuple[Record, ...]) -> list[Outcome | Reproduced]:
+        transition(fold(records).entry(result.entry).state, result.type, result.entry)
+        return [result]
+
+    return fold(contest.log.add(decide, now, by)).entry(result.entry)
+
+
+def withdraw(contest: Contest, number: int, now: datetime, member: str) -> ContestEntry:
+    """The team takes the entry back. Raises UsageError where it is not the member's team's, or over or awarded."""
+
+    def decide(records: tuple[Record, ...]) -> list[Withdrawn]:
+        state = fold(records)
+        entry = state.entry(number)
+        admission.check_withdrawal(state, entry, member, now)
+        transition(entry.state, "withdrawn", number)
+        return [Withdrawn(entry=number)]
+
+    return fold(contest.log.add(decide, now, member)).entry(number)
+
+
+# ---- organisers ------------------------------------------------------------------------------------------------------
+def freeze(contest: Contest, now: datetime, by: str, frozen: bool) -> None:
+    """Freezes the public standings, or lets them follow again. Raises UsageError where they are so already."""
+    admission.check_organiser(contest.rules, by, now)
+
+    def decide(records: tuple[Record, ...]) -> list[Frozen | Unfrozen]:
+        since = standings.frozen_since(contest.rules, fold(records), now)
+        if frozen and since is not None:
+            raise admission.refused(f"the standings are frozen already, since {shown_time(since)}", "freeze", now)
+        if not frozen and since is None:
+            raise admission.refused("the standings are not frozen", "freeze", now)
+        return [Frozen() if frozen else Unfrozen()]
+
+    contest.log.add(decide, now, by)
+
+
+def review(contest: Contest, number: int, now: datetime, by: str, note: str = "") -> ContestEntry:
+    """An organiser has read the source of a reproduced entry. Raises UsageError where it is not reproduced."""
+    admission.check_organiser(contest.rules, by, now)
+
+    def decide(records: tuple[Record, ...]) -> list[Reviewed]:
+        transition(fold(records).entry(number).state, "reviewed", number)
+        return [Reviewed(entry=number, note=one_line(note))]
+
+    return fold(contest.log.add(decide, now, by)).entry(number)
+
+
+def award(contest: Contest, number: int, name: str, board: Board, now: datetime, by: str) -> ContestEntry:
+    """Gives the entry the award. Raises UsageError where a rule forbids it."""
+    admission.check_organiser(contest.rules, by, now)
+    rule = awards.rule_of(contest.rules, name)
+
+    def decide(records: tuple[Record, ...]) -> list[Awarded]:
+        state = fold(records)
+        places = standings.full(contest.rules, records, board, now)
+        awards.check_award(contest.rules, state, places, state.entry(number), rule, now)
+        return [Awarded(entry=number, award=rule.name)]
+
+    return fold(contest.log.add(decide, now, by)).entry(number)
+
+
+def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) -> ContestEntry:
+    """Takes the entry out. Raises UsageError without a reason, or where the entry is over."""
+    admission.check_organiser(contest.rules, by, now)
+    if not why.strip():
+        raise UsageError("why? Give the reason, which the team will read: --why TEXT")
+
+    def decide(records: tuple[Record, ...]) -> list[Disqualified]:
+        transition(fold(records).entry(number).state, "disqualified", number)
+        return [Disqualified(entry=number, why=one_line(why))]
+
+    return fold(contest.log.add(decide, now, by)).entry(number)

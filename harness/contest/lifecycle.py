@@ -1,0 +1,233 @@
+"""What happens in a contest, as records, and the states of an entry. Pure functions; knows no rules, files or clocks.
+
+    submitted -> ranked -> reproduced -> verified -> awarded
+        |           |          |            |
+        +-> failed  +----------+------------+--> held -> reproduced
+
+`failed`: the evaluation did not pass, or could not be carried out. `held`: right but not believed; launches that
+reproduce it release it. An entry that is not over may be withdrawn by its team until it is awarded, and every entry
+that is not over, an awarded one too, may be disqualified.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from harness.board.entries import Entry, Verified, check_printable
+from harness.core.decode import DecodeError
+from harness.core.errors import UsageError
+
+State = Literal[
+    "submitted", "ranked", "reproduced", "verified", "awarded", "held", "failed", "disqualified", "withdrawn"
+]
+STATES: tuple[State, ...] = get_args(State)
+OVER: tuple[State, ...] = ("failed", "disqualified", "withdrawn")  # nothing happens to an entry after these
+PLACED: tuple[State, ...] = ("ranked", "reproduced", "verified", "awarded")  # these stand in the standings
+Via = Literal["command line", "serve"]
+
+
+# ---- what happens to a contest ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A member of a team. `id_sha256` is of the X-Popcorn-Cli-Id that the member submits with; the id itself is shown
+    once, at registration, and not kept."""
+
+    name: str
+    id_sha256: str
+
+    def __post_init__(self) -> None:
+        check_printable(self, "name", "id_sha256")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """A team with its first members, or further members of one."""
+
+    type: Literal["registered"] = "registered"
+    team: str
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        check_printable(self, "team")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """From now on the public standings stay as they are."""
+
+    type: Literal["frozen"] = "frozen"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfrozen:
+    """The public standings follow again."""
+
+    type: Literal["unfrozen"] = "unfrozen"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repaired:
+    """The line before this record was cut off while it was written: its first `bytes` bytes are all there is of it."""
+
+    type: Literal["repaired"] = "repaired"
+    bytes: int
+
+
+# ---- what happens to an entry ----------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class OfEntry:
+    """`entry` is the entry's number, from 1, in the order of submission."""
+
+    entry: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted(OfEntry):
+    """A member submitted a file for a problem; the evaluation follows."""
+
+    type: Literal["submitted"] = "submitted"
+    team: str
+    member: str
+    problem: str  # by its name in the contest's file
+    file: str
+    sha256: str
+    via: Via = "command line"
+
+    def __post_init__(self) -> None:
+        check_printable(self, "team", "member", "problem", "file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked(OfEntry):
+    """The evaluation passed. `evaluation` is what the board keeps of it, without what is for charts."""
+
+    type: Literal["ranked"] = "ranked"
+    evaluation: Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed(OfEntry):
+    """The evaluation did not pass: `kind` is a failure's type (wrong, raised, crashed, timed_out), or `not_run` where
+    the harness or the machine failed. Such an entry is not counted against the quota (`counts`)."""
+
+    type: Literal["failed"] = "failed"
+    kind: str
+    why: str
+    counts: bool = True
+
+    def __post_init__(self) -> None:
+        check_printable(self, "kind", "why")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held(OfEntry):
+    """A check does not believe the result, or launches did not reproduce it."""
+
+    type: Literal["held"] = "held"
+    check: str
+    evidence: str
+    run_id: str
+
+    def __post_init__(self) -> None:
+        check_printable(self, "check", "evidence")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduced(OfEntry):
+    """Launches on another start reached what the entry claims. `evaluation` is the entry's where it had none, which is
+    one that was held at once."""
+
+    type: Literal["reproduced"] = "reproduced"
+    verified: Verified
+    evaluation: Entry | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reviewed(OfEntry):
+    """An organiser read the source and found nothing against it."""
+
+    type: Literal["reviewed"] = "reviewed"
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        check_printable(self, "note")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Awarded(OfEntry):
+    """The entry got an award of the contest's file."""
+
+    type: Literal["awarded"] = "awarded"
+    award: str
+
+    def __post_init__(self) -> None:
+        check_printable(self, "award")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disqualified(OfEntry):
+    """An organiser took the entry out, for that reason."""
+
+    type: Literal["disqualified"] = "disqualified"
+    why: str
+
+    def __post_init__(self) -> None:
+        check_printable(self, "why")
+        if not self.why.strip():
+            raise DecodeError(".why", "a disqualification needs a reason")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Withdrawn(OfEntry):
+    """The team took the entry back."""
+
+    type: Literal["withdrawn"] = "withdrawn"
+
+
+EntryEvent = Ranked | Failed | Held | Reproduced | Reviewed | Awarded | Disqualified | Withdrawn
+Event = (
+    Registered
+    | Frozen
+    | Unfrozen
+    | Repaired
+    | Submitted
+    | Ranked
+    | Failed
+    | Held
+    | Reproduced
+    | Reviewed
+    | Awarded
+    | Disqualified
+    | Withdrawn
+)
+
+
+# ---- the states of an entry ------------------------------------------------------------------------------------------
+Happening = Literal["ranked", "failed", "held", "reproduced", "reviewed", "awarded", "disqualified", "withdrawn"]
+TRANSITIONS: dict[Happening, tuple[tuple[State, ...], State]] = {  # from which states, and to which
+    "ranked": (("submitted",), "ranked"),
+    "failed": (("submitted",), "failed"),
+    "held": (("submitted", "ranked", "reproduced", "verified"), "held"),
+    "reproduced": (("ranked", "held", "reproduced"), "reproduced"),
+    "reviewed": (("reproduced",), "verified"),
+    "awarded": (("verified", "awarded"), "awarded"),  # a further award
+    "disqualified": (("submitted", "ranked", "reproduced", "verified", "awarded", "held"), "disqualified"),
+    "withdrawn": (("submitted", "ranked", "reproduced", "verified", "held"), "withdrawn"),
+}
+NEEDED: dict[Happening, str] = {  # what is said where the state is not one of those
+    "ranked": "only a submission that waits for its result can be ranked",
+    "failed": "only a submission that waits for its result can fail",
+    "held": "an entry that is awarded or over is not held; disqualify it",
+    "reproduced": "only a ranked or held entry can be reproduced",
+    "reviewed": "it has to be reproduced first: `contest verify-top`",
+    "awarded": "an award needs a verified entry: `contest verify-top`, then `contest review`",
+    "disqualified": "it is over already",
+    "withdrawn": "an entry that is awarded or over cannot be withdrawn",
+}
+
+
+def transition(state: State, happening: Happening, entry: int = 0) -> State:
+    """The state that follows. Raises UsageError, which names the entry, where this cannot happen in that state."""
+    sources, target = TRANSITIONS[happening]
+    if state not in sources:
+        raise UsageError(f"refused: entry {entry} is {state}, so it cannot be {happening}: {NEEDED[happening]}")
+    return target

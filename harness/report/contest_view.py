@@ -1,0 +1,306 @@
+"""A contest on a terminal and as JSON: what it is, its standings, an entry's history. Statistics are contest_stats'.
+
+Team, member and file names are whatever somebody wrote: they are shown as one line without control characters.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.contest import standings
+from harness.contest.acts import Contest
+from harness.contest.admission import used_today
+from harness.contest.awards import missed
+from harness.contest.lifecycle import OfEntry, Registered
+from harness.contest.log import Record
+from harness.contest.rules import Competition, Listed
+from harness.contest.standings import ProblemStandings, Standings
+from harness.contest.state import ContestEntry, ContestState
+from harness.contest.statistics import board_text
+from harness.contest.times import closing, shown_time, written
+from harness.core.decode import encode
+from harness.core.records import param_text
+from harness.core.words import clean, clean_line, count_text, percent_text, plain_table, speedup_text, times_text
+
+SCHEMA = 1  # of the JSON objects here; 1: first
+
+
+# ---- several contests ------------------------------------------------------------------------------------------------
+def show_contests(found: Sequence[Contest], now: datetime, console: Console) -> None:
+    """A line a contest."""
+    table = plain_table("contest", "name", ">teams", ">entries", "now", "ends")
+    for one in found:
+        state, ends = one.state(), one.rules.ends
+        counts = str(len(state.teams)), str(len(state.entries))
+        row = (one.key, one.rules.name, *counts, phase(one.rules, state, now), shown_time(ends) if ends else "never")
+        table.add_row(*(Text(clean_line(cell)) for cell in row))
+    console.print(table)
+
+
+def phase(contest: Competition, state: ContestState, now: datetime) -> str:
+    """In a few words, how far the contest is."""
+    opens, closes = (closing(text) for text in (contest.registration.opens, contest.registration.closes))
+    openings = [contest.opening(listed) for listed in contest.problems]
+    is_open = any(
+        (begins is None or begins <= now) and ((ends := contest.closes(listed)) is None or now <= ends)
+        for begins, listed in zip(openings, contest.problems, strict=True)
+    )
+    words = []
+    if (opens is None or opens <= now) and (closes is None or now <= closes) and not contest.is_over(now):
+        words.append("registration")
+    words += ["submission"] if is_open else []
+    words += ["over"] if contest.is_over(now) else []
+    words += ["frozen"] if standings.frozen_since(contest, state, now) else []
+    return ", ".join(words) or "not open"
+
+
+def contests_json(found: Sequence[Contest], now: datetime) -> dict[str, Any]:
+    """The same as JSON."""
+    rows = []
+    for one in found:
+        state, ends = one.state(), one.rules.ends
+        rows.append(
+            {
+                "contest": one.key,
+                "file": str(one.file),
+                "name": one.rules.name,
+                "teams": len(state.teams),
+                "entries": len(state.entries),
+                "phase": phase(one.rules, state, now),
+                "ends": written(ends) if ends else None,
+            }
+        )
+    return {"schema": SCHEMA, "contests": rows}
+
+
+# ---- one contest -----------------------------------------------------------------------------------------------------
+def show_contest(found: Contest, now: datetime, console: Console) -> None:
+    """Its rules, problems with targets, awards, and teams."""
+    rules, state = found.rules, found.state()
+    console.print(Text.assemble((clean_line(rules.name), "bold"), f", {shown_time(now)}: {phase(rules, state, now)}"))
+    if rules.description:
+        console.print(Text(clean(rules.description.strip())))
+    console.print()
+    table = plain_table("rule", "")
+    for name, text in _rules(rules):
+        table.add_row(name, Text(clean_line(text)))
+    console.print(table)
+    console.print()
+    table = plain_table("problem", "opens", "closes", "targets")
+    for listed in rules.problems:
+        opens, closes = rules.opening(listed), rules.closes(listed)
+        times = [shown_time(one) if one else "always" for one in (opens,)] + [shown_time(closes) if closes else "never"]
+        table.add_row(
+            *(Text(clean_line(cell)) for cell in (listed.name, *times, "; ".join(_targets(listed)) or "none"))
+        )
+    console.print(table)
+    if state.teams:
+        console.print()
+        table = plain_table("team", "members", ">entries", ">today")
+        for team in state.teams.values():
+            count = sum(one.team == team.name for one in state.entries.values())
+            cells = team.name, ", ".join(team.members), str(count), str(used_today(state, team.name, now))
+            table.add_row(*(Text(clean_line(cell)) for cell in cells))
+        console.print(table)
+    show_torn(found, console)
+
+
+def _rules(rules: Competition) -> list[tuple[str, str]]:
+    opens, closes = (closing(text) for text in (rules.registration.opens, rules.registration.closes))
+    found = [
+        (
+            "registration",
+            f"{shown_time(opens) if opens else 'any time'} to {shown_time(closes) if closes else 'the end'}",
+        ),
+        ("teams", f"{count_text(rules.teams.members, 'member')} at most; a member is in one team"),
+        ("quota", f"{rules.quota.per_day} submissions a team and day (UTC)" if rules.quota.per_day else "none"),
+    ]
+    if rules.teams.participants:
+        found.append(("participants", f"{len(rules.teams.participants)} people, listed in its file"))
+    if freeze := closing(rules.freeze):
+        found.append(("freeze", f"public standings stay as they are from {shown_time(freeze)}"))
+    if rules.private and rules.ends:
+        found.append(("private", f"what a team submits and reaches, until {shown_time(rules.ends)}"))
+    for award in rules.awards:
+        of = f"place {award.place} of {award.problem or 'each problem'}"
+        parts = [of, *(["targets reached"] if award.targets else []), *([] if award.shared else ["not shared"])]
+        found.append((f"award {award.name}", ", ".join(parts)))
+    if rules.organisers:
+        found.append(("organisers", ", ".join(rules.organisers)))
+    return found
+
+
+def _targets(listed: Listed) -> list[str]:
+    found = []
+    for target in listed.targets:
+        shape = " ".join(f"{name} {param_text(value)}" for name, value in target.shape.items()) or "every shape"
+        parts = [f"at most {target.time_us:g} us"] if target.time_us else []
+        parts += [f"{times_text(target.speedup)} the reference"] if target.speedup else []
+        parts += [f"{percent_text(target.limit)} of the limit"] if target.limit else []
+        found.append(f"{shape}: {', '.join(parts)}")
+    return found
+
+
+def show_torn(found: Contest, console: Console) -> None:
+    """Says that the log's last line was cut off, if it was."""
+    if told := found.log.torn:
+        console.print(Text(f"warning: {told}", style="yellow"), soft_wrap=True)
+
+
+def contest_json(found: Contest, now: datetime) -> dict[str, Any]:
+    """The contest's rules and teams as JSON."""
+    state = found.state()
+    teams = [
+        {
+            "name": team.name,
+            "registered_at": written(team.registered_at),
+            "members": list(team.members),
+            "entries": sum(one.team == team.name for one in state.entries.values()),
+            "today": used_today(state, team.name, now),
+        }
+        for team in state.teams.values()
+    ]
+    return {
+        "schema": SCHEMA,
+        "at": written(now),
+        "contest": found.key,
+        "phase": phase(found.rules, state, now),
+        "rules": encode(found.rules),
+        "teams": teams,
+        "torn": found.log.torn or None,
+    }
+
+
+# ---- an entry, and the log -------------------------------------------------------------------------------------------
+def show_entry(found: Contest, number: int, console: Console) -> None:
+    """What the entry is, and its history, a line a record."""
+    records = found.log.records()
+    one = found.state().entry(number)
+    console.print(Text(entry_line(one)), soft_wrap=True)
+    console.print(Text(clean_line(f"{one.file}, sha256 {one.sha256[:16]}, by {one.member}")), soft_wrap=True)
+    if one.evaluation is not None:
+        console.print(Text(f"run {one.evaluation.run_id}, source in runs/sources/{one.sha256}/"), soft_wrap=True)
+        for told in missed(found.rules.problem(one.problem), one.evaluation.cases):
+            console.print(Text(clean_line(f"below its target: {told}")), soft_wrap=True)
+    console.print()
+    show_log([one for one in records if isinstance(one.event, OfEntry) and one.event.entry == number], console)
+
+
+def entry_line(one: ContestEntry) -> str:
+    """`entry 7 of team owls: ranked, 2.10x the reference`."""
+    reached = f", {speedup_text(one.evaluation.ratio)} the reference" if one.evaluation and one.evaluation.ratio else ""
+    return clean_line(f"entry {one.number} of team {one.team}, {one.problem}: {one.state}{reached}{_why(one)}")
+
+
+def _why(one: ContestEntry) -> str:
+    if one.state == "failed" and one.failure is not None:
+        return f" ({one.failure.kind.replace('_', ' ')}: {one.failure.why})"
+    if one.state == "held" and one.hold is not None:
+        return f" ({one.hold.check}: {one.hold.evidence})"
+    if one.state == "awarded":
+        return f" ({', '.join(one.awards)})"
+    return f" ({one.why})" if one.why else ""
+
+
+def show_log(records: Sequence[Record], console: Console) -> None:
+    """Who did what when, a line a record."""
+    table = plain_table(">n", "when", "who", "what", "")
+    for record in records:
+        cells = (str(record.n), shown_time(record.moment.replace(microsecond=0)), record.by, record.event.type)
+        table.add_row(*(Text(clean_line(cell)) for cell in (*cells, _what(record))))
+    console.print(table)
+
+
+def _what(record: Record) -> str:
+    event = record.event
+    if isinstance(event, Registered):
+        return f"{event.team}: {', '.join(member.name for member in event.members)}"
+    values = encode(event)
+    number = f"entry {values['entry']}" if "entry" in values else ""
+    known = ("team", "problem", "file", "kind", "check", "why", "evidence", "award", "note")
+    return ", ".join([number, *(str(values[name]) for name in known if values.get(name))]).strip(", ")
+
+
+# ---- standings -------------------------------------------------------------------------------------------------------
+def show_standings(found: Contest, shown: Standings, problem: str | None, console: Console) -> None:
+    """A table a problem and machine class: places, speedups, teams, and how far their entries are."""
+    console.print(
+        Text.assemble((clean_line(found.rules.name), "bold"), f", {shown_time(shown.at)}{_headline(found, shown)}")
+    )
+    for one in shown.problems:
+        if problem not in (None, one.problem) or shown.is_hidden:
+            continue
+        console.print()
+        where = f"  {board_text(one.group)}" if one.group else ""
+        console.print(Text.assemble((clean_line(one.problem), "bold"), clean_line(where)))
+        if not one.teams:
+            console.print("no entry passed yet")
+            continue
+        table = plain_table(">place", ">speedup", ">limit %", "team", ">entry", "state", "targets")
+        for row in standing_rows(found.rules, one):
+            keys = ("place", "speedup_text", "limit_text", "team", "entry", "state", "targets")
+            table.add_row(*(Text(clean_line(str(row[key]))) for key in keys))
+        console.print(table)
+    show_torn(found, console)
+
+
+def _headline(found: Contest, shown: Standings) -> str:
+    if shown.is_hidden:
+        ends = found.rules.ends
+        until = f" until {shown_time(ends)}" if ends else ""
+        return f"\nThe standings are private{until}; organisers see them with --full."
+    if shown.frozen_at is not None:
+        return f", frozen: as they were at {shown_time(shown.frozen_at)}"
+    return ""
+
+
+def standing_rows(rules: Competition, one: ProblemStandings) -> list[dict[str, Any]]:
+    """The rows of a problem's standings, as JSON and pages have them."""
+    listed = rules.problem(one.problem)
+    rows = []
+    for standing in one.teams:
+        evaluation, row = standing.entry.evaluation, standing.row
+        below = missed(listed, evaluation.cases) if evaluation else []
+        reached = ("missed" if below else "reached") if listed.targets else "none set"
+        rows.append(
+            {
+                "place": row.place.text,
+                "speedup": row.ratio.value if row.ratio else None,
+                "interval": list(row.ratio.ci) if row.ratio and row.ratio.ci else None,
+                "speedup_text": speedup_text(row.ratio.value if row.ratio else None),
+                "limit": row.fraction,
+                "limit_text": percent_text(row.fraction) if row.fraction is not None else "-",
+                "launches": row.launches,
+                "team": standing.team,
+                "entry": standing.entry.number,
+                "state": standing.entry.state,
+                "targets": reached,
+                "missed": below,
+                "awards": list(standing.entry.awards),
+            }
+        )
+    return rows
+
+
+def standings_json(found: Contest, shown: Standings, problem: str | None = None) -> dict[str, Any]:
+    """The standings as JSON."""
+    return {
+        "schema": SCHEMA,
+        "contest": found.key,
+        "name": found.rules.name,
+        "at": written(shown.at),
+        "frozen_at": written(shown.frozen_at) if shown.frozen_at else None,
+        "is_hidden": shown.is_hidden,
+        "problems": [
+            {
+                "problem": one.problem,
+                "board": board_text(one.group) if one.group else None,
+                "teams": standing_rows(found.rules, one),
+            }
+            for one in shown.problems
+            if problem in (None, one.problem)
+        ],
+    }

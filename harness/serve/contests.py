@@ -1,0 +1,202 @@
+"""The contests that a server runs: who may submit, what becomes of entries, and what is not to be seen yet.
+
+A member is known by the X-Popcorn-Cli-Id that registration gave out, of which the audit log has the hash. The log is
+the truth: a submission is in it before it is queued, and its outcome is written once, whenever the queue has it, also
+after the server was killed in between.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harness.board import reports
+from harness.board.entries import Board
+from harness.contest import acts, admission
+from harness.contest.acts import Contest, Outcome
+from harness.contest.lifecycle import Failed
+from harness.contest.rules import Competition, Quota
+from harness.contest.standings import frozen_since
+from harness.contest.state import ContestEntry
+from harness.contest.times import read_moment
+from harness.core.checkout import Checkout
+from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.records import Mode
+from harness.problems.problem import folded
+from harness.problems.submission import digest
+from harness.report import contest_page
+from harness.serve.store import Row, Store, UnknownUserError
+
+BY = "serve"  # in the log, of what the server itself writes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where in a contest a submission stands: the contest's key, the team, and the entry's number where it is one."""
+
+    contest: str
+    team: str
+    entry: int | None
+
+
+class Contests:
+    """The contests of a server; none where it has no contest. Its methods may be called from any thread.
+
+    `version_of` gives the version of a problem, by its name in the store, that evaluations are judged under now."""
+
+    def __init__(
+        self,
+        contests: Iterable[Contest],
+        checkout: Checkout,
+        now: Callable[[], datetime],
+        version_of: Callable[[str], str | None] = lambda problem: None,
+    ) -> None:
+        self.all = tuple(contests)
+        self.now = now
+        self._checkout, self._version_of = checkout, version_of
+        self._lock = threading.RLock()
+        self._by_key = {one.key: one for one in self.all}
+        self._by_problem = {folded(listed.name): one for one in self.all for listed in one.rules.problems}
+
+    def get(self, key: str) -> Contest | None:
+        """The contest of that key."""
+        return self._by_key.get(key)
+
+    def enter(
+        self,
+        secret: str,
+        leaderboard: str,
+        mode: Mode,
+        file_name: str,
+        code: str,
+        add: Callable[[Placement | None], Row],
+    ) -> Row:
+        """Queues a submission by `add`; in a contest as the member's whose id it is, and in leaderboard mode as an
+        entry. Raises UsageError where a rule forbids it, UnknownUserError for an id with a member's name that is not
+        the member's, and what `add` raises."""
+        with self._lock:
+            self._check_name(secret)
+            contest = self._by_problem.get(folded(leaderboard))
+            if contest is None:
+                return add(None)
+            now, state = self.now(), contest.state()
+            known = state.member_of(acts.id_hash(secret))
+            name = next(one.name for one in contest.rules.problems if folded(one.name) == folded(leaderboard))
+            if known is None:
+                what = "this X-Popcorn-Cli-Id belongs to no member; `contest register` gives one out"
+                raise admission.refused(what, "teams", now)
+            team, member = known
+            if mode != "leaderboard":  # a try: within the window, and not counted
+                admission.check_submission(_unlimited(contest.rules), state, member, name, now)
+                return add(Placement(contest=contest.key, team=team.name, entry=None))
+            entry = acts.submit(contest, member, name, file_name, digest(code, ()), now, "serve")
+            try:
+                return add(Placement(contest=contest.key, team=team.name, entry=entry.number))
+            except HarnessError as error:  # a full queue
+                acts.settle(contest, acts.not_run(entry.number, str(error)), now, BY)
+                raise
+
+    def _check_name(self, secret: str) -> None:
+        """A member's name is the member's alone, on leaderboards without a contest too."""
+        name, hashed = secret.partition(":")[0].lower(), acts.id_hash(secret)
+        for contest in self.all:
+            for team in contest.state().teams.values():
+                for member, known in team.members.items():
+                    if member.lower() == name and known != hashed:
+                        raise UnknownUserError(f"the name '{member}' is a member's of {contest.key}, with another id")
+
+    def deleted(self, row: Row) -> None:
+        """The member deleted the submission: an entry without a result yet is withdrawn."""
+        contest = self._by_key.get(row.contest or "")
+        if contest is None or row.entry is None:
+            return
+        with self._lock:
+            entry = contest.state().entry(row.entry)
+            if entry.state == "submitted":
+                acts.withdraw(contest, entry.number, self.now(), entry.member)
+
+    def settle(self, store: Store) -> None:
+        """Writes the outcome of every entry whose evaluation is done and that has none in the log yet. An error is told
+        on standard error: it must not keep the queue from running, and the next call tries again."""
+        for contest in self.all:
+            try:
+                with self._lock:
+                    self._settle(contest, store)
+            except HarnessError as error:
+                print(f"{contest.key}: {error}", file=sys.stderr)
+
+    def _settle(self, contest: Contest, store: Store) -> None:
+        rows = store.of_contest(contest.key)
+        for entry in contest.state().entries.values():
+            if entry.state != "submitted" or entry.via != "serve":
+                continue
+            row = rows.get(entry.number)
+            if row is None:  # the server was killed before it was queued
+                acts.settle(contest, acts.not_run(entry.number, "it was not queued; submit it again"), self.now(), BY)
+            elif row.done:
+                is_own = row.run_id is None and store.result(row.id) is not None
+                acts.settle(contest, self._outcome(entry, row, is_own), self.now(), BY)
+
+    def _outcome(self, entry: ContestEntry, row: Row, is_own: bool) -> Outcome:
+        """What the queue's row makes of the entry. `is_own`: it could not be evaluated by its own fault."""
+        if row.run_id is None:
+            if row.state == "timed_out":
+                return Failed(entry=entry.number, kind="timed_out", why=row.error or "")
+            lost = acts.not_run(entry.number, row.error or row.state)
+            return replace(lost, kind="rejected", counts=True) if is_own else lost
+        path = self._checkout.runs / row.run_id / reports.FILE
+        try:
+            report = reports.load(path, self._checkout.root)
+        except BadFileError as error:
+            return acts.not_run(entry.number, str(error))
+        return acts.outcome(entry.number, report, self._version_of(row.problem))
+
+    # ---- what is seen, and what is not to be seen yet
+
+    def data(self, contest: Contest, board: Board, is_full: bool) -> dict[str, Any]:
+        """What the contest's page shows, to organisers or to everybody."""
+        with self._lock:
+            return contest_page.data(contest, board, self.now(), is_full)
+
+    def veiled_runs(self) -> frozenset[str]:
+        """The runs that the public must not see now: those of private contests, and those since a freeze."""
+        found = set()
+        with self._lock:
+            for contest in self.all:
+                state, now = contest.state(), self.now()
+                frozen_at = frozen_since(contest.rules, state, now)
+                for entry in state.entries.values():
+                    if contest.rules.is_hidden(now) or (frozen_at is not None and entry.changed_at > frozen_at):
+                        found |= {one.run_id for one in (entry.evaluation, entry.hold) if one is not None}
+        return frozenset(found)
+
+    def is_veiled(self, row: Row) -> bool:
+        """Whether the public must not see what became of that submission."""
+        contest = self._by_key.get(row.contest or "")
+        if contest is None:
+            return False
+        with self._lock:
+            now, state = self.now(), contest.state()
+        frozen_at = frozen_since(contest.rules, state, now)
+        ended = read_moment(row.ended_at) if row.ended_at else now
+        return contest.rules.is_hidden(now) or (frozen_at is not None and ended > frozen_at)
+
+
+def _unlimited(rules: Competition) -> Competition:
+    return replace(rules, quota=Quota())
+
+
+def opened(files: Iterable[Path]) -> tuple[Contest, ...]:
+    """The contests of those files. Raises UsageError where two have one name or one problem, BadFileError for a file or
+    log that does not fit."""
+    found = tuple(acts.opened(file) for file in files)
+    keys: dict[str, Contest] = {}
+    for contest in found:
+        for what, name in (("name", contest.key), *(("problem", folded(one.name)) for one in contest.rules.problems)):
+            other = keys.setdefault(f"{what} {name}", contest)
+            if other is not contest:
+                raise UsageError(f"{other.file} and {contest.file} both have the {what} {name}; serve one of them")
+    return found

@@ -1,0 +1,74 @@
+"""The tables of the queue's file, and the order in which what waits there is evaluated."""
+
+import sqlite3
+from collections import Counter
+
+from harness.serve.turns import turns
+
+# Of the tables, in the file's user_version. 1: first. 2: of a submission the contest, team and entry.
+VERSION = 2
+TABLES = """
+CREATE TABLE users (
+  id INTEGER PRIMARY KEY,
+  secret_sha256 TEXT NOT NULL UNIQUE,
+  name TEXT NOT NULL UNIQUE COLLATE NOCASE,
+  created_at TEXT NOT NULL
+);
+CREATE TABLE submissions (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  user_id INTEGER NOT NULL REFERENCES users(id),
+  problem TEXT NOT NULL,
+  leaderboard TEXT NOT NULL,
+  gpu TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  file_name TEXT NOT NULL,
+  code TEXT NOT NULL,
+  submitted_at TEXT NOT NULL,
+  state TEXT NOT NULL DEFAULT 'pending',
+  attempt INTEGER NOT NULL DEFAULT 0,
+  started_at TEXT,
+  ended_at TEXT,
+  passed INTEGER,
+  score_s REAL,
+  run_id TEXT,
+  error TEXT,
+  runs TEXT NOT NULL DEFAULT '[]',
+  result TEXT,
+  contest TEXT,
+  team TEXT,
+  entry INTEGER
+);
+CREATE INDEX submissions_by_state ON submissions(state, id);
+CREATE INDEX submissions_by_user ON submissions(user_id, id);
+CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
+"""
+UPGRADE = """
+ALTER TABLE submissions ADD COLUMN contest TEXT;
+ALTER TABLE submissions ADD COLUMN team TEXT;
+ALTER TABLE submissions ADD COLUMN entry INTEGER;
+CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
+"""  # a file of version 1
+
+
+def waiting_turns(db: sqlite3.Connection) -> list[int]:
+    """The waiting submissions' numbers in the order of their turns (harness.serve.turns)."""
+    found = db.execute("SELECT id, contest, team, user_id FROM submissions WHERE state = 'pending' ORDER BY id")
+    waiting = [tuple(row) for row in found]
+    if all(team is None for _, _, team, _ in waiting):
+        return [number for number, *_ in waiting]
+    running: Counter[str] = Counter()
+    for row in db.execute("SELECT contest, team, user_id FROM submissions WHERE state = 'running'"):
+        running[_owner(*row)] += 1
+    served: dict[str, str] = {}
+    for contest, team in {(contest, team) for _, contest, team, _ in waiting if team is not None}:
+        last = db.execute("SELECT max(started_at) FROM submissions WHERE contest = ? AND team = ?", (contest, team))
+        served[_owner(contest, team, 0)] = last.fetchone()[0] or ""
+    for user_id in {user_id for _, _, team, user_id in waiting if team is None}:
+        last = db.execute("SELECT max(started_at) FROM submissions WHERE user_id = ?", (user_id,))
+        served[_owner(None, None, user_id)] = last.fetchone()[0] or ""
+    return turns([(number, _owner(*owner)) for number, *owner in waiting], running, served)
+
+
+def _owner(contest: str | None, team: str | None, user_id: int) -> str:
+    """Whose turn it is: a team's, or a user's who has none."""
+    return f"team {contest}/{team}" if team is not None else f"user {user_id}"
