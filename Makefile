@@ -17,6 +17,8 @@
 #   make export OUT=rows.csv [PROBLEM=a2a]       runs and leaderboard as CSV, JSON lines or parquet
 #   make plot ID=run OUT=run.svg                 one recorded run as SVG or PNG
 #   make problems                                what there is
+#   make new NAME=name                           the files of a new problem, which evaluate at once
+#   make new-submission PROBLEM=a2a [FILE=my.py] a submission that calls the reference
 #   make test                                    lint and tests, as CI runs them
 #   make doctor                                  what on this machine changes results
 #   make fuzz [INPUTS=1000000]                   inputs for every decoder of what a submission or a user wrote
@@ -42,7 +44,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check bundle compare competition board verify settle rejudge page serve history roofline export plot problems doctor test lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check bundle compare competition board verify settle rejudge page serve history roofline export plot problems new new-submission doctor test lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -78,10 +80,10 @@ competition: $(SETUP)
 	@$(RUN) -m harness competition '$(FILE)' $(OPTIONS) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(ARGS)
 
 board: $(SETUP)
-	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)
+	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,json,$(JSON)) $(if $(FORMAT),--$(FORMAT) -) $(ARGS)
 
 verify: $(SETUP)
-	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<file or run id> (make board shows them, run ids where there are 120 columns)" >&2; exit 2; }
+	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<file or run id> (make board shows them)" >&2; exit 2; }
 	@$(RUN) -m harness verify '$(ENTRY)' $(call flag,problem,$(PROBLEM)) $(call flag,launches,$(LAUNCHES)) \
 	  $(call flag,json,$(JSON)) $(ARGS)
 
@@ -116,6 +118,14 @@ plot: $(SETUP)
 
 problems: $(SETUP)
 	@$(RUN) -m harness problems $(ARGS)
+
+new: $(SETUP)
+	@test -n "$(NAME)" || { echo "which name? make new NAME=my_problem" >&2; exit 2; }
+	@$(RUN) -m harness new '$(NAME)' $(ARGS)
+
+new-submission: $(SETUP)
+	@test -n "$(PROBLEM)" || { echo "for which problem? make new-submission PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
+	@$(RUN) -m harness new-submission '$(PROBLEM)' $(if $(FILE),'$(FILE)') $(ARGS)
 
 doctor: $(SETUP)
 	@$(RUN) -m harness doctor $(ARGS)

@@ -1,7 +1,6 @@
 """The command line: reads what was asked, calls the verb, turns errors into messages and exit codes."""
 
 import argparse
-import contextlib
 import importlib
 import io
 import os
@@ -11,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol, cast
 
 from harness import __version__
-from harness.board import report_json
+from harness.cli import result_files
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.errors import Exit, HarnessError
 from harness.machine import host
 
 
@@ -66,15 +65,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = namespace.verb(namespace, Checkout.here())
+        with result_files.of(namespace).told_of_errors():
+            code = namespace.verb(namespace, Checkout.here())
         sys.stdout.flush()
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
-        json = getattr(namespace, "json", None)
-        if json is not None and not json.is_written:
-            with contextlib.suppress(UsageError):  # the file may be what the error is about
-                json.write(report_json.error_json(str(error), code))
     except KeyboardInterrupt:
         print("\ninterrupted: every rank is ended, nothing more is recorded", file=sys.stderr)
         code = Exit.INTERRUPTED

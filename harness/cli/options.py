@@ -1,20 +1,16 @@
 """Options that several verbs share, and the record that they become. Runs nothing."""
 
 import argparse
-import errno
-import json
-import os
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
+from harness.cli import result_files
 from harness.core.errors import UsageError
 from harness.core.files import replace_file
 from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
-
-STDOUT = "-"  # as a file's name
-JSON_HELP = "write the full result to FILE as one JSON object; - writes it to standard output, with nothing else there"
 
 
 def asked(namespace: argparse.Namespace, **more: Any) -> Asked:
@@ -59,6 +55,15 @@ def add_problem(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--problem", dest="problem_option", metavar="PROBLEM", help="the same, as an option")
 
 
+def problem_and_files(option: str | None, names: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+    """The same for a verb that takes several files: the first of the names is the problem where it is no Python file
+    and another one is. None where neither names a problem."""
+    first, *others = names
+    if option is None and not first.endswith(".py") and any(name.endswith(".py") for name in others):
+        return first, tuple(others)
+    return option, tuple(names)
+
+
 def problem_of(namespace: argparse.Namespace) -> str | None:
     """The problem that was named, in either way. Raises UsageError for two."""
     if namespace.problem and namespace.problem_option:
@@ -97,12 +102,7 @@ def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
     parser.add_argument(
         "--timeout", dest="timeout_s", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)"
     )
-    add_json(parser)
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes as JSON."""
-    parser.add_argument("--json", type=JsonFile, metavar="FILE", help=JSON_HELP)
+    result_files.add_json(parser)
 
 
 def add_unconfined(parser: argparse.ArgumentParser) -> None:
@@ -148,47 +148,6 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class JsonFile:
-    """The file that --json names; `-` is standard output. Either the whole result is written to it, or an error."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.is_stdout = name, name == STDOUT
-        self.is_written = False  # or an attempt was made
-
-    def check(self) -> None:
-        """Raises UsageError where it cannot be written, to be called before an evaluation and not after it."""
-        if self.is_stdout:
-            return
-        path = Path(self.name)
-        if path.is_dir():
-            raise UsageError(f"--json {path}: it is a folder; name a file in it")
-        if path.is_fifo():
-            try:
-                os.close(_opened(path))
-            except OSError as error:
-                raise self._unwritable(error) from None
-        elif not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
-            what = "the file" if path.exists() else "its folder does not exist or"
-            raise UsageError(f"--json {path}: {what} cannot be written to; make it, or name another")
-
-    def write(self, content: dict[str, Any]) -> None:
-        """Writes one JSON object. Raises UsageError where that fails."""
-        self.is_written = True
-        text = json.dumps(content, indent=2) + "\n"
-        if self.is_stdout:
-            print(text, end="", flush=True)
-            return
-        try:
-            with open(self.name, "w", encoding="utf-8", opener=_opened) as out:
-                out.write(text)
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> UsageError:
-        why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
-        return UsageError(f"--json {self.name}: {why}; name another file")
-
-
 def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
     """Writes the file that --out names. A file is replaced in one step; a pipe or a device is written to. Raises
     UsageError where that fails."""
@@ -201,10 +160,3 @@ def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
             replace_file(out, data)
     except OSError as error:
         raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
-
-
-def _opened(path: str | Path, flags: int = os.O_WRONLY) -> int:
-    """The file, open for writing; does not wait where it is a pipe that nobody reads."""
-    fd = os.open(path, flags | os.O_NONBLOCK, 0o666)
-    os.set_blocking(fd, True)
-    return fd
