@@ -20,6 +20,7 @@
 #   make new NAME=name                           the files of a new problem, which evaluate at once
 #   make new-submission PROBLEM=a2a [FILE=my.py] a submission that calls the reference
 #   make test                                    lint and tests, as CI runs them
+#   make prune [APPLY=1]                         what in runs/ and the compile caches nothing needs; APPLY=1 deletes it
 #   make doctor                                  what on this machine changes results
 #   make fuzz [INPUTS=1000000]                   inputs for every decoder of what a submission or a user wrote
 #   make bench                                   the figures of docs/measurements.md, measured on this machine
@@ -44,7 +45,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check bundle compare competition board verify settle rejudge page serve history roofline export plot problems new new-submission doctor test lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check bundle compare competition board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -127,6 +128,9 @@ new-submission: $(SETUP)
 	@test -n "$(PROBLEM)" || { echo "for which problem? make new-submission PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
 	@$(RUN) -m harness new-submission '$(PROBLEM)' $(if $(FILE),'$(FILE)') $(ARGS)
 
+prune: $(SETUP)
+	@$(RUN) -m harness prune $(if $(APPLY),--apply) $(call flag,json,$(JSON)) $(ARGS)
+
 doctor: $(SETUP)
 	@$(RUN) -m harness doctor $(ARGS)
 
@@ -151,4 +155,4 @@ measurements: $(SETUP)
 
 clean:
 	rm -rf .venv .cache build $(if $(RUNS),runs)
-	@test ! -d runs || echo "runs/ is kept: entries are verified from the sources in it; make clean RUNS=1 deletes it too"
+	@test ! -d runs || echo "runs/ is kept: entries are verified from the sources in it; make prune shows what of it nothing needs, make clean RUNS=1 deletes all of it"

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`doctor`: reads, checks, prints; Exit.ERROR where a check fails."""
-    found = read(namespace.smoke)
+    found = read(namespace.smoke, root=checkout.root)
     findings = doctor(found)
     if namespace.json is not None:
         namespace.json.write(to_json(found, findings))

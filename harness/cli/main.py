@@ -45,6 +45,7 @@ VERBS = {
     "problems": "list the problems and their suites",
     "new": "write the files of a new problem, which evaluate at once",
     "new-submission": "write a submission that passes, to begin with",
+    "prune": "show or delete what in runs/ and the compile caches nothing needs",
     "doctor": "say what on this machine changes results",
     "roofline": "print the limit of every benchmark shape",
 }
