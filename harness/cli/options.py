@@ -14,8 +14,8 @@ from harness.kinds.settings import DEVICES, Asked
 
 
 def asked(namespace: argparse.Namespace, **more: Any) -> Asked:
-    """What the options ask for; `more` are fields that the verb has no option for."""
-    given = _named(vars(namespace)) | more
+    """What the options ask for; `more` are fields that the verb decides itself."""
+    given = (vars(namespace) if "problem" in more else _named(vars(namespace))) | more
     return Asked(**{field.name: given[field.name] for field in fields(Asked) if field.name in given})
 
 
