@@ -18,8 +18,11 @@
 #   make export OUT=rows.csv [PROBLEM=a2a]       runs and leaderboard as CSV, JSON lines or parquet
 #   make plot ID=run OUT=run.svg                 one recorded run as SVG or PNG
 #   make problems                                what there is
+#   make new NAME=name                           the files of a new problem, which evaluate at once
+#   make new-submission PROBLEM=a2a [FILE=my.py] a submission that calls the reference
 #   make test                                    lint and tests, as CI runs them
 #   make test-slurm                              the tests that start a Slurm cluster on this machine
+#   make prune [APPLY=1]                         what in runs/ and the compile caches nothing needs; APPLY=1 deletes it
 #   make doctor                                  what on this machine changes results
 #   make fuzz [INPUTS=1000000]                   inputs for every decoder of what a submission or a user wrote
 #   make bench                                   the figures of docs/measurements.md, measured on this machine
@@ -45,7 +48,7 @@ flag = $(if $(2),--$(1) '$(2)')
 WHERE = $(call flag,engine,$(ENGINE))
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems doctor test test-slurm lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-slurm lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -84,10 +87,10 @@ contest: $(SETUP)
 	@$(RUN) -m harness contest $(or $(ARGS),list)
 
 board: $(SETUP)
-	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,format,$(FORMAT)) $(ARGS)
+	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,json,$(JSON)) $(if $(FORMAT),--$(FORMAT) -) $(ARGS)
 
 verify: $(SETUP)
-	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<file or run id> (make board shows them, run ids where there are 120 columns)" >&2; exit 2; }
+	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<file or run id> (make board shows them)" >&2; exit 2; }
 	@$(RUN) -m harness verify '$(ENTRY)' $(call flag,problem,$(PROBLEM)) $(call flag,launches,$(LAUNCHES)) \
 	  $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
@@ -123,6 +126,17 @@ plot: $(SETUP)
 problems: $(SETUP)
 	@$(RUN) -m harness problems $(ARGS)
 
+new: $(SETUP)
+	@test -n "$(NAME)" || { echo "which name? make new NAME=my_problem" >&2; exit 2; }
+	@$(RUN) -m harness new '$(NAME)' $(ARGS)
+
+new-submission: $(SETUP)
+	@test -n "$(PROBLEM)" || { echo "for which problem? make new-submission PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
+	@$(RUN) -m harness new-submission '$(PROBLEM)' $(if $(FILE),'$(FILE)') $(ARGS)
+
+prune: $(SETUP)
+	@$(RUN) -m harness prune $(if $(APPLY),--apply) $(call flag,json,$(JSON)) $(ARGS)
+
 doctor: $(SETUP)
 	@$(RUN) -m harness doctor $(ARGS)
 
@@ -152,4 +166,4 @@ measurements: $(SETUP)
 
 clean:
 	rm -rf .venv .cache build $(if $(RUNS),runs)
-	@test ! -d runs || echo "runs/ is kept: entries are verified from the sources in it; make clean RUNS=1 deletes it too"
+	@test ! -d runs || echo "runs/ is kept: entries are verified from the sources in it; make prune shows what of it nothing needs, make clean RUNS=1 deletes all of it"

@@ -152,7 +152,7 @@ def evaluations(options: argparse.Namespace) -> None:
         rows.append(["geometric mean", *means, "", f"{bound:.1f}", f"{report.figures.fraction.value:.0%}"])
         empty = [f"{median(report.empty_call_samples_us[clock]):.1f}" for clock in clocks]
         rows.append(["an empty call", *empty, "", "", ""])
-        columns = ["shape", *(f"{clock} us" for clock in clocks), "spread (device)", "bound us", "of it (device)"]
+        columns = ["shape", *(f"{clock} us" for clock in clocks), "spread (device)", "limit us", "of it (device)"]
         title = f"{problem}, the reference, {machine_of(report)}, W = {options.ranks}"
         options.figures.table(columns, rows, title)
         phases.append([problem, sum(report.phases_s.values()), *report.phases_s.values()])
@@ -185,7 +185,7 @@ def entries(options: argparse.Namespace) -> None:
         ]
         title = f"{problem}, {machine_of(reports[0])}, W = {options.ranks}: device (wall) us"
         after = f"Speedup over the reference of the same evaluation: {'; '.join(speedups)}.\n"
-        options.figures.table(["shape", "bound us", "reference", *files], cells, title, after)
+        options.figures.table(["shape", "limit us", "reference", *files], cells, title, after)
 
 
 def resolution(options: argparse.Namespace) -> None:

@@ -96,7 +96,7 @@ TIMED_OUT = TimedOut(
     message="rank 2 timed out",
     stacks=tuple(STACK.format(rank=rank, line=20 if rank == 2 else 31) for rank in range(8)),
 )
-HELD = Held(check="roofline", evidence="1.20 us are less than the bound of 6.46 us (hbm, measured on this machine)")
+HELD = Held(check="roofline", evidence="1.20 us are less than the limit of 6.46 us (hbm, measured on this machine)")
 FAILURES = (WRONG_OUTCOME, RAISED, CRASHED, TIMED_OUT, HELD)
 
 

@@ -1,5 +1,6 @@
 """docs/problems.md, followed: its two problems are added to a checkout as they stand there; harness/ is not edited."""
 
+import ast
 import csv
 import filecmp
 import json
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from harness.core.checkout import ROOT, Checkout
+from harness.kinds.solver_task import FUNCTIONS
 from harness.problems.shape_file import find
 
 PAGE = (ROOT / "docs" / "problems.md").read_text()
@@ -78,6 +80,40 @@ def added(checkout: Path) -> Path:
 def report_of(checkout: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((checkout / "out.json").read_text())
     return found
+
+
+def signatures(page: str) -> dict[str, str]:
+    """The functions of a page's first block that has them, and their signatures as Python writes them."""
+    blocks = [ast.parse(block) for block in re.findall(r"```py\n(.*?)```", page, re.DOTALL)]
+    stubs = [node for block in blocks for node in block.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: f"({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}" for node in stubs if node.returns}
+
+
+def defined(*files: str) -> dict[str, str]:
+    """The same of files of the checkout; of methods, without self."""
+    found = {}
+    for file in files:
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            if isinstance(node, ast.FunctionDef) and node.returns:
+                arguments = ast.unparse(node.args).removeprefix("self, ")
+                found[node.name] = f"({arguments}) -> {ast.unparse(node.returns)}"
+    return found
+
+
+def test_the_signatures_of_what_a_problem_may_call_are_the_codes() -> None:
+    helpers = defined("harness/judging/correctness.py", "reference/common/utils.py")
+    shown = signatures(PAGE)
+    names = ["rounding_noise", "accumulation_variance", "rank_device", "seeded", "uniform_bf16", "half_zeroed"]
+    assert {name: shown[name] for name in [*names, "within_tolerance"]} == {
+        name: helpers[name] for name in [*names, "within_tolerance"]
+    }
+
+
+def test_the_signatures_of_a_solver_problem_are_the_protocols() -> None:
+    protocol = defined("harness/kinds/solver_task.py")
+    shown = signatures((ROOT / "docs" / "programs.md").read_text())
+    assert set(shown) == set(FUNCTIONS)
+    assert shown == {name: protocol[name] for name in FUNCTIONS}
 
 
 def test_a_problem_of_several_ranks_is_evaluated_ranked_and_shown(added: Path, harness: Harness) -> None:

@@ -196,6 +196,9 @@ HEALTHY_SMOKE = Collective(
 )
 
 
+HEALTHY_DISK = readings.Disk(runs_bytes=GIB, caches_bytes=GIB, queue_bytes=0, free_bytes=100 * GIB)
+
+
 def machine_of(nvml: FakeNvml | None = None, environ: dict[str, str] | None = None, **changes: Any) -> Readings:
     """A host on which all is well, with the GPUs of `nvml`, or none; `changes` alter what it reads."""
     found = read_nvidia(nvml, environ or {}) if nvml else None
@@ -214,6 +217,7 @@ def machine_of(nvml: FakeNvml | None = None, environ: dict[str, str] | None = No
         memory=readings.Memory(available_bytes=500 * GIB, total_bytes=512 * GIB),
         open_files=readings.OpenFiles(soft=65536, hard=65536),
         smoke=HEALTHY_SMOKE if nvml else Unread(why="not run; --smoke does"),
+        disk=HEALTHY_DISK,
     )
     return dataclasses.replace(healthy, **changes)
 
@@ -396,6 +400,8 @@ def test_a_torch_that_cannot_use_the_gpus_fails() -> None:
         ({"open_files": readings.OpenFiles(soft=512, hard=4096)}, "open files", "warn"),
         ({"open_files": readings.OpenFiles(soft=128, hard=4096)}, "open files", "fail"),
         ({"smoke": SmokeFailed(why="not done after 60 s")}, "collectives", "fail"),
+        ({"disk": dataclasses.replace(HEALTHY_DISK, free_bytes=GIB)}, "disk", "warn"),
+        ({"disk": dataclasses.replace(HEALTHY_DISK, queue_bytes=30 * GIB)}, "disk", "warn"),
         ({"smoke": dataclasses.replace(HEALTHY_SMOKE, all_gather_bytes_per_s=2e10)}, "collectives", "warn"),
         ({"shm": Unread(why="No such file")}, "/dev/shm", "unknown"),
     ],
@@ -414,7 +420,7 @@ def test_without_a_gpu_its_checks_are_said_not_to_apply_in_one_line() -> None:
     assert all((one.status, one.found) == ("unknown", "no GPU") for one in findings if one.check in ("ECC", "P2P"))
     text = printed(findings)
     assert "No GPU, so these do not apply: driver, clocks, throttling, " in text
-    assert text.splitlines()[-1] == "12 pass, 0 warn, 0 fail, 1 unknown"
+    assert text.splitlines()[-1] == "13 pass, 0 warn, 0 fail, 1 unknown"
 
 
 def test_gpus_that_cannot_be_asked_are_not_taken_for_none(tmp_path: Path) -> None:
@@ -474,9 +480,9 @@ def test_the_verb_runs_on_this_machine_whatever_it_is(capsys: pytest.CaptureFixt
 
 def test_a_failing_check_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning does not."""
-    monkeypatch.setattr(doctor_verb, "read", lambda smoke: machine_of(FakeNvml().set("MigMode", [1, 1])))
+    monkeypatch.setattr(doctor_verb, "read", lambda smoke, root: machine_of(FakeNvml().set("MigMode", [1, 1])))
     assert run("--json") == Exit.ERROR
-    monkeypatch.setattr(doctor_verb, "read", lambda smoke: machine_of(FakeNvml().set("PersistenceMode", 0)))
+    monkeypatch.setattr(doctor_verb, "read", lambda smoke, root: machine_of(FakeNvml().set("PersistenceMode", 0)))
     assert run("--json") == Exit.OK
 
 

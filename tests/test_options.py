@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import export, main, options
+from harness.cli.result_files import JsonFile
 from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
 from harness.kinds.settings import Asked
@@ -66,7 +67,7 @@ def test_an_option_that_a_verb_does_not_have_keeps_its_default() -> None:
 
 def test_an_error_does_not_replace_a_result_that_was_written(tmp_path: Path) -> None:
     """Nor is one written where the result itself could not be."""
-    file = options.JsonFile(str(tmp_path / "result.json"))
+    file = JsonFile(str(tmp_path / "result.json"))
     assert not file.is_written
     file.write({"a": 1})
     assert file.is_written
@@ -78,10 +79,20 @@ def test_the_problem_is_an_argument_or_an_option_of_every_verb_that_has_one() ->
         found = options.asked(parse(["eval", *words]))
         assert (found.problem, found.file) == ("a2a", Path("my.py"))
     assert options.asked(parse(["check", "--problem", "a2a"])) == options.asked(parse(["check", "a2a"]))
-    for verb in ("board", "history", "export", "roofline"):
+    for verb in ("board", "history", "export", "roofline", "settle", "rejudge"):
         assert (
             options.problem_of(parse([verb, "a2a"])) == options.problem_of(parse([verb, "--problem", "a2a"])) == "a2a"
         )
+    for words in (["a2a", "mine.py"], ["mine.py", "--problem", "a2a"]):
+        found = options.asked(parse(["new-submission", *words]))
+        assert (found.problem, found.file) == ("a2a", Path("mine.py"))
+    for words in (["a2a", "20260101"], ["20260101", "--problem", "a2a"]):
+        namespace = parse(["verify", *words])
+        assert (options.problem_of(namespace), namespace.entry) == ("a2a", "20260101")
+    assert parse(["verify", "20260101"]).entry == "20260101"
+    for option, names in ((None, ["a2a", "a.py", "b.py"]), ("a2a", ["a.py", "b.py"])):
+        assert options.problem_and_files(option, names) == ("a2a", ("a.py", "b.py"))
+    assert options.problem_and_files(None, ["20260101", "20260102"]) == (None, ("20260101", "20260102"))
     with pytest.raises(UsageError, match="which problem"):
         options.asked(parse(["eval"]))
     with pytest.raises(UsageError, match="two problems: a2a and --problem gemm_rs"):

@@ -260,7 +260,7 @@ def test_a_report_that_beats_todays_bound_is_held(root: Path, monkeypatch: pytes
     rejudged(root, "--entry", run_id(2), "--apply")
     (held,) = loaded(root).held
     assert (held.check, held.run_ids) == ("roofline", (run_id(2),))
-    assert "us are less than the bound of 1000000.00 us (flops), by its report" in held.evidence
+    assert "us are less than the limit of 1000000.00 us (flops), by its report" in held.evidence
 
 
 @pytest.mark.parametrize("how", ["it is gone", "it cannot be read", "it is of another source", "--rerun"])

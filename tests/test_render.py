@@ -552,7 +552,7 @@ def held_board() -> Board:
             bob, "clock", "its ranks say that a call takes 25 us, but 700 us more passed around it", ("run-7",)
         ),
         judgements.held(entry(file="submissions/gemm_rs/liar.py"), "verify", HOSTILE, ("run-8", "run-9")),
-        judgements.held(entry(suite="quick"), "roofline", "1.20 us are less than the bound of 6.46 us", ("run-10",)),
+        judgements.held(entry(suite="quick"), "roofline", "1.20 us are less than the limit of 6.46 us", ("run-10",)),
     )
     return Board(entries=BOARD.entries, held=held)
 
@@ -625,7 +625,7 @@ def test_a_pipe_in_a_name_does_not_break_the_markdown_table() -> None:
 
 
 def test_the_leaderboard_as_csv_and_json_holds_every_entry_with_its_place() -> None:
-    text = printed(lambda console: board_view.show_board(BOARD, console, form="csv"))
+    text = board_view.board_csv(BOARD)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["problem"], row["place"], row["author"]) for row in rows] == [
         ("a2a", "1", "alice"),
@@ -635,7 +635,7 @@ def test_the_leaderboard_as_csv_and_json_holds_every_entry_with_its_place() -> N
     ]
     assert [row["last_place"] for row in rows] == ["1", "1", "3", "3"]
     assert (rows[0]["low"], rows[1]["low"][:3], rows[1]["score"]) == ("", "2.1", "0.0051234")
-    value = json.loads(printed(lambda console: board_view.show_board(BOARD, console, form="json")))
+    value = json.loads(board_view.board_json(BOARD))
     assert [(one["place"], one["author"]) for one in value] == [(int(row["place"]), row["author"]) for row in rows]
     assert value[0]["ratio_ci"] is None
     assert value[0]["history"] == []

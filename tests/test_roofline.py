@@ -52,10 +52,10 @@ def test_published_rows_of_ag_gemm_that_are_no_lower_bounds_are_marked() -> None
     found = of("ag_gemm")
     assert [row.bound_us for row in found.rows] == pytest.approx([6.46, 8.19, 23.04, 65.54, 131.07, 379.43], rel=1e-3)
     assert [index for index, row in enumerate(found.rows) if row.note] == [1, 4, 5]
-    assert found.rows[1].note.startswith("not a lower bound: 3.00 times ours")
+    assert found.rows[1].note.startswith("not a limit: 3.00 times ours")
     lines = printed(found).splitlines()
     assert [line.endswith(" *") for line in lines[2:8]] == [False, True, False, False, True, True]
-    assert "* no lower bound there: 3.00, 3.50, 2.49 times ours." in lines
+    assert "* no limit there: 3.00, 3.50, 2.49 times ours." in lines
 
 
 def test_the_published_model_of_a2a_is_marked_as_no_bound() -> None:
@@ -126,7 +126,7 @@ def test_the_verb_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> 
     """By GPU MODE's names too."""
     assert run("amd-gemm-rs", "--hardware", "mi300x") == Exit.OK
     assert capsys.readouterr().out.startswith("gemm_rs  suite official, 8 ranks on mi300x\n")
-    assert run("gemm_rs", "--hardware", "H200", "--ranks", "4", "--format", "json") == Exit.OK
+    assert run("gemm_rs", "--hardware", "H200", "--ranks", "4", "--json", "-") == Exit.OK
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["world_size"], found["published_on"]) == (1, 4, "8x MI300X")
     assert len(found["rows"]) == 6

@@ -104,7 +104,7 @@ def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_the_command_for_the_other_machine_is_the_same_without_its_engine() -> None:
-    command = ["eval", "a2a", "--engine", "slurm", "--ranks", "2", "--engine=slurm"]
+    command = ["eval", "a2a", "--engine", "slurm", "--ranks", "2", "--engine=slurm", "--eng", "slurm"]
     assert options.without_engine(command) == ["eval", "a2a", "--ranks", "2"]
     assert set(options.ENGINES) == set(registry.ENGINES)
     assert options.HERE == registry.LOCAL

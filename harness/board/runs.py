@@ -64,6 +64,7 @@ def store_source(submission: Submission, root: Path) -> Path:
     folder = root / FOLDER / SOURCES / submission.sha256
     with contextlib.suppress(SourceError):
         _read(folder, submission.sha256, submission.name)
+        os.utime(folder)  # in use, so that `prune` leaves it
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{submission.sha256[:16]}.", dir=folder.parent))

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from harness.board import leaderboard, runs
 from harness.board.places import By
-from harness.cli import options
+from harness.cli import options, result_files
+from harness.cli.result_files import CsvFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.registry import find_name
@@ -27,16 +28,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what places come from: the speedup over the reference, estimated from all evaluations of a source (the "
         "default), or GPU MODE's score, which is slower whenever the machine is",
     )
-    parser.add_argument("--format", default="table", choices=["table", "markdown", "csv", "json"])
+    result_files.add_json(parser)
+    result_files.add_markdown(parser)
+    parser.add_argument("--csv", type=CsvFile, metavar="FILE", help="the same as CSV, a line an entry")
+    result_files.add_old_format(parser, "markdown", "csv", "json")
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`board`: prints leaderboard.yaml."""
+    """`board`: shows leaderboard.yaml."""
+    files = result_files.of(namespace)
     found = leaderboard.load(checkout.leaderboard)
     names = {one.problem for one in (*found.entries, *found.held)}
     named = options.problem_of(namespace)
     problem = find_name(named, names, checkout) if named else None
     standings = runs.standings(found, checkout.root)
     communication = {name: communication_words(name, checkout) for name in names}
-    board_view.show_board(found, Console(), problem, namespace.format, standings, communication, namespace.by)
+    for file in files.all:
+        file.write_text(board_view.BOARD_TEXTS[file.what](found, problem, standings, namespace.by))
+    if not files.take_stdout:
+        board_view.show_board(found, Console(), problem, standings, communication, namespace.by)
     return Exit.OK

@@ -2,22 +2,25 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from harness.board import leaderboard, reports
-from harness.cli import options
+from harness.cli import options, result_files
+from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.records import Mode, Submission
 from harness.evaluation.compare import MARGIN, WORDS, Comparison, check, exit_code, live, recorded, rule
+from harness.evaluation.leader import LEADER, leading, leading_source
 from harness.kinds import settings
 from harness.kinds.kind import Order, Plan, Setting
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host
+from harness.report import junit, markdown
 from harness.report.comparison import show, show_summary, to_json
 from harness.report.progress import ProgressLine
 
@@ -29,14 +32,16 @@ inputs. Of two recorded runs, the recorded measurements are compared. Nothing is
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is compared: files where `asked` says of which problem, else recorded runs. `margin` is a fraction."""
+    """What is compared: files where `asked` says of which problem, else recorded runs. `margin` is a fraction. A is the
+    board's leader where `against` says so."""
 
     sides: tuple[str, ...]
     asked: Asked | None
     margin: float
     fail_if: tuple[str, ...]
     quiet: bool
-    json: options.JsonFile | None
+    files: ResultFiles
+    against: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,13 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_setting(parser, cpu_suite="cpu")
     options.add_unconfined(parser)
     options.add_quiet(parser, "the summary, a line for each B")
+    result_files.add_for_ci(parser)
     parser.add_argument(
-        "sides", nargs="+", metavar="FILE_OR_RUN", help="A, then B; every further one is compared with A too"
+        "sides",
+        nargs="+",
+        metavar="[PROBLEM] FILE_OR_RUN",
+        help="the problem of files, then A, then B; every further one is compared with A too",
     )
+    parser.add_argument("--problem", metavar="PROBLEM", help="the same, as an option; recorded runs need none")
     parser.add_argument(
-        "--problem",
-        metavar="P",
-        help="compare files as submissions for this problem; without it, recorded runs are compared",
+        "--against",
+        choices=[LEADER],
+        help="A is the source that leads the board of this problem, suite, machine class and rank count; every file is "
+        "a B",
     )
     parser.add_argument(
         "--fail-if",
@@ -72,18 +83,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> int:
     """`compare`: each file or recorded run after the first against the first."""
-    is_of_files = namespace.problem is not None
+    problem, sides = options.problem_and_files(namespace.problem, namespace.sides)
+    if namespace.against and problem is None:
+        problem = sides[0]  # which names its problem itself
+    is_of_files = problem is not None
     order = Options(
-        sides=tuple(namespace.sides),
-        asked=options.asked(namespace, evaluator="ours") if is_of_files else None,
+        sides=sides,
+        asked=options.asked(namespace, problem=problem, evaluator="ours") if is_of_files else None,
         margin=margin_of(namespace.margin),
         fail_if=tuple(namespace.fail_if),
         quiet=namespace.quiet,
-        json=namespace.json,
+        files=result_files.of(namespace),
+        against=namespace.against,
     )
-    check_sides(order.sides, files=is_of_files)
-    if order.json:
-        order.json.check()
+    check_sides(order.sides, files=is_of_files, against=order.against)
+    order.files.check()
     if not is_of_files and (given := _given(namespace)):
         raise UsageError(f"--{given[0]}: recorded runs are timed already; this option is for files (--problem)")
     return compare(order, checkout)
@@ -109,23 +123,34 @@ def compare(order: Options, checkout: Checkout) -> int:
         board = leaderboard.load(checkout.leaderboard)
         found = [recorded(first, other, order.margin, board) for other in others]
     else:
-        found = _compare_files(order, settings.setting(order.asked, checkout), checkout)
+        setting = settings.setting(order.asked, checkout)
+        if order.against is None:
+            found = _compare_files(order, setting, None, checkout)
+        else:
+            entry = leading(leaderboard.load(checkout.leaderboard), setting)
+            found = _compare_files(order, setting, leading_source(entry, setting, checkout), checkout)
+            found = [replace(one, a=replace(one.a, run_id=entry.run_id)) for one in found]
     code = exit_code(found, order.fail_if)
     console = Console()
-    for index, one in enumerate(found if order.json is None or not order.json.is_stdout else ()):
+    for index, one in enumerate(() if order.files.take_stdout else found):
         if order.quiet:
             show_summary(one, console)
             continue
         if index:
             console.print()
         show(one, console)
-    if order.json:
-        order.json.write(to_json(found, code))
+    if order.files.json:
+        order.files.json.write(to_json(found, code))
+    if order.files.markdown:
+        order.files.markdown.write_text(markdown.comparison_text(found))
+    if order.files.junit:
+        order.files.junit.write_text(junit.comparison_xml(found, order.fail_if))
     return code
 
 
-def _compare_files(order: Options, setting: Setting, checkout: Checkout) -> list[Comparison]:
-    first, *others = (read_submission(setting.problem, Path(side), checkout) for side in order.sides)
+def _compare_files(order: Options, setting: Setting, leader: Submission | None, checkout: Checkout) -> list[Comparison]:
+    files = [read_submission(setting.problem, Path(side), checkout) for side in order.sides]
+    first, *others = [leader, *files] if leader else files
 
     def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
         wanted = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)
@@ -148,12 +173,15 @@ def margin_of(percent: float) -> float:
     return percent / 100
 
 
-def check_sides(sides: Sequence[str], files: bool) -> None:
-    """Raises UsageError unless there are at least two sides, all different from A, and files exactly where `files`."""
+def check_sides(sides: Sequence[str], files: bool, against: str | None = None) -> None:
+    """Raises UsageError unless there are at least two sides, all different from A, and files exactly where `files`.
+    `against` takes A's place."""
+    if against:
+        return
     if len(sides) < 2:
         raise UsageError(
-            "compare takes two or more, A, then B: files (`compare A.py B.py --problem P`) or run ids "
-            "(`history` lists them)"
+            "compare takes two or more, A, then B: files (`compare P A.py B.py`, or `compare P B.py --against leader`) "
+            "or run ids (`history` lists them)"
         )
     if not files and (named := [side for side in sides if side.endswith(".py")]):
         raise UsageError(

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from harness.board import leaderboard
 from harness.cli import options
+from harness.cli.result_files import JsonFile
 from harness.contest.rules import Competition, Evaluated, Listed, problem_of, read
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean
@@ -39,7 +40,7 @@ class Options:
     asked: Asked
     author: str
     record: bool
-    json: options.JsonFile | None
+    json: JsonFile | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.cli import contest_verbs, options
+from harness.cli import contest_verbs, options, result_files
 from harness.cli.contest_verbs import Order, World
 from harness.contest.acts import FOLDER
 from harness.core.checkout import Checkout
@@ -139,7 +139,7 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], object]] = {
     ),
     "unconfined": options.add_unconfined,
     "quiet": lambda parser: options.add_quiet(parser, "the last lines"),
-    "json": options.add_json,
+    "json": result_files.add_json,
 }
 
 

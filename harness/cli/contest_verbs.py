@@ -15,7 +15,7 @@ from rich.text import Text
 
 from harness.board import judgements, leaderboard, report_json, reports
 from harness.board.entries import Board, Entry, Judged
-from harness.cli import options
+from harness.cli import options, result_files
 from harness.contest import acts, admission, rules, standings, statistics
 from harness.contest.acts import Contest
 from harness.contest.lifecycle import Held, Reproduced, transition
@@ -71,7 +71,7 @@ class Order:
     confined: bool = True
     quiet: bool = False
     page: Path | None = None
-    json: options.JsonFile | None = None
+    json: result_files.JsonFile | None = None
 
 
 # ---- which contest ---------------------------------------------------------------------------------------------------

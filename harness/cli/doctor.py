@@ -1,13 +1,12 @@
 """The verb `doctor`: what on this machine changes results."""
 
 import argparse
-import json
-from pathlib import Path
 
 from rich.console import Console
 
+from harness.cli.result_files import STDOUT, JsonFile
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, UsageError
+from harness.core.errors import Exit
 from harness.machine.doctor import doctor, read
 from harness.report.findings import show, to_json
 
@@ -18,11 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb `doctor`."""
     parser.add_argument(
         "--json",
-        dest="json_to",
+        type=JsonFile,
         nargs="?",
-        const="-",
+        const=STDOUT,
         metavar="FILE",
-        help="write the findings to FILE as one JSON object; without FILE, print it instead of the table",
+        help="write the findings to FILE as one JSON object; - or no FILE writes it to standard output instead of the "
+        "table",
     )
     parser.add_argument(
         "--smoke",
@@ -34,20 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`doctor`: reads, checks, prints; Exit.ERROR where a check fails."""
-    found = read(namespace.smoke)
+    found = read(namespace.smoke, root=checkout.root)
     findings = doctor(found)
-    text = json.dumps(to_json(found, findings), indent=2)
-    if namespace.json_to == "-":
-        print(text)
-    else:
-        if namespace.json_to:
-            _write(namespace.json_to, text)
+    if namespace.json is not None:
+        namespace.json.write(to_json(found, findings))
+    if namespace.json is None or not namespace.json.is_stdout:
         show(findings, Console())
     return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK
-
-
-def _write(file: str, text: str) -> None:
-    try:
-        Path(file).write_text(text + "\n")
-    except OSError as error:
-        raise UsageError(f"--json {file}: cannot be written: {error.strerror}; name another file") from None

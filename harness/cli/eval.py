@@ -4,18 +4,19 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
 from rich.console import Console
 
 from harness.board import report_json
-from harness.cli import options
+from harness.cli import options, result_files
+from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.records import Mode
-from harness.evaluation.recorded import evaluated
+from harness.evaluation.recorded import Ran, evaluated
 from harness.judging import verdict
 from harness.kinds import settings
 from harness.kinds.kind import TORCH, Progress
@@ -23,7 +24,7 @@ from harness.kinds.registry import read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host, peaks_cache
 from harness.process.profilers import TOOLS
-from harness.report import terminal
+from harness.report import junit, markdown, terminal
 from harness.report.progress import Both, EventLog, ProgressLine
 from harness.report.summary import show_summary
 
@@ -34,7 +35,7 @@ LINES = "the last three lines: verdict, speedup, place"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What `eval` and `check` were asked to do. `trace` is the folder for traces; `json` also gets the report."""
+    """What `eval` and `check` were asked to do. `trace` is the folder for traces; `files` get the report too."""
 
     asked: Asked
     mode: Mode
@@ -42,7 +43,7 @@ class Options:
     record: bool = False
     quiet: bool = False
     verbose: bool = False
-    json: options.JsonFile | None = None
+    files: ResultFiles = field(default_factory=ResultFiles)
     trace: str | None = None
     events: str | None = None  # the file that progress events are written to
 
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `eval`."""
     options.add_file(parser)
     options.add_setting(parser, cpu_suite="cpu")
+    result_files.add_for_ci(parser)
     options.add_evaluator(parser)
     options.add_unconfined(parser)
     options.add_quiet(parser, LINES)
@@ -98,7 +100,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
             record=not namespace.no_record,
             quiet=namespace.quiet,
             verbose=namespace.verbose,
-            json=namespace.json,
+            files=result_files.of(namespace),
             trace=namespace.trace,
             events=namespace.events,
         ),
@@ -110,8 +112,7 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
     """Evaluates, shows the report, and writes it as JSON where that was asked for."""
     setting = settings.setting(order.asked, checkout)
     traces = _trace_folder(order)
-    if order.json:
-        order.json.check()
+    order.files.check()
     problem = setting.problem
     submission = read_submission(problem, setting.file, checkout)
     author = order.author or host.login()
@@ -119,17 +120,26 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
         ran = evaluated(
             setting, submission, order.mode, author, checkout, record=order.record, progress=progress, traces=traces
         )
-    if order.json is None or not order.json.is_stdout:
+    if not order.files.take_stdout:
         if order.quiet:
             show_summary(ran.report, ran.standing, ran.place, Console())
         else:
             terminal.show(ran.report, ran.standing, ran.place, Console(), order.verbose)
-    if order.json:
-        error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
-        order.json.write(report_json.to_json(ran.report, ran.place) | error)
+    _write(order.files, ran)
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
+
+
+def _write(files: ResultFiles, ran: Ran) -> None:
+    """The report in every form that was asked for."""
+    if files.json:
+        error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
+        files.json.write(report_json.to_json(ran.report, ran.place) | error)
+    if files.markdown:
+        files.markdown.write_text(markdown.evaluation_text(ran.report, ran.standing, ran.place))
+    if files.junit:
+        files.junit.write_text(junit.evaluation_xml(ran.report, ran.standing, ran.place))
 
 
 @contextlib.contextmanager

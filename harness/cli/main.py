@@ -1,7 +1,6 @@
 """The command line: reads what was asked, calls the verb, turns errors into messages and exit codes."""
 
 import argparse
-import contextlib
 import importlib
 import io
 import os
@@ -11,10 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol, cast
 
 from harness import __version__
-from harness.board import report_json
-from harness.cli import options
+from harness.cli import options, result_files
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.errors import Exit, HarnessError
 from harness.machine import host
 
 
@@ -48,6 +46,7 @@ VERBS = {
     "problems": "list the problems and their suites",
     "new": "write the files of a new problem, which evaluate at once",
     "new-submission": "write a submission that passes, to begin with",
+    "prune": "show or delete what in runs/ and the compile caches nothing needs",
     "doctor": "say what on this machine changes results",
     "roofline": "print the limit of every benchmark shape",
 }
@@ -68,15 +67,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = _carried_out(namespace, sys.argv[1:] if argv is None else argv)
+        with result_files.of(namespace).told_of_errors():
+            code = _carried_out(namespace, sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
-        json = getattr(namespace, "json", None)
-        if json is not None and not json.is_written:
-            with contextlib.suppress(UsageError):  # the file may be what the error is about
-                json.write(report_json.error_json(str(error), code))
     except KeyboardInterrupt:
         print("\ninterrupted: every rank is ended, nothing more is recorded", file=sys.stderr)
         code = Exit.INTERRUPTED

@@ -2,6 +2,7 @@
 
 import argparse
 
+from harness.cli import options
 from harness.cli.new import write
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
@@ -13,14 +14,15 @@ DESCRIPTION = "Write a submission that calls the reference, and so passes at onc
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `new-submission`."""
-    parser.add_argument("problem", metavar="PROBLEM", help="its name (see `problems`), or GPU MODE's name for it")
+    options.add_problem(parser, "its name (see `problems`), or GPU MODE's name for it")
     parser.add_argument("file", nargs="?", metavar="FILE", help="default: submissions/<problem>/mine.py")
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`new-submission`: writes the file, never over one that is there."""
-    problem = find(namespace.problem, checkout)
-    path = namespace.file or f"submissions/{problem.name}/mine.py"
+    asked = options.asked(namespace)
+    problem = find(asked.problem, checkout)
+    path = str(asked.file or f"submissions/{problem.name}/mine.py")
     if (checkout.root / path).exists():
         raise UsageError(f"{path} is there already; name another file")
     write(checkout, path, submission_text(problem))

@@ -1,27 +1,23 @@
 """Options that several verbs share, and the record that they become. Runs nothing."""
 
 import argparse
-import errno
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
+from harness.cli import result_files
 from harness.core.errors import UsageError
 from harness.core.files import replace_file
 from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
 
 HERE, ENGINES = "local", ("local", "slurm")  # engine.registry's; a test compares them, as importing it takes time
-STDOUT = "-"  # as a file's name
-JSON_HELP = "write the full result to FILE as one JSON object; - writes it to standard output, with nothing else there"
 
 
 def asked(namespace: argparse.Namespace, **more: Any) -> Asked:
-    """What the options ask for; `more` are fields that the verb has no option for."""
-    given = _named(vars(namespace)) | more
+    """What the options ask for; `more` are fields that the verb decides itself."""
+    given = (vars(namespace) if "problem" in more else _named(vars(namespace))) | more
     return Asked(**{field.name: given[field.name] for field in fields(Asked) if field.name in given})
 
 
@@ -59,6 +55,15 @@ def add_problem(parser: argparse.ArgumentParser, what: str) -> None:
     """The problem, as the first argument or as --problem, whichever is at hand: the same for all verbs."""
     parser.add_argument("problem", nargs="?", metavar="PROBLEM", help=what)
     parser.add_argument("--problem", dest="problem_option", metavar="PROBLEM", help="the same, as an option")
+
+
+def problem_and_files(option: str | None, names: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+    """The same for a verb that takes several files: the first of the names is the problem where it is no Python file
+    and another one is. None where neither names a problem."""
+    first, *others = names
+    if option is None and not first.endswith(".py") and any(name.endswith(".py") for name in others):
+        return first, tuple(others)
+    return option, tuple(names)
 
 
 def problem_of(namespace: argparse.Namespace) -> str | None:
@@ -99,12 +104,7 @@ def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
     parser.add_argument(
         "--timeout", dest="timeout_s", type=float, metavar="SECONDS", help="for each phase (default: as the shapes say)"
     )
-    add_json(parser)
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes as JSON."""
-    parser.add_argument("--json", type=JsonFile, metavar="FILE", help=JSON_HELP)
+    result_files.add_json(parser)
 
 
 def add_unconfined(parser: argparse.ArgumentParser) -> None:
@@ -149,10 +149,11 @@ def without_engine(arguments: Sequence[str]) -> list[str]:
     """The same command for the machine that it is to run on."""
     left, kept = iter(arguments), []
     for argument in left:
-        if argument == "--engine":
-            next(left, None)
-        elif not argument.startswith("--engine="):
+        name, has_value, _ = argument.partition("=")
+        if len(name) < len("--en") or not "--engine".startswith(name):  # argparse takes the beginning of a name too
             kept.append(argument)
+        elif not has_value:
+            next(left, None)
     return kept
 
 
@@ -171,47 +172,6 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class JsonFile:
-    """The file that --json names; `-` is standard output. Either the whole result is written to it, or an error."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.is_stdout = name, name == STDOUT
-        self.is_written = False  # or an attempt was made
-
-    def check(self) -> None:
-        """Raises UsageError where it cannot be written, to be called before an evaluation and not after it."""
-        if self.is_stdout:
-            return
-        path = Path(self.name)
-        if path.is_dir():
-            raise UsageError(f"--json {path}: it is a folder; name a file in it")
-        if path.is_fifo():
-            try:
-                os.close(_opened(path))
-            except OSError as error:
-                raise self._unwritable(error) from None
-        elif not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
-            what = "the file" if path.exists() else "its folder does not exist or"
-            raise UsageError(f"--json {path}: {what} cannot be written to; make it, or name another")
-
-    def write(self, content: dict[str, Any]) -> None:
-        """Writes one JSON object. Raises UsageError where that fails."""
-        self.is_written = True
-        text = json.dumps(content, indent=2) + "\n"
-        if self.is_stdout:
-            print(text, end="", flush=True)
-            return
-        try:
-            with open(self.name, "w", encoding="utf-8", opener=_opened) as out:
-                out.write(text)
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> UsageError:
-        why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
-        return UsageError(f"--json {self.name}: {why}; name another file")
-
-
 def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
     """Writes the file that --out names. A file is replaced in one step; a pipe or a device is written to. Raises
     UsageError where that fails."""
@@ -224,10 +184,3 @@ def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
             replace_file(out, data)
     except OSError as error:
         raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
-
-
-def _opened(path: str | Path, flags: int = os.O_WRONLY) -> int:
-    """The file, open for writing; does not wait where it is a pipe that nobody reads."""
-    fd = os.open(path, flags | os.O_NONBLOCK, 0o666)
-    os.set_blocking(fd, True)
-    return fd

@@ -5,9 +5,12 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from harness.cli import result_files
+from harness.cli.result_files import JsonFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.words import clean, cut_line
@@ -19,6 +22,7 @@ from harness.report import terminal
 
 DESCRIPTION = """List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
 and then what is wrong with the others."""
+JSON_SCHEMA = 1  # of --json; 1: first
 SHOWN_CHARS = 200  # of a description: those of KernelBot's folders are pages
 
 
@@ -27,24 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", nargs="?", type=Path, help="a problem folder with KernelBot's task.yml, or a folder that has such below"
     )
+    result_files.add_json(parser)
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`problems`: prints a row for each."""
-    if namespace.path is not None:
-        return show_folders(namespace.path, checkout)
-    return _list([functools.partial(find, name, checkout) for name in problem_names(checkout)])
+    if namespace.path is None:
+        return _list([functools.partial(find, name, checkout) for name in problem_names(checkout)], namespace.json)
+    folders = [str(folder.resolve()) for folder in folders_below(namespace.path)]
+    return _list([functools.partial(registry.find, folder, checkout) for folder in folders], namespace.json)
 
 
-def show_folders(path: Path, checkout: Checkout) -> Exit:
-    """Lists the problem folders at and below the path. Exits with the first bad one's code. Raises UsageError if there
-    is none."""
-    folders = [str(folder.resolve()) for folder in folders_below(path)]
-    return _list([functools.partial(registry.find, folder, checkout) for folder in folders])
-
-
-def _list(readers: Sequence[Callable[[], Problem]]) -> Exit:
-    """Prints the problems that can be read, then what is wrong with each of the others. Returns the first bad one's
+def _list(readers: Sequence[Callable[[], Problem]], json: JsonFile | None) -> Exit:
+    """Shows the problems that can be read, then what is wrong with each of the others. Returns the first bad one's
     exit code."""
     good: list[Problem] = []
     bad: list[HarnessError] = []
@@ -53,13 +52,32 @@ def _list(readers: Sequence[Callable[[], Problem]]) -> Exit:
             good.append(read())
         except HarnessError as error:
             bad.append(error)
+    code = bad[0].exit_code if bad else Exit.OK
+    if json:
+        json.write(to_json(good, bad))
+        if json.is_stdout:
+            return code
     if good:
         _show(good)
     if good and bad:
         print()
     for wrong in bad:
         print(f"bad      {clean(str(wrong))}")
-    return bad[0].exit_code if bad else Exit.OK
+    return code
+
+
+def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, Any]:
+    """The object of --json."""
+    problems = [
+        {
+            "problem": one.name,
+            "leaderboard": one.leaderboard,
+            "description": one.description,
+            "suites": {name: suite.description for name, suite in one.suites.items()},
+        }
+        for one in good
+    ]
+    return {"schema": JSON_SCHEMA, "problems": problems, "bad": [str(wrong) for wrong in bad]}
 
 
 def folders_below(path: Path) -> list[Path]:

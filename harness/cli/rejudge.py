@@ -7,7 +7,8 @@ from rich.console import Console
 
 from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board, Judged
-from harness.cli import options
+from harness.cli import options, result_files
+from harness.cli.result_files import JsonFile
 from harness.cli.verify import chosen, outside_sandbox
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
@@ -34,14 +35,12 @@ class Options:
     apply: bool
     seconds: float | None
     confined: bool
-    json: options.JsonFile | None
+    json: JsonFile | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rejudge`."""
-    parser.add_argument(
-        "--problem", metavar="P", help="only entries of this problem; a name or a problem folder's path"
-    )
+    options.add_problem(parser, "only entries of this problem; a name or a problem folder's path")
     parser.add_argument(
         "--entry",
         action="append",
@@ -60,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--apply", action="store_true", help="change the leaderboard (default: show what would change)")
     options.add_seconds(parser)
     options.add_unconfined(parser)
-    options.add_json(parser)
+    result_files.add_json(parser)
     options.add_engine(parser)
 
 
@@ -68,7 +67,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`rejudge`: judges again, shows the difference, applies it if asked to."""
     order = Options(
         entries=tuple(namespace.entry),
-        problem=namespace.problem,
+        problem=options.problem_of(namespace),
         stale=namespace.stale,
         rerun=namespace.rerun,
         apply=namespace.apply,

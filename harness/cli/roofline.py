@@ -1,21 +1,19 @@
-"""The verb `roofline`: the bound of every shape of a problem."""
+"""The verb `roofline`: the limit of every shape of a problem."""
 
 import argparse
-import json
-from typing import get_args
 
 from rich.console import Console
 
-from harness.cli import options
+from harness.cli import options, result_files
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
 from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
-from harness.report.roofline import Format, peaks_of, roofline, show, to_json
+from harness.report.roofline import peaks_of, roofline, show, to_json
 
-DESCRIPTION = "Print the limit (the roofline's bound) of every benchmark shape. It is computed; nothing is run."
+DESCRIPTION = "Print the limit of every benchmark shape (its roofline). It is computed; nothing is run."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="mi300x, h200, ... (default: this machine's GPU, or its CPU as `eval` measured it)",
     )
     parser.add_argument("--ranks", type=int, metavar="N", help="how many GPUs (default: as the shapes say, 8)")
-    parser.add_argument("--format", default="table", choices=get_args(Format))
+    result_files.add_json(parser)
+    result_files.add_old_format(parser, "json")
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`roofline`: prints the bound of every benchmark shape."""
+    """`roofline`: prints the limit of every benchmark shape."""
     named = options.problem_of(namespace)
+    files = result_files.of(namespace)
     if named is None:
         raise UsageError("which problem? name it (`python -m harness problems` lists them)")
     problem = find(named, checkout)
@@ -45,8 +45,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     cached = peaks_cache.path(checkout.root, "cpu", suite.benchmarks[0].world_size)
     name, peaks = peaks_of(namespace.hardware, peaks_cache.load(cached))
     found = roofline(problem, suite, name, peaks)
-    if namespace.format == "json":
-        print(json.dumps(to_json(found), indent=2))
-    else:
+    if files.json:
+        files.json.write(to_json(found))
+    if not files.take_stdout:
         show(found, Console())
     return Exit.OK

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard
-from harness.cli import options
+from harness.cli import options, result_files
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, metavar="N", help="the board's rank count, likewise")
     options.add_seconds(parser)
     options.add_unconfined(parser)
-    options.add_json(parser)
+    result_files.add_json(parser)
     options.add_quiet(parser, "the order")
     options.add_engine(parser)
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from harness.board import leaderboard
 from harness.board.entries import Board, Judged
-from harness.cli import options
+from harness.cli import options, result_files
+from harness.cli.result_files import JsonFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.records import EvalReport
@@ -47,21 +48,19 @@ class Options:
     seconds: float | None
     confined: bool
     quiet: bool
-    json: options.JsonFile | None
+    json: JsonFile | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `verify`."""
+    options.add_problem(parser, "only entries of this problem; a name or a problem folder's path")
     parser.add_argument(
-        "entry", help="the entry's run id or its beginning (`board --format json` shows them), or its file's name"
-    )
-    parser.add_argument(
-        "--problem", metavar="P", help="only entries of this problem; a name or a problem folder's path"
+        "entry", metavar="ENTRY", help="the entry's run id or its beginning (`board` shows them), or its file's name"
     )
     parser.add_argument("--launches", type=int, default=LAUNCHES, metavar="N", help=f"3 or more (default: {LAUNCHES})")
     options.add_seconds(parser)
     options.add_unconfined(parser)
-    options.add_json(parser)
+    result_files.add_json(parser)
     options.add_quiet(parser, "the decision, on one line")
     options.add_engine(parser)
 
@@ -74,7 +73,8 @@ def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`verify`: launches, decision, and the decision on the board."""
-    return verify(Options(**{field.name: getattr(namespace, field.name) for field in fields(Options)}), checkout)
+    given = vars(namespace) | {"problem": options.problem_of(namespace)}
+    return verify(Options(**{field.name: given[field.name] for field in fields(Options)}), checkout)
 
 
 def verify(order: Options, checkout: Checkout) -> Exit:

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from harness.core.checkout import shown
 from harness.core.errors import HarnessError
 
+ENTRY_BYTES = 4096  # that a file or folder takes at least, empty ones too
 DYING_S = 1.0  # for what was killed to be gone
 
 
@@ -57,6 +58,24 @@ def tail_from(path: Path, start: int) -> bytes:
 def read_text(path: Path) -> str:
     """All of it as UTF-8; UnicodeDecodeError where it is not."""
     return read_bytes(path).decode("utf-8")
+
+
+def taken_bytes(folder: Path, seen: set[int] | None = None) -> int:
+    """The bytes that the folder and all below it take on the disk; 0 where it is missing. Links are not followed. With
+    `seen`, a file that has several names counts once over all calls."""
+    total, todo = 0, [folder]
+    while todo:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                stat = entry.stat(follow_symlinks=False)
+                if seen is None or stat.st_nlink == 1 or entry.is_dir(follow_symlinks=False):
+                    total += max(ENTRY_BYTES, 512 * stat.st_blocks)
+                elif stat.st_ino not in seen:
+                    seen.add(stat.st_ino)
+                    total += max(ENTRY_BYTES, 512 * stat.st_blocks)
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(Path(entry.path))
+    return total
 
 
 def remove(folder: Path) -> None:

@@ -120,6 +120,11 @@ def speedup_text(value: float | None) -> str:
     return "-" if value is None else times_text(value)
 
 
+def size_text(nbytes: int) -> str:
+    """Bytes as `1.2 GiB`, or `12 MiB`."""
+    return f"{nbytes / (1 << 30):.1f} GiB" if nbytes >= 1 << 30 else f"{nbytes / (1 << 20):.0f} MiB"
+
+
 def count_text(number: int, what: str) -> str:
     """`1 rank`, `8 ranks`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

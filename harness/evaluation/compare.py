@@ -225,6 +225,10 @@ class Comparison:
         edge = math.log1p(self.margin)
         return abs(self.drift) > max(edge, abs(mean([row.difference for row in self.rows]).log))
 
+    def is_failed(self, fail_if: Sequence[str]) -> bool:
+        """Whether the summary's word is among `fail_if` (in lower case), and not by the machine's drift."""
+        return self.summary.word.lower() in fail_if and not self.is_drift
+
     def _doubted(self, found: Ratio) -> Ratio:
         return replace(found, word="AMBIGUOUS") if self.is_drift else found
 
@@ -349,8 +353,7 @@ def _timed(run: EvalReport) -> list[tuple[CaseResult, Measured]]:
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
     """Exit.FAIL_IF where a summary's word is among `fail_if` (in lower case) and not by the machine's drift, else 0."""
-    is_failed = any(one.summary.word.lower() in fail_if and not one.is_drift for one in comparisons)
-    return Exit.FAIL_IF if is_failed else Exit.OK
+    return Exit.FAIL_IF if any(one.is_failed(fail_if) for one in comparisons) else Exit.OK
 
 
 def _key(params: Params) -> tuple[tuple[str, Param], ...]:

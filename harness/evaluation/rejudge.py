@@ -119,7 +119,7 @@ def from_report(one: Entry, report: EvalReport, problem: Problem) -> Judged:
         time_us = median(measured.against_bound.own) if measured.against_bound.own else math.inf
         if result.bound and time_us < result.bound.value:
             bound = result.bound
-            evidence = f"{time_us:.2f} us are less than the bound of {bound.value:.2f} us ({bound.by}), by its report"
+            evidence = f"{time_us:.2f} us are less than the limit of {bound.value:.2f} us ({bound.by}), by its report"
             return judgements.held(one, "roofline", evidence, (one.run_id,))
     made = judgements.entry_of(again, one.problem_version)
     assert made is not None, "a report with figures is worth an entry"

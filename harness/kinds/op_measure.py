@@ -203,7 +203,7 @@ def _believed(measured: Measured, bound: Bound | None, peaks: Peaks | None) -> M
         return measured
     return Held(
         check="roofline",
-        evidence=f"{time_us:.2f} us are less than the bound of {bound.value:.2f} us "
+        evidence=f"{time_us:.2f} us are less than the limit of {bound.value:.2f} us "
         f"({bound.by}, {peaks.source if peaks else ''})",
     )
 

@@ -6,6 +6,7 @@ problems and no tensors.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.core.machine_records import MachineState
 from harness.machine import gpu_findings, hardware, host_findings, readings
@@ -38,6 +39,7 @@ CHECKS: list[tuple[str, Callable[[Readings], Result]]] = [
     ("load", host_findings.check_load),
     ("memory", host_findings.check_memory),
     ("/dev/shm", host_findings.check_shm),
+    ("disk", host_findings.check_disk),
     ("NUMA balancing", host_findings.check_numa),
     ("huge pages", host_findings.check_huge_pages),
     ("ASLR", host_findings.check_aslr),
@@ -70,9 +72,9 @@ def short(findings: Sequence[Finding]) -> tuple[MachineState, ...]:
     )
 
 
-def read(with_smoke: bool | None = None, deadline_s: float = DEADLINE_S) -> Readings:
-    """The machine as it is now. The smoke test takes seconds; it runs where two or more GPUs are visible, or as
-    `with_smoke` says."""
+def read(with_smoke: bool | None = None, deadline_s: float = DEADLINE_S, root: Path | None = None) -> Readings:
+    """The machine as it is now, and what the checkout at `root` takes of its disk. The smoke test takes seconds; it
+    runs where two or more GPUs are visible, or as `with_smoke` says."""
     found = read_gpus()
     used = used_gpus(found)
     peaks = hardware.match(used[0].name) if used else None
@@ -94,4 +96,5 @@ def read(with_smoke: bool | None = None, deadline_s: float = DEADLINE_S) -> Read
         memory=readings.read_memory(),
         open_files=readings.read_open_files(),
         smoke=ran,
+        disk=readings.read_disk(root) if root else Unread(why="not looked at"),
     )

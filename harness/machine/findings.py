@@ -55,10 +55,6 @@ def some_of(words: Sequence[str], most: int = 6) -> str:
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
-def size_text(nbytes: int) -> str:
-    return f"{nbytes / GIB:.1f} GiB" if nbytes >= GIB else f"{nbytes / 2**20:.0f} MiB"
-
-
 def version_numbers(version: str) -> tuple[int, int]:
     """The first two numbers of a version: 2.13.0+cu130 is (2, 13)."""
     numbers = [int(word) for word in re.findall(r"\d+", version)[:2]] + [0, 0]

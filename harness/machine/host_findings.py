@@ -1,11 +1,13 @@
 """Checks of the host, its software and its collectives: pure functions over `Readings`, a result each. No fix is ever
 carried out."""
 
-from harness.machine.findings import GIB, Result, size_text, used_gpus, version_numbers
+from harness.core.words import size_text
+from harness.machine.findings import GIB, Result, used_gpus, version_numbers
 from harness.machine.readings import UNLIMITED, Readings, SmokeFailed, Unread
 
 TORCH_TESTED = ((2, 11), (2, 13))  # what the harness is tested with, first and last
 SLOW_LINKS = 0.25  # of the table's rate, for 64 MB
+FREE_BYTES, KEPT_BYTES = 2 * GIB, 20 * GIB  # of the disk: left free at least, and kept at most before it is said
 SHM_BYTES = GIB  # NCCL and gloo share buffers through it; containers have 64 MiB by default
 RANK_GIB = 2.5  # of host memory that a rank with a CUDA context and NCCL takes
 CPU_RANKS_GIB = 2.0  # what 8 ranks of all groups take on CPU cores, about
@@ -115,6 +117,19 @@ def check_shm(found: Readings) -> Result:
     text = f"{size_text(found.shm.free_bytes)} of {size_text(found.shm.total_bytes)} free"
     if found.shm.free_bytes < SHM_BYTES:
         return Result("warn", text, "give the container more (docker run --shm-size=8g), or remove what lies there")
+    return Result("pass", text)
+
+
+def check_disk(found: Readings) -> Result:
+    if isinstance(found.disk, Unread):
+        return Result("unknown", found.disk.why)
+    disk = found.disk
+    text = (
+        f"runs take {size_text(disk.runs_bytes)}, compile caches {size_text(disk.caches_bytes)}, the service's queue "
+        f"{size_text(disk.queue_bytes)}; {size_text(disk.free_bytes)} are free"
+    )
+    if disk.free_bytes < FREE_BYTES or disk.runs_bytes + disk.queue_bytes > KEPT_BYTES:
+        return Result("warn", text, "python -m harness prune shows what nothing needs; --apply deletes it")
     return Result("pass", text)
 
 

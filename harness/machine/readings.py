@@ -10,6 +10,7 @@ import importlib.util
 import os
 import platform
 import resource
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import psutil
 
+from harness.core.files import taken_bytes
 from harness.machine import host
 from harness.machine.host import cores
 
@@ -197,6 +199,16 @@ class OpenFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Disk:
+    """What a checkout's runs (with their sources), compile caches and the service's queue take, and what is free."""
+
+    runs_bytes: int
+    caches_bytes: int
+    queue_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Collective:
     """What a smoke test of the collectives moved, in bytes/s over a rank's links: 2(W-1)/W of the buffer for an
     all-reduce, (W-1)/W of the gathered bytes for an all-gather (nccl-tests' busbw)."""
@@ -234,6 +246,7 @@ class Readings:
     memory: Memory | Unread
     open_files: OpenFiles | Unread
     smoke: Collective | SmokeFailed | Unread
+    disk: Disk | Unread
 
 
 def attempt(reader: Callable[[], T]) -> T | Unread:
@@ -377,6 +390,21 @@ def read_memory() -> Memory | Unread:
     return attempt(
         lambda: Memory(available_bytes=host.available_bytes(), total_bytes=int(psutil.virtual_memory().total))
     )
+
+
+def read_disk(root: Path) -> Disk | Unread:
+    """What the checkout at `root` keeps."""
+
+    def read() -> Disk:
+        queue = taken_bytes(root / "runs" / "serve")
+        return Disk(
+            runs_bytes=taken_bytes(root / "runs", set()) - queue,
+            caches_bytes=taken_bytes(root / ".cache"),
+            queue_bytes=queue,
+            free_bytes=shutil.disk_usage(root).free,
+        )
+
+    return attempt(read)
 
 
 def read_open_files() -> OpenFiles | Unread:

@@ -14,13 +14,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.core.files import locked_by_several, remove
+from harness.core.files import locked_by_several, remove, taken_bytes
 from harness.core.records import Submission
 
 FOLDER = ".cache/compiled"
 KEPT_S = 14 * 86400.0  # since its last use
 ONE_BYTES, ALL_BYTES = 1 << 30, 4 << 30  # of one cache after its use, and of all
-ENTRY_BYTES = 4096  # that a file or folder takes at least, empty ones too
 
 
 def folder(root: Path, name: str) -> Path | None:
@@ -58,19 +57,20 @@ def _size(caches: Path, name: str) -> int:
     try:
         return int(_lock(caches / name).read_bytes()[:20])
     except (OSError, ValueError):  # its run was killed
-        return _measured(caches / name)
+        return taken_bytes(caches / name)
 
 
-def _measured(found: Path) -> int:
-    """The bytes that all below the folder take on the disk. Does not follow links."""
-    total, todo = 0, [found]
-    while todo:
-        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
-            for entry in entries:
-                total += max(ENTRY_BYTES, 512 * entry.stat(follow_symlinks=False).st_blocks)
-                if entry.is_dir(follow_symlinks=False):
-                    todo.append(Path(entry.path))
-    return total
+def unused(root: Path, age_s: float = KEPT_S) -> dict[str, int]:
+    """The caches that were last used longer ago, with their sizes."""
+    caches, now = root / FOLDER, time.time()
+    names = {path.name for path in caches.iterdir() if path.is_dir()} if caches.is_dir() else set()
+    return {name: _size(caches, name) for name in sorted(names) if abs(now - _last_use(caches, name)) > age_s}
+
+
+def drop(root: Path, name: str) -> bool:
+    """Removes that cache, unless an evaluation uses it; whether it is gone."""
+    _drop(root / FOLDER / name, with_lock=True)
+    return not (root / FOLDER / name).exists()
 
 
 def _drop(found: Path, with_lock: bool = False) -> None:
@@ -103,7 +103,7 @@ def held(found: Path) -> Iterator[None]:
     the same text uses it now. A cache that is larger than ONE_BYTES at the end is removed."""
     with locked_by_several(_lock(found), lambda: _drop_locks(found / "extensions")):
         yield
-        size = _measured(found)
+        size = taken_bytes(found)
         with contextlib.suppress(OSError):
             _lock(found).write_text(str(size))
     if size > ONE_BYTES:

@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -31,7 +31,6 @@ from harness.core.words import (
     speedup_text,
 )
 
-Format = Literal["table", "markdown", "csv", "json"]
 Standings = Mapping[str, Standing]
 Communication = Mapping[str, str]  # how it is shown, by problem
 MARKS = {  # behind an entry's status, with what the legend says of it
@@ -50,21 +49,15 @@ def show_board(
     board: Board,
     console: Console,
     problem: str | None = None,
-    form: Format = "table",
     standings: Standings | None = None,
     communication: Communication | None = None,
     by: By = "speedup",
 ) -> None:
-    """Prints the leaderboard, or one problem's part of it; every format but the table is made for programs.
-    `standings` say of run ids, and `communication` of problems, what only the checkout knows; the latter stands in the
-    table. `by` is what places come from."""
-    if form == "table":
-        left_out = () if console.width >= NARROW else NARROW_WITHOUT
-        wide = console.width >= WIDE
-        table = board_table(board, problem, wide, standings, left_out, communication, by)
-        print_all(console, table)
-    else:
-        console.out(BOARD_TEXTS[form](board, problem, standings, by), end="", highlight=False)
+    """Prints the leaderboard, or one problem's part of it. `standings` say of run ids, and `communication` of problems,
+    what only the checkout knows. `by` is what places come from."""
+    left_out = () if console.width >= NARROW else NARROW_WITHOUT
+    wide = console.width >= WIDE
+    print_all(console, board_table(board, problem, wide, standings, left_out, communication, by))
 
 
 def board_table(

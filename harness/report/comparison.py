@@ -38,11 +38,17 @@ def show(found: Comparison, console: Console) -> None:
 def show_summary(found: Comparison, console: Console) -> None:
     """Prints the last line alone."""
     styles = {"FASTER": "bold green", "SLOWER": "bold red", "SAME": "bold", "AMBIGUOUS": "bold yellow"}
-    summary = found.summary
-    told = f"  A / B is {ratio_text(summary)} (95 % interval {_interval(summary.ci)})"
-    over = f", geometric mean over {len(found.rows)} shapes" if len(found.rows) > 1 else ""
-    last = Text.assemble(("summary  ", "bold"), "B is ", (summary.word, styles[summary.word]), told + over)
+    word = found.summary.word
+    rest = summary_text(found).removeprefix(f"B is {word}")
+    last = Text.assemble(("summary  ", "bold"), "B is ", (word, styles[word]), rest)
     console.print(last, highlight=False, soft_wrap=True)
+
+
+def summary_text(found: Comparison) -> str:
+    """The word for B over all shapes, and the ratio that it follows from."""
+    summary = found.summary
+    over = f", geometric mean over {len(found.rows)} shapes" if len(found.rows) > 1 else ""
+    return f"B is {summary.word}  A / B is {ratio_text(summary)} (95 % interval {interval_text(summary.ci)}){over}"
 
 
 def _table(found: Comparison) -> Table:
@@ -55,7 +61,7 @@ def _table(found: Comparison) -> Table:
             us_text(median(row.a_us)),
             us_text(median(row.b_us)),
             ratio_text(one),
-            _interval(one.ci),
+            interval_text(one.ci),
             one.word,
         )
         table.add_row(Text(clean_line(row.label)), *cells)
@@ -116,5 +122,6 @@ def _json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _interval(ci: tuple[float, float] | None) -> str:
+def interval_text(ci: tuple[float, float] | None) -> str:
+    """`1.02 to 1.07`."""
     return f"{digits_text(ci[0])} to {digits_text(ci[1])}" if ci else "-"

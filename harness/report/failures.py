@@ -55,7 +55,7 @@ def show_failure(report: EvalReport, result: CaseResult, console: Console, logs_
     first, *more = excerpt(verdict.message(outcome), 1) or [""]
     console.print(Text("\n".join([f"  {first}", *(f"  | {line}" for line in more)])), soft_wrap=True)
     if result is verdict.first_failure(report):
-        for heading, text in _evidence(report, outcome):
+        for heading, text in evidence(report, outcome):
             console.print(Text(f"  {heading}:"), soft_wrap=True)
             console.print(Text("\n".join(f"  | {line}" for line in text), style="dim"), soft_wrap=True)
         if any(text.strip() for text in report.logs.values()):
@@ -78,7 +78,7 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     return NEXT[outcome.type].format(problem=report.problem, path=path)
 
 
-def _evidence(report: EvalReport, outcome: Outcome) -> list[tuple[str, list[str]]]:
+def evidence(report: EvalReport, outcome: Outcome) -> list[tuple[str, list[str]]]:
     """Headings with the lines that a failure left behind."""
     shown: list[tuple[str, list[str]]] = []
     if isinstance(outcome, Raised):

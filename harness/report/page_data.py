@@ -6,7 +6,7 @@ is computed here that could contradict them. An entry whose report is gone is sh
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -21,17 +21,21 @@ from harness.core.errors import HarnessError
 from harness.core.records import Case, Cost, EvalReport
 from harness.core.words import letters_text
 from harness.judging.scoring import SCORINGS
-from harness.judging.verdict import measured_cases
+from harness.judging.verdict import first_failure, measured_cases, message, status
 from harness.judging.warnings import text_of
 from harness.machine import hardware
 from harness.problems.problem import Problem
 from harness.problems.shape_file import communication_words, find, short_names
 from harness.report import history
 from harness.report.board_view import held_line, notes
+from harness.report.failures import evidence
+from harness.report.summary import summary_lines
 
 # Of the data in the page. 1: first, with records of its own. 2: the board's entries, and parts of the reports. 3: all
-# figures are the entries'; one limit a board. 4: places as ranges, and what a board is ranked by.
-PAGE_SCHEMA = 4
+# figures are the entries'; one limit a board. 4: places as ranges, and what a board is ranked by. 5: `failed`.
+PAGE_SCHEMA = 5
+FAILED_RUNS, FAILED_LINES, FAILED_HISTORY = 20, 60, 8  # that are shown
+Lines = Mapping[tuple[Group, str, str], history.Line]  # by group, author and file
 DEFAULT_RANKING = "geom"  # of a problem that is not there any more; GPU MODE's default too
 
 
@@ -98,13 +102,32 @@ class BoardOnPage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FailedRun:
+    """A run of this checkout that did not pass: what it came to in a line, what happened and the end of the log, line
+    by line, and the runs of the same file in that group, oldest first, itself included."""
+
+    run_id: str
+    date: str  # ISO 8601, UTC
+    problem: str
+    suite: str
+    machine_class: str
+    author: str
+    file: str  # without the problem's folder
+    verdict: str
+    lines: tuple[str, ...]
+    history: tuple[history.Run, ...]
+    links: Links | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Page:
-    """All of it. `unreadable`: a message for each report that could not be read. `legend` says what short parameter
-    names stand for."""
+    """All of it. `failed`: the latest runs that did not pass, newest first. `unreadable`: a message for each report
+    that could not be read. `legend` says what short parameter names stand for."""
 
     schema: int
     made_at: str  # ISO 8601, UTC
     boards: tuple[BoardOnPage, ...]
+    failed: tuple[FailedRun, ...]
     held: tuple[str, ...]  # a line for each evaluation that is right but not believed: on no board
     unreadable: tuple[str, ...]
     legend: str
@@ -162,9 +185,42 @@ def page_of(
         schema=PAGE_SCHEMA,
         made_at=made_at,
         boards=tuple(boards),
+        failed=_failed(recorded, lines, root, folder),
         held=tuple(f"{one.problem}, suite {one.suite}: {held_line(one)}" for one in found.held),
         unreadable=tuple(unreadable),
         legend=letters_text(shapes),
+    )
+
+
+def _failed(recorded: Sequence[EvalReport], lines: Lines, root: Path, folder: Path) -> tuple[FailedRun, ...]:
+    """The latest runs that did not pass."""
+    newest = sorted(recorded, key=lambda report: (report.started_at, report.run_id), reverse=True)
+    failed = [report for report in newest if status(report) != "pass"][:FAILED_RUNS]
+    return tuple(_failed_run(report, lines, root, folder) for report in failed)
+
+
+def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> FailedRun:
+    machine_class = report.environment.machine_class if report.environment else history.UNKNOWN_MACHINE
+    group = (report.problem, report.suite, machine_class, report.world_size)
+    line = lines.get((group, report.author, report.submission.name))
+    (_, verdict), *_ = summary_lines(report, None, None)
+    told: list[str] = []
+    if (failure := first_failure(report)) is not None:
+        told += message(failure.outcome).splitlines()
+        for heading, text in evidence(report, failure.outcome):
+            told += ["", f"{heading}:", *text]
+    return FailedRun(
+        run_id=report.run_id,
+        date=report.started_at,
+        problem=report.problem,
+        suite=report.suite,
+        machine_class=machine_class,
+        author=report.author,
+        file=report.submission.name.removeprefix(f"submissions/{report.problem}/"),
+        verdict=verdict,
+        lines=tuple(told[:FAILED_LINES]),
+        history=line.runs[-FAILED_HISTORY:] if line else (),
+        links=_links(report, root, folder),
     )
 
 
@@ -274,16 +330,20 @@ def _problem(name: str, root: Path) -> Problem | None:
 
 
 def _run(report: EvalReport, root: Path, folder: Path) -> RunOnPage:
-    run = root / FOLDER / report.run_id
-    source = run / "submission.py"
     machine = (f"{one.status}: {one.check}: {one.found}" for one in report.machine_state)
     return RunOnPage(
         notes=(*map(text_of, report.warnings), *machine),
-        links=Links(
-            report=_href(run / reports.FILE, folder),
-            source=_href(source, folder) if source.is_file() else None,
-            folder=_href(run, folder) + "/",
-        ),
+        links=_links(report, root, folder),
+    )
+
+
+def _links(report: EvalReport, root: Path, folder: Path) -> Links:
+    run = root / FOLDER / report.run_id
+    source = run / "submission.py"
+    return Links(
+        report=_href(run / reports.FILE, folder),
+        source=_href(source, folder) if source.is_file() else None,
+        folder=_href(run, folder) + "/",
     )
 
 

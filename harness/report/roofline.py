@@ -1,14 +1,14 @@
 """The verb `roofline`: what no kernel can beat, shape by shape, on a GPU of the hardware table or on this machine.
 
 For each shape it shows the three times of hardware.bound, which of them binds, and beside them the limit that the
-problem's shape file has as published. Where such a limit is well above our bound for the GPU that it was published
-for, it is no lower bound, and the table says so. Computes from shapes and known peaks alone: no ranks, no
+problem's shape file has as published. Where that is well above our limit for the GPU that it was published for,
+it is no limit, and the table says so. Computes from shapes and known peaks alone: no ranks, no
 torch, no measurement.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -25,9 +25,8 @@ from harness.machine import hardware
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import OFFICIAL, Problem, Suite
 
-ROOFLINE_SCHEMA = 1  # of --format json; 1: first
+ROOFLINE_SCHEMA = 1  # of --json; 1: first
 NO_BOUND = 1.05  # published / bound above this: not a rounding of the bound
-Format = Literal["table", "json"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +112,11 @@ def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
 def _note(ratio: float | None) -> str:
     if ratio is None:
         return ""
-    return f"not a lower bound: {ratio:.2f} times ours, so a fraction of it can pass 1" if ratio > NO_BOUND else ""
+    return f"not a limit: {ratio:.2f} times ours, so a fraction of it can pass 1" if ratio > NO_BOUND else ""
 
 
 def to_json(found: Roofline) -> dict[str, Any]:
-    """The object of --format json."""
+    """The object of --json."""
     values: dict[str, Any] = encode(found)
     return {"schema": ROOFLINE_SCHEMA, **values}
 
@@ -162,7 +161,7 @@ def _legend(found: Roofline) -> list[str]:
     above = [row.published_ratio for row in found.rows if row.published_ratio is not None and row.note]
     if above:
         times = ", ".join(f"{ratio:.2f}" for ratio in above)
-        lines += [f"* no lower bound there: {times} times ours.", "A fraction of it can pass 1."]
+        lines += [f"* no limit there: {times} times ours.", "A fraction of it can pass 1."]
     return lines
 
 

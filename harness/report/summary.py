@@ -24,14 +24,22 @@ def show_summary(
     """Prints the three lines. `place` is None for a run that was not recorded; `board` is what the place is on. Where
     `entry` says what became of it in a contest, that stands in place of the place."""
     style = "bold green" if verdict.status(report) == "pass" else "bold red"
+    for label, text in summary_lines(report, board, place, entry):
+        line = Text.assemble((f"{label:<9}", "bold"), (text, style if label == "verdict" else ""))
+        console.print(line, soft_wrap=True)
+
+
+def summary_lines(
+    report: EvalReport, board: Board | None, place: Place | None, entry: str = ""
+) -> list[tuple[str, str]]:
+    """The three lines, each with its label; the text is safe to print."""
     rows = _rows(report, board)
-    for label, text in (
+    lines = (
         ("verdict", _verdict(report)),
         ("speedup", _speedup(report, board, rows)),
         ("entry", entry) if entry else ("place", _place(report, board, place, rows)),
-    ):
-        line = Text.assemble((f"{label:<9}", "bold"), (clean_line(text), style if label == "verdict" else ""))
-        console.print(line, soft_wrap=True)
+    )
+    return [(label, clean_line(text)) for label, text in lines]
 
 
 def _rows(report: EvalReport, board: Board | None) -> tuple[Ranked, ...]:

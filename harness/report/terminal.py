@@ -127,12 +127,12 @@ def _logs_at(report: EvalReport, board: Board | None) -> str:
 
 def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Console) -> Table:
     """A row a benchmark, with what there is room for: fewer columns where it is narrow, bars where it is wide."""
-    words = _words(benchmarks)
-    rows = [_times_row(result, words) for result in benchmarks]
-    sampled = [result for result in benchmarks if _is_sampled(result)]
-    bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if _is_sampled(result)}
+    words = words_for(benchmarks)
+    rows = [times_row(result, words) for result in benchmarks]
+    sampled = [result for result in benchmarks if is_sampled(result)]
+    bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if is_sampled(result)}
     if len(bars) == len(benchmarks) > 1:
-        mean, bars[len(rows)] = _mean_row(sampled, report.figures, words)
+        mean, bars[len(rows)] = mean_row(sampled, report.figures, words)
         rows.append(mean)
     shown = _columns_that_fit(rows, words, console.width)
     is_wide = len(shown) == len(TIMES)
@@ -153,16 +153,18 @@ def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Consol
     return table
 
 
-def _is_sampled(result: CaseResult) -> bool:
+def is_sampled(result: CaseResult) -> bool:
+    """Whether there are samples of either side."""
     return isinstance(result.outcome, Measured) and bool(result.outcome.ranked.baseline)
 
 
-def _words(benchmarks: Sequence[CaseResult]) -> MetricWords:
+def words_for(benchmarks: Sequence[CaseResult]) -> MetricWords:
     """Those of the metric that ranks."""
     return words_of(next((one.figures.metric for one in benchmarks if one.figures is not None), None))
 
 
-def _times_row(result: CaseResult, words: MetricWords) -> list[Text]:
+def times_row(result: CaseResult, words: MetricWords) -> list[Text]:
+    """A benchmark's cells, one for each of the words' columns."""
     bound = words.value(result.bound.value) if result.bound is not None else "-"
     label = Text(case_label(result))
     if (figures := result.figures) is not None:
@@ -181,7 +183,7 @@ def _times_row(result: CaseResult, words: MetricWords) -> list[Text]:
     return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-", "-"))]
 
 
-def _mean_row(results: Sequence[CaseResult], whole: Figures | None, words: MetricWords) -> tuple[list[Text], BarTimes]:
+def mean_row(results: Sequence[CaseResult], whole: Figures | None, words: MetricWords) -> tuple[list[Text], BarTimes]:
     """The geometric means over the measured shapes, and what their bar shows."""
     figures = [result.figures for result in results if result.figures is not None]
     bars = [_bar_times(result) for result in results]
@@ -255,7 +257,7 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     letters = letters_text(result.case for result in benchmarks)
     shown = {str(column.header) for column in table.columns}
     measured = [result.outcome for result in benchmarks if isinstance(result.outcome, Measured)]
-    words = _words(benchmarks)
+    words = words_for(benchmarks)
     by_device = any(one.bounded == "device" for one in measured)
     on_clock = " on the device clock" if by_device else ""
     is_told = any(one.ranked.summary for one in measured)

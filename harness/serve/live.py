@@ -144,7 +144,8 @@ def _unveiled(found: Board, veiled: frozenset[str]) -> Board:
 
 
 def _unlinked(made: Page) -> Page:
-    """The page without links to files: reports and sources are private, the board is not."""
+    """The page without links to files and failed runs: reports, sources and what a submission printed are private, the
+    board is not."""
     boards = tuple(
         replace(
             board,
@@ -152,4 +153,4 @@ def _unlinked(made: Page) -> Page:
         )
         for board in made.boards
     )
-    return replace(made, boards=boards)
+    return replace(made, boards=boards, failed=())

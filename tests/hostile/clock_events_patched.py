@@ -1,6 +1,6 @@
 """Has the device's events say that no time has passed.
 
-expect: held roofline: less than the bound
+expect: held roofline: less than the limit
 devices: gpu
 mode: leaderboard
 """

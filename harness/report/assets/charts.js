@@ -4,6 +4,7 @@
 const charts = (() => {
   const { el, TIMES, num, amount, times, percent, signed, scored, rate, day, count, name } = write;
   const COLOURS = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)"];
+  const SPREAD = 1.25; // times, that intensities of shapes must differ by to be drawn
   const MOST = 5; // entries in a chart, beside the one that was chosen
   const ROW = 19; // px, of a bar
   const LABEL_PX = 11;
@@ -17,10 +18,7 @@ const charts = (() => {
       label: `${entry.number} ${name(entry)}`,
     }));
     const measured = series.filter(({ entry }) => entry.cases.some((one) => one.series.length));
-    return el(
-      "div",
-      { class: "figures" },
-      about(chosen),
+    const made = [
       shapes(
         series.filter(({ entry }) => entry.cases.length),
         chosen,
@@ -30,6 +28,15 @@ const charts = (() => {
       clocks(chosen),
       ranks(chosen),
       phases(chosen),
+    ];
+    const lacking = made.filter((one) => one.lacking).map((one) => one.lacking);
+    const note = el("p", { class: "soft wide" }, `${lacking.join("; ")}: ${NOT_KEPT}`);
+    return el(
+      "div",
+      { class: "figures" },
+      about(chosen),
+      lacking.length ? note : null,
+      ...made.filter((one) => !one.lacking),
     );
   };
 
@@ -73,16 +80,19 @@ const charts = (() => {
       { class: wide ? "wide" : null },
       el("figcaption", {}, el("h3", {}, heading), el("p", {}, says)),
     );
-    if (!draw) return made;
+    if (says === NOT_KEPT) made.lacking = heading;
+    if (!draw && !rows.length) return made;
     const place = el("div");
-    made.draw = (width) => {
-      const svg = draw(width);
-      svg.setAttribute("role", "img");
-      svg.setAttribute("aria-label", `${heading}. ${says}`);
-      place.replaceChildren(svg);
-    };
-    if (extra) made.append(extra);
-    if (keys.length) {
+    if (draw) {
+      made.draw = (width) => {
+        const svg = draw(width);
+        svg.setAttribute("role", "img");
+        svg.setAttribute("aria-label", `${heading}. ${says}`);
+        place.replaceChildren(svg);
+      };
+    }
+    if (extra && draw) made.append(extra);
+    if (keys.length && draw) {
       made.append(
         el(
           "ul",
@@ -91,15 +101,15 @@ const charts = (() => {
         ),
       );
     }
-    const cell = (value, index) =>
-      el(index ? "td" : "th", { scope: index ? null : "row", class: index ? "n" : null }, value);
+    const style = (index) => (index ? (columns[index] === "entry" ? "text" : "n") : null);
+    const cell = (value, index) => el(index ? "td" : "th", { scope: index ? null : "row", class: style(index) }, value);
     const data = el(
       "table",
       {},
       el(
         "thead",
         {},
-        el("tr", {}, ...columns.map((text, index) => el("th", { scope: "col", class: index ? "n" : null }, text))),
+        el("tr", {}, ...columns.map((text, index) => el("th", { scope: "col", class: style(index) }, text))),
       ),
       el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell)))),
     );
@@ -290,12 +300,18 @@ const charts = (() => {
     const peaks = whose.peaks;
     const labels = whose.cases.map((one) => one.label);
     const bound = known.filter((one) => one.bound?.by === "link").length * 2 > known.length ? "link" : "hbm";
+    // Points that all lie above one another say nothing that the chart of shapes does not.
+    const isSpread = ([low, high]) => high > SPREAD * low;
+    const offered = Object.entries(AGAINST)
+      .filter(([, { peak }]) => peak(peaks) > 0) // one rank has no links
+      .filter(([, { bytes }]) => {
+        const costs = known.map((one) => one.cost).filter((cost) => bytes(cost) > 0);
+        return costs.length > 1 && isSpread(d3.extent(costs, (cost) => cost.flops / bytes(cost)));
+      });
     const choose = el(
       "select",
       {},
-      ...Object.entries(AGAINST)
-        .filter(([, { peak }]) => peak(peaks) > 0) // one rank has no links
-        .map(([key, { text }]) => el("option", { value: key, selected: key === bound }, `bytes over ${text}`)),
+      ...offered.map(([key, { text }]) => el("option", { value: key, selected: key === bound }, `bytes over ${text}`)),
     );
     const points = (kind) =>
       series.flatMap(({ entry, colour }) =>
@@ -319,7 +335,9 @@ const charts = (() => {
     const best = d3.max(known, (one) => one.fraction);
     const by = { flops: "arithmetic", hbm: "memory", link: "links" };
     const binds = [...new Set(known.map((one) => by[one.bound?.by]).filter(Boolean))].join(" and ");
+    const [{ cost: first }] = known;
     const says = [
+      ...(offered.length ? [] : [`No plot: all shapes do about ${short(first.flops / first.hbm_bytes)} flop a byte of memory.`]),
       `Arithmetic done per byte moved, against arithmetic per second; peaks: ${peaks.source}.`,
       ...(binds ? [`What binds here: ${binds}.`] : []),
       ...(best ? [`The best shape of ${name(whose)} is at ${percent(best)} of its limit.`] : []),
@@ -340,7 +358,7 @@ const charts = (() => {
         rate(one.y, "FLOP/s"),
         one.roof ? rate(one.roof, "FLOP/s") : "–",
       ]),
-      draw: (width) => {
+      draw: offered.length === 0 ? null : (width) => {
         const kind = AGAINST[choose.value];
         const data = points(kind);
         const [bandwidth, ridge] = [kind.peak(peaks), peaks.flops_per_s / kind.peak(peaks)];

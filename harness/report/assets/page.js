@@ -147,7 +147,9 @@
     const row = ({ board }) => {
       const [first] = board.entries;
       const { fraction, ratio, ratio_ci: ci, bounded } = first;
-      const clock = first.score.unit === "s" ? `, ${bounded} clock` : "";
+      const clock = first.score.unit === "s" ? ` ${bounded} clock` : "";
+      const leads = board.entries.length > 1 && !lead(board).startsWith("tie");
+      const phone = [null, null, null, leads ? "ahead" : null, "ref", clock ? `of limit,${clock}` : "of limit", null];
       const cells = [
         [el("a", { href: address({ ...state, board: board.id, run: "" }), "data-focus": `${board.id} row` }, board.problem)],
         [`${board.machine_class}, suite ${board.suite}`],
@@ -161,7 +163,9 @@
       return el(
         "tr",
         { role: "row", onclick: choose },
-        ...cells.map((cell, index) => el("td", { role: "cell", "data-name": heads[index] }, ...cell)),
+        ...cells.map((cell, index) =>
+          el("td", { role: "cell", "data-name": phone[index] }, ...cell),
+        ),
       );
     };
     return el(
@@ -249,7 +253,8 @@
             },
             entry.author,
           ),
-          el("small", {}, [entry.file, ...(entry.verified ? ["verified"] : []), ...marked(entry)].join(", ")),
+          el("small", {}, [entry.file, ...(entry.verified ? ["verified"] : [])].join(", ")),
+          ...marked(entry).map((text) => el("small", { class: "mark" }, text)),
         ],
         score: [score(entry)],
         behind: [leads(entry, board) ? "leads" : times(behind(entry, board.entries[0]))],
@@ -288,6 +293,9 @@
     );
   };
 
+  // Text in which commands stand between ticks.
+  const coded = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
+
   // The first row leads, and whoever has its place and its figures.
   const leads = (entry, { entries: [first] }) => entry.place === first.place && behind(entry, first) <= 1;
   const marked = ({ same_as: same }) => (same === null ? [] : [`the same source as ${same}`]);
@@ -313,7 +321,7 @@
       drawAll(more);
     });
     fill();
-    const notes = board.notes.map((text) => el("p", { class: "note" }, text));
+    const notes = board.notes.map((text) => el("p", { class: "note" }, ...coded(text)));
     const parts = [tiles(board), table(board, entries, asked ?? (shown ? chosen : null), state), ...notes, more];
     // one entry leads nobody: its row above says it all
     const collapsed =
@@ -344,6 +352,38 @@
     );
   };
 
+  // ---- runs that failed
+
+  const failedRun = (run) => {
+    const to = run.links;
+    const links = to
+      ? [el("a", { href: to.report }, "report"), " ", to.source ? el("a", { href: to.source }, "source") : "", " ", el("a", { href: to.folder }, "logs")]
+      : [];
+    const past = run.history.map((one) => `${one.date.slice(5, 16).replace("T", " ")} ${one.score === null ? one.status : times(one.ratio)}`);
+    return el(
+      "details",
+      {},
+      el("summary", { "data-focus": `${run.run_id} failed` }, el("b", {}, `${run.problem}, ${name(run)}`), ` ${day(run.date)}: ${run.verdict}`),
+      el("pre", { tabindex: "0" }, run.lines.join("\n")),
+      el("p", { class: "note" }, `run ${run.run_id}, suite ${run.suite}, ${run.machine_class}  `, ...links),
+      past.length > 1 ? el("p", { class: "note" }, `history of this file: ${past.join(", ")}`) : null,
+    );
+  };
+
+  const showFailed = (state) => {
+    const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = (page.failed ?? [])
+      .filter((run) => !state.board && !state.run)
+      .filter((run) => !state.problem || run.problem === state.problem)
+      .filter((run) => !state.suite || run.suite === state.suite)
+      .filter((run) => !state.machine || run.machine_class === state.machine)
+      .filter((run) => words.every((word) => name(run).toLowerCase().includes(word)));
+    const heading = el("h2", {}, "Runs that failed", el("span", {}, "  why, and the end of their logs"));
+    document
+      .getElementById("failed")
+      .replaceChildren(...(found.length ? [el("div", { class: "board failed" }, el("header", {}, heading), ...found.map(failedRun))] : []));
+  };
+
   // ---- all of it
 
   const render = () => {
@@ -369,6 +409,7 @@
       ...(found.length > 1 ? [overview(found, state)] : []),
       ...(found.length ? found.map((one) => section(one, state, found.length === 1)) : [none]),
     );
+    showFailed(state);
     drawAll(main);
     const entries = found.reduce((sum, one) => sum + one.entries.length, 0);
     document.getElementById("count").textContent =

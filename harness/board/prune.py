@@ -1,0 +1,165 @@
+"""What of runs/ can go: runs and stored sources that nothing needs, by age, number and size.
+
+Whatever leaderboard.yaml names stays, and so does what the caller needs (a contest's best submissions). Of the other
+runs the newest stay, within Limits. A stored source stays while the board names it or a run that stays shares its
+files. What is younger than YOUNG_S stays in any case: an evaluation may be writing it.
+
+A plan is made first, and can be shown; `apply` looks once more before it deletes.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from harness.board.entries import Board, Judged
+from harness.board.runs import FOLDER, MAIN, SOURCES
+from harness.core.files import remove, taken_bytes
+
+YOUNG_S = 86400.0
+NO_RUNS = (SOURCES, "serve")  # folders in runs/ that are no run's
+STARTED = re.compile(r"(\d{8}T\d{6})-[0-9a-f]+")  # a run's id begins with when it was started, UTC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of runs that nothing needs: their age, and the number and size of all runs together."""
+
+    age_s: float = 90 * 86400.0
+    runs: int = 1000
+    nbytes: int = 20 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needed:
+    """Runs by their ids, and sources by their sha256, that stay."""
+
+    run_ids: frozenset[str]
+    sha256s: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Something that can go: its path, what it frees, and which limit it is beyond."""
+
+    what: Literal["run", "source"]
+    path: Path
+    nbytes: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What goes, and how many runs and sources stay. `taken` is what all of them take now."""
+
+    pieces: tuple[Piece, ...]
+    runs: int
+    sources: int
+    taken: int
+
+
+def needed(board: Board, run_ids: Set[str] = frozenset()) -> Needed:
+    """All that the board names, histories and settlements too, and `run_ids`."""
+    runs, sources = set(run_ids), set()
+    everything: list[Judged] = [*board.entries, *board.held]
+    for one in everything:
+        for past in (one, *one.history, *one.holds):
+            runs.add(past.run_id)
+            sources.add(past.sha256)
+        runs.update(getattr(one, "run_ids", ()))
+        verified = getattr(one, "verified", None)
+        runs.update(verified.run_ids if verified else ())
+    for settlement in board.settlements:
+        sources.update(file.sha256 for file in settlement.files)
+    return Needed(run_ids=frozenset(runs), sha256s=frozenset(sources))
+
+
+def plan(root: Path, keep: Needed, limits: Limits, now: float | None = None) -> Plan:
+    """What of root/runs can go."""
+    now = time.time() if now is None else now
+    pieces: list[Piece] = []
+    names: set[int] = set()  # of files that runs which stay share with their sources
+    seen: set[int] = set()  # a file that several runs share takes its room once
+    kept = kept_bytes = taken = 0
+    by_age = sorted(_runs(root / FOLDER), key=lambda run: (run.name not in keep.run_ids, -_started(run)))
+    for run in by_age:
+        nbytes = taken_bytes(run, seen)
+        taken += nbytes
+        age_s = now - _started(run)
+        why = ""
+        if run.name not in keep.run_ids and now - _changed(run) > YOUNG_S:
+            if age_s > limits.age_s:
+                why = "age"
+            elif kept >= limits.runs:
+                why = "number"
+            elif kept_bytes + nbytes > limits.nbytes:
+                why = "size"
+        if why:
+            pieces.append(Piece(what="run", path=run, nbytes=nbytes, why=why))
+            continue
+        kept, kept_bytes = kept + 1, kept_bytes + nbytes
+        names.update(_inode(run / MAIN))
+    sources = 0
+    for source in _folders(root / FOLDER / SOURCES):
+        nbytes = taken_bytes(source, seen)
+        taken += nbytes
+        is_used = source.name in keep.sha256s or not names.isdisjoint(_inode(source / MAIN))
+        if is_used or now - _changed(source) <= YOUNG_S:
+            sources += 1
+        else:
+            pieces.append(Piece(what="source", path=source, nbytes=nbytes, why="unused"))
+    return Plan(pieces=tuple(pieces), runs=kept, sources=sources, taken=taken)
+
+
+def apply(found: Plan, keep: Needed, now: float | None = None) -> tuple[Piece, ...]:
+    """Deletes what the plan says, and returns it. What is needed by now, or was used in the meantime, stays: `keep` is
+    of the board as it is now."""
+    now = time.time() if now is None else now
+    gone = []
+    for piece in found.pieces:
+        names = keep.run_ids if piece.what == "run" else keep.sha256s
+        if piece.path.name in names or now - _changed(piece.path) <= YOUNG_S:
+            continue
+        remove(piece.path)
+        if not piece.path.exists():
+            gone.append(piece)
+    return tuple(gone)
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    return (run for run in _folders(folder) if run.name not in NO_RUNS)
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """The folders in it. Links are left alone: what they lead to may be anything."""
+    if folder.is_dir():
+        with os.scandir(folder) as entries:
+            yield from (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def _started(run: Path) -> float:
+    """When the run was started, by its name; a copied checkout has dates of today."""
+    if (name := STARTED.fullmatch(run.name)) is not None:
+        try:
+            return datetime.strptime(name[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            pass
+    return _changed(run)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _inode(path: Path) -> set[int]:
+    try:
+        return {path.lstat().st_ino}
+    except OSError:
+        return set()

@@ -1,0 +1,98 @@
+"""The verb `prune`: deletes runs, sources, compile caches and queued sources that nothing needs."""
+
+import argparse
+import math
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from harness.board import leaderboard, prune
+from harness.board.prune import Limits
+from harness.cli import result_files
+from harness.core.checkout import Checkout
+from harness.core.errors import Exit, UsageError
+from harness.process import compile_cache
+from harness.report.pruned import Found, show, to_json
+from harness.serve import kept
+
+DESCRIPTION = """Show what in runs/ and in the compile caches can go, and with --apply delete it: runs by their age,
+number and size; stored sources that neither the leaderboard nor a run has; compile caches by their last use; the
+service's sources and results of submissions that are no user's best. Whatever leaderboard.yaml names stays, its history
+and settlements included, and so does everything of the last day."""
+DAY_S, GIB = 86400.0, 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What may go, and whether it does."""
+
+    limits: Limits
+    apply: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `prune`."""
+    usual = Limits()
+    parser.add_argument("--apply", action="store_true", help="delete it (default: show what would go)")
+    parser.add_argument(
+        "--older-than",
+        type=float,
+        default=usual.age_s / DAY_S,
+        metavar="DAYS",
+        help="what is older goes (default: %(default)g; compile caches sooner, after "
+        f"{compile_cache.KEPT_S / DAY_S:g} days without use)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=int,
+        default=usual.runs,
+        metavar="N",
+        help="runs, and submissions to the service, beyond the N newest go (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-size",
+        type=float,
+        default=usual.nbytes / GIB,
+        metavar="GIB",
+        help="the oldest beyond this size in all go (default: %(default)g)",
+    )
+    result_files.add_json(parser)
+
+
+def limits_of(days: float, runs: int, gib: float) -> Limits:
+    """The limits. Raises UsageError for what none can be."""
+    for name, value in (("--older-than", days), ("--keep", runs), ("--max-size", gib)):
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{name} {value}: a number from 0 is needed")
+    return Limits(age_s=days * DAY_S, runs=runs, nbytes=int(gib * GIB))
+
+
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`prune`: shows what can go, and deletes it if asked to."""
+    limits = limits_of(namespace.older_than, namespace.keep, namespace.max_size)
+    files = result_files.of(namespace)
+    files.check()
+    found = pruned(Options(limits=limits, apply=namespace.apply), checkout)
+    if files.json:
+        files.json.write(to_json(found, checkout.root))
+    if not files.take_stdout:
+        show(found, Console())
+    return Exit.OK
+
+
+def pruned(order: Options, checkout: Checkout) -> Found:
+    """What can go, or with `apply` what went. A leaderboard that does not load is an error: nobody knows then what is
+    needed."""
+    limits, queue = order.limits, checkout.runs / "serve"
+    service = kept.kept(queue, limits.age_s, limits.runs, limits.nbytes, time.time())
+    keep = prune.needed(leaderboard.load(checkout.leaderboard), service.run_ids)
+    plan = prune.plan(checkout.root, keep, limits)
+    caches = compile_cache.unused(checkout.root, min(limits.age_s, compile_cache.KEPT_S))
+    pieces = plan.pieces
+    if order.apply:
+        keep = prune.needed(leaderboard.load(checkout.leaderboard), service.run_ids)  # as it is by now
+        pieces = prune.apply(plan, keep)
+        caches = {name: nbytes for name, nbytes in caches.items() if compile_cache.drop(checkout.root, name)}
+        kept.forget(queue, service.stored)
+    return Found(plan=plan, pieces=pieces, caches=caches, service=service, applied=order.apply)

@@ -1,0 +1,46 @@
+"""The entry that leads a board, as the A of `compare --against leader`."""
+
+from harness.board import judgements, places, runs
+from harness.board.entries import Board, Entry, Group
+from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError, UsageError
+from harness.core.records import Submission
+from harness.kinds.kind import Setting
+from harness.machine import host
+from harness.machine.gpus import gpu_names
+
+LEADER = "leader"
+
+
+def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None) -> Entry:
+    """The first of the board that an evaluation of `setting` on this machine is ranked on; `gpus` are the names of its
+    GPUs (None: ask the driver). Raises UsageError where that board has no entry."""
+    problem, suite, ranks = setting.problem.name, setting.suite.name, setting.world_size
+    model = ""
+    if setting.device != "cpu":
+        model = next(iter(gpu_names() if gpus is None else gpus), "a GPU that the driver does not name")
+    machine_class = host.environment(model, ranks).machine_class
+    group: Group = (problem, suite, machine_class, ranks)
+    if rows := places.ranking(board, group):
+        return rows[0].entry
+    others = [other for other in places.groups(board) if other[0] == problem]
+    there = "".join(f"\n  suite {name}, {count} ranks, {where}" for _, name, where, count in others)
+    what = f"there is{there}" if there else f"none is recorded; `make eval PROBLEM={problem}` makes the first"
+    raise UsageError(
+        f"no entry of {problem} leads suite {suite} on {ranks} ranks of this machine ({machine_class}): {what}"
+    )
+
+
+def leading_source(entry: Entry, setting: Setting, checkout: Checkout) -> Submission:
+    """Its source, named so that it is not taken for the file as it is now. Raises UsageError where the source is not
+    kept, or was judged under another version of the problem."""
+    version = judgements.problem_version(setting.problem, setting.suite)
+    if entry.problem_version not in (None, version):
+        raise UsageError(
+            f"the leader {entry.run_id} was judged under another version of {entry.problem} than this checkout's: "
+            f"`python -m harness rejudge --entry {entry.run_id} --apply` first"
+        )
+    try:
+        return runs.load_source(entry.sha256, entry.file, checkout.root, entry.run_id)
+    except HarnessError as error:
+        raise UsageError(f"the leader {entry.run_id} cannot be run: {error}") from None

@@ -1,0 +1,103 @@
+"""Results as Markdown, for a pull request's comment or the page of a CI job.
+
+What a submission chose (its name, its author, what it printed) stands in code spans and fences alone: there it can
+neither format the text nor mention anybody.
+"""
+
+import re
+from collections.abc import Sequence
+
+from harness.board.entries import Board
+from harness.board.places import Place
+from harness.core.errors import Exit
+from harness.core.records import EvalReport
+from harness.core.stats import median
+from harness.core.words import case_label, clean, clean_line, count_text, us_text
+from harness.evaluation.compare import Comparison, ratio_text, rule
+from harness.judging import verdict
+from harness.judging.warnings import text_of
+from harness.report.comparison import interval_text, summary_text
+from harness.report.failures import evidence
+from harness.report.summary import summary_lines
+from harness.report.terminal import is_sampled, mean_row, times_row, words_for
+
+
+def evaluation_text(report: EvalReport, board: Board | None, place: Place | None) -> str:
+    """An evaluation: its verdict, the table of shapes, and of a failure what happened."""
+    title = f"{_code(report.submission.name)} on {_code(report.problem)}"
+    device = f"{count_text(report.world_size, 'rank')} on {report.device}, suite {_code(report.suite)}"
+    where = f", {_code(report.environment.machine_class)}" if report.environment else ""
+    lines = [f"### {title}", "", f"{device}{where}, run {_code(report.run_id)}, by {_code(report.author)}", ""]
+    lines += [f"- **{label}** {_code(text)}" for label, text in summary_lines(report, board, place)]
+    benchmarks = [result for result in report.results if result.case.kind == "benchmark"]
+    if any(result.figures is not None for result in benchmarks):
+        words = words_for(benchmarks)
+        rows = [times_row(result, words) for result in benchmarks]
+        if len(benchmarks) > 1 and all(map(is_sampled, benchmarks)):
+            rows.append(mean_row(benchmarks, report.figures, words)[0])
+        lines += ["", *_table(words.columns, [[cell.plain for cell in row] for row in rows])]
+    if (failed := verdict.first_failure(report)) is not None:
+        lines += ["", f"{failed.case.kind} {_cell(case_label(failed))}:", ""]
+        parts = [clean(verdict.message(failed.outcome))]
+        parts += ["\n".join([f"{heading}:", *text]) for heading, text in evidence(report, failed.outcome)]
+        lines += _fenced("\n\n".join(parts))
+    lines += _warnings([text_of(one) for one in report.warnings])
+    return "\n".join(lines) + "\n"
+
+
+def comparison_text(found: Sequence[Comparison]) -> str:
+    """Comparisons: a table of shapes each, and the word that sums it up."""
+    lines: list[str] = []
+    for one in found:
+        lines += [f"### {_code(one.problem)}: is B as fast as A?", ""]
+        lines += [f"- **{label}** {_code(side.name)}" for label, side in (("A", one.a), ("B", one.b))]
+        lines += [f"- **summary** {summary_text(one)}", ""]
+        rows = [
+            [
+                row.label,
+                us_text(median(row.a_us)),
+                us_text(median(row.b_us)),
+                ratio_text(ratio),
+                interval_text(ratio.ci),
+                ratio.word,
+            ]
+            for row, ratio in zip(one.rows, one.ratios, strict=True)
+        ]
+        lines += [*_table(("shape", ">A us", ">B us", ">A / B", ">95 % interval", "B is"), rows), ""]
+        lines += [f"{count_text(one.world_size, 'rank')} on {one.device}, suite {_code(one.suite)}. {rule(one.margin)}"]
+        lines += [*_warnings([text_of(warning, "A") for warning in one.warnings]), ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def error_text(message: str, code: Exit) -> str:
+    """The error that ended a verb."""
+    return "\n".join([f"**error** (exit {int(code)})", "", *_fenced(clean(message))]) + "\n"
+
+
+def _warnings(texts: Sequence[str]) -> list[str]:
+    return ["", *(f"- **warning** {_code(text)}" for text in texts)] if texts else []
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A column whose name starts with > is aligned right."""
+    marks = ["---:" if column.startswith(">") else "---" for column in columns]
+    names = [column.removeprefix(">") for column in columns]
+    return [f"| {' | '.join(cells)} |" for cells in (names, marks, *([*map(_cell, row)] for row in rows))]
+
+
+def _cell(text: str) -> str:
+    """Text of ours or of a shape, with the marks of Markdown and HTML taken literally."""
+    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", clean_line(text))
+
+
+def _code(text: str) -> str:
+    """A code span of text from anywhere. The ticks around it are more than any in it."""
+    line = clean_line(text)
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    space = " " if "`" in line else ""
+    return f"{ticks}{space}{line}{space}{ticks}" if line else "-"
+
+
+def _fenced(text: str) -> list[str]:
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=2))
+    return [f"{ticks}text", text, ticks]

@@ -1,0 +1,104 @@
+"""What `prune` found or deleted, on a terminal and as JSON."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.board.prune import Piece, Plan
+from harness.core.checkout import shown
+from harness.core.words import count_text, plain_table, size_text
+
+JSON_SCHEMA = 1  # of --json; 1: first
+
+
+class Forgotten(Protocol):
+    """A submission to the service whose source and result go."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def why(self) -> str: ...
+
+
+class Queue(Protocol):
+    """What of the service's queue goes, and what its sources and results take."""
+
+    @property
+    def stored(self) -> Sequence[Forgotten]: ...
+    @property
+    def taken(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What can go, or went where `applied`. `caches` are compile caches by their names, with their sizes."""
+
+    plan: Plan
+    pieces: tuple[Piece, ...]
+    caches: Mapping[str, int]
+    service: Queue
+    applied: bool
+
+    @property
+    def freed(self) -> int:
+        """The bytes of all of it."""
+        parts = (*(piece.nbytes for piece in self.pieces), *(one.nbytes for one in self.service.stored))
+        return sum(parts) + sum(self.caches.values())
+
+
+def to_json(found: Found, root: Path) -> dict[str, Any]:
+    """The object that --json writes: every piece by its path."""
+    pieces = [
+        {"what": piece.what, "path": shown(piece.path, root), "bytes": piece.nbytes, "why": piece.why}
+        for piece in found.pieces
+    ]
+    return {
+        "schema": JSON_SCHEMA,
+        "applied": found.applied,
+        "bytes": found.freed,
+        "pieces": pieces,
+        "caches": [{"name": name, "bytes": nbytes} for name, nbytes in found.caches.items()],
+        "submissions": [{"id": one.id, "bytes": one.nbytes, "why": one.why} for one in found.service.stored],
+        "kept": {"runs": found.plan.runs, "sources": found.plan.sources},
+    }
+
+
+def show(found: Found, console: Console) -> None:
+    """Prints a row for each kind of thing, and a last line that sums up."""
+    table = plain_table("what", ">goes", ">size", "why")
+    runs = [piece for piece in found.pieces if piece.what == "run"]
+    sources = [piece for piece in found.pieces if piece.what == "source"]
+    submissions = found.service.stored
+    _add(table, "runs", len(runs), sum(one.nbytes for one in runs), _reasons([one.why for one in runs]))
+    _add(table, "stored sources", len(sources), sum(one.nbytes for one in sources), "no entry or run has them")
+    _add(table, "compile caches", len(found.caches), sum(found.caches.values()), "not used for long")
+    size = sum(one.nbytes for one in submissions)
+    _add(table, "submissions", len(submissions), size, _reasons([one.why for one in submissions]))
+    if table.row_count:
+        console.print(table, highlight=False)
+        console.print()
+    stay = f"{count_text(found.plan.runs, 'run')} and {count_text(found.plan.sources, 'stored source')} stay"
+    if not table.row_count:
+        last = f"Nothing can go: {stay}."
+    elif found.applied:
+        last = f"{size_text(found.freed)} freed; {stay}."
+    else:
+        last = f"{size_text(found.freed)} would be freed; {stay}. `python -m harness prune --apply` deletes it."
+    console.print(Text(last), soft_wrap=True)
+
+
+def _add(table: Any, what: str, count: int, nbytes: int, why: str) -> None:
+    if count:
+        table.add_row(what, str(count), size_text(nbytes), why)
+
+
+def _reasons(words: Sequence[str]) -> str:
+    """`8 by age, 2 by size`."""
+    return ", ".join(f"{count} by {word}" for word, count in Counter(words).most_common())
