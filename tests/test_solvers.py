@@ -1,26 +1,32 @@
 """Problems whose submissions are programs: the checker, the answers' clock, scores, and every bad input by its name."""
 
 import dataclasses
+import io
 import json
 import math
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from harness.board.entries import Board
 from harness.board.judgements import entry_of, with_judged
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.records import EvalReport, Held, Measured, Wrong
+from harness.core.records import EvalReport, Held, Measured, Metric, Score, Series, Wrong
+from harness.evaluation import compare, verify
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order, Plan
+from harness.kinds.program import COST
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.solver_task import Task, load_instance, load_task
 from harness.problems.shape_file import find
+from harness.report import board_view, comparison, history
+from harness.report import decision as decision_shown
 
 CHECKOUT = Checkout(ROOT)
 EXAMPLE = {
@@ -151,6 +157,62 @@ def test_the_published_table_scores_as_published() -> None:
     assert totals[:6] == [18.736, 13.843, 13.186, 9.311, 7.915, 6.560]
 
 
+# ---- costs in words --------------------------------------------------------------------------------------------------
+def comparison_of(a: float, b: float, metric: Metric = COST) -> compare.Comparison:
+    series = Series(metric=metric, own=(b,) * 3, baseline=(a,) * 3)
+    sides = [compare.Side(name=name, sha256=name * 64) for name in "ab"]
+    row = compare.Row(
+        label="small", params={}, a=series.baseline, b=series.own, difference=compare.against_baseline(series)
+    )
+    return compare.Comparison(
+        metric=metric,
+        how="paired",
+        problem="iopddl",
+        suite="cpu",
+        device="cpu",
+        world_size=1,
+        margin=0.02,
+        a=sides[0],
+        b=sides[1],
+        rows=(row,),
+        warnings=(),
+    )
+
+
+def test_costs_are_compared_in_their_own_words_and_unit() -> None:
+    console = Console(width=120, file=io.StringIO())
+    comparison.show(found := comparison_of(200.0, 100.0), console)
+    text = printed(console)
+    assert "B is CHEAPER  A / B is 2.000x (95 % interval 2.000 to 2.000)" in text
+    assert "1 rank on cpu" in text
+    assert "instance  A cost  B cost" in text
+    assert not {"FASTER", "us", "shape", "timed"} & set(text.split())
+    [case] = comparison.to_json([found], 0)["comparisons"][0]["cases"]
+    assert (case["a_cost"], case["b_samples_cost"], case["word"]) == (200.0, [100.0] * 3, "CHEAPER")
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_fail_if_takes_any_metrics_word_by_what_it_means() -> None:
+    dearer = [comparison_of(100.0, 200.0)]
+    assert [compare.exit_code(dearer, [word]) for word in ("slower", "dearer", "cheaper", "faster")] == [3, 3, 0, 0]
+
+
+def test_where_more_is_better_more_is_better() -> None:
+    assert comparison_of(100.0, 200.0, Metric(name="rate", unit="GB/s", better="more")).summary.word == "BETTER"
+
+
+def test_a_score_in_points_is_no_time_and_says_nothing_of_the_machine() -> None:
+    points = Score(value=2.9, unit="points", better="more", relative_by="relative")
+    decision = verify.decide(verify.Claim(score=points, ratio=1.2, ci=None), [1.5, 1.4, 1.6], [1.2, 1.21, 1.2])
+    assert decision.word == "verified"
+    assert "machine" not in decision.why
+    assert "-0%" not in decision.why
+
+
 # ---- programs --------------------------------------------------------------------------------------------------------
 def evaluated(file: Path, mode: str = "test", suite: str = "quick") -> EvalReport:
     made = setting(Asked(problem="iopddl", suite=suite), CHECKOUT)
@@ -259,6 +321,15 @@ def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
     scores = {entry.author: entry.score.value for entry in board.entries}
     assert scores == {"you": 1.0, "me": pytest.approx(0.25, rel=1e-5)}
     assert [entry.author for entry in board.entries] == ["you", "me"]
+    mine, _ = history.lines(board, [])
+    assert history.summary(mine) == "1 score: 0.25 points"
+    console = Console(width=120, file=io.StringIO())
+    board_view.show_board(board, console)
+    history.show([mine], console)
+    decision_shown.show(first, verify.Decision(word="undecided", why="so"), [report, report], console)
+    text = printed(console)
+    assert "speedup" not in text
+    assert " ms" not in text
 
 
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:

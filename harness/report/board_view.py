@@ -20,6 +20,7 @@ from harness.board.entries import Group as BoardGroup
 from harness.board.judgements import doubted
 from harness.board.places import By, Ranked, groups, held_groups, is_open, machines, ranking
 from harness.core.decode import encode
+from harness.core.metric_words import words_of_unit
 from harness.core.words import (
     clean_line,
     count_text,
@@ -88,9 +89,9 @@ def board_table(
         title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}{_machines(board, group)}"
         interval = [">95 % interval", ">runs"] if wide else []
         where = ("file", "status", "run") if wide else ("file, run", "status")
-        columns = (">place", ">score", ">speedup", *interval, ">limit %", "author", *where)
-        table = plain_table(*(column for column in columns if column not in left_out))
         rows = ranking(board, group, by)
+        columns = (">place", ">score", f">{_ratio_name(rows)}", *interval, ">limit %", "author", *where)
+        table = plain_table(*(column for column in columns if column not in left_out))
         for row in rows:
             entry = row.entry
             between = [_interval(row), str(row.launches)] if wide else []
@@ -194,10 +195,11 @@ def board_markdown(
         name, suite, machine_class, world_size = group
         where = f"{count_text(world_size, 'rank')}, {machine_class}{_machines(board, group)}"
         lines += [_cell(f"### {name}: suite {suite}, {where}"), ""]
-        if group in groups(board):
-            lines += ["| place | score | speedup | 95 % interval | of limit | author | file | date | status |"]
-            lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
         rows = ranking(board, group, by)
+        if group in groups(board):
+            ratio = _ratio_name(rows)
+            lines += [f"| place | score | {ratio} | 95 % interval | of limit | author | file | date | status |"]
+            lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
         for row in rows:
             entry = row.entry
             cells = [row.place.text, score_text(row.score), _speedup(row), _interval(row), _roof(row)]
@@ -236,6 +238,11 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
 def _machines(board: Board, group: BoardGroup) -> str:
     count = machines(board, group)
     return f", {count} machines" if count > 1 else ""
+
+
+def _ratio_name(rows: Sequence[Ranked]) -> str:
+    """What the ratio to the reference is called on this board."""
+    return words_of_unit(next((row.entry.cases[0].unit for row in rows if row.entry.cases), "us")).ratio
 
 
 def _speedup(row: Ranked) -> str:

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core.curve import Curve, Point
+from harness.core.metric_words import words_of
 from harness.core.records import CaseResult, Measured
 from harness.core.words import case_label, plain_table
-from harness.report.metric_words import words_of
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the limit, at which the table says what was reached
 
