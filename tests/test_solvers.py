@@ -6,15 +6,17 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from harness.board.entries import Board
+from harness.board.entries import Board, SettledFile, Settlement
 from harness.board.judgements import entry_of, with_judged
+from harness.board.places import ranking
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.records import EvalReport, Held, Measured, Metric, Score, Series, Wrong
+from harness.core.records import EvalReport, Held, Measured, Metric, Score, Series, Submission, TimedOut, Wrong
 from harness.evaluation import compare, verify
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
@@ -23,6 +25,7 @@ from harness.kinds.kind import Order, Plan
 from harness.kinds.program import COST
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
+from harness.kinds.solver_build import ProgramPlan
 from harness.kinds.solver_task import Task, load_instance, load_task
 from harness.problems.shape_file import find
 from harness.report import board_view, comparison, history
@@ -323,6 +326,20 @@ def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
     assert [entry.author for entry in board.entries] == ["you", "me"]
     mine, _ = history.lines(board, [])
     assert history.summary(mine) == "1 score: 0.25 points"
+    met = Settlement(
+        problem=first.problem,
+        suite=first.suite,
+        machine_class=first.machine_class,
+        world_size=first.world_size,
+        machine=None,
+        date="2026-05-01",
+        rounds=8,
+        resolves=0.1,
+        problem_version="1",
+        files=(SettledFile(author="me", file="mine.py", sha256=first.sha256, ratio=1.25),),
+    )
+    told = board_view.notes(dataclasses.replace(board, settlements=(met,)), first.group, ranking(board, first.group))
+    assert told == ["settled 2026-05-01, 8 rounds, resolves 10.0%: mine.py by me 1.250x"]
     console = Console(width=120, file=io.StringIO())
     board_view.show_board(board, console)
     history.show([mine], console)
@@ -330,6 +347,32 @@ def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
     text = printed(console)
     assert "speedup" not in text
     assert " ms" not in text
+
+
+def test_head_to_head_an_instance_is_run_often_enough_and_the_phase_lasts_as_long(tmp_path: Path) -> None:
+    asked = Asked(problem="iopddl", suite="cpu")
+    submission = read_submission(find("iopddl", CHECKOUT), program(tmp_path, "print([0])"), CHECKOUT)
+
+    def plan_of(opponent: Submission | None = None, **more: Any) -> ProgramPlan:
+        made = setting(dataclasses.replace(asked, **more), CHECKOUT)
+        order = Order(setting=made, submission=submission, mode="leaderboard", author="me", opponent=opponent)
+        plan = kind_of(made).plan(order)
+        assert isinstance(plan, ProgramPlan)
+        return plan
+
+    assert set(plan_of().runs.values()) == {1}
+    assert set(plan_of(submission).runs.values()) == {3}, "an interval takes several"
+    assert plan_of(seconds=60.0).phases[1].limit_s > 3 * 60 > plan_of().phases[1].limit_s
+    assert plan_of(seconds=60.0, timeout_s=5.0).phases[1].limit_s == 5, "--timeout is kept to"
+
+
+def test_a_phase_that_is_too_short_for_a_run_times_out_and_blames_nobody(tmp_path: Path) -> None:
+    made = setting(Asked(problem="iopddl", suite="quick", timeout_s=0.5), CHECKOUT)
+    submission = read_submission(made.problem, program(tmp_path, f"{THRIFTY}print(answer)"), CHECKOUT)
+    order = Order(setting=made, submission=submission, mode="test", author="me")
+    [result] = evaluate(kind_of(made).plan(order), Silent()).results
+    assert isinstance(result.outcome, TimedOut)
+    assert "less time left than a run of 1 s may take; --timeout gives more" in result.outcome.message
 
 
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:

@@ -225,8 +225,12 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
     """What is said below a group's entries: which orders were settled head to head, and how the others can be."""
     told = []
     used = {row.place.settled for row in rows}
+    is_relative = any(row.entry.score.relative_by for row in rows)  # settling moves no such place: it is said alone
+    here = {row.entry.sha256 for row in rows}
     for one in board.settlements:
-        if one.group == group and one.date in used:
+        if one.group != group:
+            continue
+        if one.date in used or (is_relative and {file.sha256 for file in one.files} <= here):
             names = ", ".join(f"{Path(file.file).name} by {file.author} {file.ratio:.3f}x" for file in one.files)
             where = f" on machine {one.machine}" if one.machine else ""
             told.append(f"settled {one.date[:10]}{where}, {one.rounds} rounds, resolves {one.resolves:.1%}: {names}")
