@@ -8,10 +8,10 @@ from harness.cli.eval import LINES, Options, evaluate
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.core.words import clean_line
-from harness.gpumode.front_door import Finding, findings
+from harness.gpumode.front_door import Finding, check_taken, findings
 from harness.kinds import settings
 from harness.kinds.settings import Asked
-from harness.problems.submission import read_submission
+from harness.problems.submission import read_submission, shown_path
 
 DESCRIPTION = """Is it right? Runs the tests only; nothing is timed or recorded.
 
@@ -52,6 +52,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 def hand_in(asked: Asked, checkout: Checkout) -> Exit:
     """Prints what GPU MODE's service would say of the file."""
     problem, file, _ = settings.named(asked, checkout)
+    check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
     submission = read_submission(file or problem.default_submission(), checkout.root)
     found = list(findings(submission.source, submission.name, problem))
     if submission.modules:

@@ -20,6 +20,7 @@ from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
+from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
 from harness.kinds.kind import Setting
 from harness.kinds.op import COMPILE_S
@@ -163,7 +164,7 @@ def make_service(
     return Service(
         store=store,
         worker=worker,
-        live=Live(store, worker, checkout),
+        live=Live(store, worker, checkout, {one.problem: one.score_unit for one in leaderboards}),
         leaderboards=leaderboards,
         find=_finder(leaderboards),
         login=host.login(),
@@ -298,6 +299,7 @@ def _leaderboards(offers: "Sequence[Offer]", options: Options, checkout: Checkou
             continue
         gpu = "CPU" if setting.device == "cpu" else f"{setting.device.upper()}x{setting.world_size}"
         suite = setting.suite
+        scoring = SCORINGS[setting.problem.ranking_by]
         limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
         found.append(
             Leaderboard(
@@ -309,6 +311,8 @@ def _leaderboards(offers: "Sequence[Offer]", options: Options, checkout: Checkou
                 task=_task(setting),
                 deadline_s=START_S + COMPILE_S + limits_s,
                 closes=offer.closes.isoformat() if offer.closes else None,
+                score_unit=scoring.unit,
+                more_is_better=scoring.better == "more",
             )
         )
     if not found:

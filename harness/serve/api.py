@@ -437,4 +437,4 @@ def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
 def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
     leaderboard = _leaderboard(service, name)
     _check_gpu(leaderboard, gpu)
-    return service.store.ranked(leaderboard.name, gpu)
+    return service.store.ranked(leaderboard.name, gpu, leaderboard.more_is_better)

@@ -6,6 +6,7 @@ printed stay between its owner and the checkout's.
 
 import hashlib
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +37,7 @@ class Shown:
     since: str
     passed: bool | None
     score_s: float | None
+    score_unit: str
     progress: str
 
 
@@ -52,10 +54,11 @@ class Queue:
 
 
 class Live:
-    """The page's data, built again when a board or a run has changed. Its methods may be called from any thread."""
+    """The page's data, built again when a board or a run has changed. Its methods may be called from any thread.
+    `units` are those of problems' scores."""
 
-    def __init__(self, store: Store, worker: Worker, checkout: Checkout) -> None:
-        self._store, self._worker, self._checkout = store, worker, checkout
+    def __init__(self, store: Store, worker: Worker, checkout: Checkout, units: Mapping[str, str]) -> None:
+        self._store, self._worker, self._checkout, self._units = store, worker, checkout, units
         self._lock = threading.Lock()
         self._made: tuple[str, Page] | None = None
 
@@ -119,6 +122,7 @@ class Live:
             since=row.ended_at or row.started_at or row.submitted_at,
             passed=row.passed,
             score_s=row.score_s,
+            score_unit=self._units.get(row.problem, "s"),
             progress=progress.text if progress is not None and progress.id == row.id else "",
         )
 
