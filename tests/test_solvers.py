@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import math
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from harness.kinds.settings import Asked, setting
 from harness.kinds.solver_build import ProgramPlan
 from harness.kinds.solver_task import Task, load_instance, load_task
 from harness.problems.shape_file import find
-from harness.report import board_view, comparison, history
+from harness.report import board_view, comparison, history, page_data, plot
 from harness.report import decision as decision_shown
 
 CHECKOUT = Checkout(ROOT)
@@ -143,6 +144,25 @@ def test_every_shipped_instance_has_a_proved_bound_and_comes_from_the_generator(
         assert found.bound[1].startswith("optimum")
         title = "chain-" + "-".join(map(str, arguments))
         assert json.loads(found.text) == json.loads(json.dumps(generate(*arguments, name=title)))
+
+
+def test_the_reference_never_ends_with_a_worse_answer_than_it_had(task: Task) -> None:
+    """HiGHS, its time up, once had an answer at five times the greedy one's cost, which then was the reference's."""
+    code = (
+        "import reference, sys; real = reference.by_milp;"
+        "reference.by_milp = lambda instance, seconds: ([0] * len(instance.widths), 0.0);"
+        "reference.main(sys.argv[1], 1.0)"
+    )
+    folder = ROOT / "reference/iopddl"
+    path = folder / "instances/tiny.json"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(path)], cwd=folder, capture_output=True, text=True, check=True
+    )
+    instance = task.load(path.read_bytes())
+    with pytest.raises(ValueError, match="usage limit"):
+        task.cost(instance, str([0] * 13))
+    costs = [task.cost(instance, line) for line in ran.stdout.splitlines()]
+    assert costs[-1] == min(costs)
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
@@ -305,6 +325,10 @@ def test_a_measured_case_has_cost_ratio_bound_and_a_curve(tmp_path: Path) -> Non
     assert [one.metric.name for one in case.outcome.series] == ["cost", "area"]
     [curve] = case.outcome.curves
     assert case.outcome.ranked.own == (curve.own[-1].value,)
+    pytest.importorskip("matplotlib")
+    [panel] = plot.figure(report).axes
+    assert list(panel.lines[0].get_ydata())[-1] == curve.own[-1].value
+    assert (panel.get_xlabel(), panel.get_ylabel(), panel.get_yscale()) == ("seconds", "cost", "log")
     assert curve.own[-1].at_s > 0.1
     assert case.bound is not None
     assert case.bound.value == 514110
@@ -326,6 +350,11 @@ def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
     assert [entry.author for entry in board.entries] == ["you", "me"]
     mine, _ = history.lines(board, [])
     assert history.summary(mine) == "1 score: 0.25 points"
+    [shown] = page_data.page_of(board, [report], [], ROOT, tmp_path, "").boards
+    curves = {one.entry.author: one.cases[0].curve for one in shown.entries}
+    measured = report.results[-1].outcome
+    assert isinstance(measured, Measured)
+    assert curves == {"me": measured.curves[0], "you": measured.curves[0]}, "of the run, whoever else claims it"
     met = Settlement(
         problem=first.problem,
         suite=first.suite,
