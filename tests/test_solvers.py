@@ -1,6 +1,7 @@
 """Problems whose submissions are programs: the checker, the answers' clock, scores, and every bad input by its name."""
 
 import dataclasses
+import gzip
 import io
 import json
 import math
@@ -117,8 +118,6 @@ def test_an_instance_that_does_not_fit_is_refused_with_the_place(task: Task, cha
 
 
 def test_the_contests_instances_are_read_from_the_users_folder(task: Task, tmp_path: Path, monkeypatch) -> None:
-    import gzip
-
     monkeypatch.delenv("IOPDDL_DATA", raising=False)
     with pytest.raises(UsageError, match="set IOPDDL_DATA to a folder"):
         load_instance(task, "Q")
@@ -130,6 +129,34 @@ def test_the_contests_instances_are_read_from_the_users_folder(task: Task, tmp_p
     (tmp_path / "asplos-2025-iopddl-Q.json").write_bytes(b"{")
     with pytest.raises(BadFileError, match="not JSON"):
         load_instance(task, "Q")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"not gzip", "cannot be read"),
+        (b"", "not JSON"),
+        (b"\x1f\x8b\x08" + 40 * b"\0", "cannot be read"),
+        (gzip.compress(b"[" * 100_000), "not JSON"),
+        (gzip.compress(b'{"problem": NaN}'), "not an instance"),
+        (gzip.compress(b'{"problem": ' + b"9" * 5000 + b"}"), "not JSON"),
+        (gzip.compress(json.dumps(EXAMPLE).encode())[:-20], "cannot be read"),
+        (gzip.compress(b"\xff\xfe"), "not JSON"),
+    ],
+    ids=["plain", "empty", "corrupt", "deep", "nan", "digits", "short", "bytes"],
+)
+def test_an_unreadable_instance_is_named(task: Task, tmp_path: Path, monkeypatch, data: bytes, words: str) -> None:
+    monkeypatch.setenv("IOPDDL_DATA", str(tmp_path))
+    (tmp_path / "asplos-2025-iopddl-Q.json.gz").write_bytes(data)
+    with pytest.raises(BadFileError, match=words) as found:
+        load_instance(task, "Q")
+    assert "asplos-2025-iopddl-Q.json.gz" in str(found.value)
+
+
+def test_a_limit_beyond_64_bits_is_kept_to(task: Task) -> None:
+    assert task.cost(loaded(task, usage_limit=2**80), "[1, 1]") > 0
+    with pytest.raises(ValueError, match="usage limit exceeded"):
+        task.cost(loaded(task, usage_limit=-(2**80)), "[1, 1]")
 
 
 def test_every_shipped_instance_has_a_proved_bound_and_comes_from_the_generator(task: Task) -> None:
