@@ -20,6 +20,7 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.records import EvalReport, Held, Measured, Metric, Score, Series, Submission, TimedOut, Wrong
 from harness.evaluation import compare, verify
+from harness.evaluation.eta import eta_of
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
@@ -30,7 +31,7 @@ from harness.kinds.settings import Asked, setting
 from harness.kinds.solver_build import ProgramPlan
 from harness.kinds.solver_task import Task, load_instance, load_task
 from harness.problems.shape_file import find
-from harness.report import board_view, comparison, history, page_data, plot
+from harness.report import board_view, comparison, export, history, page_data, plot
 from harness.report import decision as decision_shown
 
 CHECKOUT = Checkout(ROOT)
@@ -352,6 +353,9 @@ def test_a_measured_case_has_cost_ratio_bound_and_a_curve(tmp_path: Path) -> Non
     assert [one.metric.name for one in case.outcome.series] == ["cost", "area"]
     [curve] = case.outcome.curves
     assert case.outcome.ranked.own == (curve.own[-1].value,)
+    row = export.rows(Board(), [report], ROOT)[-1]
+    assert (row["case_unit"], row["case_value"], row["case_bound"]) == ("cost", curve.own[-1].value, 514110)
+    assert (row["case_time_us"], row["case_ref_us"], row["case_bound_us"]) == (None, None, None)
     pytest.importorskip("matplotlib")
     [panel] = plot.figure(report).axes
     assert list(panel.lines[0].get_ydata())[-1] == curve.own[-1].value
@@ -417,6 +421,7 @@ def test_head_to_head_an_instance_is_run_often_enough_and_the_phase_lasts_as_lon
         return plan
 
     assert set(plan_of().runs.values()) == {1}
+    assert eta_of(plan_of()).timed_s == {"test": 1.0, "benchmark": 2 * (3 + 4 + 5) / 3}, "known before anything runs"
     assert set(plan_of(submission).runs.values()) == {3}, "an interval takes several"
     assert plan_of(seconds=60.0).phases[1].limit_s > 3 * 60 > plan_of().phases[1].limit_s
     assert plan_of(seconds=60.0, timeout_s=5.0).phases[1].limit_s == 5, "--timeout is kept to"

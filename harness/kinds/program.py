@@ -92,7 +92,9 @@ class ProgramKind:
             device=setting.device,
             world_size=setting.world_size,
             author=order.author,
-            phases=tuple(replace(phase, independent=True) for phase in phases(suite, order.mode)),
+            phases=tuple(
+                replace(phase, independent=True, case_s=_mean_s(phase, runs)) for phase in phases(suite, order.mode)
+            ),
             ranking_by=problem.ranking_by,
             checker=problem.checker,
             secret=secrets.randbits(63),
@@ -291,6 +293,12 @@ class ProgramSession:
 def runs_of(suite: Suite, least: int) -> dict[str, int]:
     """How often each benchmark's instance is run by either side."""
     return {case.label: max(least, round(suite.benchmark_s / 2 / _limit_s(case))) for case in suite.benchmarks}
+
+
+def _mean_s(phase: Phase, runs: dict[str, int]) -> float:
+    """How long a case of the phase takes, on average: a test is run once, by the submission alone."""
+    times_s = [_limit_s(case) * (2 * runs[case.label] if phase.then == "measure" else 1) for case in phase.cases]
+    return sum(times_s) / len(times_s) if times_s else 0.0
 
 
 def _limit_s(case: Case) -> float:
