@@ -436,6 +436,15 @@ def test_a_phase_that_is_too_short_for_a_run_times_out_and_blames_nobody(tmp_pat
     assert "less time left than a run of 1 s may take; --timeout gives more" in result.outcome.message
 
 
+def test_every_launch_gives_the_solver_a_seed_of_its_own(tmp_path: Path) -> None:
+    """`verify` so sees what a solver's luck is worth."""
+    text = f"import os\n{THRIFTY}print(answer)\nprint(os.environ['KERNEL_EVAL_SEED'], file=sys.stderr)"
+    file = program(tmp_path, text)
+    seeds = {evaluated(file).logs["candidate test tiny"] for _ in range(2)}
+    assert len(seeds) == 2
+    assert all(0 <= int(seed) < 2**31 for seed in seeds)
+
+
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:
     from harness.kinds import solver_run
 

@@ -1,7 +1,7 @@
 """What tables, plots and messages call the values of a metric, by its unit: one entry of WORDS a unit."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.core.records import Bound, CaseFigures, CaseResult, Metric
@@ -107,3 +107,9 @@ def words_of_unit(unit: str) -> MetricWords:
 def words_of_results(results: Sequence[CaseResult]) -> MetricWords:
     """The words for the metric that ranks these cases; those of times where none was measured."""
     return words_of(next((one.figures.metric for one in results if one.figures is not None), None))
+
+
+def ratio_name(units: Iterable[str]) -> str:
+    """What ratios of values in these units are called together."""
+    names = {words_of_unit(unit).ratio for unit in units} or {TIMES.ratio}
+    return names.pop() if len(names) == 1 else "ratio"

@@ -20,7 +20,7 @@ from harness.board.entries import Group as BoardGroup
 from harness.board.judgements import doubted
 from harness.board.places import By, Ranked, groups, held_groups, is_open, machines, ranking
 from harness.core.decode import encode
-from harness.core.metric_words import words_of_unit
+from harness.core.metric_words import ratio_name
 from harness.core.words import (
     clean_line,
     count_text,
@@ -246,7 +246,7 @@ def _machines(board: Board, group: BoardGroup) -> str:
 
 def _ratio_name(rows: Sequence[Ranked]) -> str:
     """What the ratio to the reference is called on this board."""
-    return words_of_unit(next((row.entry.cases[0].unit for row in rows if row.entry.cases), "us")).ratio
+    return ratio_name(row.entry.cases[0].unit for row in rows if row.entry.cases)
 
 
 def _speedup(row: Ranked) -> str:
