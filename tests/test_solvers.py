@@ -17,8 +17,21 @@ from harness.board.entries import Board, SettledFile, Settlement
 from harness.board.judgements import entry_of, with_judged
 from harness.board.places import ranking
 from harness.core.checkout import ROOT, Checkout
+from harness.core.curve import Curve, Point
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.records import EvalReport, Held, Measured, Metric, Score, Series, Submission, TimedOut, Wrong
+from harness.core.records import (
+    Case,
+    CaseResult,
+    EvalReport,
+    Held,
+    Measured,
+    Metric,
+    Score,
+    Series,
+    Submission,
+    TimedOut,
+    Wrong,
+)
 from harness.evaluation import compare, verify
 from harness.evaluation.eta import eta_of
 from harness.evaluation.evaluate import evaluate
@@ -33,6 +46,7 @@ from harness.kinds.solver_task import Task, load_instance, load_task
 from harness.problems.shape_file import find
 from harness.report import board_view, comparison, export, history, page_data, plot
 from harness.report import decision as decision_shown
+from harness.report.curves import curve_table
 
 CHECKOUT = Checkout(ROOT)
 EXAMPLE = {
@@ -367,6 +381,20 @@ def test_a_measured_case_has_cost_ratio_bound_and_a_curve(tmp_path: Path) -> Non
     own = curve.own[-1].value
     best = case.outcome.best or own  # a busy machine may leave the reference without an answer
     assert report.figures.score.value == pytest.approx(min(best, own) / own)
+
+
+def test_the_table_of_the_curve_keeps_its_labels_where_there_is_little_room() -> None:
+    """Numbers of ten digits left no room for instance and side."""
+    points = (Point(at_s=0.1, value=125_089_397_199.0),)
+    series = Series(metric=COST, own=(points[0].value,), baseline=(points[0].value,))
+    measured = Measured(series=(series,), curves=(Curve(limit_s=9.0, own=points, baseline=points),))
+    case = Case(kind="benchmark", params={"instance": "M", "limit_s": 180.0}, seed=1, world_size=1)
+    console = Console(width=80, file=io.StringIO())
+    console.print(curve_table([CaseResult(case=case, outcome=measured)], console))
+    head, own, reference = printed(console).splitlines()
+    assert head.split() == ["reached", "by", "of", "50%", "100%"]
+    assert own.startswith("instance M limit_s 180.0  submission  125,089,397,199")
+    assert reference.split()[0] == "reference"
 
 
 def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def show(report: EvalReport, board: Board | None, place: Place | None, console: 
         table = _times(report, benchmarks, console)
         print_all(console, table, Text(), Text(_legend(benchmarks, table, console), style="dim"))
         if has_curves(benchmarks):
-            print_all(console, Text(), curve_table(benchmarks))
+            print_all(console, Text(), curve_table(benchmarks, console))
         if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
         if len(report.empty_call_samples_us) > 1 and verbose:
