@@ -289,7 +289,7 @@ def evaluated(file: Path, mode: str = "test", suite: str = "quick") -> EvalRepor
 
 
 def _short(cases: tuple) -> tuple:
-    return tuple(dataclasses.replace(one, params=one.params | {"limit_s": 0.4}) for one in cases)
+    return tuple(dataclasses.replace(one, params=one.params | {"limit_s": 0.8}) for one in cases)
 
 
 THRIFTY = """
