@@ -40,7 +40,7 @@ from harness.report import comparison
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
-SWAPPED = {"FASTER": "SLOWER", "SLOWER": "FASTER", "SAME": "SAME", "AMBIGUOUS": "AMBIGUOUS"}
+SWAPPED = {"BETTER": "WORSE", "WORSE": "BETTER", "SAME": "SAME", "AMBIGUOUS": "AMBIGUOUS"}
 logs = st.floats(-5, 5)
 margins = st.floats(0, 0.5)
 times = st.floats(0.5, 1e6)
@@ -69,7 +69,7 @@ def test_exactly_one_word_applies_to_an_interval(interval: list[float], margin: 
     low, high = interval
     edge = math.log1p(margin)
     within = -edge <= low and high <= edge
-    applies = {"FASTER": low > edge, "SLOWER": high < -edge, "SAME": within}
+    applies = {"BETTER": low > edge, "WORSE": high < -edge, "SAME": within}
     applies["AMBIGUOUS"] = not any(applies.values())
     assert [one for one, does in applies.items() if does] == [word(low, high, margin)]
 
@@ -125,7 +125,7 @@ def test_a_file_against_itself_is_faster_or_slower_in_less_than_one_of_twenty(
         found.append(one.word)
         assert one.ci is not None
         intervals.append(one.ci[0] <= 1 <= one.ci[1])
-    assert rate(found, "FASTER", "SLOWER") < 0.05
+    assert rate(found, "BETTER", "WORSE") < 0.05
     assert sum(intervals) / len(intervals) > 0.92, "the interval holds the truth as often as it says"
     if spread == 0.003:
         assert rate(found, "SAME") > 0.95
@@ -141,7 +141,7 @@ def test_stopping_when_it_is_precise_enough_is_not_rewarded() -> None:
         while relative_error(b, a) >= budget.target_error and len(a) < budget.max_samples:
             a, b = a + samples(chance, 4, 0.015), b + samples(chance, 4, 0.015)
         found.append(ratio(paired(a, b, budget.block), compare.MARGIN).word)
-    assert rate(found, "FASTER", "SLOWER") < 0.05
+    assert rate(found, "BETTER", "WORSE") < 0.05
 
 
 def test_a_difference_of_the_margin_is_not_called_faster_and_a_large_one_is() -> None:
@@ -151,15 +151,15 @@ def test_a_difference_of_the_margin_is_not_called_faster_and_a_large_one_is() ->
         for _ in range(300):
             a, b = samples(chance, 32, 0.05, 1000.0 * gain), samples(chance, 32, 0.05)
             found.append(ratio(paired(a, b, 4), compare.MARGIN).word)
-        assert least <= rate(found, "FASTER") <= most
-        assert rate(found, "SLOWER") == 0
+        assert least <= rate(found, "BETTER") <= most
+        assert rate(found, "WORSE") == 0
 
 
 def test_drift_that_both_sides_share_does_not_blur_what_was_timed_in_turn() -> None:
     chance = random.Random(1)
     drift = [1 + index / 10 for index in range(40)]
     a, b = ([time * slow for time, slow in zip(samples(chance, 40, 0.002), drift, strict=True)] for _ in "ab")
-    assert ratio(paired(a, [0.9 * time for time in b], 4), compare.MARGIN).word == "FASTER"
+    assert ratio(paired(a, [0.9 * time for time in b], 4), compare.MARGIN).word == "BETTER"
     assert ratio(unpaired(a, [0.9 * time for time in b], 4), compare.MARGIN).word == "AMBIGUOUS"
 
 
@@ -167,7 +167,7 @@ def test_one_block_says_nothing_and_so_does_a_summary_over_it() -> None:
     lone = paired([200.0] * 7, [100.0] * 7, 4)
     sure = paired([200.0] * 16, [100.0] * 16, 4)
     assert ratio(sure, 0.02) == compare.Ratio(
-        value=pytest.approx(2), ci=(pytest.approx(2), pytest.approx(2)), word="FASTER"
+        value=pytest.approx(2), ci=(pytest.approx(2), pytest.approx(2)), word="BETTER"
     )
     for one in (lone, mean([lone, sure])):
         assert ratio(one, 0.02).ci is None
@@ -214,7 +214,7 @@ def read(root: Path, found: EvalReport) -> EvalReport:
 
 
 @pytest.mark.parametrize(
-    ("factor", "expected"), [(1.5, "SLOWER"), (0.6, "FASTER"), (1.2, "AMBIGUOUS"), (1.0, "AMBIGUOUS")]
+    ("factor", "expected"), [(1.5, "WORSE"), (0.6, "BETTER"), (1.2, "AMBIGUOUS"), (1.0, "AMBIGUOUS")]
 )
 def test_two_recorded_runs_are_compared_shape_by_shape(tmp_path: Path, factor: float, expected: str) -> None:
     found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, many(4, factor)), 0.02)
@@ -242,14 +242,14 @@ def test_a_machine_that_was_faster_the_other_time_is_not_the_files_doing(tmp_pat
     """One source in two runs was called FASTER 1.31x: each is divided by its own reference."""
     found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, many(4, 0.76, ref_factor=0.76)), 0.02)
     assert (found.summary.word, found.summary.value) == ("AMBIGUOUS", pytest.approx(1.0, rel=0.01))
-    assert "the reference, which both runs timed, took 1.3" in said(found)[0]
+    assert "the reference, which both runs measured, was 1.3" in said(found)[0]
     assert compare.exit_code([found], ["ambiguous", "faster", "slower", "same"]) == Exit.OK, "drift fails nothing"
 
 
 def test_a_reference_that_drifted_by_more_than_is_claimed_leaves_it_open(tmp_path: Path) -> None:
     runs = (many(3), many(4, 1.5, ref_factor=1.0), many(5, 3.0, ref_factor=2.0))
     first, second, third = (read(tmp_path, one) for one in runs)
-    assert compare.recorded(first, second, 0.02).summary.word == "SLOWER"
+    assert compare.recorded(first, second, 0.02).summary.word == "WORSE"
     assert compare.recorded(first, third, 0.02).summary.word == "AMBIGUOUS"
 
 
@@ -264,7 +264,7 @@ def test_what_launches_were_measured_to_differ_by_is_in_the_interval(tmp_path: P
         sd=0.01,
     )
     found = compare.recorded(first, second, 0.02, Board(launch_noise=(quiet,)))
-    assert found.summary.word == "SLOWER"
+    assert found.summary.word == "WORSE"
 
 
 def test_only_shapes_of_both_runs_are_compared(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_what_cannot_be_compared_is_an_error_that_says_why(tmp_path: Path) -> No
         "are the same run": one,
         "is of gemm_rs and .* of a2a; compare runs of one problem": read(tmp_path, many(4, problem="a2a")),
         r"did not pass \(fail\)": read(tmp_path, replace(failed_test(WRONG_OUTCOME), run_id=run_id(5))),
-        "timed nothing": read(tmp_path, run(6, mode="test", results=results([Passed()] * 3, []))),
+        "measured nothing": read(tmp_path, run(6, mode="test", results=results([Passed()] * 3, []))),
         "no shape in common": read(tmp_path, run(7, results=results([], [steady(9.0)], A2A_BENCHMARKS))),
     }
     for message, other in others.items():
@@ -391,7 +391,7 @@ def test_a_side_that_is_wrong_or_raises_is_named(harness: Harness, checkout: Pat
         assert json.loads((checkout / "out.json").read_text())["exit_code"] == Exit.INVALID
     found = harness("compare", "late.py", good, "--problem", "a2a", "--suite", "quick", "--ranks", "2")
     assert found.returncode == Exit.INVALID, found.stderr
-    assert "error: A (late.py) fails, so nothing is compared: timed in turn with B" in found.stderr
+    assert "error: A (late.py) fails, so nothing is compared: run in turn with B" in found.stderr
     assert "IndexError: worn out" in found.stderr
 
 

@@ -18,6 +18,7 @@ from recorded import SCRIPT, checkout, entry_for, renamed, run, run_id, store
 from harness.board import reports
 from harness.board.entries import Board, EntryCase
 from harness.core.checkout import ROOT
+from harness.core.curve import Curve, Point
 from harness.core.records import Score
 from harness.report import page
 from harness.report.page_data import page_of
@@ -295,6 +296,43 @@ def test_units_are_those_of_the_data(browser: Browser, tmp_path: Path) -> None:
     assert "score, points" in figures
     assert not re.search(r"[0-9] (us|ms|s)\b", figures)
     shown(browser, "points")
+
+
+def test_what_answers_had_cost_over_time_is_drawn_beside_the_reference(browser: Browser, tmp_path: Path) -> None:
+    """A panel a case; a case whose values do not move has none, and another entry's line is drawn too."""
+    cost: dict[str, Any] = {"metric": "cost", "unit": "cost", "ratio_ci": None, "fraction_ci": None}
+    cost |= {"ratio": 2.0, "fraction": 0.8, "value": 100.0, "baseline": 200.0}
+    cases = tuple(EntryCase(label=label, params={"n": label}, **cost) for label in ("small", "still", "silent"))
+    of: dict[str, Any] = {"problem": "tour", "file": "submissions/tour/submission.py", "cases": cases}
+    entries = tuple(
+        entry(author=author, run_id=author, score=Score(value=value, unit="points", better="more"), **of)
+        for author, value in (("ada", 1.875), ("bob", 1.5))
+    )
+    made = page_of(Board(entries=entries), (), (), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
+    points = tuple(Point(at_s=at_s, value=value) for at_s, value in ((0.5, 400.0), (2.0, 100.0)))
+    curves = {"small": Curve(limit_s=3.0, own=points, baseline=points[:1]), "silent": Curve(limit_s=3.0, own=())}
+    [board] = made.boards
+    with_curves = tuple(
+        replace(one, cases=tuple(replace(case, curve=curves.get(case.figures.label)) for case in one.cases))
+        for one in board.entries
+    )
+    made = replace(made, boards=(replace(board, entries=with_curves),))
+    (tmp_path / "page.html").write_text(page.html(made), encoding="utf-8")
+    browser.open(tmp_path / "page.html", f"#board={board.id}")
+    figure = "[...document.querySelectorAll('figure')].find((one) => one.textContent.includes('Cost over time'))"
+    text = browser.js(f"return {figure}.textContent")
+    assert "small: first answer after 0.50 s; silent: no answer" in text
+    rows = browser.js(
+        f"return [...{figure}.querySelectorAll('tbody tr')].map((one) => [...one.cells].map((x) => x.textContent))"
+    )
+    assert rows[0] == ["small", "ada, submission.py", "0.50 s", "\u2013", "400", "400", "100"]
+    assert rows[2] == ["small", "reference", "0.50 s", "\u2013", "400", "400", "400"]
+    assert rows[3][2:] == ["none", "\u2013", "\u2013", "\u2013", "\u2013"]
+    assert browser.js(f"return {figure}.querySelectorAll('svg > svg').length") == 2
+    assert (
+        browser.js(f"return {figure}.querySelectorAll('svg > svg:nth-of-type(1) [aria-label=line] path').length") == 3
+    )
+    shown(browser, "curves")
 
 
 def test_links_lead_to_files_that_are_there(browser: Browser, folder: Path) -> None:

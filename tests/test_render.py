@@ -316,7 +316,7 @@ def test_scores_that_agree_share_a_place_where_no_reference_was_measured() -> No
 
 
 def test_too_few_samples_for_an_interval_are_said() -> None:
-    assert "(no interval: case 1 has 4 samples; two blocks of 4 are the least)" in shown(
+    assert "(no interval: case 1 has 4 samples; an interval takes 8 or more; --seconds measures longer)" in shown(
         report(results([], [timed(samples=4)]))
     )
 

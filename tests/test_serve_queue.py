@@ -366,3 +366,17 @@ def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
 def test_sources_are_for_the_checkouts_owner_only(tmp_path: Path) -> None:
     Store(tmp_path / "queue.sqlite3").close()
     assert (tmp_path / "queue.sqlite3").stat().st_mode & 0o077 == 0
+
+
+def test_points_are_ranked_with_the_most_first_and_times_with_the_least(tmp_path: Path) -> None:
+    store = Store(tmp_path / "q")
+    for user, score in (("ada:1", 1.5), ("bob:2", 2.5)):
+        store.add(store.register(user, "login"), ASKED, Limits())
+        row = store.claim()
+        assert row is not None
+        store.finish(row.id, row.attempt, Ended(state="succeeded", passed=True, score_s=score))
+    assert [row.user for row in store.ranked("amd-gemm-rs", "CPU")] == ["ada", "bob"]
+    assert [row.user for row in store.ranked("amd-gemm-rs", "CPU", more_is_better=True)] == ["bob", "ada"]
+    store.close()
+    [board] = [one for one in service(tmp_path / "s").leaderboards if one.name == "iopddl"]
+    assert (board.score_unit, board.more_is_better) == ("points", True)

@@ -1,26 +1,52 @@
 """Problems whose submissions are programs: the checker, the answers' clock, scores, and every bad input by its name."""
 
 import dataclasses
+import gzip
+import io
 import json
 import math
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
-from harness.board.entries import Board
+from harness.board.entries import Board, SettledFile, Settlement
 from harness.board.judgements import entry_of, with_judged
+from harness.board.places import ranking
 from harness.core.checkout import ROOT, Checkout
+from harness.core.curve import Curve, Point
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.records import EvalReport, Held, Measured, Wrong
+from harness.core.records import (
+    Case,
+    CaseResult,
+    EvalReport,
+    Held,
+    Measured,
+    Metric,
+    Score,
+    Series,
+    Submission,
+    TimedOut,
+    Wrong,
+)
+from harness.evaluation import compare, verify
+from harness.evaluation.eta import eta_of
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order, Plan
+from harness.kinds.program import COST
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
+from harness.kinds.solver_build import ProgramPlan
 from harness.kinds.solver_task import Task, load_instance, load_task
 from harness.problems.shape_file import find
+from harness.report import board_view, comparison, export, history, page_data, plot
+from harness.report import decision as decision_shown
+from harness.report.curves import curve_table
 
 CHECKOUT = Checkout(ROOT)
 EXAMPLE = {
@@ -107,8 +133,6 @@ def test_an_instance_that_does_not_fit_is_refused_with_the_place(task: Task, cha
 
 
 def test_the_contests_instances_are_read_from_the_users_folder(task: Task, tmp_path: Path, monkeypatch) -> None:
-    import gzip
-
     monkeypatch.delenv("IOPDDL_DATA", raising=False)
     with pytest.raises(UsageError, match="set IOPDDL_DATA to a folder"):
         load_instance(task, "Q")
@@ -120,6 +144,34 @@ def test_the_contests_instances_are_read_from_the_users_folder(task: Task, tmp_p
     (tmp_path / "asplos-2025-iopddl-Q.json").write_bytes(b"{")
     with pytest.raises(BadFileError, match="not JSON"):
         load_instance(task, "Q")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"not gzip", "cannot be read"),
+        (b"", "not JSON"),
+        (b"\x1f\x8b\x08" + 40 * b"\0", "cannot be read"),
+        (gzip.compress(b"[" * 100_000), "not JSON"),
+        (gzip.compress(b'{"problem": NaN}'), "not an instance"),
+        (gzip.compress(b'{"problem": ' + b"9" * 5000 + b"}"), "not JSON"),
+        (gzip.compress(json.dumps(EXAMPLE).encode())[:-20], "cannot be read"),
+        (gzip.compress(b"\xff\xfe"), "not JSON"),
+    ],
+    ids=["plain", "empty", "corrupt", "deep", "nan", "digits", "short", "bytes"],
+)
+def test_an_unreadable_instance_is_named(task: Task, tmp_path: Path, monkeypatch, data: bytes, words: str) -> None:
+    monkeypatch.setenv("IOPDDL_DATA", str(tmp_path))
+    (tmp_path / "asplos-2025-iopddl-Q.json.gz").write_bytes(data)
+    with pytest.raises(BadFileError, match=words) as found:
+        load_instance(task, "Q")
+    assert "asplos-2025-iopddl-Q.json.gz" in str(found.value)
+
+
+def test_a_limit_beyond_64_bits_is_kept_to(task: Task) -> None:
+    assert task.cost(loaded(task, usage_limit=2**80), "[1, 1]") > 0
+    with pytest.raises(ValueError, match="usage limit exceeded"):
+        task.cost(loaded(task, usage_limit=-(2**80)), "[1, 1]")
 
 
 def test_every_shipped_instance_has_a_proved_bound_and_comes_from_the_generator(task: Task) -> None:
@@ -134,6 +186,25 @@ def test_every_shipped_instance_has_a_proved_bound_and_comes_from_the_generator(
         assert found.bound[1].startswith("optimum")
         title = "chain-" + "-".join(map(str, arguments))
         assert json.loads(found.text) == json.loads(json.dumps(generate(*arguments, name=title)))
+
+
+def test_the_reference_never_ends_with_a_worse_answer_than_it_had(task: Task) -> None:
+    """HiGHS, its time up, once had an answer at five times the greedy one's cost, which then was the reference's."""
+    code = (
+        "import reference, sys; real = reference.by_milp;"
+        "reference.by_milp = lambda instance, seconds: ([0] * len(instance.widths), 0.0);"
+        "reference.main(sys.argv[1], 1.0)"
+    )
+    folder = ROOT / "reference/iopddl"
+    path = folder / "instances/tiny.json"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(path)], cwd=folder, capture_output=True, text=True, check=True
+    )
+    instance = task.load(path.read_bytes())
+    with pytest.raises(ValueError, match="usage limit"):
+        task.cost(instance, str([0] * 13))
+    costs = [task.cost(instance, line) for line in ran.stdout.splitlines()]
+    assert costs[-1] == min(costs)
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
@@ -151,6 +222,62 @@ def test_the_published_table_scores_as_published() -> None:
     assert totals[:6] == [18.736, 13.843, 13.186, 9.311, 7.915, 6.560]
 
 
+# ---- costs in words --------------------------------------------------------------------------------------------------
+def comparison_of(a: float, b: float, metric: Metric = COST) -> compare.Comparison:
+    series = Series(metric=metric, own=(b,) * 3, baseline=(a,) * 3)
+    sides = [compare.Side(name=name, sha256=name * 64) for name in "ab"]
+    row = compare.Row(
+        label="small", params={}, a=series.baseline, b=series.own, difference=compare.against_baseline(series)
+    )
+    return compare.Comparison(
+        metric=metric,
+        how="paired",
+        problem="iopddl",
+        suite="cpu",
+        device="cpu",
+        world_size=1,
+        margin=0.02,
+        a=sides[0],
+        b=sides[1],
+        rows=(row,),
+        warnings=(),
+    )
+
+
+def test_costs_are_compared_in_their_own_words_and_unit() -> None:
+    console = Console(width=120, file=io.StringIO())
+    comparison.show(found := comparison_of(200.0, 100.0), console)
+    text = printed(console)
+    assert "B is CHEAPER  A / B is 2.000x (95 % interval 2.000 to 2.000)" in text
+    assert "1 rank on cpu" in text
+    assert "instance  A cost  B cost" in text
+    assert not {"FASTER", "us", "shape", "timed"} & set(text.split())
+    [case] = comparison.to_json([found], 0)["comparisons"][0]["cases"]
+    assert (case["a_cost"], case["b_samples_cost"], case["word"]) == (200.0, [100.0] * 3, "CHEAPER")
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_fail_if_takes_any_metrics_word_by_what_it_means() -> None:
+    dearer = [comparison_of(100.0, 200.0)]
+    assert [compare.exit_code(dearer, [word]) for word in ("slower", "dearer", "cheaper", "faster")] == [3, 3, 0, 0]
+
+
+def test_where_more_is_better_more_is_better() -> None:
+    assert comparison_of(100.0, 200.0, Metric(name="rate", unit="GB/s", better="more")).summary.word == "BETTER"
+
+
+def test_a_score_in_points_is_no_time_and_says_nothing_of_the_machine() -> None:
+    points = Score(value=2.9, unit="points", better="more", relative_by="relative")
+    decision = verify.decide(verify.Claim(score=points, ratio=1.2, ci=None), [1.5, 1.4, 1.6], [1.2, 1.21, 1.2])
+    assert decision.word == "verified"
+    assert "machine" not in decision.why
+    assert "-0%" not in decision.why
+
+
 # ---- programs --------------------------------------------------------------------------------------------------------
 def evaluated(file: Path, mode: str = "test", suite: str = "quick") -> EvalReport:
     made = setting(Asked(problem="iopddl", suite=suite), CHECKOUT)
@@ -162,7 +289,7 @@ def evaluated(file: Path, mode: str = "test", suite: str = "quick") -> EvalRepor
 
 
 def _short(cases: tuple) -> tuple:
-    return tuple(dataclasses.replace(one, params=one.params | {"limit_s": 0.4}) for one in cases)
+    return tuple(dataclasses.replace(one, params=one.params | {"limit_s": 0.8}) for one in cases)
 
 
 THRIFTY = """
@@ -240,13 +367,34 @@ def test_a_measured_case_has_cost_ratio_bound_and_a_curve(tmp_path: Path) -> Non
     assert [one.metric.name for one in case.outcome.series] == ["cost", "area"]
     [curve] = case.outcome.curves
     assert case.outcome.ranked.own == (curve.own[-1].value,)
+    row = export.rows(Board(), [report], ROOT)[-1]
+    assert (row["case_unit"], row["case_value"], row["case_bound"]) == ("cost", curve.own[-1].value, 514110)
+    assert (row["case_time_us"], row["case_ref_us"], row["case_bound_us"]) == (None, None, None)
+    pytest.importorskip("matplotlib")
+    [panel] = plot.figure(report).axes
+    assert list(panel.lines[0].get_ydata())[-1] == curve.own[-1].value
+    assert (panel.get_xlabel(), panel.get_ylabel(), panel.get_yscale()) == ("seconds", "cost", "log")
     assert curve.own[-1].at_s > 0.1
     assert case.bound is not None
     assert case.bound.value == 514110
     assert report.figures is not None
-    assert report.figures.score.value == pytest.approx(
-        min(case.outcome.best, curve.own[-1].value) / curve.own[-1].value
-    )
+    own = curve.own[-1].value
+    best = case.outcome.best or own  # a busy machine may leave the reference without an answer
+    assert report.figures.score.value == pytest.approx(min(best, own) / own)
+
+
+def test_the_table_of_the_curve_keeps_its_labels_where_there_is_little_room() -> None:
+    """Numbers of ten digits left no room for instance and side."""
+    points = (Point(at_s=0.1, value=125_089_397_199.0),)
+    series = Series(metric=COST, own=(points[0].value,), baseline=(points[0].value,))
+    measured = Measured(series=(series,), curves=(Curve(limit_s=9.0, own=points, baseline=points),))
+    case = Case(kind="benchmark", params={"instance": "M", "limit_s": 180.0}, seed=1, world_size=1)
+    console = Console(width=80, file=io.StringIO())
+    console.print(curve_table([CaseResult(case=case, outcome=measured)], console))
+    head, own, reference = printed(console).splitlines()
+    assert head.split() == ["reached", "by", "of", "50%", "100%"]
+    assert own.startswith("instance M limit_s 180.0  submission  125,089,397,199")
+    assert reference.split()[0] == "reference"
 
 
 def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
@@ -259,6 +407,70 @@ def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
     scores = {entry.author: entry.score.value for entry in board.entries}
     assert scores == {"you": 1.0, "me": pytest.approx(0.25, rel=1e-5)}
     assert [entry.author for entry in board.entries] == ["you", "me"]
+    mine, _ = history.lines(board, [])
+    assert history.summary(mine) == "1 score: 0.25 points"
+    [shown] = page_data.page_of(board, [report], [], ROOT, tmp_path, "").boards
+    curves = {one.entry.author: one.cases[0].curve for one in shown.entries}
+    measured = report.results[-1].outcome
+    assert isinstance(measured, Measured)
+    assert curves == {"me": measured.curves[0], "you": measured.curves[0]}, "of the run, whoever else claims it"
+    met = Settlement(
+        problem=first.problem,
+        suite=first.suite,
+        machine_class=first.machine_class,
+        world_size=first.world_size,
+        machine=None,
+        date="2026-05-01",
+        rounds=8,
+        resolves=0.1,
+        problem_version="1",
+        files=(SettledFile(author="me", file="mine.py", sha256=first.sha256, ratio=1.25),),
+    )
+    told = board_view.notes(dataclasses.replace(board, settlements=(met,)), first.group, ranking(board, first.group))
+    assert told == ["settled 2026-05-01, 8 rounds, resolves 10.0%: mine.py by me 1.250x"]
+    console = Console(width=120, file=io.StringIO())
+    board_view.show_board(board, console)
+    history.show([mine], console)
+    decision_shown.show(first, verify.Decision(word="undecided", why="so"), [report, report], console)
+    text = printed(console)
+    assert "speedup" not in text
+    assert " ms" not in text
+
+
+def test_head_to_head_an_instance_is_run_often_enough_and_the_phase_lasts_as_long(tmp_path: Path) -> None:
+    asked = Asked(problem="iopddl", suite="cpu")
+    submission = read_submission(find("iopddl", CHECKOUT), program(tmp_path, "print([0])"), CHECKOUT)
+
+    def plan_of(opponent: Submission | None = None, **more: Any) -> ProgramPlan:
+        made = setting(dataclasses.replace(asked, **more), CHECKOUT)
+        order = Order(setting=made, submission=submission, mode="leaderboard", author="me", opponent=opponent)
+        plan = kind_of(made).plan(order)
+        assert isinstance(plan, ProgramPlan)
+        return plan
+
+    assert set(plan_of().runs.values()) == {1}
+    assert eta_of(plan_of()).timed_s == {"test": 1.0, "benchmark": 2 * (3 + 4 + 5) / 3}, "known before anything runs"
+    assert set(plan_of(submission).runs.values()) == {3}, "an interval takes several"
+    assert plan_of(seconds=60.0).phases[1].limit_s > 3 * 60 > plan_of().phases[1].limit_s
+    assert plan_of(seconds=60.0, timeout_s=5.0).phases[1].limit_s == 5, "--timeout is kept to"
+
+
+def test_a_phase_that_is_too_short_for_a_run_times_out_and_blames_nobody(tmp_path: Path) -> None:
+    made = setting(Asked(problem="iopddl", suite="quick", timeout_s=0.5), CHECKOUT)
+    submission = read_submission(made.problem, program(tmp_path, f"{THRIFTY}print(answer)"), CHECKOUT)
+    order = Order(setting=made, submission=submission, mode="test", author="me")
+    [result] = evaluate(kind_of(made).plan(order), Silent()).results
+    assert isinstance(result.outcome, TimedOut)
+    assert "less time left than a run of 1 s may take; --timeout gives more" in result.outcome.message
+
+
+def test_every_launch_gives_the_solver_a_seed_of_its_own(tmp_path: Path) -> None:
+    """`verify` so sees what a solver's luck is worth."""
+    text = f"import os\n{THRIFTY}print(answer)\nprint(os.environ['KERNEL_EVAL_SEED'], file=sys.stderr)"
+    file = program(tmp_path, text)
+    seeds = {evaluated(file).logs["candidate test tiny"] for _ in range(2)}
+    assert len(seeds) == 2
+    assert all(0 <= int(seed) < 2**31 for seed in seeds)
 
 
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:
@@ -283,6 +495,15 @@ def test_a_folder_is_built_once_and_its_log_kept(tmp_path: Path) -> None:
     (folder / "build.sh").write_text("#!/bin/sh\necho no >&2\nexit 4\n")
     [failed, *_] = evaluated(folder).results
     assert "does not build: build.sh exited with code 4" in verdict.message(failed.outcome)
+
+
+def test_nothing_of_another_contest_is_bundled_for_gpu_mode(harness: Any) -> None:
+    """It was said to lack a custom_kernel."""
+    for arguments in (["bundle", "iopddl"], ["check", "iopddl", "--for", "gpumode"]):
+        found = harness(*arguments)
+        assert found.returncode == 2
+        assert found.stderr.startswith("error: iopddl is of the IOPDDL contest, so GPU MODE takes no submission for it")
+        assert "hand on submissions/iopddl as it is; of a folder, all files with its build.sh" in found.stderr
 
 
 def test_what_cannot_be_a_program_is_refused(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from harness.board.entries import Board
 from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
-from harness.core.records import EvalReport, Held
+from harness.core.records import EvalReport, Held, Score
 from harness.evaluation import verify
 from harness.evaluation.verify import Claim
 from harness.machine import host
@@ -52,7 +52,7 @@ def verified(root: Path, *arguments: str) -> int:
 
 
 def claim(ratio: float, ci: tuple[float, float] | None = None) -> Claim:
-    return Claim(score=1.0, ratio=ratio, ci=ci)
+    return Claim(score=Score(value=1.0, unit="s", better="less"), ratio=ratio, ci=ci)
 
 
 def test_the_olympic_mean_is_without_the_fastest_and_the_slowest() -> None:

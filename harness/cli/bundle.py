@@ -9,7 +9,7 @@ from harness.cli import options
 from harness.cli.check import finding_lines
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
-from harness.gpumode.front_door import findings, rewritten
+from harness.gpumode.front_door import check_taken, findings, rewritten
 from harness.kinds import settings
 from harness.kinds.settings import Asked
 from harness.problems.bundle import addressed, bundle
@@ -45,6 +45,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 def write(order: Options, checkout: Checkout) -> Exit:
     """Writes the bundle. Raises UsageError where its file cannot be written, or is one that it is made of."""
     problem, file, _ = settings.named(order.asked, checkout)
+    check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
     submission = read_submission(file or problem.default_submission(), checkout.root)
     source, changes = rewritten(addressed(bundle(submission), problem.leaderboard, submission.name), problem)
     out = order.out or checkout.build / f"{problem.leaderboard}-{Path(submission.path).name}"

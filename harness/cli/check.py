@@ -13,11 +13,11 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.words import clean_line
-from harness.gpumode.front_door import Finding, findings
+from harness.gpumode.front_door import Finding, check_taken, findings
 from harness.kinds import settings
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
-from harness.problems.submission import read_submission
+from harness.problems.submission import read_submission, shown_path
 
 DESCRIPTION = """Is it right? Runs the tests only; nothing is timed or recorded.
 
@@ -86,6 +86,7 @@ def hand_in(asked: Asked, checkout: Checkout, files: ResultFiles) -> Exit:
         raise UsageError(f"{more[0]}: --for {GPU_MODE} runs nothing; --json FILE keeps what it finds")
     files.check()
     problem, file, _ = settings.named(asked, checkout)
+    check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
     submission = read_submission(file or problem.default_submission(), checkout.root)
     found = list(findings(submission.source, submission.name, problem))
     if submission.modules:

@@ -12,8 +12,9 @@ from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
+from harness.core.metric_words import TIMES
 from harness.core.records import Mode, Submission
-from harness.evaluation.compare import MARGIN, WORDS, Comparison, check, exit_code, live, recorded, rule
+from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, check, exit_code, live, recorded, rule
 from harness.evaluation.leader import LEADER, leading, leading_source
 from harness.kinds import settings
 from harness.kinds.kind import Order, Plan, Setting
@@ -24,10 +25,10 @@ from harness.report import junit, markdown
 from harness.report.comparison import show, show_summary, to_json
 from harness.report.progress import ProgressLine
 
-DESCRIPTION = f"""Compare files, or recorded runs, head to head. Two files are checked, and timed in turn on the same
+DESCRIPTION = f"""Compare files, or recorded runs, head to head. Two files are checked, and measured in turn on the same
 inputs. Of two recorded runs, the recorded measurements are compared. Nothing is recorded.
 
-{rule(MARGIN)}"""
+{rule(MARGIN, TIMES)} Of solvers, costs are compared: B is CHEAPER or DEARER."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-if",
         action="append",
         default=[],
-        choices=[word.lower() for word in WORDS],
-        help=f"exit with {Exit.FAIL_IF:d} if the summary calls B this; may be repeated",
+        choices=list(FAIL_IF),
+        help=f"exit with {Exit.FAIL_IF:d} if the summary calls B this (slower and dearer mean the same, and so do "
+        "faster and cheaper); may be repeated",
     )
     parser.add_argument(
         "--margin",

@@ -118,6 +118,11 @@ class Metric:
     unit: str
     better: Literal["less", "more"] = "less"
 
+    @property
+    def sign(self) -> int:
+        """Of log(other / own), so that what is above 0 speaks for `own`."""
+        return 1 if self.better == "less" else -1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:

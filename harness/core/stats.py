@@ -62,13 +62,13 @@ def ratio(series: Series) -> float:
 
 def log_ratios(series: Series) -> list[float]:
     """Logarithms, by which twice and half as good are equally far from 1; above 0 is better than the baseline."""
-    sign = 1 if series.metric.better == "less" else -1
+    sign = series.metric.sign
     return [sign * math.log(ref / own) for ref, own in zip(series.baseline, series.own, strict=True)]
 
 
 def log_fractions(series: Series, bound: float) -> list[float]:
     """Logarithms of the part of the bound that each sample reached: 0 is the bound itself."""
-    sign = 1 if series.metric.better == "less" else -1
+    sign = series.metric.sign
     return [sign * math.log(bound / own) for own in series.own]
 
 
@@ -91,7 +91,8 @@ def estimate(logs: Sequence[tuple[Sequence[float], int]]) -> Estimate:
     for number, (case, block) in enumerate(logs, start=1):
         assert block >= 1, "a block holds a sample"
         if len(case) < 2 * block:
-            why = f"case {number} has {len(case)} samples; two blocks of {block} are the least"
+            samples = "1 sample" if len(case) == 1 else f"{len(case)} samples"
+            why = f"case {number} has {samples}; an interval takes {2 * block} or more"
             return Estimate(value=value, ci=None, why=why)
     return Estimate(value=value, ci=_interval(tuple((tuple(case), block) for case, block in logs), value))
 

@@ -1,7 +1,8 @@
-"""The verb `compare`: is B as fast as A? Two files timed in turn in one run, or two recorded runs.
+"""The verb `compare`: is B as good as A? Two files measured in turn in one run, or two recorded runs.
 
-The rule. What is compared is log(A's time / B's time), on the wall clock. Its 95 % interval is Student's t over the
-medians of blocks, since neighbours in time resemble each other and a median does not follow an outlier:
+The rule. What is compared is log(A / B) of the metric that ranks: the time on the wall clock, or the cost of a solver's
+answers. (Where more is better it is log(B / A): above 0 is good for B in any case.) Its 95 % interval is Student's t
+over the medians of blocks, since neighbours in time resemble each other and a median does not follow an outlier:
 
 - files: samples come in pairs on the same input, in turn, so a block's value is the median of its log ratios;
 - runs: samples of two runs have nothing in common, but each run timed the reference in turn with its file. What is
@@ -9,10 +10,11 @@ medians of blocks, since neighbours in time resemble each other and a median doe
   of what launches of one source differ by (board.places.noise_of). Where the references of the two runs differ by more
   than the files seem to, the word is AMBIGUOUS: the machine was another one by more than is claimed.
 
-Against a margin (2 %) exactly one word applies to an interval: B is FASTER when all of it is above 1.02, SLOWER when
+Against a margin (2 %) exactly one word applies to an interval: B is BETTER when all of it is above 1.02, WORSE when
 all of it is below 1 / 1.02, SAME when it lies within both, edges included; it crosses an edge otherwise, AMBIGUOUS.
-Swapping A and B swaps FASTER and SLOWER. When A and B differ by no more than the margin, A/A above all, a word is
-FASTER or SLOWER in less than 5 % of comparisons: the interval must miss the truth for that. What favours one group of
+Readers see the metric's own words for the first two (core.metric_words): FASTER and SLOWER, CHEAPER and DEARER.
+Swapping A and B swaps BETTER and WORSE. When A and B differ by no more than the margin, A/A above all, a word is
+BETTER or WORSE in less than 5 % of comparisons: the interval must miss the truth for that. What favours one group of
 ranks for a whole run (where its memory lies, which cores it got) is in no interval; the margin is there for it too.
 
 Over several shapes the summary is the geometric mean of their ratios; its interval takes every shape's into account
@@ -32,6 +34,7 @@ from harness.board.entries import Board
 from harness.board.places import noise_of
 from harness.core import words
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
+from harness.core.metric_words import WORDS, MetricWords
 from harness.core.records import (
     CaseResult,
     Crashed,
@@ -39,6 +42,7 @@ from harness.core.records import (
     Failure,
     Held,
     Measured,
+    Metric,
     Param,
     Params,
     Raised,
@@ -53,17 +57,24 @@ from harness.judging import verdict
 from harness.kinds.kind import OpponentFailed, Plan, Progress
 
 # Of compare's --json. 1: first. 2: of recorded runs `ratio` is of the speedups, and `drift` is the references' ratio.
+# Later in 2: `metric`; values of metrics other than times have keys of their unit (`a_cost`).
 SCHEMA = 2
 MARGIN = 0.02  # room for what favours one group of ranks for a whole run; --margin moves it
 SHOWN_LINES = 24
-Word = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
-WORDS: tuple[Word, ...] = get_args(Word)
+Word = Literal["BETTER", "WORSE", "SAME", "AMBIGUOUS"]
+# What --fail-if takes, and the word that each stands for: any metric's words mean the same.
+FAIL_IF: dict[str, Word] = {
+    **{words.better: "BETTER" for words in WORDS.values()},
+    **{words.worse: "WORSE" for words in WORDS.values()},
+    "same": "SAME",
+    "ambiguous": "AMBIGUOUS",
+}
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """An estimate of log(A's time / B's time), its variance, and how many degrees of freedom that is known with; 0
+    """An estimate of log(A / B), its variance, and how many degrees of freedom that is known with; 0
     where nothing shows how far the estimate may be off."""
 
     log: float
@@ -73,7 +84,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """A's time / B's time, above 1 where B is faster, and the word for B."""
+    """A / B, above 1 where B is better, and the word for B."""
 
     value: float
     ci: tuple[float, float] | None  # None where fewer than two blocks of samples were taken
@@ -89,8 +100,14 @@ def paired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Differenc
 
 def by_references(a: Series, b: Series) -> Difference:
     """The difference of two runs' series, each against its own reference: log(B's speedup / A's speedup)."""
-    of_a, of_b = (paired(series.baseline, series.own, series.block) for series in (a, b))
+    of_a, of_b = (against_baseline(series) for series in (a, b))
     return _sum([replace(of_a, log=-of_a.log), of_b])
+
+
+def against_baseline(series: Series) -> Difference:
+    """By how much a series' own samples are better than its baseline's."""
+    found = paired(series.baseline, series.own, series.block)
+    return replace(found, log=series.metric.sign * found.log)
 
 
 def between_launches(noise: LaunchNoise) -> tuple[Difference, Difference]:
@@ -128,22 +145,27 @@ def ratio(difference: Difference, margin: float) -> Ratio:
 
 
 def word(low: float, high: float, margin: float) -> Word:
-    """The word for an interval of log(A's time / B's time), `low` <= `high`; exactly one applies."""
+    """The word for an interval of log(A / B), `low` <= `high`; exactly one applies."""
     edge = math.log1p(margin)
     if low > edge:
-        return "FASTER"
+        return "BETTER"
     if high < -edge:
-        return "SLOWER"
+        return "WORSE"
     return "SAME" if -edge <= low and high <= edge else "AMBIGUOUS"
 
 
-def rule(margin: float) -> str:
+def shown(word: Word, words: MetricWords) -> str:
+    """What a word is called for that metric."""
+    return {"BETTER": words.better.upper(), "WORSE": words.worse.upper()}.get(word, word)
+
+
+def rule(margin: float, words: MetricWords) -> str:
     """The rule in two sentences."""
-    edge = f"{1 + margin:.4g}"
+    edge, better, worse = f"{1 + margin:.4g}", shown("BETTER", words), shown("WORSE", words)
     return (
-        f"B is FASTER when the whole 95 % interval of A / B lies above {edge}, SLOWER when it lies below 1 / {edge}, "
-        "SAME when it lies between them, AMBIGUOUS when it crosses an edge. Where A and B differ by no more than "
-        f"{100 * margin:.4g} %, FASTER or SLOWER is said in less than 5 % of comparisons."
+        f"B is {better} when the whole 95 % interval of A / B lies above {edge}, {worse} when it lies below "
+        f"1 / {edge}, SAME when it lies between them, AMBIGUOUS when it crosses an edge. Where A and B differ by no "
+        f"more than {100 * margin:.4g} %, {better} or {worse} is said in less than 5 % of comparisons."
     )
 
 
@@ -181,19 +203,21 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One shape: samples of both sides (wall clock, us) and the difference that they show."""
+    """One case: samples of both sides in the metric's unit and the difference that they show."""
 
     label: str
     params: Params
-    a_us: tuple[float, ...]
-    b_us: tuple[float, ...]
+    a: tuple[float, ...]
+    b: tuple[float, ...]
     difference: Difference
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """B against A. `how` their samples were taken: in turn in one run (paired), or in a run each (unpaired)."""
+    """B against A, by the metric that ranks. `how` their samples were taken: in turn in one run (paired), or in a run
+    each (unpaired)."""
 
+    metric: Metric
     how: Literal["paired", "unpaired"]
     problem: str
     suite: str
@@ -226,8 +250,8 @@ class Comparison:
         return abs(self.drift) > max(edge, abs(mean([row.difference for row in self.rows]).log))
 
     def is_failed(self, fail_if: Sequence[str]) -> bool:
-        """Whether the summary's word is among `fail_if` (in lower case), and not by the machine's drift."""
-        return self.summary.word.lower() in fail_if and not self.is_drift
+        """Whether `fail_if` (keys of FAIL_IF) names the summary's word, and it is not by the machine's drift."""
+        return self.summary.word in {FAIL_IF[word] for word in fail_if} and not self.is_drift
 
     def _doubted(self, found: Ratio) -> Ratio:
         return replace(found, word="AMBIGUOUS") if self.is_drift else found
@@ -253,7 +277,7 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
     try:
         report = evaluate(plan, progress)
     except OpponentFailed as failure:
-        raise _failed("A", a.name, f"timed in turn with B, {failure.case}", failure.outcome) from None
+        raise _failed("A", a.name, f"run in turn with B, {failure.case}", failure.outcome) from None
     _passed("B", report)
     warnings = list(report.warnings)
     if a.sha256 == b.sha256:
@@ -262,13 +286,14 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         Row(
             label=words.case_label(result),
             params=result.case.params,
-            a_us=measured.ranked.baseline,
-            b_us=measured.ranked.own,
-            difference=paired(measured.ranked.baseline, measured.ranked.own, measured.ranked.block),
+            a=measured.ranked.baseline,
+            b=measured.ranked.own,
+            difference=against_baseline(measured.ranked),
         )
         for result, measured in verdict.measured_cases(report)
     ]
     return Comparison(
+        metric=_metric(report),
         how="paired",
         problem=report.problem,
         suite=report.suite,
@@ -293,9 +318,9 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
     for run in (a, b):
         status = verdict.status(run)
         if status != "pass":
-            raise UsageError(f"{run.run_id} did not pass ({status}), so its times say nothing; compare one that did")
+            raise UsageError(f"{run.run_id} did not pass ({status}), so its figures say nothing; compare one that did")
         if not _timed(run):
-            raise UsageError(f"{run.run_id} timed nothing (mode {run.mode}); compare one of mode leaderboard")
+            raise UsageError(f"{run.run_id} measured nothing (mode {run.mode}); compare one of mode leaderboard")
     theirs = {_key(result.case.params): measured.ranked for result, measured in _timed(b)}
     pairs = [
         (result, measured.ranked, theirs[_key(result.case.params)])
@@ -318,19 +343,20 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
     references = [unpaired(one.baseline, other.baseline, one.block) for _, one, other in pairs]
     machine_class = a.environment.machine_class if a.environment else ""
     noise = noise_of(board or Board(), a.problem, machine_class, a.device)
-    if (moved := ratio(mean(references), margin)).word in ("FASTER", "SLOWER"):
+    if (moved := ratio(mean(references), margin)).word in ("BETTER", "WORSE"):
         warnings.append(Warning(code="drift", values={"ratio": ratio_text(moved)}))
     rows = [
         Row(
             label=words.case_label(result),
             params=result.case.params,
-            a_us=one.own,
-            b_us=other.own,
+            a=one.own,
+            b=other.own,
             difference=by_references(one, other),
         )
         for result, one, other in pairs
     ]
     return Comparison(
+        metric=_metric(a),
         how="unpaired",
         problem=a.problem,
         suite=a.suite,
@@ -352,8 +378,14 @@ def _timed(run: EvalReport) -> list[tuple[CaseResult, Measured]]:
 
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
-    """Exit.FAIL_IF where a summary's word is among `fail_if` (in lower case) and not by the machine's drift, else 0."""
+    """Exit.FAIL_IF where `fail_if` (keys of FAIL_IF) names a summary's word and it is not by the machine's drift, else
+    0."""
     return Exit.FAIL_IF if any(one.is_failed(fail_if) for one in comparisons) else Exit.OK
+
+
+def _metric(run: EvalReport) -> Metric:
+    """The metric that ranks its cases."""
+    return verdict.measured_cases(run)[0][1].ranked.metric
 
 
 def _key(params: Params) -> tuple[tuple[str, Param], ...]:

@@ -12,7 +12,8 @@ differ by more. The allowance is 5 % at least, as launches of an hour differ les
 most, as noise must not excuse everything: where more would be needed nothing is decided. One-sided, because an entry
 that claims less than it can do takes nobody's place. GPU MODE's score has to follow: where it is slower than
 recorded though the speedup is there, the reference was slower by as much, which is the machine's doing; the decision
-says by how much.
+says by how much. A score that is relative to others' results says nothing of the machine. Of a solver, the speedup is
+the ratio of costs; its launches differ by their seeds too.
 
 How often it errs (200,000 simulated entries, N = 5): of honest ones whose launches spread by 2, 5, 10 % it holds 0.6,
 2.1, 2.2 %; of entries that claim 30 % too much 100, 92, 41 %; twice too much 100, 100, 99 %.
@@ -35,7 +36,7 @@ from harness.board.entries import Board, Entry, Judged, Verified
 from harness.core import words
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
-from harness.core.records import CaseResult, EvalReport, Held, Submission
+from harness.core.records import CaseResult, EvalReport, Held, Score, Submission
 from harness.core.stats import student_t
 from harness.evaluation import recorded
 from harness.judging import verdict
@@ -57,9 +58,9 @@ EXITS: dict[Word, Exit] = {"verified": Exit.OK, "held": Exit.INVALID, "undecided
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What an entry says of itself; `ci` is its own 95 % interval of the speedup."""
+    """What an entry says of itself; `ci` is its own 95 % interval of the ratio."""
 
-    score: float
+    score: Score
     ratio: float
     ci: tuple[float, float] | None
 
@@ -141,12 +142,15 @@ def _mean(value: float, half: float) -> Mean:
 
 
 def _less(excess: float) -> str:
-    return f"{-math.expm1(-excess):.0%} less" if excess > 0 else f"{math.expm1(-excess):.0%} more"
+    return f"{-math.expm1(-excess):.0%} less" if excess > 0 else f"{math.expm1(abs(excess)):.0%} more"
 
 
 def _drift(claim: Claim, score: Mean, excess: float) -> str:
-    """What the score says beside: by how much the machine itself, as the reference shows it, was another."""
-    drift = math.log(score.value / claim.score) - excess
+    """What the score says beside, unless it is relative to others' results: by how much the machine itself, as the
+    reference shows it, was another."""
+    if claim.score.relative_by:
+        return ""
+    drift = math.log(score.value / claim.score.value) - excess
     if abs(drift) < LEAST_ALLOWANCE:
         return ""
     slower = f"{math.expm1(abs(drift)):.0%} {'slower' if drift > 0 else 'faster'}"
@@ -163,7 +167,7 @@ def check_machine(one: Judged) -> None:
         raise UsageError(f"{there}; this machine has {gpus.told}: run it there")
     here = host.environment("", one.world_size).machine_class
     if one.device == "cpu" and here != one.machine_class:
-        raise UsageError(f"{there}; this one is {here}, and times of two machines do not compare: run it there")
+        raise UsageError(f"{there}; this one is {here}, and figures of two machines do not compare: run it there")
 
 
 def setting_for(one: Judged, problem: str | None, seconds: float | None, checkout: Checkout) -> Setting:
@@ -249,7 +253,7 @@ def claim_of(one: Judged) -> Claim | None:
     if one.score is None or one.ratio is None:
         return None
     ci = one.ratio_ci if isinstance(one, Entry) else None
-    return Claim(score=one.score.value, ratio=one.ratio, ci=ci)
+    return Claim(score=one.score, ratio=one.ratio, ci=ci)
 
 
 def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decision:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from harness.core.errors import BadSubmissionError
+from harness.core.errors import BadSubmissionError, UsageError
 from harness.gpumode.plain_words import WORD, lines_with_word, without_word
+from harness.judging.scoring import GPU_MODE, SCORINGS
 from harness.problems.problem import Problem
 from harness.problems.submission import MAX_BYTES, directives
 
@@ -32,6 +33,16 @@ class Finding:
     text: str
     refused: bool = True
     line: int | None = None
+
+
+def check_taken(problem: Problem, name: str) -> None:
+    """Raises UsageError for a problem of another contest: GPU MODE has no place for its submissions."""
+    contest = SCORINGS[problem.ranking_by].contest
+    if contest != GPU_MODE:
+        raise UsageError(
+            f"{problem.name} is of {contest}, so GPU MODE takes no submission for it and there is nothing to bundle: "
+            f"hand on {name} as it is; of a folder, all files with its build.sh"
+        )
 
 
 def findings(source: str, name: str, problem: Problem) -> tuple[Finding, ...]:

@@ -42,7 +42,7 @@ def _fraction(cases: Sequence[tuple[Series, float]]) -> Estimate:
     """The geometric mean over cases of the bound over the median: what the tables show of a case. The interval is of
     the samples' own fractions, whose median differs from that between the two middle ones of an even number."""
     found = estimate([(log_fractions(series, bound), series.block) for series, bound in cases])
-    parts = [(bound / median(series.own)) ** (1 if series.metric.better == "less" else -1) for series, bound in cases]
+    parts = [(bound / median(series.own)) ** series.metric.sign for series, bound in cases]
     value = geomean(parts)
     ci = (min(found.ci[0], value), max(found.ci[1], value)) if found.ci else None
     return replace(found, value=value, ci=ci)

@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 from harness.core.records import Measured
 from harness.core.stats import geomean
 
+GPU_MODE = "GPU MODE"
+
 
 class Scoring(Protocol):
     """How a contest makes one number of a submission's cases."""
@@ -59,7 +61,7 @@ class MeanTimes:
     over: Callable[[Sequence[float]], float]
     unit: str = "s"
     better: Literal["less", "more"] = "less"
-    contest: str = "GPU MODE"
+    contest: str = GPU_MODE
     is_relative: bool = False
 
     def case(self, measured: Measured) -> float:

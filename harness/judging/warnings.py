@@ -42,7 +42,7 @@ TEXTS = {
     "same_text": "A and B have the same text: whatever differs here is the harness and the machine",
     "differs": "{what} differs: {a} (A), {b} (B)",
     "shapes": "{both} shapes are in both runs, of {a} (A) and {b} (B)",
-    "drift": "the reference, which both runs timed, took {ratio} as long in A's run as in B's: the machine differed "
+    "drift": "the reference, which both runs measured, was {ratio} as high in A's run as in B's: the machine differed "
     "by as much; to be sure, compare the files",
 }
 

@@ -2,7 +2,8 @@
 
 The reference solver runs the same instance under the same limit in the same run. Programs are confined as candidate
 ranks are, and get a read-only copy of the instance and nothing else. An instance is run as often as the suite's
-benchmark_seconds allow, at least once; each run has a seed of its own, which the variable SEED_VARIABLE tells.
+benchmark_seconds allow, at least once, and against an opponent LEAST_RUNS times, which an interval takes. Each run has
+a seed of its own, which the variable SEED_VARIABLE tells.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ from harness.core.records import (
     Profile,
     Series,
     Submission,
+    TimedOut,
     Warning,
     Wrong,
 )
@@ -41,11 +43,12 @@ from harness.kinds.solver_files import BUILD, read_solver
 from harness.kinds.solver_run import Judged, judged
 from harness.kinds.solver_task import Instance, Task, check_here, load_instance, load_task
 from harness.problems import shape_file
-from harness.problems.problem import Problem
+from harness.problems.problem import Problem, Suite
 
 COST = Metric(name="cost", unit="cost")
 GAP = Metric(name="area", unit="gap")  # the mean over the limit of 1 - bound / cost, where 1 is no answer
 SEED_VARIABLE = "KERNEL_EVAL_SEED"
+LEAST_RUNS = 3  # of either side, head to head
 
 
 class ProgramKind:
@@ -75,6 +78,11 @@ class ProgramKind:
         cases = (*suite.tests, *suite.benchmarks)
         check_here(task, [str(case.params["instance"]) for case in cases])
         _, notes = conditions(setting, order.submission)
+        runs = runs_of(suite, LEAST_RUNS if order.opponent is not None else 1)
+        needed_s = 2 * sum(runs[case.label] * _most_s(task, case) for case in suite.benchmarks)
+        if suite.ranked_timeout_s == problem.suite(suite.name).ranked_timeout_s:  # without --timeout, room for all runs
+            least_s = max(suite.benchmark_timeout_s, needed_s)
+            suite = replace(suite, benchmark_timeout_s=least_s, ranked_timeout_s=max(suite.ranked_timeout_s, needed_s))
         return ProgramPlan(
             kind=problem.kind,
             problem=problem,
@@ -84,7 +92,9 @@ class ProgramKind:
             device=setting.device,
             world_size=setting.world_size,
             author=order.author,
-            phases=tuple(replace(phase, independent=True) for phase in phases(suite, order.mode)),
+            phases=tuple(
+                replace(phase, independent=True, case_s=_mean_s(phase, runs)) for phase in phases(suite, order.mode)
+            ),
             ranking_by=problem.ranking_by,
             checker=problem.checker,
             secret=secrets.randbits(63),
@@ -93,10 +103,7 @@ class ProgramKind:
             notes=notes,
             cores=tuple(sorted(os.sched_getaffinity(0)))[: task.CORES],
             memory_bytes=min(task.MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
-            runs={
-                case.label: max(1, round(suite.benchmark_s / 2 / float(case.params["limit_s"])))  # type: ignore[arg-type]
-                for case in suite.benchmarks
-            },
+            runs=runs,
         )
 
     @contextlib.contextmanager
@@ -157,6 +164,8 @@ class ProgramSession:
 
     def check(self, case: Case) -> Checked:
         """Runs the submission, and checks its last answer."""
+        if not self._has_time(case, runs=1):
+            return Checked(outcome=self._over(case))
         found = self.first = self._solved(self.own, "candidate", case)
         if isinstance(found.outcome, Wrong):
             return Checked(outcome=found.outcome)
@@ -170,8 +179,13 @@ class ProgramSession:
     def measure(self, case: Case) -> Measured | Failure:
         """The checked run, the reference's, and further ones in turn where there is time for them."""
         assert self.first is not None
-        own, other = [self.first], []
+        own: list[Judged] = [self.first]
+        other: list[Judged] = []
         for number in range(self.plan.runs[case.label]):
+            if not self._has_time(case, runs=1 if number == 0 else 2):
+                if other:
+                    break
+                return self._over(case)
             if number > 0:
                 own.append(self._solved(self.own, "candidate", case))
                 if isinstance(failed := own[-1].outcome, Wrong):
@@ -204,6 +218,14 @@ class ProgramSession:
 
     # ---- one run
 
+    def _has_time(self, case: Case, runs: int) -> bool:
+        """Whether the phase lasts as long as that many runs may take."""
+        return time.monotonic() + runs * _most_s(self.task, case) <= self.deadline
+
+    def _over(self, case: Case) -> TimedOut:
+        message = f"the phase has less time left than a run of {_limit_s(case):g} s may take; --timeout gives more"
+        return TimedOut(message=message, stacks=())
+
     def _loaded(self, case: Case) -> Instance:
         """The case's instance; the last one is kept."""
         name = str(case.params["instance"])
@@ -214,7 +236,7 @@ class ProgramSession:
 
     def _solved(self, side: Side, role: str, case: Case) -> Judged:
         """One run of a program on the case's instance, judged."""
-        instance, limit_s = self._loaded(case), float(case.params["limit_s"])  # type: ignore[arg-type]
+        instance, limit_s = self._loaded(case), _limit_s(case)
         self.runs += 1
         place = self.folder / f"run-{self.runs}"
         shutil.copytree(side.files, place / "work", symlinks=True)
@@ -224,7 +246,7 @@ class ProgramSession:
         path.write_bytes(instance.text)
         path.chmod(0o444)
         command = (*side.command, str(path), f"{limit_s:g}")
-        wall_s = min(limit_s + self.task.grace_s(limit_s), max(0.0, self.deadline - time.monotonic()))
+        wall_s = _most_s(self.task, case)
         seed = self.plan.seed(role, self.runs)
         try:
             ran = self.workshop.run(command, place, wall_s, {SEED_VARIABLE: str(seed)})
@@ -248,7 +270,7 @@ class ProgramSession:
         self.notes.append(Warning(code="run", values={"case": case.label, "text": note}))
 
     def _measured(self, case: Case, own: list[Judged], other: list[Judged]) -> Measured:
-        instance, limit_s = self._loaded(case), float(case.params["limit_s"])  # type: ignore[arg-type]
+        instance, limit_s = self._loaded(case), _limit_s(case)
         costs = [float(_positive(one, case)) for one in own]
         theirs = [float(_positive(one, case)) for one in other if one.cost is not None]
         theirs = theirs if len(theirs) == len(costs) else []
@@ -266,6 +288,26 @@ class ProgramSession:
                 for one, beside in zip(own, other, strict=True)
             ),
         )
+
+
+def runs_of(suite: Suite, least: int) -> dict[str, int]:
+    """How often each benchmark's instance is run by either side."""
+    return {case.label: max(least, round(suite.benchmark_s / 2 / _limit_s(case))) for case in suite.benchmarks}
+
+
+def _mean_s(phase: Phase, runs: dict[str, int]) -> float:
+    """How long a case of the phase takes, on average: a test is run once, by the submission alone."""
+    times_s = [_limit_s(case) * (2 * runs[case.label] if phase.then == "measure" else 1) for case in phase.cases]
+    return sum(times_s) / len(times_s) if times_s else 0.0
+
+
+def _limit_s(case: Case) -> float:
+    return float(case.params["limit_s"])  # type: ignore[arg-type]
+
+
+def _most_s(task: Task, case: Case) -> float:
+    """How long a run may take: the limit and its grace."""
+    return _limit_s(case) + task.grace_s(_limit_s(case))
 
 
 def _positive(one: Judged, case: Case) -> int:

@@ -20,6 +20,7 @@ from harness.board.entries import Group as BoardGroup
 from harness.board.judgements import doubted
 from harness.board.places import By, Ranked, groups, held_groups, is_open, machines, ranking
 from harness.core.decode import encode
+from harness.core.metric_words import ratio_name
 from harness.core.words import (
     clean_line,
     count_text,
@@ -81,9 +82,9 @@ def board_table(
         title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}{_machines(board, group)}"
         interval = [">95 % interval", ">runs"] if wide else []
         where = ("file", "status", "run") if wide else ("file, run", "status")
-        columns = (">place", ">score", ">speedup", *interval, ">limit %", "author", *where)
-        table = plain_table(*(column for column in columns if column not in left_out))
         rows = ranking(board, group, by)
+        columns = (">place", ">score", f">{_ratio_name(rows)}", *interval, ">limit %", "author", *where)
+        table = plain_table(*(column for column in columns if column not in left_out))
         for row in rows:
             entry = row.entry
             between = [_interval(row), str(row.launches)] if wide else []
@@ -187,10 +188,11 @@ def board_markdown(
         name, suite, machine_class, world_size = group
         where = f"{count_text(world_size, 'rank')}, {machine_class}{_machines(board, group)}"
         lines += [_cell(f"### {name}: suite {suite}, {where}"), ""]
-        if group in groups(board):
-            lines += ["| place | score | speedup | 95 % interval | of limit | author | file | date | status |"]
-            lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
         rows = ranking(board, group, by)
+        if group in groups(board):
+            ratio = _ratio_name(rows)
+            lines += [f"| place | score | {ratio} | 95 % interval | of limit | author | file | date | status |"]
+            lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
         for row in rows:
             entry = row.entry
             cells = [row.place.text, score_text(row.score), _speedup(row), _interval(row), _roof(row)]
@@ -216,8 +218,12 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
     """What is said below a group's entries: which orders were settled head to head, and how the others can be."""
     told = []
     used = {row.place.settled for row in rows}
+    is_relative = any(row.entry.score.relative_by for row in rows)  # settling moves no such place: it is said alone
+    here = {row.entry.sha256 for row in rows}
     for one in board.settlements:
-        if one.group == group and one.date in used:
+        if one.group != group:
+            continue
+        if one.date in used or (is_relative and {file.sha256 for file in one.files} <= here):
             names = ", ".join(f"{Path(file.file).name} by {file.author} {file.ratio:.3f}x" for file in one.files)
             where = f" on machine {one.machine}" if one.machine else ""
             told.append(f"settled {one.date[:10]}{where}, {one.rounds} rounds, resolves {one.resolves:.1%}: {names}")
@@ -229,6 +235,11 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
 def _machines(board: Board, group: BoardGroup) -> str:
     count = machines(board, group)
     return f", {count} machines" if count > 1 else ""
+
+
+def _ratio_name(rows: Sequence[Ranked]) -> str:
+    """What the ratio to the reference is called on this board."""
+    return ratio_name(row.entry.cases[0].unit for row in rows if row.entry.cases)
 
 
 def _speedup(row: Ranked) -> str:

@@ -13,6 +13,7 @@ from harness.contest.rules import Competition, Evaluated, Listed
 from harness.contest.times import closing, is_late
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
+from harness.core.metric_words import ratio_name
 from harness.core.stats import geomean
 from harness.core.words import clean, clean_line, plain_table, score_text, speedup_text
 from harness.judging import verdict
@@ -51,7 +52,11 @@ def show_list(
 def show(competition: Competition, done: Sequence[Evaluated], console: Console) -> None:
     """The summary over the problems; the last lines say how many passed and how much faster they are."""
     _headline(competition, console)
-    table = plain_table("problem", "submission", "verdict", ">score", ">speedup", "place", "when")
+    measured = (
+        result.figures.metric.unit for one in done if one.report for result in one.report.results if result.figures
+    )
+    ratio = ratio_name(measured)
+    table = plain_table("problem", "submission", "verdict", ">score", f">{ratio}", "place", "when")
     speedups = []
     for one in done:
         figures = one.report.figures if one.report else None
@@ -72,7 +77,7 @@ def show(competition: Competition, done: Sequence[Evaluated], console: Console) 
         f"{geomean(speedups):.2f}x the references, geometric mean over {len(speedups)} problems" if speedups else ""
     )
     console.print(f"verdict  {passed} of {len(done)} problems passed" + (f", {late} late" if late else ""))
-    console.print(f"speedup  {faster or 'none: nothing was timed'}")
+    console.print(f"{ratio:<9}{faster or 'none: nothing was timed'}")
 
 
 def competition_json(competition: Competition, done: Sequence[Evaluated]) -> dict[str, Any]:

@@ -6,13 +6,15 @@ Knows curves; draws on whatever axes it is given. A figure needs matplotlib, whi
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from harness.core.curve import Curve, Point
+from harness.core.metric_words import words_of
 from harness.core.records import CaseResult, Measured
 from harness.core.words import case_label, plain_table
-from harness.report.metric_words import words_of
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the limit, at which the table says what was reached
 
@@ -27,16 +29,25 @@ def has_curves(results: Sequence[CaseResult]) -> bool:
     return any(isinstance(one.outcome, Measured) and one.outcome.curves for one in results)
 
 
-def curve_table(results: Sequence[CaseResult]) -> Table:
-    """The first run of each case: what either side had reached at PARTS of the limit. Late answers count at its end."""
-    table = plain_table("reached by", "of", *(f">{part:.0%}" for part in PARTS))
+def curve_table(results: Sequence[CaseResult], console: Console) -> Table:
+    """The first run of each case: what either side had reached at PARTS of the limit, of the last of them where the
+    console has no room for all. Late answers count at the limit's end."""
+    for parts in (PARTS[number:] for number in range(len(PARTS))):
+        table = _table(results, parts)
+        if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
+            break
+    return table
+
+
+def _table(results: Sequence[CaseResult], parts: Sequence[float]) -> Table:
+    table = plain_table("reached by", "of", *(f">{part:.0%}" for part in parts))
     for result in results:
         if not isinstance(result.outcome, Measured) or not result.outcome.curves:
             continue
         curve, words = result.outcome.curves[0], words_of(result.outcome.ranked.metric)
         for side, points in (("submission", curve.own), ("reference", curve.baseline)):
             cells = []
-            for part in PARTS:
+            for part in parts:
                 found = value_at(points, part * curve.limit_s if part < 1 else float("inf"))
                 cells.append("-" if found is None else words.value(found))
             label = case_label(result) if side == "submission" else ""

@@ -1,6 +1,7 @@
 """What `verify` decided, on a terminal and as JSON."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -8,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.board import entries
-from harness.board.entries import Judged
+from harness.board.entries import Entry, Judged
 from harness.core.decode import encode
-from harness.core.records import EvalReport
-from harness.core.words import clean_line
+from harness.core.metric_words import MetricWords, words_of_results, words_of_unit
+from harness.core.records import EvalReport, Score
+from harness.core.words import clean_line, score_text
 from harness.evaluation.verify import EXITS, JSON_SCHEMA, Decision, claim_of
 from harness.judging import verdict
 
@@ -42,17 +44,18 @@ def show(one: Judged, decision: Decision, reports: Sequence[EvalReport], console
     """Prints a row a launch, the Olympic mean, what the entry claims, and the decision."""
     console.print(Text(clean_line(f"{entries.described(one)}\n")), soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("launch", "score", "speedup", "95 % interval"):
+    for name in ("launch", "score", _words(one, reports).ratio, "95 % interval"):
         table.add_column(name, justify="left" if name == "launch" else "right", no_wrap=True)
     for report in reports:
         figures = report.figures
         if figures is None or figures.ratio is None:
             table.add_row(report.run_id, "-", "-", "does not pass")
             continue
-        table.add_row(report.run_id, *_cells(figures.score.value, figures.ratio.value, figures.ratio.ci))
-    if decision.score and decision.ratio:
-        mean = decision.ratio
-        table.add_row("Olympic mean", *_cells(decision.score.value, mean.value, mean.ci), style="bold")
+        table.add_row(report.run_id, *_cells(figures.score, figures.ratio.value, figures.ratio.ci))
+    of_launches = [report.figures.score for report in reports if report.figures is not None]
+    if decision.score and decision.ratio and of_launches:
+        score, mean = replace(of_launches[0], value=decision.score.value), decision.ratio
+        table.add_row("Olympic mean", *_cells(score, mean.value, mean.ci), style="bold")
     if claim := claim_of(one):
         table.add_row("the entry's claim", *_cells(claim.score, claim.ratio, claim.ci))
     console.print(table)
@@ -70,5 +73,12 @@ def show_decision(decision: Decision, console: Console) -> None:
     console.print(line, soft_wrap=True)
 
 
-def _cells(score: float, speedup: float, ci: tuple[float, float] | None) -> tuple[str, str, str]:
-    return f"{score * 1e3:.4g} ms", f"{speedup:.4g}x", f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"
+def _words(one: Judged, reports: Sequence[EvalReport]) -> MetricWords:
+    """Those of the metric that the entry, or else its launches, were ranked by."""
+    if isinstance(one, Entry) and one.cases:
+        return words_of_unit(one.cases[0].unit)
+    return words_of_results([result for report in reports for result in report.results])
+
+
+def _cells(score: Score, ratio: float, ci: tuple[float, float] | None) -> tuple[str, str, str]:
+    return score_text(score), f"{ratio:.4g}x", f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"

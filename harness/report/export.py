@@ -95,6 +95,11 @@ COLUMNS: dict[str, Type] = {
     "case_bound_us": "float",
     "case_bound_by": "text",
     "case_published_us": "float",
+    "case_unit": "text",  # of the next four, whatever ranks: us, or a solver's cost; the columns in us are of times
+    "case_value": "float",
+    "case_ref": "float",
+    "case_bound": "float",
+    "case_best": "float",  # known from elsewhere
 }
 LEADERBOARDS: dict[str, Type] = {  # the columns of GPU MODE's leaderboards file
     "id": "int",
@@ -177,6 +182,7 @@ def _of_case(result: CaseResult, index: int, count: int, run_passed: bool) -> Ro
     measured = outcome if isinstance(outcome, Measured) else None
     summary = measured.ranked.summary if measured else None
     samples = measured.by_name if measured else {}
+    is_time = figures is None or figures.metric.unit == "us"
     other_us = {name: median(samples[name].own) for name in ("device", "gpumode") if name in samples}
     return {
         "run_result": _result(result, index, count, run_passed),
@@ -186,14 +192,19 @@ def _of_case(result: CaseResult, index: int, count: int, run_passed: bool) -> Ro
         "case_outcome": outcome.type,
         "case_error": verdict.message(outcome) or None,
         "case_samples": summary.runs if summary else len(measured.ranked.own) if measured else None,
-        "case_time_us": figures.value if figures else None,
-        "case_ref_us": figures.baseline if figures else None,
+        "case_time_us": figures.value if figures and is_time else None,
+        "case_ref_us": figures.baseline if figures and is_time else None,
         "case_speedup": figures.ratio.value if figures and figures.ratio else None,
         "case_device_us": other_us.get("device"),
         "case_gpumode_us": other_us.get("gpumode"),
-        "case_bound_us": result.bound.value if result.bound else None,
+        "case_bound_us": result.bound.value if result.bound and is_time else None,
         "case_bound_by": result.bound.by if result.bound else None,
         "case_published_us": case.published_us,
+        "case_unit": figures.metric.unit if figures else None,
+        "case_value": figures.value if figures else None,
+        "case_ref": figures.baseline if figures else None,
+        "case_bound": result.bound.value if result.bound else None,
+        "case_best": measured.best if measured else None,
     }
 
 

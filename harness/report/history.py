@@ -6,7 +6,8 @@ since it is part of the story, but has no score.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -15,8 +16,9 @@ from rich.text import Text
 from harness.board.entries import Board, Earlier, Entry, Group
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
-from harness.core.records import EvalReport
-from harness.core.words import clean_line, seconds_text
+from harness.core.metric_words import words_of_unit
+from harness.core.records import EvalReport, Score
+from harness.core.words import clean_line, count_text, score_text
 from harness.judging import verdict
 
 BAR_CHARS = 24
@@ -38,27 +40,45 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """The runs of one author's file in one group, oldest first, each run once."""
+    """The runs of one author's file in one group, oldest first, each run once. `unit` is what was measured, of which
+    ratios are; scores have a unit of their own."""
 
     group: Group
     author: str
     file: str
     runs: tuple[Run, ...]
+    unit: str = "us"
+    score_unit: str = "s"
+    better: Literal["less", "more"] = "less"
 
     @property
     def scores(self) -> tuple[float, ...]:
         """The scores of the runs that have one."""
         return tuple(run.score for run in self.runs if run.score is not None)
 
+    @property
+    def best(self) -> float | None:
+        """The best of them."""
+        return (min if self.better == "less" else max)(self.scores, default=None)
+
+    def text(self, score: float) -> str:
+        """A score with its unit."""
+        return score_text(Score(value=score, unit=self.score_unit, better=self.better))
+
 
 def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
     """Every line that the board and the reports tell of, by group, author and file. Where both know a run the board
     speaks, so that a score is the same number everywhere."""
     runs: dict[tuple[Group, str, str], dict[str, Run]] = {}
+    measured: dict[tuple[Group, str, str], tuple[str, Score]] = {}  # the unit, and any of the scores
     for report in recorded:
         machine_class = report.environment.machine_class if report.environment else UNKNOWN_MACHINE
         group = (report.problem, report.suite, machine_class, report.world_size)
-        runs.setdefault((group, report.author, report.submission.name), {})[report.run_id] = Run(
+        identity = (group, report.author, report.submission.name)
+        if report.figures is not None:
+            unit = next(one.figures.metric.unit for one in report.results if one.figures is not None)
+            measured[identity] = (unit, report.figures.score)
+        runs.setdefault(identity, {})[report.run_id] = Run(
             run_id=report.run_id,
             date=report.started_at,
             sha256=report.submission.sha256,
@@ -68,6 +88,7 @@ def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
         )
     for entry in found.entries:
         known = runs.setdefault(entry.identity, {})
+        measured[entry.identity] = (entry.cases[0].unit if entry.cases else "us", entry.score)
         told: tuple[Entry | Earlier, ...] = (entry, *entry.history)
         for one in reversed(told):  # a run that was judged again from its report stands in both: the entry speaks
             known[one.run_id] = Run(
@@ -78,15 +99,15 @@ def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
                 score=one.score.value if isinstance(one, Entry) else one.score,
                 ratio=one.ratio,
             )
-    return tuple(
-        Line(
-            group=group,
-            author=author,
-            file=file,
-            runs=tuple(sorted(known.values(), key=lambda run: (run.date, run.run_id))),
-        )
-        for (group, author, file), known in sorted(runs.items())
-    )
+    found_lines = []
+    for (group, author, file), known in sorted(runs.items()):
+        by_date = tuple(sorted(known.values(), key=lambda run: (run.date, run.run_id)))
+        line = Line(group=group, author=author, file=file, runs=by_date)
+        if (told_of := measured.get((group, author, file))) is not None:
+            unit, score = told_of
+            line = replace(line, unit=unit, score_unit=score.unit, better=score.better)
+        found_lines.append(line)
+    return tuple(found_lines)
 
 
 def chosen(found: Sequence[Line], problem: str | None, author: str | None) -> tuple[Line, ...]:
@@ -98,9 +119,9 @@ def chosen(found: Sequence[Line], problem: str | None, author: str | None) -> tu
     return tuple(line for line in found if problem in (None, line.group[0]) and author in (None, line.author))
 
 
-def change(earlier_s: float, later_s: float) -> float:
-    """By how much of the earlier score the later one differs: -0.25 is a quarter less time."""
-    return later_s / earlier_s - 1
+def change(earlier: float, later: float) -> float:
+    """By how much of the earlier score the later one differs: -0.25 is a quarter less."""
+    return later / earlier - 1
 
 
 def show(found: Sequence[Line], console: Console) -> None:
@@ -111,7 +132,9 @@ def show(found: Sequence[Line], console: Console) -> None:
         problem, suite, machine_class, world_size = line.group
         name = f"  {line.file.removeprefix(f'submissions/{problem}/')} by {line.author}"
         console.print(Text.assemble("\n" if index else "", (problem, "bold"), clean_line(name)), soft_wrap=True)
-        console.print(Text(clean_line(f"suite {suite}, {world_size} ranks, {machine_class}")), soft_wrap=True)
+        console.print(
+            Text(clean_line(f"suite {suite}, {count_text(world_size, 'rank')}, {machine_class}")), soft_wrap=True
+        )
         console.print(Text(summary(line)), soft_wrap=True)
         console.print()
         console.print(_table(line, wide=console.width >= BAR_WIDTH), highlight=False)
@@ -123,32 +146,34 @@ def summary(line: Line) -> str:
     if not scores:
         return f"{len(line.runs)} runs, none of them scored" if len(line.runs) > 1 else "1 run, not scored"
     if len(scores) == 1:
-        return f"1 score: {seconds_text(scores[0])}"
-    best = "now at its best" if scores[-1] == min(scores) else f"best {seconds_text(min(scores))}"
-    moved = f"{seconds_text(scores[0])} to {seconds_text(scores[-1])} ({change(scores[0], scores[-1]):+.1%})"
+        return f"1 score: {line.text(scores[0])}"
+    assert line.best is not None
+    best = "now at its best" if scores[-1] == line.best else f"best {line.text(line.best)}"
+    moved = f"{line.text(scores[0])} to {line.text(scores[-1])} ({change(scores[0], scores[-1]):+.1%})"
     return f"{len(scores)} scores: {moved}, {best}"
 
 
 def _table(line: Line, wide: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("date", ">score", ">change", ">speedup", "source", "run", *(["score, from 0"] if wide else [])):
+    ratio = words_of_unit(line.unit).ratio
+    for name in ("date", ">score", ">change", f">{ratio}", "source", "run", *(["score, from 0"] if wide else [])):
         right = name.startswith(">")
         table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
     most = max(line.scores, default=0.0)
-    before_s: float | None = None
+    before: float | None = None
     source: str | None = None
     for run in line.runs:
         cells = [run.date[:16].replace("T", " "), run.status, "", ""]
         bar = ""
         if run.score is not None:
-            moved = f"{change(before_s, run.score):+.1%}" if before_s is not None else ""
+            moved = f"{change(before, run.score):+.1%}" if before is not None else ""
             speedup = f"{run.ratio:.3g}x" if run.ratio is not None else ""
-            cells[1:] = [seconds_text(run.score), moved, speedup]
+            cells[1:] = [line.text(run.score), moved, speedup]
             bar = "#" * max(1, round(BAR_CHARS * run.score / most))
-            before_s = run.score
+            before = run.score
         same = "same" if run.sha256 == source else run.sha256[:7]
         source = run.sha256
         cells += [same, run.run_id, *([bar] if wide else [])]
-        best = run.score is not None and run.score == min(line.scores)
+        best = run.score is not None and run.score == line.best
         table.add_row(*(Text(clean_line(cell)) for cell in cells), style="bold" if best else "")
     return table

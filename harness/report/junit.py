@@ -14,14 +14,14 @@ from typing import Literal
 from harness.board.entries import Board
 from harness.board.places import Place
 from harness.core.errors import Exit
+from harness.core.metric_words import words_of
 from harness.core.records import CaseResult, Crashed, EvalReport, Held, NotRun, Raised, TimedOut, Wrong
 from harness.core.words import case_label, clean, clean_line, percent_text, times_text
-from harness.evaluation.compare import Comparison, ratio_text
+from harness.evaluation.compare import Comparison, ratio_text, shown
 from harness.judging import verdict
 from harness.judging.warnings import text_of
 from harness.report.comparison import summary_text
 from harness.report.failures import evidence
-from harness.report.metric_words import words_of
 from harness.report.summary import summary_lines
 
 NAME = "kernel-eval"
@@ -66,9 +66,9 @@ def comparison_xml(found: Sequence[Comparison], fail_if: Sequence[str]) -> str:
     cases = []
     for one in found:
         suite = f"{one.problem}.{one.suite}.compare"
-        names = f"{one.b.name} against {one.a.name}"
+        names, words = f"{one.b.name} against {one.a.name}", words_of(one.metric)
         for row, ratio in zip(one.rows, one.ratios, strict=True):
-            said = f"{ratio.word}: A / B is {ratio_text(ratio)}"
+            said = f"{shown(ratio.word, words)}: A / B is {ratio_text(ratio)}"
             cases.append(TestCase(suite=suite, name=f"{names}: {row.label}", said=said))
         failed = one.is_failed(fail_if)
         cases.append(
@@ -76,7 +76,7 @@ def comparison_xml(found: Sequence[Comparison], fail_if: Sequence[str]) -> str:
                 suite=suite,
                 name=f"{names}: summary",
                 ending="failure" if failed else "passed",
-                kind=one.summary.word.lower(),
+                kind=shown(one.summary.word, words).lower(),
                 message=summary_text(one) if failed else "",
                 said=summary_text(one),
             )

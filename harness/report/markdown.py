@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from harness.board.entries import Board
 from harness.board.places import Place
 from harness.core.errors import Exit
+from harness.core.metric_words import words_of, words_of_results
 from harness.core.records import EvalReport
-from harness.core.stats import median
-from harness.core.words import case_label, clean, clean_line, count_text, us_text
-from harness.evaluation.compare import Comparison, ratio_text, rule
+from harness.core.words import case_label, clean, clean_line, count_text
+from harness.evaluation.compare import Comparison, rule
 from harness.judging import verdict
 from harness.judging.warnings import text_of
-from harness.report.comparison import interval_text, summary_text
+from harness.report.comparison import summary_text, table_of
 from harness.report.failures import evidence
 from harness.report.summary import summary_lines
-from harness.report.terminal import is_sampled, mean_row, times_row, words_for
+from harness.report.terminal import is_sampled, mean_row, times_row
 
 
 def evaluation_text(report: EvalReport, board: Board | None, place: Place | None) -> str:
@@ -31,7 +31,7 @@ def evaluation_text(report: EvalReport, board: Board | None, place: Place | None
     lines += [f"- **{label}** {_code(text)}" for label, text in summary_lines(report, board, place)]
     benchmarks = [result for result in report.results if result.case.kind == "benchmark"]
     if any(result.figures is not None for result in benchmarks):
-        words = words_for(benchmarks)
+        words = words_of_results(benchmarks)
         rows = [times_row(result, words) for result in benchmarks]
         if len(benchmarks) > 1 and all(map(is_sampled, benchmarks)):
             rows.append(mean_row(benchmarks, report.figures, words)[0])
@@ -52,19 +52,9 @@ def comparison_text(found: Sequence[Comparison]) -> str:
         lines += [f"### {_code(one.problem)}: is B as fast as A?", ""]
         lines += [f"- **{label}** {_code(side.name)}" for label, side in (("A", one.a), ("B", one.b))]
         lines += [f"- **summary** {summary_text(one)}", ""]
-        rows = [
-            [
-                row.label,
-                us_text(median(row.a_us)),
-                us_text(median(row.b_us)),
-                ratio_text(ratio),
-                interval_text(ratio.ci),
-                ratio.word,
-            ]
-            for row, ratio in zip(one.rows, one.ratios, strict=True)
-        ]
-        lines += [*_table(("shape", ">A us", ">B us", ">A / B", ">95 % interval", "B is"), rows), ""]
-        lines += [f"{count_text(one.world_size, 'rank')} on {one.device}, suite {_code(one.suite)}. {rule(one.margin)}"]
+        lines += [*_table(*table_of(one)), ""]
+        told = rule(one.margin, words_of(one.metric))
+        lines += [f"{count_text(one.world_size, 'rank')} on {one.device}, suite {_code(one.suite)}. {told}"]
         lines += [*_warnings([text_of(warning, "A") for warning in one.warnings]), ""]
     return "\n".join(lines[:-1]) + "\n"
 

@@ -28,7 +28,7 @@ from harness.core.words import clean_line
 from harness.report.page_data import Page
 
 ASSETS = Path(__file__).resolve().parent / "assets"
-SCRIPTS = ("d3-7.9.2.min.js", "plot-0.6.17.umd.min.js", "text.js", "charts.js", "page.js")  # in this order
+SCRIPTS = ("d3-7.9.2.min.js", "plot-0.6.17.umd.min.js", "text.js", "curves.js", "charts.js", "page.js")  # in this order
 TEMPLATE, STYLE = "page.html", "page.css"
 LIVE_SCRIPT, LIVE_STYLE, LIVE_PART = "live.js", "live.css", "live.html"  # of the page that `serve` shows
 

@@ -17,6 +17,7 @@ from harness.board.judgements import entry_cases
 from harness.board.places import By, groups, limited, limits_of, machines, ranked, ranking
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
+from harness.core.curve import Curve
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Cost, EvalReport
 from harness.core.words import letters_text
@@ -32,7 +33,7 @@ from harness.report.failures import evidence
 from harness.report.summary import summary_lines
 
 # Of the data in the page. 1: first, with records of its own. 2: the board's entries, and parts of the reports. 3: all
-# figures are the entries'; one limit a board. 4: places as ranges, and what a board is ranked by. 5: `failed`.
+# figures are the entries'; one limit a board. 4: places as ranges, and what a board is ranked by. 5: `failed`, curves.
 PAGE_SCHEMA = 5
 FAILED_RUNS, FAILED_LINES, FAILED_HISTORY = 20, 60, 8  # that are shown
 Lines = Mapping[tuple[Group, str, str], history.Line]  # by group, author and file
@@ -42,11 +43,13 @@ DEFAULT_RANKING = "geom"  # of a problem that is not there any more; GPU MODE's 
 @dataclass(frozen=True, kw_only=True)
 class CaseOnPage:
     """A case of an entry. `limit` is its bound on the scale of its value, None where none is known for that metric. The
-    cost is a rank's, None where the problem is not there to ask."""
+    cost is a rank's, None where the problem is not there to ask. The curve is of the first run, None where the values
+    of a case do not move while a submission runs, or its report is gone."""
 
     figures: EntryCase
     limit: float | None
     cost: Cost | None
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +167,7 @@ def page_of(
                     entry=replace(_detailed(entry, report), cases=(), history=(), holds=()),
                     reference=_reference(entry),
                     bounded=_bounded(cases, entry.device),
-                    cases=tuple(_case(entry, one, problem) for one in cases),
+                    cases=tuple(_case(entry, one, problem, report) for one in cases),
                     history=lines[entry.identity].runs,
                     run=_run(report, root, folder) if report else None,
                 )
@@ -302,14 +305,22 @@ def _bounded(cases: Sequence[EntryCase], device: str) -> str:
     return next((one.bounded for one in cases if one.bounded), "wall" if device == "cpu" else "device")
 
 
-def _case(entry: Entry, figures: EntryCase, problem: Problem | None) -> CaseOnPage:
+def _case(entry: Entry, figures: EntryCase, problem: Problem | None, report: EvalReport | None) -> CaseOnPage:
     limit = None
     units = {one.metric: one.unit for one in figures.series}
     if figures.bound is not None and units.get(figures.bounded) == figures.unit:
         limit = figures.bound.value  # of one unit: what is no faster on its own clock is none on another
     elif figures.bound is None and entry.device == "cpu" and figures.metric == "wall" and figures.fraction:
         limit = figures.value * figures.fraction  # the only clock there is: the fraction is of this one
-    return CaseOnPage(figures=figures, limit=limit, cost=_cost(figures, entry.world_size, problem))
+    return CaseOnPage(
+        figures=figures, limit=limit, cost=_cost(figures, entry.world_size, problem), curve=_curve(figures, report)
+    )
+
+
+def _curve(figures: EntryCase, report: EvalReport | None) -> Curve | None:
+    measured = measured_cases(report) if report else ()
+    curves = (one.curves[0] for result, one in measured if result.case.params == figures.params and one.curves)
+    return next(curves, None)
 
 
 def _cost(figures: EntryCase, world_size: int, problem: Problem | None) -> Cost | None:

@@ -8,12 +8,12 @@ axis, as the page has it.
 from typing import TYPE_CHECKING
 
 from harness.core.errors import UsageError
+from harness.core.metric_words import words_of
 from harness.core.records import CaseFigures, CaseResult, EvalReport, Measured
 from harness.core.stats import quartiles
 from harness.core.words import case_label, clean_line
 from harness.judging.verdict import measured_cases, status
 from harness.report.curves import draw, has_curves
-from harness.report.metric_words import words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from harness.board.entries import HeldEntry, Judged, short_file
+from harness.board.entries import Entry, HeldEntry, Judged, short_file
 from harness.core.decode import encode
+from harness.core.metric_words import ratio_name
 from harness.core.words import clean_line, plain_table, speedup_text
 from harness.evaluation.rejudge import JSON_SCHEMA, Left, Rejudged, Row
 
@@ -33,7 +34,8 @@ def show(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool, console:
     if not rows:
         console.print("Every entry was judged under today's problem: nothing is stale.")
         return
-    table = plain_table("problem", "entry", ">speedup", "status", ">now", "status")
+    ratio = ratio_name(row.old.cases[0].unit for row in rows if isinstance(row.old, Entry) and row.old.cases)
+    table = plain_table("problem", "entry", f">{ratio}", "status", ">now", "status")
     for row in rows:
         old = row.old
         name = f"{short_file(old)} by {old.author}"

@@ -1,4 +1,5 @@
-"""The three lines that matter alone, for people: the verdict, the speedup and the place on the leaderboard.
+"""The three lines that matter alone, for people: the verdict, the speedup (a solver's ratio) and the place on the
+leaderboard.
 
 What a submission wrote is shown as in the rest of the report: one line, without control characters.
 """
@@ -9,6 +10,7 @@ from rich.text import Text
 from harness.board.entries import Board, HeldEntry, short_file
 from harness.board.judgements import doubted
 from harness.board.places import Place, Ranked, is_open, noise_of, one_launch, ranking
+from harness.core.metric_words import words_of_results
 from harness.core.records import Crashed, Estimate, EvalReport, Held, Outcome, Raised, TimedOut
 from harness.core.words import case_label, clean_line, count_text, cut_line, score_text, times_text
 from harness.judging import verdict
@@ -36,7 +38,7 @@ def summary_lines(
     rows = _rows(report, board)
     lines = (
         ("verdict", _verdict(report)),
-        ("speedup", _speedup(report, board, rows)),
+        (words_of_results(report.results).ratio, _ratio(report, board, rows)),
         ("entry", entry) if entry else ("place", _place(report, board, place, rows)),
     )
     return [(label, clean_line(text)) for label, text in lines]
@@ -80,7 +82,7 @@ def _why(outcome: Outcome) -> str:
     return f": {cut_line(where, WHY_CHARS)}"
 
 
-def _speedup(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) -> str:
+def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) -> str:
     if verdict.status(report) != "pass":
         return "none: only a run that passes has one"
     if report.figures is None:
@@ -99,7 +101,7 @@ def _speedup(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) 
 
 def _interval(ratio: Estimate) -> str:
     if ratio.ci is None:
-        return f"no interval: {ratio.why}"
+        return f"no interval: {ratio.why}; --seconds measures longer"
     return "95 % interval over launches {:.4g} to {:.4g}".format(*ratio.ci)
 
 

@@ -20,6 +20,7 @@ from harness.board.entries import Board
 from harness.board.places import Place
 from harness.board.runs import FOLDER
 from harness.core.machine_records import Peaks
+from harness.core.metric_words import MetricWords, words_of_results
 from harness.core.records import (
     CaseResult,
     EvalReport,
@@ -57,7 +58,6 @@ from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
 from harness.report.curves import curve_table, has_curves
 from harness.report.failures import show_failure
-from harness.report.metric_words import MetricWords, words_of
 from harness.report.summary import show_summary
 
 PROFILE_LEGEND = (
@@ -101,7 +101,7 @@ def show(
         table = _times(report, benchmarks, console)
         print_all(console, table, Text(), Text(_legend(benchmarks, table, console), style="dim"))
         if has_curves(benchmarks):
-            print_all(console, Text(), curve_table(benchmarks))
+            print_all(console, Text(), curve_table(benchmarks, console))
         if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
         if len(report.empty_call_samples_us) > 1 and verbose:
@@ -127,7 +127,7 @@ def _logs_at(report: EvalReport, board: Board | None) -> str:
 
 def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Console) -> Table:
     """A row a benchmark, with what there is room for: fewer columns where it is narrow, bars where it is wide."""
-    words = words_for(benchmarks)
+    words = words_of_results(benchmarks)
     rows = [times_row(result, words) for result in benchmarks]
     sampled = [result for result in benchmarks if is_sampled(result)]
     bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if is_sampled(result)}
@@ -156,11 +156,6 @@ def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Consol
 def is_sampled(result: CaseResult) -> bool:
     """Whether there are samples of either side."""
     return isinstance(result.outcome, Measured) and bool(result.outcome.ranked.baseline)
-
-
-def words_for(benchmarks: Sequence[CaseResult]) -> MetricWords:
-    """Those of the metric that ranks."""
-    return words_of(next((one.figures.metric for one in benchmarks if one.figures is not None), None))
 
 
 def times_row(result: CaseResult, words: MetricWords) -> list[Text]:
@@ -238,7 +233,7 @@ def _bar(times: BarTimes, axis: Axis, console: Console) -> Text:
 
 
 def _axis_name(axis: Axis, words: MetricWords) -> str:
-    what = words.limit if axis.of_bound else words.left
+    what = words.limit if axis.of_bound else words.better
     most = f"{axis.most:,.1f}" if axis.most < 9.95 else f"{axis.most:,.0f}"
     return f"1x to {most}x the {what}"
 
@@ -257,7 +252,7 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     letters = letters_text(result.case for result in benchmarks)
     shown = {str(column.header) for column in table.columns}
     measured = [result.outcome for result in benchmarks if isinstance(result.outcome, Measured)]
-    words = words_for(benchmarks)
+    words = words_of_results(benchmarks)
     by_device = any(one.bounded == "device" for one in measured)
     on_clock = " on the device clock" if by_device else ""
     is_told = any(one.ranked.summary for one in measured)
@@ -272,7 +267,7 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
         marks = _marks(console)
         limit = f"{marks['limit']} {words.limit}, " if all(result.bound is not None for result in benchmarks) else ""
         told = f"{limit}{marks['own']} submission, {marks['ref']} reference, {marks['both']} both"
-        lines.append(f"Bars, on a log axis{on_clock}: {told}; left is {words.left}.")
+        lines.append(f"Bars, on a log axis{on_clock}: {told}; left is {words.better}.")
     return "\n".join(lines)
 
 

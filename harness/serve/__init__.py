@@ -21,6 +21,7 @@ from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
+from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
 from harness.kinds.kind import Setting
 from harness.kinds.op import COMPILE_S
@@ -192,7 +193,7 @@ def make_service(
     return Service(
         store=store,
         worker=worker,
-        live=Live(store, worker, checkout, contests),
+        live=Live(store, worker, checkout, contests, {one.problem: one.score_unit for one in leaderboards}),
         contests=contests,
         leaderboards=leaderboards,
         find=_finder(leaderboards),
@@ -346,6 +347,7 @@ def _leaderboards(offers: "Sequence[Offer]", options: Options, checkout: Checkou
             continue
         gpu = "CPU" if setting.device == "cpu" else f"{setting.device.upper()}x{setting.world_size}"
         suite = setting.suite
+        scoring = SCORINGS[setting.problem.ranking_by]
         limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
         found.append(
             Leaderboard(
@@ -357,6 +359,8 @@ def _leaderboards(offers: "Sequence[Offer]", options: Options, checkout: Checkou
                 task=_task(setting),
                 deadline_s=START_S + COMPILE_S + limits_s,
                 closes=offer.closes.isoformat() if offer.closes else None,
+                score_unit=scoring.unit,
+                more_is_better=scoring.better == "more",
             )
         )
     if not found:

@@ -446,4 +446,5 @@ def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
 def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
     leaderboard = _leaderboard(service, name)
     _check_gpu(leaderboard, gpu)
-    return [row for row in service.store.ranked(leaderboard.name, gpu) if not service.contests.is_veiled(row)]
+    rows = service.store.ranked(leaderboard.name, gpu, leaderboard.more_is_better)
+    return [row for row in rows if not service.contests.is_veiled(row)]

@@ -6,6 +6,7 @@ printed stay between its owner and the checkout's.
 
 import hashlib
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -38,6 +39,7 @@ class Shown:
     since: str
     passed: bool | None
     score_s: float | None
+    score_unit: str
     progress: str
 
 
@@ -54,10 +56,14 @@ class Queue:
 
 
 class Live:
-    """The page's data, built again when a board or a run has changed. Its methods may be called from any thread."""
+    """The page's data, built again when a board or a run has changed. Its methods may be called from any thread.
+    `units` are those of problems' scores."""
 
-    def __init__(self, store: Store, worker: Worker, checkout: Checkout, contests: Contests) -> None:
+    def __init__(
+        self, store: Store, worker: Worker, checkout: Checkout, contests: Contests, units: Mapping[str, str]
+    ) -> None:
         self._store, self._worker, self._checkout, self._contests = store, worker, checkout, contests
+        self._units = units
         self._lock = threading.Lock()
         self._made: tuple[str, Page] | None = None
 
@@ -128,6 +134,7 @@ class Live:
             since=row.ended_at or row.started_at or row.submitted_at,
             passed=None if is_veiled else row.passed,
             score_s=None if is_veiled else row.score_s,
+            score_unit=self._units.get(row.problem, "s"),
             progress=progress.text if progress is not None and progress.id == row.id else "",
         )
 

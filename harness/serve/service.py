@@ -14,7 +14,8 @@ from harness.serve.worker import Worker
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
     """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take. After
-    `closes`, ISO 8601, entries are late; None if there is no such moment."""
+    `closes`, ISO 8601, entries are late; None if there is no such moment. `score_unit` and `more_is_better` are of its
+    scores, which clients take for seconds whatever they are."""
 
     id: int
     name: str
@@ -24,6 +25,8 @@ class Leaderboard:
     task: dict[str, Any]
     deadline_s: float
     closes: str | None = None
+    score_unit: str = "s"
+    more_is_better: bool = False
 
 
 @dataclass(kw_only=True)

@@ -348,11 +348,13 @@ class Store:
         with self._lock:
             return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
 
-    def ranked(self, leaderboard: str, gpu: str) -> list[Row]:
+    def ranked(self, leaderboard: str, gpu: str, more_is_better: bool = False) -> list[Row]:
         """Each user's best passed submission, best first."""
+        order = "DESC" if more_is_better else "ASC"
         with self._lock:
             rows = self._rows(
-                "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed ORDER BY s.score_s, s.id",
+                "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed"
+                f" ORDER BY s.score_s {order}, s.id",
                 leaderboard,
                 gpu,
             )

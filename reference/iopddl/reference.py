@@ -6,6 +6,7 @@ answer is printed. Where the instance is small enough, scipy's milp (HiGHS) take
 answer best where it comes to an end.
 """
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
-from task import Instance, load
+from task import Instance, cost, load
 
 FORBIDDEN = 10**17  # from here on a pair is not permitted
 MOST_PAIRS = 250_000  # pair variables that HiGHS takes
@@ -54,15 +55,15 @@ class Greedy:
                 return False
             if len(self.costs[node]) == 1:
                 continue
-            cost = self.costs[node].astype(np.float64)
+            own = self.costs[node].astype(np.float64)
             for other, table in links:
-                cost += table[:, self.answer[other]]
+                own += table[:, self.answer[other]]
             now = self.answer[node]
             live = slice(self.begins[node], self.ends[node])
             peak = self.used[live].max(initial=0.0)
             fits = self.usages[node] - self.usages[node][now] <= self.instance.limit - peak
-            best = int(np.argmin(np.where(fits | (np.arange(len(cost)) == now), cost, np.inf)))
-            if cost[best] < cost[now]:
+            best = int(np.argmin(np.where(fits | (np.arange(len(own)) == now), own, np.inf)))
+            if own[best] < own[now]:
                 self.used[live] += self.usages[node][best] - self.usages[node][now]
                 self.answer[node] = best
                 changed = True
@@ -99,15 +100,15 @@ def by_milp(instance: Instance, seconds: float) -> tuple[Answer | None, float] |
         values = np.concatenate([np.ones(len(y)), -np.ones(len(keys))])
         places = (np.concatenate([rows, np.arange(len(keys))]), np.concatenate([y, x]))
         constraints.append(LinearConstraint(coo_array((values, places), shape=(len(keys), columns)), 0, 0))
-    cost = np.concatenate([instance.costs, instance.pair_costs[permitted]]).astype(np.float64)
+    costs = np.concatenate([instance.costs, instance.pair_costs[permitted]]).astype(np.float64)
     upper = np.ones(columns)
     upper[:x_count][_without_partner(instance, edge, s, t)] = 0
     upper[:x_count][instance.costs >= FORBIDDEN] = 0
     integrality = np.zeros(columns)
     integrality[:x_count] = 1
-    cost[:x_count][instance.costs >= FORBIDDEN] = 0  # excluded, and a number that large would spoil the others
+    costs[:x_count][instance.costs >= FORBIDDEN] = 0  # excluded, and a number that large would spoil the others
     options = {"time_limit": seconds, "mip_rel_gap": 0.0}
-    found = milp(cost, integrality=integrality, bounds=Bounds(0, upper), constraints=constraints, options=options)
+    found = milp(costs, integrality=integrality, bounds=Bounds(0, upper), constraints=constraints, options=options)
     least = -np.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
     if found.x is None:
         return None, least
@@ -155,6 +156,14 @@ def _without_partner(instance: Instance, edge: np.ndarray, s: np.ndarray, t: np.
     return np.unique(np.concatenate(lacking))
 
 
+def worth(instance: Instance, answer: Answer) -> float:
+    """What it costs; infinite for one that is not right."""
+    try:
+        return cost(instance, str(answer))
+    except ValueError:
+        return math.inf
+
+
 def show(answer: Answer) -> None:
     """Prints an answer at once."""
     print(answer, flush=True)
@@ -174,7 +183,8 @@ def main(path: str, limit_s: float) -> None:
     left_s = deadline - time.monotonic()
     if is_small and left_s > 0:
         found = by_milp(instance, left_s)
-        if found is not None and found[0] is not None:
+        # its time may be up at an answer that is worse, or that is not one: it rounds
+        if found is not None and found[0] is not None and worth(instance, found[0]) < worth(instance, greedy.answer):
             show(found[0])
 
 

@@ -23,6 +23,7 @@ const charts = (() => {
         series.filter(({ entry }) => entry.cases.length),
         chosen,
       ),
+      curves.overTime(series, chosen, { figure, base, around, ticks, LIMIT, REF }),
       roofline(measured, chosen),
       scores(series),
       clocks(chosen),

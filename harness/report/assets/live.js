@@ -4,7 +4,7 @@
 // A screen reader is told of submissions that begin and end, not of every case.
 "use strict";
 (() => {
-  const { el, seconds, count } = write;
+  const { el, scored, count } = write;
   const part = document.getElementById("live");
   const state = document.getElementById("live-state");
   const news = document.getElementById("live-news");
@@ -48,7 +48,7 @@
       ...waiting.map((one, index) => row(one, `waits, ${index + 1 + running.length}`, "waits", "", now)),
       ...latest.map((one) => {
         const word = outcome(one);
-        return row(one, word, word === "passed" ? "pass" : "fail", one.score_s ? seconds(one.score_s) : "", now);
+        return row(one, word, word === "passed" ? "pass" : "fail", one.score_s ? scored(one.score_s, one.score_unit) : "", now);
       }),
     ];
     const left = queue.waiting_count - waiting.length;

@@ -1,10 +1,10 @@
-"""What tables, plots and legends call the values of a metric, by its unit: one entry of WORDS a unit."""
+"""What tables, plots and messages call the values of a metric, by its unit: one entry of WORDS a unit."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.core.records import Bound, CaseFigures, Metric
+from harness.core.records import Bound, CaseFigures, CaseResult, Metric
 from harness.core.words import percent_text, us_text
 
 
@@ -26,15 +26,31 @@ def cost_text(value: float) -> str:
 @dataclass(frozen=True, kw_only=True)
 class MetricWords:
     """`columns` are the table's: shape, reference, own value, ratio, bound, fraction of it, `further`, samples. `value`
-    and `further` make a cell. `legend` has what is said of columns, by their names."""
+    and `further` make a cell. `legend` has what is said of columns, by their names. `better` and `worse` are said of
+    one file against another, `compared` and `in_turn` of how two were measured together, `apart` of two runs."""
 
     columns: tuple[str, str, str, str, str, str, str, str]
     value: Callable[[float], str]
     further: Callable[[CaseFigures, Bound | None], str]
     legend: dict[str, str]
     axis: str
+    better: str
+    worse: str
+    compared: str
+    in_turn: str
+    apart: str
+    more_samples: str
     limit: str = "limit"
-    left: str = "faster"  # what is further to the left
+
+    @property
+    def case(self) -> str:
+        """What a case is called."""
+        return self.columns[0]
+
+    @property
+    def ratio(self) -> str:
+        """What the ratio to the reference is called."""
+        return self.columns[3].removeprefix(">")
 
 
 TIMES = MetricWords(
@@ -49,6 +65,12 @@ TIMES = MetricWords(
         "limit %": "limit % is limit / time",
     },
     axis="median time of a call, us (logarithmic; left is better)",
+    better="faster",
+    worse="slower",
+    compared="Times are medians (wall clock), A / B is by pairs of calls in blocks.",
+    in_turn="timed in turn on the same inputs",
+    apart="timed in a run each, another time",
+    more_samples="--seconds says how long a shape is timed",
 )
 COSTS = MetricWords(
     columns=("instance", ">ref cost", ">cost", ">ratio", ">bound", ">bound %", ">gap", ">n"),
@@ -61,12 +83,33 @@ COSTS = MetricWords(
         "gap": "gap is log10(cost / bound)",
     },
     axis="cost (logarithmic; left is better)",
+    better="cheaper",
+    worse="dearer",
+    compared="Costs are medians over runs, A / B is by pairs of runs under the same limit.",
+    in_turn="run in turn on the same instances",
+    apart="run apart, another time",
+    more_samples="--seconds says how long an instance is run, over and over",
     limit="bound",
-    left="cheaper",
 )
 WORDS = {"us": TIMES, "cost": COSTS}
 
 
 def words_of(metric: Metric | None) -> MetricWords:
     """The words for a metric; those of times where its unit has none of its own."""
-    return WORDS.get(metric.unit, TIMES) if metric else TIMES
+    return words_of_unit(metric.unit) if metric else TIMES
+
+
+def words_of_unit(unit: str) -> MetricWords:
+    """The words for values in that unit."""
+    return WORDS.get(unit, TIMES)
+
+
+def words_of_results(results: Sequence[CaseResult]) -> MetricWords:
+    """The words for the metric that ranks these cases; those of times where none was measured."""
+    return words_of(next((one.figures.metric for one in results if one.figures is not None), None))
+
+
+def ratio_name(units: Iterable[str]) -> str:
+    """What ratios of values in these units are called together."""
+    names = {words_of_unit(unit).ratio for unit in units} or {TIMES.ratio}
+    return names.pop() if len(names) == 1 else "ratio"
