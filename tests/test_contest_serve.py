@@ -33,8 +33,9 @@ from harness.serve.api import make_app
 from harness.serve.guard import Guard
 from harness.serve.service import Service
 from harness.serve.store import Asked as Queued
-from harness.serve.store import Ended, Limits, Store, User
+from harness.serve.store import Ended, Limits, Store
 from harness.serve.turns import turns
+from harness.serve.users import User
 
 TOKEN, ORGANISERS = "everybody's-token-here", "the-organisers-token"
 COUNT = itertools.count()
@@ -339,7 +340,7 @@ def queued(store: Store, team: str | None, user: User) -> int:
 
 def test_a_team_with_running_work_waits_behind_others(tmp_path: Path) -> None:
     store = Store(tmp_path / "queue.sqlite3")
-    user = store.register("ada:secret", "ada")
+    user = store.users.register("ada:secret", "ada")
     owls = [queued(store, "owls", user) for _ in range(3)]
     first = store.claim()
     cats = queued(store, "cats", user)
@@ -356,7 +357,7 @@ def test_500_submissions_of_20_teams_are_each_evaluated_once_and_fairly(tmp_path
     """All queued at once, a team after the other: without turns the last team would wait for 475 evaluations."""
     store = Store(tmp_path / "queue.sqlite3")
     store._db.execute("PRAGMA synchronous = OFF")  # for the test's time alone
-    user = store.register("ada:secret", "ada")
+    user = store.users.register("ada:secret", "ada")
     for team in range(20):
         for _ in range(25):
             queued(store, f"team-{team:02}", user)
@@ -375,7 +376,7 @@ def test_500_submissions_of_20_teams_are_each_evaluated_once_and_fairly(tmp_path
 def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite3"
     store = Store(path)
-    number = queued(store, None, store.register("ada:secret", "ada"))
+    number = queued(store, None, store.users.register("ada:secret", "ada"))
     store.close()
     db = sqlite3.connect(path)
     db.executescript(

@@ -21,8 +21,9 @@ from harness.core.files import taken_bytes
 from harness.machine import readings
 from harness.process import compile_cache
 from harness.serve import kept
-from harness.serve.store import Asked, Ended, Store, User
+from harness.serve.store import Asked, Ended, Store
 from harness.serve.store import Limits as QueueLimits
+from harness.serve.users import User
 
 NOTHING = Needed(run_ids=frozenset(), sha256s=frozenset())
 DAY_S = 86400.0
@@ -172,7 +173,7 @@ def queue(tmp_path: Path) -> Path:
     """alice's best run on one board, a slower and a failed one; bob's only one; and one that waits."""
     folder = tmp_path / "runs" / "serve"
     store = Store(folder / kept.FILE)
-    alice_, bob = store.register("alice:1", "x"), store.register("bob:1", "x")
+    alice_, bob = store.users.register("alice:1", "x"), store.users.register("bob:1", "x")
 
     def submit(user: User, ended: Ended | None) -> None:
         asked = Asked(
@@ -209,7 +210,7 @@ def test_what_a_contest_needs_of_the_queue_stays(queue: Path) -> None:
 def test_forgotten_submissions_stay_in_their_users_list(queue: Path) -> None:
     kept.forget(queue, found_in(queue).stored)
     store = Store(queue / kept.FILE)
-    alice_ = store.user("alice:1")
+    alice_ = store.users.known("alice:1")
     assert alice_ is not None
     assert [(row.id, row.state, row.score_s) for row in store.of_user(alice_, None, 9, 0)] == [
         (3, "failed", None),

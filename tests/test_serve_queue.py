@@ -79,7 +79,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
 def abandoned(folder: Path, attempts: int) -> int:
     """A queue whose server has died that often while its one submission ran; the submission's number."""
     store = Store(folder / "queue.sqlite3")
-    row = store.add(store.register(MINE["X-Popcorn-Cli-Id"], "login"), ASKED, Limits())
+    row = store.add(store.users.register(MINE["X-Popcorn-Cli-Id"], "login"), ASKED, Limits())
     for attempt in range(1, attempts + 1):
         assert store.claim() is not None
         if attempt < attempts:
@@ -332,7 +332,7 @@ def test_what_an_interrupted_evaluation_left_cannot_stop_the_queue(tmp_path: Pat
 
 def test_an_attempt_that_was_given_up_cannot_write_a_result(tmp_path: Path) -> None:
     store = Store(tmp_path / "q")
-    store.add(store.register("ada:1", "login"), ASKED, Limits())
+    store.add(store.users.register("ada:1", "login"), ASKED, Limits())
     first = store.claim()
     assert first is not None
     store.recover(first.id, first.attempt)
@@ -371,7 +371,7 @@ def test_sources_are_for_the_checkouts_owner_only(tmp_path: Path) -> None:
 def test_points_are_ranked_with_the_most_first_and_times_with_the_least(tmp_path: Path) -> None:
     store = Store(tmp_path / "q")
     for user, score in (("ada:1", 1.5), ("bob:2", 2.5)):
-        store.add(store.register(user, "login"), ASKED, Limits())
+        store.add(store.users.register(user, "login"), ASKED, Limits())
         row = store.claim()
         assert row is not None
         store.finish(row.id, row.attempt, Ended(state="succeeded", passed=True, score_s=score))

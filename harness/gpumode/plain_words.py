@@ -80,8 +80,7 @@ class _Rewriter:
         self.binds_getattr = any(
             isinstance(node, ast.Name) and node.id == "getattr" and not _is_read(node) for node in nodes
         )
-        self.split = 0
-        self.prose = self._prose()
+        self.split, self.prose = 0, self._prose()
         self.edits: list[Edit] = [*self.prose]
         for node in nodes:
             self._visit(node)

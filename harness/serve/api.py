@@ -54,7 +54,8 @@ from harness.serve.schemas import (
     Submission,
 )
 from harness.serve.service import Leaderboard, Service
-from harness.serve.store import Asked, QueueFullError, Row, UnknownUserError, User
+from harness.serve.store import Asked, QueueFullError, Row
+from harness.serve.users import UnknownUserError, User
 
 STREAMS, STREAMS_OF_USER = 64, 8  # open at a time
 STATUS_S, LOOK_S = 15.0, 0.25  # a status at least so often; how often the queue is looked at for one
@@ -199,7 +200,7 @@ def make_app(service: Service) -> FastAPI:
             raise HTTPException(400, "limit must be between 1 and 100")
         if offset < 0:
             raise HTTPException(400, "offset must be >= 0")
-        user = service.store.user(secret)
+        user = service.store.users.known(secret)
         known = service.find(leaderboard) if leaderboard else None
         name = known.name if known else leaderboard or None
         rows = service.store.of_user(user, name, limit, offset) if user else []
@@ -260,7 +261,7 @@ def make_app(service: Service) -> FastAPI:
         not end the evaluation."""
         if leaderboard_name in RESERVED:
             raise HTTPException(405, "Method Not Allowed", headers={"Allow": "GET"})
-        user = await run_in_threadpool(service.store.user, secret)
+        user = await run_in_threadpool(service.store.users.known, secret)
         if service.streams.total() >= STREAMS or (user and service.streams[user.id] >= STREAMS_OF_USER):
             raise HTTPException(503, "Too many streams are open.", headers={"Retry-After": RETRY_S})
         row = await _accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
@@ -313,7 +314,7 @@ async def _accepted(service: Service, name: str, gpu: str, mode: str, file: Uplo
     _check_directives(service, code, leaderboard)
 
     def add(placement: Placement | None) -> Row:
-        user = service.store.register(secret, service.login)
+        user = service.store.users.register(secret, service.login)
         asked = Asked(
             problem=leaderboard.problem,
             leaderboard=leaderboard.name,
@@ -434,10 +435,9 @@ def _event(name: str, **data: Any) -> str:
 # ---- what there is -----------------------------------------------------------------------------------------------
 def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
     """The user's own submission."""
-    row = service.store.get(submission_id)
-    if row is None:
+    if (row := service.store.get(submission_id)) is None:
         raise HTTPException(404, "Submission not found")
-    user: User | None = service.store.user(secret)
+    user: User | None = service.store.users.known(secret)
     if user is None or user.id != row.user_id:
         raise HTTPException(403, f"Not authorized to {what} this submission")
     return row

@@ -28,7 +28,8 @@ from harness.core.records import Mode
 from harness.problems.problem import folded
 from harness.problems.submission import digest
 from harness.report import contest_page
-from harness.serve.store import Row, Store, UnknownUserError
+from harness.serve.store import Row, Store
+from harness.serve.users import UnknownUserError
 
 BY = "serve"  # in the log, of what the server itself writes
 

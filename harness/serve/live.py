@@ -19,7 +19,8 @@ from harness.core.words import clean_line
 from harness.report import page
 from harness.report.page_data import Page, page_of
 from harness.serve.contests import Contests
-from harness.serve.store import Row, Store, now
+from harness.serve.queue_file import now
+from harness.serve.store import Row, Store
 from harness.serve.worker import Worker
 
 WAITING = 20  # that are shown, of those that wait

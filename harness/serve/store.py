@@ -8,27 +8,18 @@ attempt, so that an evaluation that was given up can never write over a later on
 One that was running when the server died is run once more; if that is interrupted too, it has failed.
 """
 
-import contextlib
-import hashlib
 import json
-import os
-import re
-import sqlite3
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from harness.core.errors import BadFileError, HarnessError
+from harness.core.errors import HarnessError
 from harness.core.records import Mode
-from harness.serve.tables import TABLES, UPGRADE, VERSION, waiting_turns
+from harness.serve.queue_file import QueueFile, now
+from harness.serve.tables import waiting_turns
+from harness.serve.users import User, Users
 
 ATTEMPTS = 2  # the first, and one more after the server died in the middle of it
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")  # of a user: a folder and an author as well
-ID_CHARS = 200  # of an X-Popcorn-Cli-Id
-MAX_USERS = 10_000
 INTERRUPTED = "the server was interrupted twice while it ran; submit it again"
 State = Literal["pending", "running", "succeeded", "failed", "timed_out"]
 DONE: tuple[State, ...] = ("succeeded", "failed", "timed_out")
@@ -45,18 +36,6 @@ class QueueFullError(HarnessError):
     def __init__(self, message: str, of_user: bool) -> None:
         super().__init__(message)
         self.of_user = of_user
-
-
-class UnknownUserError(HarnessError):
-    """The id cannot be registered."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class User:
-    """A user who submits. Only a hash of the secret is stored."""
-
-    id: int
-    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,78 +111,19 @@ class Store:
     """The queue's file. Every method is one transaction and may be called from any thread."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds everybody's sources
-        try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-            self._db.row_factory = sqlite3.Row
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")  # what was accepted survives a power cut
-            self._db.execute("PRAGMA foreign_keys = ON")
-            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            if version == 0:
-                self._db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
-            if version == 1:
-                self._db.executescript(f"BEGIN; {UPGRADE} PRAGMA user_version = {VERSION}; COMMIT;")
-        except sqlite3.DatabaseError as error:
-            raise BadFileError(
-                f"{path}: cannot be read as a queue ({error}); move the file away to begin a new one"
-            ) from None
-        if version not in (0, 1, VERSION):
-            raise BadFileError(
-                f"{path}: a queue of version {version}, expected {VERSION}; move the file away to begin a new one"
-            )
+        self._file = QueueFile(path)
+        self._db, self._lock = self._file.db, self._file.lock
+        self.users = Users(self._file)
 
     def close(self) -> None:
         """Closes the file; no other method may be called afterwards."""
-        with self._lock:
-            self._db.close()
-
-    # ---- users
-
-    def user(self, secret: str) -> User | None:
-        """The user with that id; None for an id that has not submitted anything yet."""
-        with self._lock:
-            return self._user(secret)
-
-    def register(self, secret: str, login: str) -> User:
-        """The user with that id, registered if it is new. `alice:...` is registered as alice; an id without a name
-        gets `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered."""
-        name, colon, rest = secret.partition(":")
-        named = bool(colon and rest and NAME.fullmatch(name))
-        if not 1 <= len(secret) <= ID_CHARS or not secret.isprintable():
-            raise UnknownUserError(f"expected an id of 1 to {ID_CHARS} printable characters")
-        with self._transaction():
-            if known := self._user(secret):
-                return known
-            count = int(self._db.execute("SELECT count(*) FROM users").fetchone()[0])
-            if count >= MAX_USERS:
-                raise UnknownUserError(f"{MAX_USERS} users are registered already, which is the most; use a known id")
-            chosen = name if named else self._free(login if NAME.fullmatch(login) else "anonymous")
-            try:
-                made = self._db.execute(
-                    "INSERT INTO users (secret_sha256, name, created_at) VALUES (?, ?, ?)",
-                    (_hash(secret), chosen, now()),
-                )
-            except sqlite3.IntegrityError:
-                raise UnknownUserError(f"the name '{name}' is taken by another id; choose another name") from None
-            return User(id=cast(int, made.lastrowid), name=chosen)
-
-    def _user(self, secret: str) -> User | None:
-        row = self._db.execute("SELECT id, name FROM users WHERE secret_sha256 = ?", (_hash(secret),)).fetchone()
-        return User(id=row["id"], name=row["name"]) if row else None
-
-    def _free(self, login: str) -> str:
-        taken = {row["name"].lower() for row in self._db.execute("SELECT name FROM users")}
-        names = (login if number == 1 else f"{login[:26]}-{number}" for number in range(1, MAX_USERS + 2))
-        return next(name for name in names if name.lower() not in taken)
+        self._file.close()
 
     # ---- the queue
 
     def add(self, user: User, asked: Asked, limits: Limits) -> Row:
         """Queues it. Raises QueueFullError."""
-        with self._transaction():
+        with self._file.transaction():
             waiting = "SELECT count(*) FROM submissions WHERE state IN ('pending', 'running')"
             if self._db.execute(f"{waiting} AND user_id = ?", (user.id,)).fetchone()[0] >= limits.of_user:
                 raise QueueFullError(f"{limits.of_user} of your submissions wait or run; wait for them", of_user=True)
@@ -223,7 +143,7 @@ class Store:
 
     def claim(self) -> Row | None:
         """Marks the next submission in turn as running and returns it; None where none waits."""
-        with self._transaction():
+        with self._file.transaction():
             first = next(iter(waiting_turns(self._db)), None)
             if first is None:
                 return None
@@ -236,7 +156,7 @@ class Store:
     def finish(self, id_: int, attempt: int, ended: Ended) -> bool:
         """Writes the outcome of the attempt; False where the attempt was abandoned or deleted in the meantime, and
         nothing is written."""
-        with self._transaction():
+        with self._file.transaction():
             changed = self._db.execute(
                 "UPDATE submissions SET state = ?, ended_at = ?, passed = ?, score_s = ?, run_id = ?, error = ?,"
                 " runs = ?, result = ? WHERE id = ? AND attempt = ? AND state = 'running'",
@@ -257,7 +177,7 @@ class Store:
 
     def release(self, id_: int, attempt: int) -> None:
         """Puts a running submission back in its place in the queue, as if it had not been started."""
-        with self._transaction():
+        with self._file.transaction():
             self._db.execute(
                 "UPDATE submissions SET state = 'pending', attempt = attempt - 1, started_at = NULL"
                 " WHERE id = ? AND attempt = ? AND state = 'running'",
@@ -274,7 +194,7 @@ class Store:
         if attempt >= ATTEMPTS:
             self.finish(id_, attempt, Ended(state="failed", error=INTERRUPTED))
             return
-        with self._transaction():
+        with self._file.transaction():
             self._db.execute(
                 "UPDATE submissions SET state = 'pending', started_at = NULL"
                 " WHERE id = ? AND attempt = ? AND state = 'running'",
@@ -319,7 +239,7 @@ class Store:
 
     def delete(self, id_: int) -> bool:
         """Deletes it, with its source; False where there is none."""
-        with self._transaction():
+        with self._file.transaction():
             return self._db.execute("DELETE FROM submissions WHERE id = ?", (id_,)).rowcount == 1
 
     def ahead(self, row: Row) -> int:
@@ -377,26 +297,6 @@ class Store:
     def _rows(self, where: str, *values: object) -> list[Row]:
         found = self._db.execute(f"SELECT {COLUMNS} {FROM} WHERE {where}", values)
         return [_row(dict(row)) for row in found]
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-
-
-def now() -> str:
-    """The current time, ISO 8601, UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _hash(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _row(values: dict[str, Any]) -> Row:

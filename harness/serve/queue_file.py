@@ -1,0 +1,63 @@
+"""The queue's SQLite file: opened, brought to today's version, and written in transactions."""
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.core.errors import BadFileError
+from harness.serve.tables import TABLES, UPGRADE, VERSION
+
+
+class QueueFile:
+    """One connection for all threads; whoever uses `db` holds `lock`, or is in a transaction. Raises BadFileError for a
+    file that is none of ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds everybody's sources
+        try:
+            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+            self.db.row_factory = sqlite3.Row
+            self.db.execute("PRAGMA journal_mode = WAL")
+            self.db.execute("PRAGMA synchronous = FULL")  # what was accepted survives a power cut
+            self.db.execute("PRAGMA foreign_keys = ON")
+            version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
+            if version == 0:
+                self.db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+            if version == 1:
+                self.db.executescript(f"BEGIN; {UPGRADE} PRAGMA user_version = {VERSION}; COMMIT;")
+        except sqlite3.DatabaseError as error:
+            raise BadFileError(
+                f"{path}: cannot be read as a queue ({error}); move the file away to begin a new one"
+            ) from None
+        if version not in (0, 1, VERSION):
+            raise BadFileError(
+                f"{path}: a queue of version {version}, expected {VERSION}; move the file away to begin a new one"
+            )
+
+    def close(self) -> None:
+        """Closes the file; no other method may be called afterwards."""
+        with self.lock:
+            self.db.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written within is written together, or not at all."""
+        with self.lock:
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self.db.execute("ROLLBACK")
+                raise
+            self.db.execute("COMMIT")
+
+
+def now() -> str:
+    """The current time, ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

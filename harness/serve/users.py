@@ -1,0 +1,74 @@
+"""The users of the queue: popcorn-cli's ids, by their hashes, and the names that results are recorded under."""
+
+import hashlib
+import re
+import sqlite3
+from dataclasses import dataclass
+from typing import cast
+
+from harness.core.errors import HarnessError
+from harness.serve.queue_file import QueueFile, now
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")  # of a user: a folder and an author as well
+ID_CHARS = 200  # of an X-Popcorn-Cli-Id
+MAX_USERS = 10_000
+
+
+class UnknownUserError(HarnessError):
+    """The id cannot be registered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """A user who submits. Only a hash of the secret is stored."""
+
+    id: int
+    name: str
+
+
+class Users:
+    """Those of one queue."""
+
+    def __init__(self, file: QueueFile) -> None:
+        self._file, self._db = file, file.db
+
+    def known(self, secret: str) -> User | None:
+        """The user with that id; None for an id that has not submitted anything yet."""
+        with self._file.lock:
+            return self._user(secret)
+
+    def register(self, secret: str, login: str) -> User:
+        """The user with that id, registered if it is new. `alice:...` is registered as alice; an id without a name
+        gets `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered."""
+        name, colon, rest = secret.partition(":")
+        named = bool(colon and rest and NAME.fullmatch(name))
+        if not 1 <= len(secret) <= ID_CHARS or not secret.isprintable():
+            raise UnknownUserError(f"expected an id of 1 to {ID_CHARS} printable characters")
+        with self._file.transaction():
+            if known := self._user(secret):
+                return known
+            count = int(self._db.execute("SELECT count(*) FROM users").fetchone()[0])
+            if count >= MAX_USERS:
+                raise UnknownUserError(f"{MAX_USERS} users are registered already, which is the most; use a known id")
+            chosen = name if named else self._free(login if NAME.fullmatch(login) else "anonymous")
+            try:
+                made = self._db.execute(
+                    "INSERT INTO users (secret_sha256, name, created_at) VALUES (?, ?, ?)",
+                    (_hash(secret), chosen, now()),
+                )
+            except sqlite3.IntegrityError:
+                raise UnknownUserError(f"the name '{name}' is taken by another id; choose another name") from None
+            return User(id=cast(int, made.lastrowid), name=chosen)
+
+    def _user(self, secret: str) -> User | None:
+        row = self._db.execute("SELECT id, name FROM users WHERE secret_sha256 = ?", (_hash(secret),)).fetchone()
+        return User(id=row["id"], name=row["name"]) if row else None
+
+    def _free(self, login: str) -> str:
+        taken = {row["name"].lower() for row in self._db.execute("SELECT name FROM users")}
+        names = (login if number == 1 else f"{login[:26]}-{number}" for number in range(1, MAX_USERS + 2))
+        return next(name for name in names if name.lower() not in taken)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
