@@ -6,6 +6,7 @@ SCREENSHOTS=folder pytest writes there what they look like.
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from harness.board.entries import Board, Entry
 from harness.core.checkout import ROOT, Checkout
 from harness.report import page
 from harness.report.page_data import Page, page_of
+from harness.serve.contests import Contests
 from harness.serve.live import Live
 from harness.serve.store import Store
 
@@ -154,7 +156,9 @@ def test_a_servers_page_has_no_failed_runs(tmp_path: Path) -> None:
     """What a submission printed is its owner's."""
     store(tmp_path, failed_test(RAISED))
     queue = Store(tmp_path / "queue.sqlite3")
-    _, made = Live(queue, None, Checkout(tmp_path)).page()  # type: ignore[arg-type]
+    checkout = Checkout(tmp_path)
+    none = Contests((), checkout, lambda: datetime.now(UTC))
+    _, made = Live(queue, None, checkout, none, {}).page()  # type: ignore[arg-type]
     queue.close()
     assert made.failed == ()
     assert page_of(Board(), reports.load_all(tmp_path)[0], (), tmp_path, tmp_path, MADE_AT).failed != ()

@@ -29,7 +29,7 @@ const charts = (() => {
       clocks(chosen),
       ranks(chosen),
       phases(chosen),
-    ];
+    ].filter(Boolean); // only solvers have curves
     const lacking = made.filter((one) => one.lacking).map((one) => one.lacking);
     const note = el("p", { class: "soft wide" }, `${lacking.join("; ")}: ${NOT_KEPT}`);
     return el(
