@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import prefork
 import preloaded
 import pytest
 
+from harness.core import files
 from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Mode, Submission
 from harness.evaluation.evaluate import evaluate
@@ -82,9 +84,18 @@ def zygotes() -> Iterator[None]:
     commands = prefork.Server(os.environ, preloaded.__file__, preloaded.SOCKET)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "subprocess", prefork.SUBPROCESS)
+        with files.locked(Path(tempfile.gettempdir()) / f"peaks-{os.getuid()}.lock", OTHERS_S):
+            measure_peaks()
         yield
     commands.close()
     server.close()
+
+
+def measure_peaks() -> None:
+    """In a fresh clone, once: every copy of the checkout would measure them again, for seconds."""
+    if not [*(ROOT / ".cache").glob("peaks-*.json")]:
+        command = [*COMMAND, "harness", "check", "a2a", "--suite", "quick", "--ranks", str(RANKS), "--quiet"]
+        subprocess.run(command, cwd=ROOT, capture_output=True, timeout=OTHERS_S, check=True)
 
 
 @pytest.fixture
@@ -156,6 +167,8 @@ def copy_checkout(folder: Path) -> Path:
         shutil.copytree(ROOT / part, folder / part)
     if (ROOT / ".cache").is_dir():
         shutil.copytree(ROOT / ".cache", folder / ".cache", ignore=shutil.ignore_patterns("compiled"))
+        for file in (folder / ".cache").glob("peaks-*.json"):  # not to be measured again when it is quieter
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"load": 0.0}))
     return folder
 
 

@@ -24,6 +24,7 @@ from harness.serve.contests import Contests
 from harness.serve.live import Live
 from harness.serve.store import Store
 
+pytestmark = pytest.mark.xdist_group("page of twenty")  # one browser, and each page made once
 needs_browser = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 MADE_AT = "2026-06-20T12:00:00+00:00"
 LONG = "a-very-long-team-name-of-a-university-group"
