@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import slurm_cluster
+from serving import SOURCE, served, submit, wait_for
 from slurm_cluster import Cluster
 
 from harness.board import leaderboard
@@ -275,3 +276,15 @@ class TestCluster:
         wrong = commanded(checkout, cluster, "check", "a2a", "no/such.py", "--engine", "slurm")
         assert wrong.returncode == Exit.USAGE
         assert "no/such.py" in wrong.stderr
+
+    def test_submissions_to_a_server_are_jobs(self, engine: SlurmEngine, tmp_path: Path) -> None:
+        """What popcorn-cli sends: evaluated on a node, one right, one wrong, each told to its submitter once."""
+        with served(tmp_path / "queue", engine=engine) as running, running.client({"X-Popcorn-Cli-Id": "ada:1"}) as ada:
+            ids = [submit(ada, source) for source in (SOURCE, f"{SOURCE}# wrong\n")]
+            deadline = time.monotonic() + WAIT_S
+            while not all(running.service.store.get(one).done for one in ids):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            assert running.service.store.get(ids[0]).state == "succeeded"
+            assert running.begun() == ids
+            wait_for(lambda: engine.tickets() == [])  # nothing of a job is kept once its outcome is

@@ -69,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"file with the token that shows organisers a contest's full page; or set {ORGANISER_VARIABLE}",
     )
+    parser.add_argument(
+        "--engine",
+        dest="jobs",  # main's `engine` is where a whole command runs
+        default=options.HERE,
+        choices=options.ENGINES,
+        help="where evaluations run: here (the default), or as jobs of the cluster that engine.yaml describes",
+    )
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
@@ -83,6 +90,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
             competitions=tuple(namespace.competition),
             contests=tuple(namespace.contest),
             organiser_token=namespace.organiser_token,
+            engine=namespace.jobs,
             asked=options.asked(namespace, problem=""),
         ),
         checkout,

@@ -21,6 +21,7 @@ from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
+from harness.engine.registry import LOCAL
 from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
 from harness.kinds.kind import Setting
@@ -67,6 +68,7 @@ class Options:
     competitions: tuple[Path, ...] = ()
     contests: tuple[Path, ...] = ()
     organiser_token: Path | None = None
+    engine: str = LOCAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +162,11 @@ def make_service(
     offers: "Sequence[Offer] | None" = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> "Service":
-    """The parts of a server over the queue in `folder`; without an engine, evaluations run on this machine. Without
+    """The parts of a server over the queue in `folder`; without an engine, it is the one that the options name. Without
     offers, they are what the options say. Contests' rules are held against `clock`, in UTC."""
     from harness.serve.live import Live
     from harness.serve.service import Service
-    from harness.serve.worker import Worker, local_engine
+    from harness.serve.worker import Worker, engine_of
 
     offers = offered(options, checkout) if offers is None else offers
     leaderboards = _leaderboards(offers, options, checkout)
@@ -184,7 +186,7 @@ def make_service(
     contests = Contests(opened_contests(options.contests), checkout, clock, version_of)
     worker = Worker(
         store,
-        engine or local_engine(folder, checkout.root),
+        engine or engine_of(options.engine, folder, checkout.root),
         folder,
         command,
         deadline_s,

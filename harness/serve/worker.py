@@ -21,6 +21,7 @@ from pathlib import Path
 from harness.core import files
 from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
 from harness.core.words import clean, clean_line
+from harness.engine import registry
 from harness.engine.base import (
     ERR,
     EVENTS,
@@ -38,7 +39,6 @@ from harness.engine.base import (
     Ticket,
     Waiting,
 )
-from harness.engine.local import LocalEngine
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 from harness.serve.results import ended
 from harness.serve.store import Ended, Row, Store
@@ -86,11 +86,12 @@ class Stage:
         return f"{self.phase} {self.case}".strip()
 
 
-def local_engine(folder: Path, root: Path) -> LocalEngine:
-    """The engine for the queue in `folder`: evaluations run in the checkout at `root`, without the server's tokens."""
+def engine_of(name: str, folder: Path, root: Path) -> Engine:
+    """The engine of that name for the queue in `folder`: evaluations run in the checkout at `root`, without the
+    server's tokens."""
     secret = (TOKEN_VARIABLE, ORGANISER_VARIABLE)
     environ = {name: value for name, value in os.environ.items() if name not in secret}
-    return LocalEngine(folder / "work", root, environ | {"NO_COLOR": "1", "COLUMNS": "100"})
+    return registry.make(name, folder / "work", root, environ | {"NO_COLOR": "1", "COLUMNS": "100"}, root, "serve")
 
 
 class Worker(threading.Thread):
