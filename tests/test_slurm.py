@@ -19,7 +19,20 @@ from harness.board import leaderboard
 from harness.cli import options
 from harness.core.errors import BadFileError, Exit
 from harness.engine import node, registry
-from harness.engine.base import Cancelled, Done, EngineError, Exited, Job, Lost, Overdue, Running, State, Waiting
+from harness.engine.base import (
+    ERR,
+    OUT,
+    Cancelled,
+    Done,
+    EngineError,
+    Exited,
+    Job,
+    Lost,
+    Overdue,
+    Running,
+    State,
+    Waiting,
+)
 from harness.engine.slurm import SlurmEngine, SlurmSettings
 
 WAIT_S = 60.0
@@ -32,7 +45,14 @@ SETTINGS = SlurmSettings(engine="slurm")
 def ordered(folder: Path, script: str, deadline_s: float = 30.0) -> Path:
     """The folder of a job whose command that is."""
     folder.mkdir()
-    order = {"command": ["sh", "-c", script], "deadline_s": deadline_s, "cwd": str(folder), "environ": dict(os.environ)}
+    order = {
+        "command": ["sh", "-c", script],
+        "deadline_s": deadline_s,
+        "cwd": str(folder),
+        "environ": dict(os.environ),
+        "out": OUT,
+        "err": ERR,
+    }
     (folder / node.ORDER).write_text(json.dumps(order))
     return folder
 
@@ -49,8 +69,8 @@ def test_a_node_tells_how_the_command_ended(tmp_path: Path) -> None:
     folder = ordered(tmp_path / "job", "echo out; echo err >&2; exit 7")
     assert started(folder).wait(20) == 0
     assert end_of(folder) == {"type": "exited", "code": 7}
-    assert (folder / node.OUT).read_text() == "out\n"
-    assert (folder / node.ERR).read_text() == "err\n"
+    assert (folder / OUT).read_text() == "out\n"
+    assert (folder / ERR).read_text() == "err\n"
 
 
 def test_a_node_runs_a_job_once(tmp_path: Path) -> None:
@@ -74,7 +94,7 @@ def test_a_node_that_is_asked_to_end_tells_that(tmp_path: Path) -> None:
     folder = ordered(tmp_path / "job", "sleep 100")
     process = started(folder)
     until = time.monotonic() + 20
-    while not (folder / node.ERR).exists() and time.monotonic() < until:
+    while not (folder / ERR).exists() and time.monotonic() < until:
         time.sleep(0.02)
     process.terminate()
     assert process.wait(20) == 0
@@ -86,7 +106,7 @@ def test_a_job_that_was_given_up_ends(tmp_path: Path) -> None:
     folder = ordered(tmp_path / "job", f"sleep 3; touch {tmp_path}/recorded")
     process = started(folder)
     until = time.monotonic() + 20
-    while not (folder / node.ERR).exists() and time.monotonic() < until:
+    while not (folder / ERR).exists() and time.monotonic() < until:
         time.sleep(0.02)
     shutil.rmtree(folder)
     assert process.wait(20) == 0

@@ -26,7 +26,6 @@ from harness.engine.base import (
     Job,
     Lost,
     Overdue,
-    State,
     Ticket,
     Waiting,
 )
@@ -35,42 +34,46 @@ LOOK_S = 0.2
 USE = "commands"  # the folder of these jobs
 
 
+class JobTimedOut(EngineError):
+    """The job took longer than the cluster's file allows."""
+
+    exit_code = Exit.TIMED_OUT
+
+
 def run(engine_name: str, arguments: Sequence[str], checkout: Checkout) -> int:
     """The command's exit code. A job that is lost runs once more, unless it may have recorded something. Raises
     EngineError where the engine cannot run it."""
-    limit_s = registry.slurm_settings(checkout.root).time_limit_min * 60.0
+    limit_s = registry.limit_s(checkout.root)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-    engine = registry.make(
-        engine_name, checkout.root / ".cache" / "jobs" / USE, Path.cwd(), environ, checkout.root, USE
-    )
+    engine = registry.make(engine_name, checkout.cache / "jobs" / USE, Path.cwd(), environ, checkout.root, USE)
     command = (sys.executable, "-m", "harness", *arguments)
-    board = checkout.root / "leaderboard.yaml"
-    for is_last in (False, True):
-        before = _stamp(board)
-        job = Job(id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", command=command, deadline_s=limit_s)
-        state = _followed(engine, job)
-        if not isinstance(state, Lost):
-            return _code(state, limit_s)
-        if is_last or _stamp(board) != before:
-            changed = "" if is_last else "; the leaderboard has changed since, so it is not run again by itself"
-            raise EngineError(f"the job was lost: {state.why}{changed}. See `sinfo` for the nodes, and run it again")
-        print(f"the job was lost, and runs once more: {state.why}", file=sys.stderr)
-    raise AssertionError("unreachable")
+    before, advice = _stamp(checkout.leaderboard), ""
+    state = _followed(engine, command, limit_s)
+    if isinstance(state, Lost):
+        if _stamp(checkout.leaderboard) == before:
+            print(f"the job was lost, and runs once more: {state.why}", file=sys.stderr)
+            state = _followed(engine, command, limit_s)
+        else:
+            advice = "; the leaderboard has changed since, so it is not run again by itself"
+    if isinstance(state, Lost):
+        raise EngineError(f"the job was lost: {state.why}{advice}. See `sinfo` for the nodes, and run it again")
+    return _code(state, limit_s)
 
 
-def _followed(engine: Engine, job: Job) -> Done | Lost:
-    """How the job ended; what it printed is printed by then, and the engine keeps nothing of it."""
-    ticket = engine.submit(job)
+def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> Done | Lost:
+    """How a new job ended; what it printed is printed by then, and the engine keeps nothing of it."""
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    ticket = engine.submit(Job(id=name, command=command, deadline_s=limit_s))
     shown = {OUT: 0, ERR: 0}
-    told: State | None = None
+    is_told = False
     try:
         while True:
             state = engine.poll(ticket)
-            if isinstance(state, Waiting) and told is None:
-                print("waiting in the cluster's queue", file=sys.stderr)
-                told = state
             if not isinstance(state, Waiting):
                 _show(engine, ticket, shown)
+            elif not is_told:
+                print("waiting in the cluster's queue", file=sys.stderr)
+                is_told = True
             if isinstance(state, Done | Lost):
                 return state
             time.sleep(LOOK_S)
@@ -94,12 +97,10 @@ def _code(state: Done, limit_s: float) -> int:
         case Exited(code=code):
             raise EngineError(f"the job was ended from outside, by signal {-code}; `scontrol show job` may say by whom")
         case Overdue():
-            print(
-                f"error: the job took longer than {limit_s / 60:.0f} min and was ended; engine.yaml's time_limit_min "
-                "sets the limit",
-                file=sys.stderr,
+            raise JobTimedOut(
+                f"the job took longer than {limit_s / 60:.0f} min and was ended; engine.yaml's time_limit_min sets the "
+                "limit"
             )
-            return Exit.TIMED_OUT
         case Cancelled():
             return Exit.INTERRUPTED
     raise HarnessError("the job ended unseen; run it again")

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core import files
-from harness.engine.base import Cancelled, Done, EngineError, Job, Lost, State, Ticket
+from harness.engine.base import Cancelled, Done, Job, Lost, State, Ticket
+from harness.engine.folders import JobFolders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,28 +18,24 @@ class Play:
     written: dict[str, str] = field(default_factory=dict)
 
 
-class FakeEngine:
+class FakeEngine(JobFolders):
     """An Engine whose jobs are played as `script` says. `submitted` and `cancelled` are what it was asked to do."""
 
     def __init__(self, folder: Path, script: Callable[[Job], Play]) -> None:
-        self._folder, self._script = folder, script
+        super().__init__(folder)
+        self._script = script
         self._left: dict[str, list[State]] = {}
         self.submitted: list[Job] = []
         self.cancelled: list[Ticket] = []
-        folder.mkdir(parents=True, exist_ok=True)
 
     def submit(self, job: Job) -> Ticket:
         """See Engine."""
-        if job.id in self._left:
-            raise EngineError(f"{job.id}: there is a job of this name already; discard it first")
-        ticket, play = job.ticket, self._script(job)
+        folder, play = self._made(job), self._script(job)
         self.submitted.append(job)
         self._left[job.id] = list(play.states)
-        folder = self._folder / job.id
-        folder.mkdir()
         for name, text in play.written.items():
             (folder / name).write_text(text, encoding="utf-8")
-        return ticket
+        return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
         """See Engine."""
@@ -54,21 +51,11 @@ class FakeEngine:
             self.cancelled.append(ticket)
             left[:] = [Done(end=Cancelled(), has_result=False)]
 
-    def fetch(self, ticket: Ticket, into: Path) -> Path:
-        """See Engine."""
-        if not isinstance(self.poll(ticket), Done):
-            raise EngineError(f"{ticket.id}: this job is not done, there is nothing to fetch")
-        return self._folder / ticket.id
-
-    def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
-        """See Engine."""
-        return files.tail_from(self._folder / ticket.id / name, start)
-
     def discard(self, ticket: Ticket) -> None:
         """See Engine."""
         self.cancel(ticket)
         self._left.pop(ticket.id, None)
-        files.remove(self._folder / ticket.id)
+        files.remove(self._of(ticket))
 
     def tickets(self) -> Sequence[Ticket]:
         """See Engine."""

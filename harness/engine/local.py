@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,15 +21,11 @@ from harness.core import files
 from harness.core.decode import encode
 from harness.engine.base import (
     ERR,
-    EVENTS,
     FOLDER,
-    NAME,
     OUT,
-    RESULT,
     Cancelled,
     Done,
     End,
-    EngineError,
     Exited,
     Job,
     Lost,
@@ -39,6 +35,7 @@ from harness.engine.base import (
     Ticket,
     Unwatched,
 )
+from harness.engine.folders import JobFolders
 from harness.machine.processes import end_tree
 
 CHILD = Path(__file__).with_name("child.py")
@@ -46,7 +43,6 @@ ORDER = "order.json"
 LOCK = "lock"
 END_S = 10.0  # from asking a job to end until it is killed
 POLL_S = 0.05
-EVENT_CHARS = 1 << 20  # of a job's events that are read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,22 +54,18 @@ class _Child:
     end: End | None = None
 
 
-class LocalEngine:
+class LocalEngine(JobFolders):
     """An Engine whose jobs run in `cwd` with exactly the environment `environ`; `folder` holds the jobs' folders, and
     is this engine's alone."""
 
     def __init__(self, folder: Path, cwd: Path, environ: Mapping[str, str]) -> None:
-        self._folder, self._cwd, self._environ = folder, cwd, dict(environ)
+        super().__init__(folder)
+        self._cwd, self._environ = cwd, dict(environ)
         self._children: dict[str, _Child] = {}
-        folder.mkdir(parents=True, exist_ok=True)
 
     def submit(self, job: Job) -> Ticket:
         """See Engine."""
-        ticket, folder = job.ticket, self._folder / job.id
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError:
-            raise EngineError(f"{folder}: there is a job of this name already; discard it first") from None
+        folder = self._made(job)
         try:
             files.replace_file(folder / ORDER, (json.dumps(encode(job)) + "\n").encode(), is_alone=True)
             process = self._started(job, folder)
@@ -81,11 +73,11 @@ class LocalEngine:
             files.remove(folder)
             raise
         self._children[job.id] = _Child(process=process, deadline_s=time.monotonic() + job.deadline_s)
-        return ticket
+        return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
         """See Engine."""
-        folder, child = self._folder / ticket.id, self._children.get(ticket.id)
+        child = self._children.get(ticket.id)
         if child is None:
             return self._from_before(ticket)
         if child.end is None and _has_ended(child.process):
@@ -94,41 +86,25 @@ class LocalEngine:
             _end(child.process)
             child = self._ended(ticket, Overdue())
         if child.end is None:
-            return Running(events=lines(folder / EVENTS))
-        return Done(end=child.end, has_result=is_whole(folder / RESULT))
+            return Running(events=self._events(ticket))
+        return Done(end=child.end, has_result=self._has_result(ticket))
 
     def cancel(self, ticket: Ticket) -> None:
         """See Engine."""
         child = self._children.get(ticket.id)
         if child is None:
-            while (pid := _holder(self._folder / ticket.id / LOCK)) is not None:
+            while (pid := _holder(self._of(ticket) / LOCK)) is not None:
                 end_tree(pid, END_S)
                 time.sleep(POLL_S)
         elif child.end is None:
             _end(child.process)
             self._ended(ticket, Cancelled())
 
-    def fetch(self, ticket: Ticket, into: Path) -> Path:
-        """See Engine; the job's own folder."""
-        state = self.poll(ticket)
-        if not isinstance(state, Done):
-            raise EngineError(f"{self._folder / ticket.id}: this job is not done, there is nothing to fetch")
-        return self._folder / ticket.id
-
-    def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
-        """See Engine."""
-        return files.tail_from(self._folder / ticket.id / name, start)
-
     def discard(self, ticket: Ticket) -> None:
         """See Engine."""
         self.cancel(ticket)
         self._children.pop(ticket.id, None)
-        files.remove(self._folder / ticket.id)
-
-    def tickets(self) -> Sequence[Ticket]:
-        """See Engine."""
-        folders = [one.name for one in self._folder.iterdir() if one.is_dir() and NAME.fullmatch(one.name)]
-        return [Ticket(id=name) for name in sorted(folders)]
+        files.remove(self._of(ticket))
 
     def _started(self, job: Job, folder: Path) -> "subprocess.Popen[bytes]":
         command = [word.replace(FOLDER, str(folder)) for word in job.command]
@@ -151,10 +127,10 @@ class LocalEngine:
 
     def _from_before(self, ticket: Ticket) -> State:
         """The state of a job that an earlier engine over the same folder started."""
-        folder = self._folder / ticket.id
+        folder = self._of(ticket)
         if _holder(folder / LOCK) is not None:
-            return Running(events=lines(folder / EVENTS))
-        if is_whole(folder / RESULT):
+            return Running(events=self._events(ticket))
+        if self._has_result(ticket):
             return Done(end=Unwatched(), has_result=True)
         return Lost(why="its process is gone and left no result" if folder.exists() else "there is no such job")
 
@@ -188,22 +164,3 @@ def _holder(lock: Path) -> int | None:
     except BlockingIOError:
         return int(files.read_text(lock))
     return None
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
-def is_whole(result: Path) -> bool:
-    """Whether it holds a JSON object: a result of which only a part was written does not count."""
-    try:
-        return isinstance(json.loads(files.read_text(result)), dict)
-    except (OSError, ValueError, RecursionError):
-        return False
-
-
-def lines(events: Path) -> tuple[str, ...]:
-    """The lines that are complete."""
-    try:
-        with files.open_ordinary(events) as file:
-            text = file.read(EVENT_CHARS).decode(errors="replace")
-    except OSError:
-        return ()
-    return tuple(text.split("\n")[:-1])

@@ -1,7 +1,7 @@
 """Runs one job on a node of a cluster: run as a file, `node.py FOLDER`, with Python's standard library alone.
 
-FOLDER has the job's order. The command runs once, however often a cluster starts this program: the first to make
-STARTED is the one. How it ended is written to END in one step, which is what a job is done by: a
+FOLDER has the job's order, as slurm.py writes it. The command runs once, however often a cluster starts this program:
+the first to make STARTED is the one. How the command ended is written to END in one step, and then the job is done: a
 cluster forgets its jobs after minutes, and its own word for an ended job says nothing of the command.
 """
 
@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 ORDER, STARTED, END = "order.json", "started.json", "end.json"
-OUT, ERR = "out.txt", "err.txt"
-FOLDER = "{job}"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 GRACE_S = 10.0  # from asking the command to end until all of it is killed
 POLL_S = 0.05
@@ -42,9 +40,9 @@ def main(folder: Path) -> None:
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the command leaves behind is ended here
     environ = order["environ"] | {name: value for name, value in os.environ.items() if name.startswith(OF_THE_NODE)}
     try:
-        with (folder / OUT).open("wb") as out, (folder / ERR).open("wb") as err:
+        with (folder / order["out"]).open("wb") as out, (folder / order["err"]).open("wb") as err:
             process = subprocess.Popen(
-                [word.replace(FOLDER, str(folder)) for word in order["command"]],
+                order["command"],
                 cwd=order["cwd"],
                 env=environ,
                 stdin=subprocess.DEVNULL,

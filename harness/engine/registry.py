@@ -36,6 +36,11 @@ def slurm_settings(root: Path) -> SlurmSettings:
     return settings
 
 
+def limit_s(root: Path) -> float:
+    """For how long a job may run that nobody has set a deadline for. Raises BadFileError."""
+    return slurm_settings(root).time_limit_min * 60.0
+
+
 ENGINES: dict[str, Make] = {LOCAL: _local, "slurm": _slurm}
 
 

@@ -8,13 +8,14 @@ controller that does not answer for a while loses no job: the last known state s
 import getpass
 import hashlib
 import json
-import os
+import math
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,9 +23,9 @@ from typing import Any, Literal
 from harness.core import files
 from harness.engine import node
 from harness.engine.base import (
-    EVENTS,
-    NAME,
-    RESULT,
+    ERR,
+    FOLDER,
+    OUT,
     Cancelled,
     Done,
     End,
@@ -39,7 +40,7 @@ from harness.engine.base import (
     Unwatched,
     Waiting,
 )
-from harness.engine.local import is_whole, lines
+from harness.engine.folders import JobFolders
 
 SLURM_ID = "slurm.json"  # in a job's folder: the number that Slurm gave it
 SLURM_OUT = "slurm.out"  # what node.py and Slurm printed
@@ -85,28 +86,31 @@ class _Seen:
     code: int = 0
 
 
-class SlurmEngine:
+class SlurmEngine(JobFolders):
     """An Engine whose jobs run in `cwd` with the environment `environ`, beside what Slurm sets on the node; `folder`
     holds the jobs' folders, is this engine's alone, and all nodes see it."""
 
     def __init__(self, folder: Path, cwd: Path, environ: Mapping[str, str], settings: SlurmSettings) -> None:
-        self._folder, self._cwd, self._environ, self._settings = folder.resolve(), cwd, dict(environ), settings
+        super().__init__(folder.resolve())
+        self._cwd, self._environ, self._settings = cwd, dict(environ), settings
         # Other engines' jobs of this user have other names.
         self._prefix = f"eval-{hashlib.sha256(str(self._folder).encode()).hexdigest()[:8]}-"
         self._queue: dict[str, _Seen] = {}  # by the jobs' names
         self._looked_s, self._answered_s = -LOOK_S, time.monotonic()
         self._cancelled: set[str] = set()
         self._gone_s: dict[str, float] = {}  # when a job was first seen to be in no queue
-        folder.mkdir(parents=True, exist_ok=True)
 
     def submit(self, job: Job) -> Ticket:
         """See Engine."""
-        ticket, folder = job.ticket, self._folder / job.id
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError:
-            raise EngineError(f"{folder}: there is a job of this name already; discard it first") from None
-        order = {"command": job.command, "deadline_s": job.deadline_s, "cwd": str(self._cwd), "environ": self._environ}
+        folder = self._made(job)
+        order = {
+            "command": [word.replace(FOLDER, str(folder)) for word in job.command],
+            "deadline_s": job.deadline_s,
+            "cwd": str(self._cwd),
+            "environ": self._environ,
+            "out": OUT,
+            "err": ERR,
+        }
         try:
             files.replace_file(folder / node.ORDER, json.dumps(order).encode(), is_alone=True)
             (folder / node.ORDER).chmod(0o600)  # an environment may have secrets
@@ -115,20 +119,19 @@ class SlurmEngine:
         except BaseException:
             files.remove(folder)  # a job that Slurm has all the same finds no order, and ends
             raise
-        return ticket
+        return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
         """See Engine."""
-        folder = self._folder / ticket.id
-        if not folder.is_dir():
+        if not self._of(ticket).is_dir():
             return Lost(why="there is no such job")
-        if (end := self._end(folder)) is not None:
+        if (end := self._end(ticket)) is not None:
             return end
         seen = self._look().get(self._prefix + ticket.id)
         if seen is not None and seen.state in ALIVE:
             self._gone_s.pop(ticket.id, None)
-            return Running(events=lines(folder / EVENTS)) if seen.state in HAS_NODES else Waiting()
-        return self._left(ticket, folder)
+            return Running(events=self._events(ticket)) if seen.state in HAS_NODES else Waiting()
+        return self._left(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
         """See Engine. Raises EngineError if Slurm does not end it."""
@@ -143,43 +146,23 @@ class SlurmEngine:
                 raise EngineError(f"job {self.number(ticket)} still runs {GONE_S:.0f} s after scancel; ask squeue why")
             time.sleep(LOOK_S / 4)
 
-    def fetch(self, ticket: Ticket, into: Path) -> Path:
-        """See Engine; the job's own folder."""
-        if not isinstance(self.poll(ticket), Done):
-            raise EngineError(f"{self._folder / ticket.id}: this job is not done, there is nothing to fetch")
-        return self._folder / ticket.id
-
-    def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
-        """See Engine."""
-        return files.tail_from(self._folder / ticket.id / name, start)
-
     def discard(self, ticket: Ticket) -> None:
         """See Engine."""
         self.cancel(ticket)
         self._cancelled.discard(ticket.id)
         self._gone_s.pop(ticket.id, None)
-        files.remove(self._folder / ticket.id)
-
-    def tickets(self) -> Sequence[Ticket]:
-        """See Engine."""
-        folders = [one.name for one in self._folder.iterdir() if one.is_dir() and NAME.fullmatch(one.name)]
-        return [Ticket(id=name) for name in sorted(folders)]
+        files.remove(self._of(ticket))
 
     def number(self, ticket: Ticket) -> str:
         """What Slurm calls the job; "" if that is not known."""
-        return str(_read(self._folder / ticket.id / SLURM_ID).get("job", ""))
-
-    def where(self, ticket: Ticket) -> str:
-        """The host that the job was started on; "" before that."""
-        return str(_read(self._folder / ticket.id / node.STARTED).get("host", ""))
+        return str(_read(self._of(ticket) / SLURM_ID).get("job", ""))
 
     # ---- Slurm
 
     def _sbatch(self, job: Job, folder: Path) -> str:
-        minutes = max(1, -(-int(job.deadline_s + SPARE_S) // 60))
-        script = "#!/bin/sh\nexec {} -I -S {} {}\n".format(
-            *map(_quoted, (self._settings.python or sys.executable, node.__file__, str(folder)))
-        )
+        minutes = math.ceil((job.deadline_s + SPARE_S) / 60)
+        program = [self._settings.python or sys.executable, "-I", "-S", node.__file__, str(folder)]
+        script = f"#!/bin/sh\nexec {shlex.join(program)}\n"
         options = [f"--job-name={self._prefix}{job.id}", f"--output={folder / SLURM_OUT}", f"--time={minutes}"]
         fixed = ["--parsable", "--no-requeue", "--export=NIL", f"--chdir={folder}", "--signal=B:TERM@30"]
         told = self._run("sbatch", *fixed, *options, *self._settings.sbatch(), stdin=script)
@@ -203,18 +186,17 @@ class SlurmEngine:
         self._answered_s = time.monotonic()
         return self._queue
 
-    def _left(self, ticket: Ticket, folder: Path) -> State:
+    def _left(self, ticket: Ticket) -> State:
         """The state of a job that has left Slurm's queue, or never came there, and that has not told its end yet."""
         now = time.monotonic()
-        if now - self._gone_s.setdefault(ticket.id, now) < SETTLE_S and ticket.id not in self._cancelled:
-            return Running(events=lines(folder / EVENTS)) if (folder / node.STARTED).exists() else Waiting()
-        if (end := self._end(folder)) is not None:
-            return end
-        seen = self._told_at_last(ticket)
         if ticket.id in self._cancelled:
-            return Done(end=Cancelled(), has_result=is_whole(folder / RESULT))
-        if is_whole(folder / RESULT):
+            return Done(end=Cancelled(), has_result=self._has_result(ticket))
+        if now - self._gone_s.setdefault(ticket.id, now) < SETTLE_S:
+            has_begun = (self._of(ticket) / node.STARTED).exists()
+            return Running(events=self._events(ticket)) if has_begun else Waiting()
+        if self._has_result(ticket):
             return Done(end=Unwatched(), has_result=True)
+        seen = self._told_at_last(ticket)
         if seen is None:
             return Lost(why="Slurm does not know the job any more, and it left no result")
         if seen.state == "CANCELLED":
@@ -250,7 +232,6 @@ class SlurmEngine:
                 text=True,
                 timeout=COMMAND_S,
                 check=False,
-                env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
             )
         except FileNotFoundError:
             raise EngineError(
@@ -264,18 +245,22 @@ class SlurmEngine:
             raise EngineError(f"{command} refused: {said}; engine.yaml has the partition, the account and options")
         return ran.stdout
 
-    def _end(self, folder: Path) -> Done | None:
+    def _end(self, ticket: Ticket) -> Done | None:
         """How the job ended, where node.py has told."""
-        told = _read(folder / node.END)
-        ends: dict[object, End] = {"overdue": Overdue(), "failed": Exited(code=127)}
-        if told.get("type") == "exited":
-            ends["exited"] = Exited(code=int(told["code"]))
-        end = ends.get(told.get("type"))
-        if end is None:
-            return None
-        if folder.name in self._cancelled:
-            end = Cancelled()
-        return Done(end=end, has_result=is_whole(folder / RESULT))
+        told = _read(self._of(ticket) / node.END)
+        end: End
+        match told.get("type"):
+            case None:
+                return None
+            case _ if ticket.id in self._cancelled:
+                end = Cancelled()
+            case "overdue":
+                end = Overdue()
+            case "failed":
+                end = Exited(code=127)
+            case _:
+                end = Exited(code=int(told["code"]))
+        return Done(end=end, has_result=self._has_result(ticket))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -285,7 +270,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'"

@@ -180,10 +180,7 @@ class Zygote:
 
     def hear(self, cell: Cell) -> bool:
         """Hands on what the cell and its ranks tell; False once the cell is gone, and all of its ranks with it."""
-        try:
-            data, sender = receive(cell.control)
-        except ConnectionResetError:  # orders were on their way to it
-            data, sender = b"", 0
+        data, sender = receive(cell.control)
         if not data:
             for pid in cell.pids.values():
                 self.tell(Exited(pid=pid, code=-signal.SIGKILL))
@@ -215,7 +212,10 @@ class Zygote:
 
 def receive(control: socket.socket) -> tuple[bytes, int]:
     """The next message, and its sender's pid; b"" at the end."""
-    data, ancillary, _, _ = control.recvmsg(MAX_MESSAGE_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+    try:
+        data, ancillary, _, _ = control.recvmsg(MAX_MESSAGE_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+    except ConnectionResetError:  # what it was sent was not read any more
+        return b"", 0
     told = [content for _, kind, content in ancillary if kind == socket.SCM_CREDENTIALS]
     return data, CREDENTIALS.unpack(told[0])[0] if told else 0
 
