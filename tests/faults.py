@@ -142,6 +142,12 @@ def keep_stopped(rank: int) -> Does:
     return does
 
 
+def freeze_candidates(ranks: Any) -> None:
+    """They have stopped, and go on only if the zygote lets them."""
+    ranks.freeze("candidate")
+    ranks.wait_frozen(time.monotonic() + 10)
+
+
 def order_often(ranks: Any) -> None:
     """The candidates' cell has orders that it has not read."""
     for _ in range(20):
@@ -413,6 +419,14 @@ FAULTS = [
     Fault("kill -9 of the candidates' cell, test", "test", kill("cell"), 112, "SIGKILL"),
     Fault("kill -9 of a cell with orders, test", "test", both(stop("cell"), order_often, kill("cell")), 112, "SIGKILL"),
     Fault("the zygote is stopped, test", "test", stop("zygote"), 1, "forked from did not answer"),
+    Fault(
+        "the zygote is stopped while it keeps candidates stopped, test",
+        "test",
+        both(freeze_candidates, stop("zygote")),
+        1,
+        "forked from did not answer",
+        run=HASTY,
+    ),
     Fault("kill -9 of a trusted rank, start", "start", kill_unheard("trusted 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 1, JUDGE),
     Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 1, JUDGE),

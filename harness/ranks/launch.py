@@ -23,6 +23,7 @@ from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
 from harness.core.records import CheckerName
+from harness.machine.host import state
 from harness.process import sandbox
 from harness.process.child import search_path
 from harness.ranks import failure, wire
@@ -33,11 +34,13 @@ from harness.ranks.rank import Rank
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
 START_S = 120.0  # importing torch from a cold disk
-# glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
-# heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
 # Above the level at which torch's profiler reports that it began and ended, as lines `USDT:...` of every rank's output.
 PROFILER_LOG = {"KINETO_LOG_LEVEL": "6"}
+# glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
+# heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+NO_ANSWER = "the process that ranks are forked from did not answer"
+ASKS = "Was it stopped from outside? Is the machine out of memory?"
 FROZEN_S = 10.0  # for all processes of a group to stop, which takes milliseconds
 GOODBYE_S = 6.0  # for the zygote to kill everything and go
 
@@ -126,14 +129,18 @@ class Ranks:
             self.freezing.pop(role, None)
             self._tell(wire.Thaw(role=role))
 
+    def check_zygote(self) -> None:
+        """Raises HarnessError if the process that ranks are forked from was stopped: it lets no group go on then, and a
+        rank that is waited for is not to blame."""
+        assert self.zygote is not None
+        if state(self.zygote.pid) == "T":
+            raise HarnessError(f"{NO_ANSWER}. {ASKS}")
+
     def wait_frozen(self, deadline: float) -> None:
         until = min(deadline, time.monotonic() + FROZEN_S)
         while self.freezing and not any(rank.gone for rank in self.all_ranks()):
             if time.monotonic() > until:
-                raise HarnessError(
-                    f"the process that ranks are forked from did not answer for {FROZEN_S:.0f} s, or to the end of the "
-                    "phase. Was it stopped from outside? Is the machine out of memory?"
-                )
+                raise HarnessError(f"{NO_ANSWER} for {FROZEN_S:.0f} s, or to the end of the phase. {ASKS}")
             self.poll(until - time.monotonic())
 
     def _tell(self, order: wire.ZygoteOrder, fds: Sequence[int] = ()) -> None:

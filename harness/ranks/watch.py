@@ -31,6 +31,9 @@ class Processes(Protocol):
     def thaw(self, role: wire.Role) -> None:
         """Lets them go on."""
 
+    def check_zygote(self) -> None:
+        """Raises HarnessError if the process that ranks are forked from was stopped."""
+
     def wait_frozen(self, deadline: float) -> None:
         """Returns when all have stopped that are to."""
 
@@ -84,6 +87,7 @@ class Watch:
         )
 
     def _timed_out(self, waiting: Sequence[Rank]) -> NoReturn:
+        self.processes.check_zygote()
         self.processes.thaw(self.role)  # to tell where they are
         marks = {rank: rank.log.total_bytes for rank in self.members}
         for rank in self.members:
