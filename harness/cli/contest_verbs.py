@@ -3,8 +3,7 @@
 The time, the ids of members and the login come from a World, so that tests play a contest of weeks in seconds.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.text import Text
 from harness.board import judgements, leaderboard, report_json, reports
 from harness.board.entries import Board, Entry, Judged
 from harness.cli import options, result_files
+from harness.cli.verify import check_launches, launch_lines
 from harness.contest import acts, admission, rules, standings, statistics
 from harness.contest.acts import Contest
 from harness.contest.lifecycle import Held, Reproduced, transition
@@ -25,12 +25,10 @@ from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean, encode
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import EvalReport
-from harness.core.words import clean_line
 from harness.evaluation import recorded, verify
 from harness.evaluation.verify import Decision, Ready
 from harness.judging import verdict
 from harness.kinds import registry, settings
-from harness.kinds.kind import Progress
 from harness.kinds.settings import Asked
 from harness.problems.submission import directives
 from harness.problems.submission import read_submission as read_file
@@ -87,6 +85,11 @@ def contest_of(name: str, checkout: Checkout) -> Contest:
     return acts.opened(path)
 
 
+def _actor(order: Order, world: World) -> str:
+    """Who does it, as the log has it."""
+    return order.by or world.login
+
+
 def _console(order: Order) -> Console:
     return Console(stderr=order.json is not None and order.json.is_stdout)
 
@@ -127,7 +130,7 @@ def show(order: Order, checkout: Checkout, world: World) -> Exit:
 def _check_insight(order: Order, found: Contest, world: World) -> None:
     """Raises UsageError where results that are private or frozen now would be shown to somebody who is neither an
     organiser nor of the entry's team."""
-    now, state, who = world.now(), found.state(), order.by or world.login
+    now, state, who = world.now(), found.state(), _actor(order, world)
     own = state.team_of(who)
     if order.entry is not None and own is not None and state.entry(order.entry).team == own.name:
         return
@@ -164,7 +167,7 @@ def show_stats(order: Order, checkout: Checkout, world: World) -> Exit:
 def _is_organiser(order: Order, found: Contest, world: World) -> bool:
     """Whether the full view was asked for, by somebody who may see it; UsageError for somebody else."""
     if order.full:
-        admission.check_organiser(found.rules, order.by or world.login, world.now())
+        admission.check_organiser(found.rules, _actor(order, world), world.now())
     return order.full
 
 
@@ -173,7 +176,7 @@ def register(order: Order, checkout: Checkout, world: World) -> Exit:
     """`register`."""
     found = contest_of(order.contest, checkout)
     assert order.team is not None
-    by = order.by or world.login
+    by = _actor(order, world)
     ids = acts.register(found, order.team, tuple(order.members), world.now(), by, world.new_secret)
     team = found.state().teams[order.team]
     print(f"team {team.name}: {', '.join(team.members)}")
@@ -256,7 +259,7 @@ def withdraw(order: Order, checkout: Checkout, world: World) -> Exit:
 def freeze(order: Order, checkout: Checkout, world: World) -> Exit:
     """`freeze`."""
     found, now = contest_of(order.contest, checkout), world.now()
-    acts.freeze(found, now, order.by or world.login, frozen=True)
+    acts.freeze(found, now, _actor(order, world), frozen=True)
     print(f"{found.key}: frozen; the public sees the standings of {shown_time(now)}")
     return Exit.OK
 
@@ -264,7 +267,7 @@ def freeze(order: Order, checkout: Checkout, world: World) -> Exit:
 def unfreeze(order: Order, checkout: Checkout, world: World) -> Exit:
     """`unfreeze`."""
     found = contest_of(order.contest, checkout)
-    acts.freeze(found, world.now(), order.by or world.login, frozen=False)
+    acts.freeze(found, world.now(), _actor(order, world), frozen=False)
     print(f"{found.key}: unfrozen; the public sees the standings as they are")
     return Exit.OK
 
@@ -273,7 +276,7 @@ def review(order: Order, checkout: Checkout, world: World) -> Exit:
     """`review`."""
     found = contest_of(order.contest, checkout)
     assert order.entry is not None
-    entry = acts.review(found, order.entry, world.now(), order.by or world.login, order.note)
+    entry = acts.review(found, order.entry, world.now(), _actor(order, world), order.note)
     print(contest_view.entry_line(entry))
     return Exit.OK
 
@@ -282,7 +285,7 @@ def award(order: Order, checkout: Checkout, world: World) -> Exit:
     """`award`."""
     found, board = contest_of(order.contest, checkout), leaderboard.load(checkout.leaderboard)
     assert order.entry is not None
-    entry = acts.award(found, order.entry, order.award, board, world.now(), order.by or world.login)
+    entry = acts.award(found, order.entry, order.award, board, world.now(), _actor(order, world))
     print(contest_view.entry_line(entry))
     return Exit.OK
 
@@ -291,7 +294,7 @@ def disqualify(order: Order, checkout: Checkout, world: World) -> Exit:
     """`disqualify`."""
     found = contest_of(order.contest, checkout)
     assert order.entry is not None
-    entry = acts.disqualify(found, order.entry, order.why, world.now(), order.by or world.login)
+    entry = acts.disqualify(found, order.entry, order.why, world.now(), _actor(order, world))
     print(contest_view.entry_line(entry))
     return Exit.OK
 
@@ -299,13 +302,12 @@ def disqualify(order: Order, checkout: Checkout, world: World) -> Exit:
 def verify_top(order: Order, checkout: Checkout, world: World) -> Exit:
     """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
     decision's code."""
-    found, by = contest_of(order.contest, checkout), order.by or world.login
+    found, by = contest_of(order.contest, checkout), _actor(order, world)
     admission.check_organiser(found.rules, by, world.now())
     assert order.problem is not None
     found.rules.problem(order.problem)
     count = order.launches or found.rules.reproduce.launches
-    if count < verify.LEAST_LAUNCHES:
-        raise UsageError(f"--launches {count}: at least {verify.LEAST_LAUNCHES} are needed, as two are dropped")
+    check_launches(count)
     chosen = _leading(order, found, checkout, world)
     if not chosen:
         print(f"{order.problem}: every leading entry is reproduced; `contest review` is next")
@@ -341,14 +343,7 @@ def _verified(
     ready = verify.prepared(one, where, found.rules.setting.seconds, order.confined, checkout)
     said = f"entry {entry.number} of team {entry.team}"
 
-    @contextlib.contextmanager
-    def progress(number: int) -> Iterator[Progress]:
-        if not order.quiet:
-            Console(stderr=True).print(Text(clean_line(f"launch {number} of {count}: {said}")), soft_wrap=True)
-        with ProgressLine(Console(stderr=True), silent=order.quiet) as line:
-            yield line
-
-    done = verify.launches(ready, count, checkout, progress)
+    done = verify.launches(ready, count, checkout, launch_lines(said, count, order.quiet))
     decided = verify.decision_of(one, done, count)
     _record(found, entry, ready, decided, done, checkout, world, by)
     console = Console()

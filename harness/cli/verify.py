@@ -2,7 +2,8 @@
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 
 from rich.console import Console
@@ -79,8 +80,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 
 def verify(order: Options, checkout: Checkout) -> Exit:
     """Runs the entry's source again and puts the decision on the board."""
-    if order.launches < LEAST_LAUNCHES:
-        raise UsageError(f"--launches {order.launches}: at least {LEAST_LAUNCHES} are needed, as two are dropped")
+    check_launches(order.launches)
     if order.json:
         order.json.check()
     settings.check_seconds("--seconds", order.seconds)
@@ -90,14 +90,7 @@ def verify(order: Options, checkout: Checkout) -> Exit:
     ready = prepared(one, order.problem, order.seconds, order.confined, checkout)
     leaderboard.check_writable(path)
 
-    @contextlib.contextmanager
-    def progress(number: int) -> Iterator[Progress]:
-        said = f"launch {number} of {order.launches}: {one.file}, {one.run_id}"
-        if not order.quiet:
-            Console(stderr=True).print(Text(clean_line(said)), soft_wrap=True)
-        with ProgressLine(Console(stderr=True), silent=order.quiet) as line:
-            yield line
-
+    progress = launch_lines(f"{one.file}, {one.run_id}", order.launches, order.quiet)
     reports = launches(ready, order.launches, checkout, progress)
     decision = decision_of(one, reports, order.launches)
     decision = replace(decision, why=decision.why + outside_sandbox(one, reports))
@@ -106,6 +99,25 @@ def verify(order: Options, checkout: Checkout) -> Exit:
     finally:  # what was measured is shown all the same
         _show(order, one, decision, reports)
     return EXITS[decision.word]
+
+
+def check_launches(count: int) -> None:
+    """Raises UsageError for fewer than decide anything."""
+    if count < LEAST_LAUNCHES:
+        raise UsageError(f"--launches {count}: at least {LEAST_LAUNCHES} are needed, as two are dropped")
+
+
+def launch_lines(what: str, count: int, quiet: bool) -> Callable[[int], AbstractContextManager[Progress]]:
+    """The progress of each of `count` launches of `what` on standard error, for verify.launches."""
+
+    @contextlib.contextmanager
+    def progress(number: int) -> Iterator[Progress]:
+        if not quiet:
+            Console(stderr=True).print(Text(clean_line(f"launch {number} of {count}: {what}")), soft_wrap=True)
+        with ProgressLine(Console(stderr=True), silent=quiet) as line:
+            yield line
+
+    return progress
 
 
 def outside_sandbox(one: Judged, reports: Sequence[EvalReport]) -> str:

@@ -15,6 +15,7 @@ from harness.contest import admission, awards, rules, standings
 from harness.contest.lifecycle import (
     Awarded,
     Disqualified,
+    EntryEvent,
     Failed,
     Frozen,
     Held,
@@ -146,12 +147,7 @@ def slim(entry: Entry) -> Entry:
 def settle(contest: Contest, result: Outcome | Reproduced, now: datetime, by: str) -> ContestEntry:
     """Writes what an evaluation, or a reproduction, came to. Raises UsageError where the entry is in no state for it:
     withdrawn meanwhile, say."""
-
-    def decide(records: tuple[Record, ...]) -> list[Outcome | Reproduced]:
-        transition(fold(records).entry(result.entry).state, result.type, result.entry)
-        return [result]
-
-    return fold(contest.log.add(decide, now, by)).entry(result.entry)
+    return _followed(contest, result, now, by)
 
 
 def withdraw(contest: Contest, number: int, now: datetime, member: str) -> ContestEntry:
@@ -186,12 +182,7 @@ def freeze(contest: Contest, now: datetime, by: str, frozen: bool) -> None:
 def review(contest: Contest, number: int, now: datetime, by: str, note: str = "") -> ContestEntry:
     """An organiser has read the source of a reproduced entry. Raises UsageError where it is not reproduced."""
     admission.check_organiser(contest.rules, by, now)
-
-    def decide(records: tuple[Record, ...]) -> list[Reviewed]:
-        transition(fold(records).entry(number).state, "reviewed", number)
-        return [Reviewed(entry=number, note=one_line(note))]
-
-    return fold(contest.log.add(decide, now, by)).entry(number)
+    return _followed(contest, Reviewed(entry=number, note=one_line(note)), now, by)
 
 
 def award(contest: Contest, number: int, name: str, board: Board, now: datetime, by: str) -> ContestEntry:
@@ -213,9 +204,14 @@ def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) 
     admission.check_organiser(contest.rules, by, now)
     if not why.strip():
         raise UsageError("why? Give the reason, which the team will read: --why TEXT")
+    return _followed(contest, Disqualified(entry=number, why=one_line(why)), now, by)
 
-    def decide(records: tuple[Record, ...]) -> list[Disqualified]:
-        transition(fold(records).entry(number).state, "disqualified", number)
-        return [Disqualified(entry=number, why=one_line(why))]
 
-    return fold(contest.log.add(decide, now, by)).entry(number)
+def _followed(contest: Contest, event: EntryEvent, now: datetime, by: str) -> ContestEntry:
+    """Writes what happened to an entry, and returns it as it is then. Raises UsageError where its state forbids it."""
+
+    def decide(records: tuple[Record, ...]) -> list[EntryEvent]:
+        transition(fold(records).entry(event.entry).state, event.type, event.entry)
+        return [event]
+
+    return fold(contest.log.add(decide, now, by)).entry(event.entry)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from harness.contest.rules import AwardRule, Competition, Listed
 from harness.contest.state import ContestEntry, ContestState, Team
-from harness.contest.times import closing, shown_time
+from harness.contest.times import shown_time
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
 
@@ -20,7 +20,7 @@ def check_registration(
     contest: Competition, state: ContestState, team: str, members: tuple[str, ...], now: datetime
 ) -> None:
     """Raises UsageError where these people may not register as members of that team now."""
-    opens, closes = (closing(text) for text in (contest.registration.opens, contest.registration.closes))
+    opens, closes = contest.registration.moments
     if opens and now < opens:
         raise refused(f"registration opens at {shown_time(opens)}", "registration.opens", now)
     if closes and now > closes:

@@ -34,9 +34,14 @@ class Window:
     closes: str = ""
 
     def __post_init__(self) -> None:
-        opens, closes = closing(self.opens, ".opens"), closing(self.closes, ".closes")
+        opens, closes = self.moments
         if opens and closes and opens >= closes:
             raise DecodeError(".closes", "expected a time after `opens`")
+
+    @property
+    def moments(self) -> tuple[datetime | None, datetime | None]:
+        """When it opens and closes; None for a side that is open."""
+        return closing(self.opens, ".opens"), closing(self.closes, ".closes")
 
 
 @dataclass(frozen=True, kw_only=True)

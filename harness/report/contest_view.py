@@ -42,7 +42,7 @@ def show_contests(found: Sequence[Contest], now: datetime, console: Console) -> 
 
 def phase(contest: Competition, state: ContestState, now: datetime) -> str:
     """In a few words, how far the contest is."""
-    opens, closes = (closing(text) for text in (contest.registration.opens, contest.registration.closes))
+    opens, closes = contest.registration.moments
     openings = [contest.opening(listed) for listed in contest.problems]
     is_open = any(
         (begins is None or begins <= now) and ((ends := contest.closes(listed)) is None or now <= ends)
@@ -92,10 +92,9 @@ def show_contest(found: Contest, now: datetime, console: Console) -> None:
     table = plain_table("problem", "opens", "closes", "targets")
     for listed in rules.problems:
         opens, closes = rules.opening(listed), rules.closes(listed)
-        times = [shown_time(one) if one else "always" for one in (opens,)] + [shown_time(closes) if closes else "never"]
-        table.add_row(
-            *(Text(clean_line(cell)) for cell in (listed.name, *times, "; ".join(_targets(listed)) or "none"))
-        )
+        times = shown_time(opens) if opens else "always", shown_time(closes) if closes else "never"
+        cells = listed.name, *times, "; ".join(_targets(listed)) or "none"
+        table.add_row(*(Text(clean_line(cell)) for cell in cells))
     console.print(table)
     if state.teams:
         console.print()
@@ -109,7 +108,7 @@ def show_contest(found: Contest, now: datetime, console: Console) -> None:
 
 
 def _rules(rules: Competition) -> list[tuple[str, str]]:
-    opens, closes = (closing(text) for text in (rules.registration.opens, rules.registration.closes))
+    opens, closes = rules.registration.moments
     found = [
         (
             "registration",

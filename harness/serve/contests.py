@@ -20,7 +20,7 @@ from harness.contest.acts import Contest, Outcome
 from harness.contest.lifecycle import Failed
 from harness.contest.rules import Competition, Quota
 from harness.contest.standings import frozen_since
-from harness.contest.state import ContestEntry
+from harness.contest.state import ContestEntry, ContestState
 from harness.contest.times import read_moment
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, HarnessError, UsageError
@@ -164,13 +164,12 @@ class Contests:
 
     def veiled_runs(self) -> frozenset[str]:
         """The runs that the public must not see now: those of private contests, and those since a freeze."""
-        found = set()
+        found: set[str] = set()
         with self._lock:
             for contest in self.all:
                 state, now = contest.state(), self.now()
-                frozen_at = frozen_since(contest.rules, state, now)
                 for entry in state.entries.values():
-                    if contest.rules.is_hidden(now) or (frozen_at is not None and entry.changed_at > frozen_at):
+                    if _is_veiled(contest.rules, state, entry.changed_at, now):
                         found |= {one.run_id for one in (entry.evaluation, entry.hold) if one is not None}
         return frozenset(found)
 
@@ -181,9 +180,13 @@ class Contests:
             return False
         with self._lock:
             now, state = self.now(), contest.state()
-        frozen_at = frozen_since(contest.rules, state, now)
-        ended = read_moment(row.ended_at) if row.ended_at else now
-        return contest.rules.is_hidden(now) or (frozen_at is not None and ended > frozen_at)
+        return _is_veiled(contest.rules, state, read_moment(row.ended_at) if row.ended_at else now, now)
+
+
+def _is_veiled(rules: Competition, state: ContestState, at: datetime, now: datetime) -> bool:
+    """Whether the public must not see now what happened at that time: all is private, or it is since a freeze."""
+    frozen_at = frozen_since(rules, state, now)
+    return rules.is_hidden(now) or (frozen_at is not None and at > frozen_at)
 
 
 def _unlimited(rules: Competition) -> Competition:

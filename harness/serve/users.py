@@ -1,15 +1,14 @@
 """The users of the queue: popcorn-cli's ids, by their hashes, and the names that results are recorded under."""
 
-import hashlib
-import re
 import sqlite3
 from dataclasses import dataclass
 from typing import cast
 
+from harness.contest.acts import id_hash
+from harness.contest.admission import NAME
 from harness.core.errors import HarnessError
 from harness.serve.queue_file import QueueFile, now
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")  # of a user: a folder and an author as well
 ID_CHARS = 200  # of an X-Popcorn-Cli-Id
 MAX_USERS = 10_000
 
@@ -54,21 +53,17 @@ class Users:
             try:
                 made = self._db.execute(
                     "INSERT INTO users (secret_sha256, name, created_at) VALUES (?, ?, ?)",
-                    (_hash(secret), chosen, now()),
+                    (id_hash(secret), chosen, now()),
                 )
             except sqlite3.IntegrityError:
                 raise UnknownUserError(f"the name '{name}' is taken by another id; choose another name") from None
             return User(id=cast(int, made.lastrowid), name=chosen)
 
     def _user(self, secret: str) -> User | None:
-        row = self._db.execute("SELECT id, name FROM users WHERE secret_sha256 = ?", (_hash(secret),)).fetchone()
+        row = self._db.execute("SELECT id, name FROM users WHERE secret_sha256 = ?", (id_hash(secret),)).fetchone()
         return User(id=row["id"], name=row["name"]) if row else None
 
     def _free(self, login: str) -> str:
         taken = {row["name"].lower() for row in self._db.execute("SELECT name FROM users")}
         names = (login if number == 1 else f"{login[:26]}-{number}" for number in range(1, MAX_USERS + 2))
         return next(name for name in names if name.lower() not in taken)
-
-
-def _hash(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
