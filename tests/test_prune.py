@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import contests
 import pytest
 from factories import entry
 from launches import ENTRY_RUN, alice, launch, loaded, prepared
@@ -15,6 +16,7 @@ from harness.board import leaderboard, prune, runs
 from harness.board.entries import Board, Earlier, HeldEntry, Hold, SettledFile, Settlement
 from harness.board.prune import Limits, Needed
 from harness.cli import main
+from harness.contest import acts
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, Exit, UsageError
 from harness.core.files import taken_bytes
@@ -195,7 +197,8 @@ def queue(tmp_path: Path) -> Path:
 
 
 def found_in(queue: Path, days_later: float = 400, most: int = 1000, most_bytes: int = 1 << 30) -> kept.Kept:
-    return kept.kept(queue, 90 * DAY_S, most, most_bytes, time.time() + days_later * DAY_S)
+    limits = Limits(age_s=90 * DAY_S, runs=most, nbytes=most_bytes)
+    return kept.kept(queue, limits, time.time() + days_later * DAY_S)
 
 
 def test_what_a_contest_needs_of_the_queue_stays(queue: Path) -> None:
@@ -205,6 +208,17 @@ def test_what_a_contest_needs_of_the_queue_stays(queue: Path) -> None:
     assert found_in(queue, days_later=0).stored == ()
     assert [one.id for one in found_in(queue, days_later=0, most=2).stored] == [3, 1]
     assert [(one.id, one.why) for one in found_in(queue, 0, most_bytes=350).stored] == [(1, "size")]
+
+
+def test_of_points_the_most_are_a_users_best(queue: Path) -> None:
+    limits, later = Limits(age_s=90 * DAY_S), time.time() + 400 * DAY_S
+    found = kept.kept(queue, limits, later, lambda problem: problem == "a2a")
+    assert found.run_ids == {"slow", "bob"}
+    assert [one.id for one in found.stored] == [3, 2]
+    kept.forget(queue, (kept.Stored(id=1, nbytes=1, why="age"),), lambda problem: True)
+    store = Store(queue / kept.FILE)
+    assert store.code(1)
+    store.close()
 
 
 def test_forgotten_submissions_stay_in_their_users_list(queue: Path) -> None:
@@ -292,6 +306,29 @@ def test_what_a_contest_needs_of_runs_stays(tmp_path: Path, queue: Path) -> None
     best, slow = (a_run(tmp_path, 400, name=name) for name in ("best", "slow"))
     assert run_prune(tmp_path, "--apply") == Exit.OK
     assert (best.exists(), slow.exists()) == (True, False)
+
+
+def test_what_the_entries_of_a_contest_rest_on_stays(tmp_path: Path) -> None:
+    """Its file in contests/ is enough: the leaderboard may never have had them."""
+    (tmp_path / acts.FOLDER).mkdir()
+    found = contests.contest(tmp_path / acts.FOLDER)
+    contests.register(found, "tensor", "ada")
+    ranked = contests.ranked(found, "ada", 2.0)
+    (needed_run,) = ranked.run_ids
+    run, other = a_run(tmp_path, 400, name=needed_run), a_run(tmp_path, 400)
+    source, lost = a_source(tmp_path, ranked.sha256), a_source(tmp_path, "ee" * 32)
+    assert run_prune(tmp_path, "--apply") == Exit.OK
+    assert (run.exists(), source.exists()) == (True, True)
+    assert (other.exists(), lost.exists()) == (False, False)
+
+
+def test_a_contest_that_does_not_load_keeps_everything(tmp_path: Path) -> None:
+    old = a_run(tmp_path, 400)
+    (tmp_path / acts.FOLDER).mkdir()
+    (tmp_path / acts.FOLDER / "class.yaml").write_text("name: 1\n")
+    with pytest.raises(BadFileError):
+        run_prune(tmp_path, "--apply")
+    assert old.exists()
 
 
 @pytest.mark.parametrize("bad", [("--older-than", "-1"), ("--max-size", "inf"), ("--keep", "-3")])

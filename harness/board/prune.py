@@ -33,6 +33,15 @@ class Limits:
     runs: int = 1000
     nbytes: int = 20 << 30
 
+    def beyond(self, age_s: float, count: int, nbytes: int) -> str:
+        """The limit that something of that age is beyond, where so many newer ones stay, and with it take so many
+        bytes; "" where it can stay."""
+        if age_s > self.age_s:
+            return "age"
+        if count >= self.runs:
+            return "number"
+        return "size" if nbytes > self.nbytes else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Needed:
@@ -62,9 +71,9 @@ class Plan:
     taken: int
 
 
-def needed(board: Board, run_ids: Set[str] = frozenset()) -> Needed:
-    """All that the board names, histories and settlements too, and `run_ids`."""
-    runs, sources = set(run_ids), set()
+def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = frozenset()) -> Needed:
+    """All that the board names, histories and settlements too, and what the others name."""
+    runs, sources = set(run_ids), set(sha256s)
     everything: list[Judged] = [*board.entries, *board.held]
     for one in everything:
         for past in (one, *one.history, *one.holds):
@@ -89,16 +98,8 @@ def plan(root: Path, keep: Needed, limits: Limits, now: float | None = None) -> 
     for run in by_age:
         nbytes = taken_bytes(run, seen)
         taken += nbytes
-        age_s = now - _started(run)
-        why = ""
-        if run.name not in keep.run_ids and now - _changed(run) > YOUNG_S:
-            if age_s > limits.age_s:
-                why = "age"
-            elif kept >= limits.runs:
-                why = "number"
-            elif kept_bytes + nbytes > limits.nbytes:
-                why = "size"
-        if why:
+        can_go = run.name not in keep.run_ids and now - _changed(run) > YOUNG_S
+        if can_go and (why := limits.beyond(now - _started(run), kept, kept_bytes + nbytes)):
             pieces.append(Piece(what="run", path=run, nbytes=nbytes, why=why))
             continue
         kept, kept_bytes = kept + 1, kept_bytes + nbytes

@@ -1,6 +1,7 @@
 """The verb `prune`: deletes runs, sources, compile caches and queued sources that nothing needs."""
 
 import argparse
+import functools
 import math
 import time
 from dataclasses import dataclass
@@ -8,18 +9,21 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from harness.board import leaderboard, prune
-from harness.board.prune import Limits
+from harness.board.prune import Limits, Needed
 from harness.cli import result_files
+from harness.contest import acts
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
+from harness.judging.scoring import SCORINGS
+from harness.problems.shape_file import find
 from harness.process import compile_cache
 from harness.report.pruned import Found, show, to_json
 from harness.serve import kept
 
 DESCRIPTION = """Show what in runs/ and in the compile caches can go, and with --apply delete it: runs by their age,
 number and size; stored sources that neither the leaderboard nor a run has; compile caches by their last use; the
-service's sources and results of submissions that are no user's best. Whatever leaderboard.yaml names stays, its history
-and settlements included, and so does everything of the last day."""
+service's sources and results of submissions that are no user's best. Whatever leaderboard.yaml or a contest in
+contests/ names stays, histories and settlements included, and so does everything of the last day."""
 DAY_S, GIB = 86400.0, 1 << 30
 
 
@@ -82,17 +86,37 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 
 
 def pruned(order: Options, checkout: Checkout) -> Found:
-    """What can go, or with `apply` what went. A leaderboard that does not load is an error: nobody knows then what is
-    needed."""
+    """What can go, or with `apply` what went. A leaderboard or a contest that does not load is an error: nobody knows
+    then what is needed."""
     limits, queue = order.limits, checkout.runs / "serve"
-    service = kept.kept(queue, limits.age_s, limits.runs, limits.nbytes, time.time())
-    keep = prune.needed(leaderboard.load(checkout.leaderboard), service.run_ids)
+    ranks_most = functools.partial(_ranks_most, checkout)
+    service = kept.kept(queue, limits, time.time(), ranks_most)
+    keep = _needed(checkout, service.run_ids)
     plan = prune.plan(checkout.root, keep, limits)
     caches = compile_cache.unused(checkout.root, min(limits.age_s, compile_cache.KEPT_S))
     pieces = plan.pieces
     if order.apply:
-        keep = prune.needed(leaderboard.load(checkout.leaderboard), service.run_ids)  # as it is by now
-        pieces = prune.apply(plan, keep)
+        pieces = prune.apply(plan, _needed(checkout, service.run_ids))  # as it is by now
         caches = {name: nbytes for name, nbytes in caches.items() if compile_cache.drop(checkout.root, name)}
-        kept.forget(queue, service.stored)
+        kept.forget(queue, service.stored, ranks_most)
     return Found(plan=plan, pieces=pieces, caches=caches, service=service, applied=order.apply)
+
+
+def _needed(checkout: Checkout, run_ids: frozenset[str]) -> Needed:
+    """What the leaderboard and the contests of the checkout name, and these runs."""
+    contests = [acts.opened(file) for file in sorted((checkout.root / acts.FOLDER).glob("*.yaml"))]
+    entries = [entry for contest in contests for entry in contest.state().entries.values()]
+    return prune.needed(
+        leaderboard.load(checkout.leaderboard),
+        run_ids.union(*(entry.run_ids for entry in entries)),
+        {entry.sha256 for entry in entries},
+    )
+
+
+def _ranks_most(checkout: Checkout, problem: str) -> bool:
+    """Whether the most is the best of its scores. A problem that the checkout does not have is a folder's, ranked by
+    time. Raises BadFileError where the problem's files are bad."""
+    try:
+        return SCORINGS[find(problem, checkout).ranking_by].better == "more"
+    except UsageError:
+        return False

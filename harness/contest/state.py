@@ -65,6 +65,12 @@ class ContestEntry:
         return self.state in PLACED
 
     @property
+    def run_ids(self) -> frozenset[str]:
+        """The runs that what it claims rests on."""
+        launches = self.reproduced.verified.run_ids if self.reproduced is not None else ()
+        return frozenset((*(one.run_id for one in (self.evaluation, self.hold) if one is not None), *launches))
+
+    @property
     def counts(self) -> bool:
         """Whether it is counted against the quota."""
         return self.failure is None or self.failure.counts

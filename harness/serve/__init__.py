@@ -34,6 +34,7 @@ from harness.problems.shape_file import problem_names
 from harness.serve.contests import Contests
 from harness.serve.contests import opened as opened_contests
 from harness.serve.guard import LOOPBACK_NAMES, ORGANISER_VARIABLE, TOKEN_VARIABLE, Guard, is_loopback
+from harness.serve.queue_file import FILE
 from harness.serve.store import Limits, Row, Store
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def make_service(
         setting = settings.setting(replace(offer.asked, problem=offer.argument), checkout, offer.problem)
         return judgements.problem_version(setting.problem, setting.suite)
 
-    store = Store(folder / "queue.sqlite3")
+    store = Store(folder / FILE)
     contests = Contests(opened_contests(options.contests), checkout, clock, version_of)
     worker = Worker(
         store,

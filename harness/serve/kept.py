@@ -6,20 +6,19 @@ score; its source and its result go. Reads the queue's file beside a server that
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.board.prune import Limits
 from harness.core.errors import BadFileError
+from harness.serve.queue_file import FILE
 from harness.serve.store import DONE
 
-FILE = "queue.sqlite3"
 WAIT_S = 10.0  # for a server's transaction
-# Each user's best passed submission on each board; of equal ones the first, as Store.ranked has it.
-BEST = """SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY user_id, leaderboard, gpu ORDER BY score_s, id) AS
-place FROM submissions WHERE passed AND score_s IS NOT NULL) WHERE place = 1"""
 BYTES = "length(CAST(code AS BLOB)) + coalesce(length(CAST(result AS BLOB)), 0)"
+RanksMost = Callable[[str], bool]  # whether the most is the best of a problem's scores, by its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,45 +39,49 @@ class Kept:
     taken: int = 0
 
 
-def kept(folder: Path, age_s: float, most: int, most_bytes: int, now: float) -> Kept:
-    """Of the queue in the folder; nothing where there is none. Submissions that are done go by their age, beyond the
-    `most` newest, or beyond `most_bytes` in all. Raises BadFileError for a file that is no queue."""
+def kept(folder: Path, limits: Limits, now: float, ranks_most: RanksMost = lambda problem: False) -> Kept:
+    """Of the queue in the folder; nothing where there is none. Submissions that are done go by the limits. Raises
+    BadFileError for a file that is no queue, and what `ranks_most` raises."""
     with _opened(folder) as db:
         if db is None:
             return Kept()
-        best = {row[0] for row in db.execute(BEST)}
-        run_ids = [row[0] for row in db.execute(f"SELECT run_id FROM submissions WHERE id IN ({BEST})")]
-        rows = db.execute(f"SELECT id, state, ended_at, {BYTES} FROM submissions ORDER BY id DESC").fetchall()
+        best = _best(db, ranks_most)
+        rows = db.execute(f"SELECT id, state, ended_at, run_id, {BYTES} FROM submissions ORDER BY id DESC").fetchall()
     found, taken, count, size = [], 0, 0, 0
-    for id_, state, ended_at, nbytes in rows:
+    for id_, state, ended_at, _, nbytes in rows:
         taken += nbytes
-        why = ""
-        if state in DONE and id_ not in best and nbytes:
-            if now - _time(ended_at) > age_s:
-                why = "age"
-            elif count >= most:
-                why = "number"
-            elif size + nbytes > most_bytes:
-                why = "size"
-        if why:
+        can_go = state in DONE and id_ not in best and nbytes > 0
+        if can_go and (why := limits.beyond(now - _time(ended_at), count, size + nbytes)):
             found.append(Stored(id=id_, nbytes=nbytes, why=why))
         else:
             count, size = count + 1, size + nbytes
-    return Kept(run_ids=frozenset(filter(None, run_ids)), stored=tuple(found), taken=taken)
+    run_ids = frozenset(run_id for id_, _, _, run_id, _ in rows if id_ in best and run_id)
+    return Kept(run_ids=run_ids, stored=tuple(found), taken=taken)
 
 
-def forget(folder: Path, stored: tuple[Stored, ...]) -> None:
-    """Removes their sources and results, but for those that are a user's best by now. Raises BadFileError."""
+def forget(folder: Path, stored: tuple[Stored, ...], ranks_most: RanksMost = lambda problem: False) -> None:
+    """Removes their sources and results, but for those that are a user's best by now. Raises as `kept`."""
     with _opened(folder) as db:
         if db is None or not stored:
             return
         with db:
-            db.executemany(
-                f"UPDATE submissions SET code = '', result = NULL WHERE id = ? AND id NOT IN ({BEST})",
-                [(one.id,) for one in stored],
-            )
+            db.execute("BEGIN IMMEDIATE")
+            ids = {one.id for one in stored} - _best(db, ranks_most)
+            db.executemany("UPDATE submissions SET code = '', result = NULL WHERE id = ?", [(id_,) for id_ in ids])
         with contextlib.suppress(sqlite3.Error):  # a server reads it: the room is used for what comes next
             db.execute("VACUUM")
+
+
+def _best(db: sqlite3.Connection, ranks_most: RanksMost) -> set[int]:
+    """Each user's best passed submission on each board; of equal ones the first, as Store.ranked has it."""
+    rows = db.execute("SELECT id, user_id, leaderboard, gpu, problem, score_s FROM submissions WHERE passed").fetchall()
+    most = {problem: ranks_most(problem) for problem in {row[4] for row in rows}}
+    best: dict[tuple[int, str, str], tuple[float, int]] = {}
+    for id_, user_id, leaderboard, gpu, problem, score in rows:
+        if score is not None:
+            board, rank = (user_id, leaderboard, gpu), (-score if most[problem] else score, id_)
+            best[board] = min(best.get(board, rank), rank)
+    return {id_ for _, id_ in best.values()}
 
 
 @contextlib.contextmanager

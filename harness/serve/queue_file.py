@@ -11,6 +11,8 @@ from pathlib import Path
 from harness.core.errors import BadFileError
 from harness.serve.tables import TABLES, UPGRADE, VERSION
 
+FILE = "queue.sqlite3"  # in the service's folder
+
 
 class QueueFile:
     """One connection for all threads; whoever uses `db` holds `lock`, or is in a transaction. Raises BadFileError for a
