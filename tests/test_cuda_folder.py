@@ -1,7 +1,8 @@
-"""CUDA C++ problem folders: compiled by nvcc, run by the program that it makes. The nvcc here is a stand-in, which
-prints what it was given and makes a script of Python that speaks the evaluator's protocol."""
+"""CUDA C++ problem folders: compiled by nvcc, run by the program that it makes. In all tests but the last the nvcc is a
+stand-in, which prints what it was given and makes a script of Python that speaks the evaluator's protocol."""
 
 import dataclasses
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from harness.kinds import programs, settings
 from harness.kinds.kind import Order
 from harness.kinds.registry import kind_of
 from harness.kinds.settings import Asked
+from harness.machine.host import gpus
 from harness.problems.submission import read_submission
 
 FOLDER = Path(__file__).parent / "folders" / "single" / "cuda"
@@ -176,3 +178,20 @@ def test_a_folder_that_our_ranks_cannot_run_is_left_to_its_eval_py(tmp_path: Pat
         assert (found.evaluator, found.notes) == (evaluator, ())
     found = settings.setting(Asked(problem=str(FOLDER.parent / "scale")), Checkout.here())
     assert (found.evaluator, found.notes) == ("ours", ())
+
+
+@pytest.mark.skipif(gpus().device != "cuda" or programs.nvcc() is None, reason="needs an NVIDIA GPU and nvcc")
+def test_nvcc_itself_compiles_the_folder(tmp_path: Path) -> None:
+    folder, out = tmp_path / "cuda", tmp_path / "report.json"
+    shutil.copytree(FOLDER, folder)
+    for wrong, ends in (("", Exit.OK), ("1 +", Exit.INVALID), ("no_such_name +", Exit.INVALID)):
+        text = (FOLDER / "submission.cuh").read_text()
+        (folder / "submission.cuh").write_text(text.replace("SCALE *", f"{wrong} SCALE *"))
+        with pytest.raises(SystemExit) as ended:
+            main(["eval", str(folder), "--json", str(out), "--no-record"])
+        cases = json.loads(out.read_text())["cases"]
+        assert ended.value.code == ends, cases
+        if not wrong:
+            assert {case["status"] for case in cases} == {"pass"}
+        else:
+            assert ("elements differ" if wrong == "1 +" else "no_such_name") in cases[0]["error"]
