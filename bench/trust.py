@@ -4,8 +4,9 @@
                                                 for distrust alone, in turn
     python bench/trust.py corpus [--only WHICH] [--workers N]     tests/hostile/ and tests/test_faults.py, counted
     python bench/trust.py busy [--times 20]     honest evaluations beside other work: how many are held?
-    python bench/trust.py attacks [--pairs 3] [--files NAME ...]     files of tests/hostile/ that are after time: what
-                                                they gain over the honest kernel that they run
+    python bench/trust.py attacks [--pairs 3] [--files NAME ...] [--device cuda] [--ranks 2]     files of tests/hostile/
+                                                that are after time: what they gain over the honest kernel that they
+                                                run, and in how many shapes their claims did not count
 
 Without: no probe, no cache test, no comparison with the parent's clock; the sandbox stays on, what it takes to confine
 a cell is measured apart and added. Judging timed outputs is not counted as a cost: an evaluator that did not would be
@@ -31,13 +32,14 @@ from unittest import mock
 from figures import ROOT, Figures, add_data_argument
 
 from harness.core.checkout import Checkout
-from harness.core.records import EvalReport, Passed, Submission
+from harness.core.records import EvalReport, Measured, Passed, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import op_check, op_measure
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
+from harness.machine.gpus import gpu_names
 from harness.machine.host import cores
 from harness.problems.problem import Problem, Suite
 from harness.problems.submission import read_submission
@@ -91,7 +93,6 @@ def trusting() -> Iterator[None]:
         mock.patch.object(op_measure, "_cached", return_value=""),
         mock.patch.object(op_measure.Probe, "due", return_value=None),
         mock.patch.object(witness.EachCall, "doubt", return_value=""),
-        mock.patch.object(witness.Bursts, "doubt", return_value=""),
     ):
         yield
 
@@ -105,10 +106,10 @@ def evaluation_s(problem_name: str) -> float:
     return time.monotonic() - began
 
 
-def evaluated(problem: Problem, suite: Suite, submission: Submission | None = None) -> EvalReport:
+def evaluated(problem: Problem, suite: Suite, submission: Submission | None = None, device: str = "cpu") -> EvalReport:
     """A whole evaluation, of the problem's shipped submission if of no other."""
     submission = submission or read_submission(problem.default_submission(), ROOT)
-    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", suite.benchmarks[0].world_size, "bench")
+    plan = make_plan(problem, suite, submission, "leaderboard", device, suite.benchmarks[0].world_size, "bench")
     return evaluate(plan, Silent())
 
 
@@ -189,31 +190,39 @@ def busy(figures: Figures, times: int) -> None:
     )
 
 
-def attacks(figures: Figures, names: Sequence[str], pairs: int) -> None:
+def attacks(figures: Figures, names: Sequence[str], pairs: int, device: str, ranks: int, suite_name: str) -> None:
     """The table of what attacks on the clock gain: how an evaluation ends, and the speedup that it shows over that of
     the reference as a submission, in turn."""
     rows = []
     for name in names:
         told = re.search("^problem: (.*)$", (HOSTILE / f"{name}.py").read_text(), re.MULTILINE)
-        problem = find(told[1] if told else "a2a", Checkout.here())
-        suite = problem.with_world_size(problem.suite("quick"), 2)
+        problem = find(told[1] if told else "gemm_rs" if device != "cpu" else "a2a", Checkout.here())
+        suite = problem.with_world_size(problem.suite(suite_name), ranks)
         outcomes: Counter[str] = Counter()
         gains: list[float] = []
+        unborne, cases = 0, 0
         for _ in range(pairs):
             honest, attack = (
-                evaluated(problem, suite, read_submission(HOSTILE / f"{file}.py", ROOT))
+                evaluated(problem, suite, read_submission(HOSTILE / f"{file}.py", ROOT), device)
                 for file in ("honest_reference", name)
             )
             outcomes[ended(attack)] += 1
+            if (failed := verdict.first_failure(attack)) is not None:
+                print(name, failed.outcome, file=sys.stderr, flush=True)
             if honest.figures is not None and attack.figures is not None:
                 gains.append(attack.figures.ratio.value / honest.figures.ratio.value)
+            measured = [result.outcome for result in attack.results if isinstance(result.outcome, Measured)]
+            cases += len(measured)
+            unborne += sum(bool(one.ranked.own_claims) for one in measured)
         shown = ", ".join(f"{outcome} {count}x" for outcome, count in outcomes.items())
-        rows.append((name, shown, f"{100 * (statistics.median(gains) - 1):+.1f} %" if gains else "none"))
+        gain = f"{100 * (statistics.median(gains) - 1):+.1f} %" if gains else "none"
+        rows.append((name, shown, gain, f"{unborne} of {cases}"))
         print(*rows[-1], *(f"{gain:.3f}" for gain in gains), file=sys.stderr, flush=True)
     figures.table(
-        ("attack", "outcome", "gain"),
+        ("attack", "outcome", "gain", "shapes whose claims did not count"),
         rows,
-        after=f"Suite `quick` on 2 ranks, medians of {pairs} pairs; `honest_reference` is the noise.",
+        after=f"Suite `{suite_name}`, {ranks} ranks on {device}, medians of {pairs} pairs; `honest_reference` is the "
+        "noise.",
     )
 
 
@@ -254,6 +263,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("cost", "corpus", "busy", "attacks"))
     parser.add_argument("--files", nargs="+", default=ATTACKS, metavar="NAME", help="of attacks (default: all)")
+    parser.add_argument("--device", default="cpu", help="of attacks (default: %(default)s)")
+    parser.add_argument("--suite", default="quick", help="of attacks (default: %(default)s)")
+    parser.add_argument("--ranks", type=int, default=2, help="of attacks (default: %(default)s)")
     parser.add_argument("--times", type=int, default=20, metavar="N", help="evaluations each in busy (default: 20)")
     parser.add_argument("--only", choices=CORPORA, help="of corpus (default: all)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="tests at a time in corpus (default: 2)")
@@ -267,12 +279,12 @@ def main() -> None:
             "busy": "Honest submissions on a busy machine",
             "attacks": "What attacks on the clock gain",
         }[options.what],
-        f"{host.environment('', 8).machine_class}",
+        f"{host.environment((gpu_names() or ('',))[0] if options.device != 'cpu' else '', 8).machine_class}",
     )
     if options.what == "cost":
         cost(figures, options.pairs)
     elif options.what == "attacks":
-        attacks(figures, options.files, options.pairs)
+        attacks(figures, options.files, options.pairs, options.device, options.ranks, options.suite)
     elif options.what == "busy":
         busy(figures, options.times)
     else:

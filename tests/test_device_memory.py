@@ -18,6 +18,7 @@ class Group:
     """A group of one rank that answers at once and keeps what it was told."""
 
     opened_ns = 0
+    told_ns = ()
 
     def __init__(self, kept_bytes: int = 0) -> None:
         self.told: list[Any] = []

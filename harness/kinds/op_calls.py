@@ -176,7 +176,9 @@ class Calls:
             # What it still had to do when its rank replied is done by now, or the outputs are wrong.
             ended_ns = time.monotonic_ns()
         self.rest(group)  # after its turn, since freeing many GiB takes milliseconds, more of them for who had more
-        return Turn(began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)))
+        return Turn(
+            began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)), told_ns=tuple(group.told_ns)
+        )
 
     def rest(self, group: Group) -> None:
         """The group is not on turn: what it keeps of its devices is somebody else's, if it is much; and it does not

@@ -18,7 +18,6 @@ from harness.kinds.op_calls import Calls
 from harness.kinds.op_check import dependents, probe_s, silent
 from harness.ranks import clocks, credibility, trace, wire
 from harness.ranks.group import Late
-from harness.ranks.witness import Bursts, EachCall
 
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
 PROBE_FIRST, PROBE_EVERY = 16, 64
@@ -36,7 +35,7 @@ def measure(
         samples = _samples(calls, case, sampling)
         if not isinstance(samples, clocks.Samples):
             return samples
-        doubt = samples.witness.doubt(calls.plan.baseline_name) or credibility.too_short(samples)
+        doubt = samples.doubt(calls.plan.baseline_name) or credibility.too_short(samples)
         if not doubt:
             break
     else:
@@ -55,10 +54,7 @@ def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | W
     plan = calls.plan
     calls.make(case, calls.fresh(1))
     budget = _budget(calls)
-    each = calls.has_files and not budget.burst
-    samples = clocks.Samples(
-        plan.clocks, budget.block, EachCall(is_trusted=plan.opponent is None) if each else Bursts()
-    )
+    samples = clocks.Samples(plan.clocks, budget.block, budget.burst, is_trusted=plan.opponent is None)
     # Warm-up: first touches of this shape are not what is ranked; and for as many calls as checked the submission,
     # since on CPU ranks each of the first dozen in a process group is faster than the one before.
     while calls.ahead > 0:
@@ -107,8 +103,7 @@ def _block(
             if doubt := credibility.impossible(turn, clock):
                 return Held(check="clock", evidence=doubt)
         (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
-        if clock == "wall":
-            (samples.witness.ref if is_baseline else samples.witness.own).append(turn)
+        samples.saw(clock, turn, is_baseline)
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
     return _wrong(calls, judged, f"a timed call ({clock} clock)")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.core.records import Clock, Measured, Metric, Series
 from harness.ranks.wire import CallSample
-from harness.ranks.witness import Witness, wall_us
+from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
@@ -60,11 +60,16 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
 
 
 class Samples:
-    """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many. On the wall clock
-    ranks' times are claims: `witness` says what they count."""
+    """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many, in bursts if
+    `burst` says so. On the host's clocks ranks' times are claims: `witnesses` say what they count. `is_trusted`: the
+    baseline runs our reference."""
 
-    def __init__(self, clocks: Sequence[Clock], block: int, witness: Witness) -> None:
-        self.block, self.witness = block, witness
+    def __init__(self, clocks: Sequence[Clock], block: int, burst: bool = False, is_trusted: bool = True) -> None:
+        self.block = block
+        witness = Bursts if burst else EachCall
+        self.witnesses: dict[Clock, Witness] = {
+            clock: witness(claim=SAMPLE_US[clock], is_trusted=is_trusted) for clock in clocks if clock != "device"
+        }
         self.own_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
         self.ref_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
         self.ends_us: list[list[float]] = []  # of the submission's ranks, wall clock; a list a call, as the next two
@@ -89,15 +94,25 @@ class Samples:
             for kept, calls in ((self.own_ranks_us, called), (self.ref_ranks_us, ref_called)):
                 kept += [[call.device_us or 0.0 for call in ranks] for ranks in calls]
 
-    def counted_us(self) -> tuple[list[float], list[float]]:
-        """What ranks, of submission and reference."""
-        return self.witness.counted_us(self.own_us["wall"], self.ref_us["wall"])
+    def saw(self, clock: Clock, turn: Turn, is_baseline: bool) -> None:
+        """What the parent saw of these calls' turn, which may begin with others that are no samples."""
+        if clock in self.witnesses:
+            witness = self.witnesses[clock]
+            (witness.ref if is_baseline else witness.own).append(turn.last(self.block))
+
+    def counted_us(self, clock: Clock = "wall") -> tuple[list[float], list[float]]:
+        """What counts on that clock, of submission and reference."""
+        own_us, ref_us = self.own_us[clock], self.ref_us[clock]
+        return self.witnesses[clock].counted_us(own_us, ref_us) if clock in self.witnesses else (own_us, ref_us)
+
+    def doubt(self, baseline: str) -> str:
+        """Why the claims on the ranked clock cannot be believed at all, or ""."""
+        return self.witnesses["wall"].doubt(baseline)
 
     def measured(self) -> Measured:
         """The record of it: the wall clock ranks, and the device's, where there is one, is held against the bound."""
         ranks = {"device": (_by_rank(self.own_ranks_us), _by_rank(self.ref_ranks_us))}
-        times = {clock: (own, self.ref_us[clock]) for clock, own in self.own_us.items()} | {"wall": self.counted_us()}
-        claims = self.own_us["wall"] if times["wall"][0] != self.own_us["wall"] else ()
+        times = {clock: self.counted_us(clock) for clock in self.own_us}
         series = [
             Series(
                 metric=METRICS[clock],
@@ -106,7 +121,7 @@ class Samples:
                 block=self.block,
                 own_ranks=ranks.get(clock, ((), ()))[0],
                 baseline_ranks=ranks.get(clock, ((), ()))[1],
-                own_claims=tuple(claims) if clock == "wall" else (),
+                own_claims=() if own == self.own_us[clock] else tuple(self.own_us[clock]),
             )
             for clock, (own, ref) in times.items()
         ]

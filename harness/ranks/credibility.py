@@ -16,11 +16,13 @@ HOST_LEAST = 0.4  # of the device's time, from which on `too_short` believes the
 def impossible(turn: Turn, clock: Clock) -> str:
     """Why the samples of a turn cannot be true, or "". Called before anything is computed from them.
 
-    A call cannot begin before its input was handed out, end before it began, or end after its reply came. A device
-    cannot work in a call for longer than the call takes.
+    A call cannot begin before its input was handed out or its key told, end before it began, or end after its reply
+    came or the next key was told. A device cannot work in a call for longer than the call takes.
     """
-    for call in (call for ranks in turn.called for call in ranks):
-        if not turn.began_ns <= call.start_ns < call.end_ns <= turn.ended_ns:
+    for began_ns, ended_ns, call in (
+        (one.began_ns, one.ended_ns, call) for one in turn.each() for ranks in one.called for call in ranks
+    ):
+        if not began_ns <= call.start_ns < call.end_ns <= ended_ns:
             return "a rank says that a call began before its input was handed out, or ended before it began or too late"
         most_us = DEVICE_CLOCK_SLACK * (call.end_ns - call.start_ns) / 1000
         if clock == "device" and not (call.device_us is not None and 0 < call.device_us <= most_us):

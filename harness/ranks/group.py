@@ -45,10 +45,12 @@ class Gates:
 class Group(Protocol):
     """What an evaluation needs of a group of ranks; tests have a fake. `kept_bytes`: device memory that a rank of it
     holds for later calls, as they say themselves. Of the last call: `opened_ns`, when the parent let it begin
-    (CLOCK_MONOTONIC), and `early`, the ranks that had finished before the late one was let in."""
+    (CLOCK_MONOTONIC), and `early`, the ranks that had finished before the late one was let in. `told_ns`, of the last
+    calls on masked inputs: as Turn has it."""
 
     kept_bytes: int
     opened_ns: int
+    told_ns: Sequence[int]
     early: Collection[int]
 
     def send(self, commands: wire.Command | Sequence[wire.Command], files: Sequence[Sequence[int]] = ()) -> None:
@@ -98,6 +100,7 @@ class RankGroup:
         self.epoch = 0
         self.kept_bytes = 0
         self.opened_ns = 0
+        self.told_ns: Sequence[int] = ()
         self.early: Collection[int] = ()
 
     def send(self, commands: wire.Command | Sequence[wire.Command], files: Sequence[Sequence[int]] = ()) -> None:
@@ -144,6 +147,7 @@ class RankGroup:
         close(rank.take_files() for rank in self.members)  # that nobody asked for
         epoch = self.epoch + 1
         self.epoch += len(indices)
+        self.told_ns = ()
         gated, limit = gates is not None, gates.output_limit if gates else 0
         command = wire.Call(indices=tuple(indices), epoch=epoch, clock=clock, gated=gated, output_limit=limit)
         if gates is not None:
@@ -190,10 +194,12 @@ class RankGroup:
         self.barrier.tell(everyone, command.epoch, keys[0])
         self.gather(wire.AtBarrier, deadline)
         self.opened_ns = time.monotonic_ns()
+        told_ns = [self.opened_ns]
         self.barrier.release(command.epoch)
         for at, key in enumerate(keys[1:], start=1):
             epoch = command.epoch + at
             self._finished(epoch - 1, deadline)
+            told_ns.append(time.monotonic_ns())
             if late is not None and late.at == at:
                 self.barrier.stand_in(late.rank, epoch)
                 self.barrier.tell((rank.rank for rank in self._all_but(late)), epoch, key)
@@ -201,6 +207,8 @@ class RankGroup:
                 self.barrier.tell([late.rank], epoch, key)
             else:
                 self.barrier.tell(everyone, epoch, key)
+        self._finished(command.epoch + len(keys) - 1, deadline)
+        self.told_ns = [*told_ns, time.monotonic_ns()]
         return let_in_ns
 
     def _ready(self, command: wire.Call, lead_s: float, late: Late | None, deadline: float) -> int:

@@ -135,11 +135,12 @@ class Trusted(Program):
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
+        taken = []  # until all are, so that it takes as long whether they are judged or not
         for output in command.outputs:
             with self.source() as source:
-                taken = self.take(source, output)
-            if command.judged:
-                self.taken.append(taken)
+                taken.append(self.take(source, output))
+        if command.judged:
+            self.taken += taken
         return wire.Done()
 
     def source(self) -> AbstractContextManager[SharedBuffer]:

@@ -1,4 +1,4 @@
-"""What calls on the ranked clock count, given what their ranks claim and what the parent saw. Pure rules over turns.
+"""What calls on the host's clocks count, given what their ranks claim and what the parent saw. Pure rules over turns.
 
 A rank's own figures are claims: a submission can patch the clock that it reads, and the program that reads it. What the
 parent sees cannot be patched: from the moment when it lets ranks at their input to the moment when all outputs are
@@ -6,12 +6,13 @@ fixed. Part of that time passes outside the call, in the harness's own code: inp
 sent. The reference does the same with as many bytes, so its calls tell how long that takes.
 
 EachCall is for ranks on CPU cores, whose calls come one by one. Bursts is for ranks on GPUs, whose calls follow each
-other without the parent: there it can only say that claims are too short by much.
+other: the parent sees when it gave each call its key and when all had finished it, and when the whole burst's outputs
+were fixed.
 """
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,19 +20,25 @@ from harness.ranks.wire import CallSample
 
 SLACK_US, SLACK_PART = 10.0, 0.04  # by which claims may fall short of what was seen, whichever is more;
 ERRORS, MOST_PART = 1.0, 0.15  # or so many standard errors, since it may be chance, but at most this part of a call
+ERRORS_IN_BURSTS = 2.0  # there are more calls of them, of which neighbours resemble each other
 LEAST_PART = 0.1  # of a typical call, that every call counts, however little of it was seen
-UNCLAIMED_US, UNCLAIMED_PART, UNCLAIMED_Z = 500.0, 0.5, 3.0  # what `doubt` lets pass
+UNCLAIMED_US, UNCLAIMED_Z = 500.0, 3.0  # what `doubt` lets pass
+
+Claim = Callable[[Sequence[CallSample]], float]  # the time of a call (us), as its ranks tell it on a clock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     """Consecutive calls of one group, by call and rank, and the parent's clock (CLOCK_MONOTONIC, the clock that ranks
     read too) before and after. `began_ns`: before it handed out the inputs. `ended_ns`: when it had seen that nobody
-    could change the outputs any more, in sealed files or in trusted ranks' copies."""
+    could change the outputs any more, in sealed files or in trusted ranks' copies. `told_ns`, of several calls:
+    before it let the first begin, before it told each other one's key, and when it saw that all ranks had finished the
+    last."""
 
     began_ns: int
     ended_ns: int
     called: tuple[tuple[CallSample, ...], ...]
+    told_ns: tuple[int, ...] = ()
 
     @property
     def seen_us(self) -> float:
@@ -39,9 +46,28 @@ class Turn:
         return (self.ended_ns - self.began_ns) / 1000 / len(self.called)
 
     @property
-    def unclaimed_us(self) -> float:
+    def end_us(self) -> float:
+        """What passed between the end of its last call, as its ranks claim it, and that of the turn; per call."""
+        return (self.ended_ns - self.told_ns[-1]) / 1000 / len(self.called) if self.told_ns else 0.0
+
+    def unclaimed_us(self, claim: Claim) -> float:
         """The time per call that passed outside the calls, if what the ranks claim is true."""
-        return self.seen_us - statistics.fmean(map(wall_us, self.called))
+        return self.seen_us - statistics.fmean(map(claim, self.called))
+
+    def each(self) -> list["Turn"]:
+        """Its calls as turns of their own. Whoever says too early that it has finished one still works in the next, or
+        after the last: only the whole turn tells."""
+        if not self.told_ns:
+            return [self]
+        between = zip(self.told_ns, self.told_ns[1:], self.called, strict=False)
+        return [Turn(began_ns=began_ns, ended_ns=ended_ns, called=(ranks,)) for began_ns, ended_ns, ranks in between]
+
+    def last(self, count: int) -> "Turn":
+        """So many calls at its end. Their inputs could not be read before the first of them was told its key."""
+        if len(self.called) <= count:
+            return self
+        told_ns = self.told_ns[-count - 1 :]
+        return Turn(began_ns=told_ns[0], ended_ns=self.ended_ns, called=self.called[-count:], told_ns=told_ns)
 
 
 def wall_us(called: Sequence[CallSample]) -> float:
@@ -50,7 +76,7 @@ def wall_us(called: Sequence[CallSample]) -> float:
 
 
 class Witness(Protocol):
-    """Has the turns of one case on the ranked clock."""
+    """Has the turns of one case on one clock."""
 
     own: list[Turn]
     ref: list[Turn]
@@ -67,92 +93,103 @@ class EachCall:
     """Every turn is one call, of either side in pairs. The baseline's claims count if it runs our reference; an
     opponent's are held against what was seen as the submission's are."""
 
+    claim: Claim
     is_trusted: bool  # the baseline
     own: list[Turn] = field(default_factory=list)
     ref: list[Turn] = field(default_factory=list)
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
-        own, ref = ([turn.unclaimed_us for turn in turns] for turns in (self.own, self.ref))
-        return borne_out(own_us, own, ref), list(ref_us) if self.is_trusted else borne_out(ref_us, ref, own)
+        own = self._borne_out(own_us, self.own, self.ref)
+        return own, list(ref_us) if self.is_trusted else self._borne_out(ref_us, self.ref, self.own)
+
+    def _borne_out(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
+        if not turns:
+            return list(claims_us)
+        seen = Seen(turns, others, self.claim, ERRORS)
+        return list(claims_us) if seen.excess.is_borne_out else seen.counted_us()
 
     def doubt(self, baseline: str) -> str:
         """That most calls claim less than half of what they count, and that it is not chance. What an entry would gain
         is counted anyway, so that this only has to name the plain lie."""
-        own_us, ref_us = ([wall_us(turn.called[0]) for turn in turns] for turns in (self.own, self.ref))
+        own_us, ref_us = (
+            [self.claim(ranks) for turn in turns for ranks in turn.called] for turns in (self.own, self.ref)
+        )
         claimed_us, counted_us = map(statistics.median, (own_us, self.counted_us(own_us, ref_us)[0]))
         more_us = counted_us - claimed_us
-        if more_us <= max(UNCLAIMED_US, claimed_us) or not _longer_outside(self.own, self.ref):
+        if more_us <= max(UNCLAIMED_US, claimed_us) or not self._is_longer_outside():
             return ""
-        return _doubt(claimed_us, more_us, baseline)
+        return (
+            f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around {baseline}'s "
+            "calls passed between handing out the input and taking the result"
+        )
+
+    def _is_longer_outside(self) -> bool:
+        """Whether more passes outside the submission's calls, by the Mann-Whitney test, because a busy machine adds to
+        some of these times and takes from none. With few turns, every one must be longer than all of the others."""
+        own_us, ref_us = ([turn.unclaimed_us(self.claim) for turn in turns] for turns in (self.own, self.ref))
+        chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
+        return _larger_z(own_us, ref_us) > chance_z
 
 
-def borne_out(claims_us: Sequence[float], outside_us: Sequence[float], other_us: Sequence[float]) -> list[float]:
-    """What calls count that claim so much, with so much outside of that; `other_us` is outside the other side's calls,
-    in pairs.
+class Bursts(EachCall):
+    """Every turn is a burst of as many calls. Claims have to be borne out call by call, since else one call of a burst
+    could claim what others hide, and no more may pass at the end of a burst than at the end of the other side's: a rank
+    can say that it has finished while its device still works. If they are not, each call counts the mean of what was
+    seen of its burst."""
 
-    All claims count if, in their mean and their median, no more than the slack passed outside that did not in the other
-    calls. Else what was seen counts of every call, less what is typically outside and the slack. So it does not matter
-    which calls claim too little: their pattern changes nothing, and a lie gains no more than the slack.
+    def _borne_out(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
+        if not turns:
+            return list(claims_us)
+        own, other = ([call for turn in side for call in turn.each()] for side in (turns, others))
+        calls, bursts = (Seen(*sides, self.claim, ERRORS_IN_BURSTS) for sides in ((own, other), (turns, others)))
+        own_end_us, other_end_us = ([turn.end_us for turn in side] for side in (turns, others))
+        ends = Excess(own_end_us, other_end_us, bursts.call_us, ERRORS_IN_BURSTS)
+        if calls.excess.is_borne_out and ends.is_borne_out:
+            return list(claims_us)
+        return [us for us, turn in zip(bursts.counted_us(), turns, strict=True) for _ in turn.called]
+
+
+class Seen:
+    """What the parent saw of one side's turns, beside the other side's, in pairs.
+
+    Claims are borne out if, in their mean and their median, no more than the slack passed outside the calls that did
+    not outside the others'. Else what was seen of every turn counts, less what is typically outside and the slack. So
+    it does not matter which calls claim too little: their pattern changes nothing, and a lie gains no more than the
+    slack.
     """
-    typical_us = statistics.median(other_us)
-    seen_us = [claim + outside - typical_us for claim, outside in zip(claims_us, outside_us, strict=True)]
-    call_us = max(SLACK_US, statistics.median(seen_us))
 
-    def within(values: Iterable[float]) -> list[float]:
-        """No single call, which the machine may have stopped for a while, stands for more than one call's time."""
-        return [min(max(value, -call_us), call_us) for value in values]
+    def __init__(self, turns: Sequence[Turn], others: Sequence[Turn], claim: Claim, errors: float) -> None:
+        outside_us, other_us = ([turn.unclaimed_us(claim) for turn in side] for side in (turns, others))
+        typical_us = statistics.median(other_us)
+        self.seen_us = [turn.seen_us - typical_us for turn in turns]
+        self.call_us = max(SLACK_US, statistics.median(self.seen_us))
+        self.excess = Excess(outside_us, other_us, self.call_us, errors)
 
-    more_us = within(outside - other for outside, other in zip(outside_us, other_us, strict=True))
-    # Neither by more than the other side varies: nobody gains by varying much.
-    error_us = min(_error_us(more_us), math.sqrt(2) * _error_us(within(other - typical_us for other in other_us)))
-    slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, MOST_PART * call_us))
-    if max(statistics.fmean(more_us), statistics.median(more_us)) <= slack_us:
-        return list(claims_us)
-    return [max(seen - slack_us, LEAST_PART * call_us) for seen in seen_us]
+    def counted_us(self) -> list[float]:
+        """What counts of every turn, per call."""
+        return [max(seen - self.excess.slack_us, LEAST_PART * self.call_us) for seen in self.seen_us]
+
+
+class Excess:
+    """How much more of a time passes on one side than on the other, in pairs, and how much may be chance for calls that
+    take `call_us`."""
+
+    def __init__(self, own_us: Sequence[float], other_us: Sequence[float], call_us: float, errors: float) -> None:
+        def within(values: Iterable[float]) -> list[float]:
+            """No single call, which the machine may have stopped for a while, stands for more than one call's time."""
+            return [min(max(value, -call_us), call_us) for value in values]
+
+        typical_us = statistics.median(other_us)
+        more_us = within(own - other for own, other in zip(own_us, other_us, strict=True))
+        # Neither by more than the other side varies: nobody gains by varying much.
+        error_us = min(_error_us(more_us), math.sqrt(2) * _error_us(within(other - typical_us for other in other_us)))
+        self.slack_us = max(SLACK_US, SLACK_PART * call_us, min(errors * error_us, MOST_PART * call_us))
+        self.is_borne_out = max(statistics.fmean(more_us), statistics.median(more_us)) <= self.slack_us
 
 
 def _error_us(values: Sequence[float]) -> float:
-    """The standard error of their mean."""
-    return statistics.stdev(values) / math.sqrt(len(values))
-
-
-@dataclass(kw_only=True)
-class Bursts:
-    """Turns of several calls, of which the parent sees the whole. Claims count, unless they are in doubt."""
-
-    own: list[Turn] = field(default_factory=list)
-    ref: list[Turn] = field(default_factory=list)
-
-    def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
-        return list(own_us), list(ref_us)
-
-    def doubt(self, baseline: str) -> str:
-        """If the submission takes significantly longer outside its calls than the baseline does, it works there."""
-        if not _longer_outside(self.own, self.ref):
-            return ""
-        claimed_us = statistics.median(wall_us(ranks) for turn in self.own for ranks in turn.called)
-        more_us = _quartile(self.own) - _quartile(self.ref)
-        return _doubt(claimed_us, more_us, baseline) if more_us > max(UNCLAIMED_US, UNCLAIMED_PART * claimed_us) else ""
-
-
-def _longer_outside(own: Sequence[Turn], ref: Sequence[Turn]) -> bool:
-    """Whether more passes outside the calls of `own`, by the Mann-Whitney test, because a busy machine adds to some of
-    these times and takes from none. With few turns, every one must be longer than all of the others."""
-    own_us, ref_us = ([turn.unclaimed_us for turn in turns] for turns in (own, ref))
-    chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
-    return _larger_z(own_us, ref_us) > chance_z
-
-
-def _doubt(claimed_us: float, more_us: float, baseline: str) -> str:
-    return (
-        f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around {baseline}'s "
-        "calls passed between handing out the input and taking the result"
-    )
-
-
-def _quartile(turns: Sequence[Turn]) -> float:
-    """The lower quartile of what passes outside their calls."""
-    return sorted(turn.unclaimed_us for turn in turns)[len(turns) // 4]
+    """The standard error of their mean, of which a single value says nothing."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
 def _larger_z(values: Sequence[float], others: Sequence[float]) -> float:
