@@ -48,6 +48,7 @@ VERBS = {
     "new-submission": "write a submission that passes, to begin with",
     "prune": "show or delete what in runs/ and the compile caches nothing needs",
     "doctor": "say what on this machine changes results",
+    "tune": "apply what doctor finds in the kernel's settings, and take it back",
     "roofline": "print the limit of every benchmark shape",
 }
 EPILOG = """\

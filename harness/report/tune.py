@@ -1,0 +1,54 @@
+"""What `tune` would change, has changed or has restored, on a terminal and as JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.core.decode import encode
+from harness.core.words import count_text, plain_table, print_all
+from harness.machine.tune import CACHES, DROP_CACHES, Reading, Value
+
+JSON_SCHEMA = 1  # of --json; 1: first
+
+
+def show(readings: Sequence[Reading], caches_blocked: str, applied: bool, console: Console) -> None:
+    """Prints a row a setting, and how to go on. `applied`: a snapshot of earlier values is there."""
+    table = plain_table("setting", "now", "would be", "why, and where")
+    for one in readings:
+        now = ", ".join(sorted({value.now for value in one.values})) or "-"
+        wanted = one.setting.wanted if one.changes else "as it is" if one.values else "not here"
+        why = f"{one.setting.why}\n/{one.setting.pattern}"
+        table.add_row(*map(Text, (one.setting.name, now, wanted, why)))
+    why = f"files are read from the disk again\n/{DROP_CACHES}"
+    table.add_row(*map(Text, (CACHES, "-", "dropped once", why)))
+    blocked = {one.setting.name: one.blocked for one in readings if one.changes and one.blocked}
+    blocked |= {CACHES: caches_blocked} if caches_blocked else {}
+    changes = sum(len(one.changes) for one in readings)
+    lines = [f"{name} cannot be changed here: {why}" for name, why in blocked.items()]
+    lines += [f"{count_text(changes, 'file')} would change. Nothing was changed. sudo python -m harness tune --apply "
+              "changes them, --only NAME some of them; --restore takes it back."]  # fmt: skip
+    lines += ["Values from before are kept since an earlier --apply; --restore writes them back."] if applied else []
+    print_all(console, table, "", *map(Text, lines))
+
+
+def show_changes(changes: Sequence[Value], what: str, console: Console) -> None:
+    """Prints each file with its value before and after, and what to do next."""
+    rows = [Text(f"/{value.path}: {value.now} -> {value.wanted}") for value in changes]
+    print_all(console, *rows, Text(f"{count_text(len(changes), 'file')} {what}"))
+
+
+def to_json(readings: Sequence[Reading], caches_blocked: str, applied: bool) -> dict[str, Any]:
+    """The object that --json writes with --print."""
+    return {
+        "schema": JSON_SCHEMA,
+        "settings": encode(tuple(readings)),
+        "caches_blocked": caches_blocked,
+        "applied": applied,
+    }
+
+
+def changes_json(changes: Sequence[Value], verb: str) -> dict[str, Any]:
+    """The object that --json writes with --apply and --restore; `now` is the value before the change."""
+    return {"schema": JSON_SCHEMA, verb: encode(tuple(changes))}
