@@ -49,6 +49,7 @@ VERBS = {
     "prune": "show or delete what in runs/ and the compile caches nothing needs",
     "doctor": "say what on this machine changes results",
     "tune": "apply what doctor finds in the kernel's settings, and take it back",
+    "mlperf": "score published results of MLPerf Training from their logs",
     "roofline": "print the limit of every benchmark shape",
 }
 EPILOG = """\

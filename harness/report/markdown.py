@@ -35,9 +35,9 @@ def evaluation_text(report: EvalReport, board: Board | None, place: Place | None
         rows = [times_row(result, words) for result in benchmarks]
         if len(benchmarks) > 1 and all(map(is_sampled, benchmarks)):
             rows.append(mean_row(benchmarks, report.figures, words)[0])
-        lines += ["", *_table(words.columns, [[cell.plain for cell in row] for row in rows])]
+        lines += ["", *table_lines(words.columns, [[cell.plain for cell in row] for row in rows])]
     if (failed := verdict.first_failure(report)) is not None:
-        lines += ["", f"{failed.case.kind} {_cell(case_label(failed))}:", ""]
+        lines += ["", f"{failed.case.kind} {text_cell(case_label(failed))}:", ""]
         parts = [clean(verdict.message(failed.outcome))]
         parts += ["\n".join([f"{heading}:", *text]) for heading, text in evidence(report, failed.outcome)]
         lines += _fenced("\n\n".join(parts))
@@ -52,7 +52,7 @@ def comparison_text(found: Sequence[Comparison]) -> str:
         lines += [f"### {_code(one.problem)}: is B as fast as A?", ""]
         lines += [f"- **{label}** {_code(side.name)}" for label, side in (("A", one.a), ("B", one.b))]
         lines += [f"- **summary** {summary_text(one)}", ""]
-        lines += [*_table(*table_of(one)), ""]
+        lines += [*table_lines(*table_of(one)), ""]
         told = rule(one.margin, words_of(one.metric))
         lines += [f"{count_text(one.world_size, 'rank')} on {one.device}, suite {_code(one.suite)}. {told}"]
         lines += [*_warnings([text_of(warning, "A") for warning in one.warnings]), ""]
@@ -68,14 +68,14 @@ def _warnings(texts: Sequence[str]) -> list[str]:
     return ["", *(f"- **warning** {_code(text)}" for text in texts)] if texts else []
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A column whose name starts with > is aligned right."""
     marks = ["---:" if column.startswith(">") else "---" for column in columns]
     names = [column.removeprefix(">") for column in columns]
-    return [f"| {' | '.join(cells)} |" for cells in (names, marks, *([*map(_cell, row)] for row in rows))]
+    return [f"| {' | '.join(cells)} |" for cells in (names, marks, *([*map(text_cell, row)] for row in rows))]
 
 
-def _cell(text: str) -> str:
+def text_cell(text: str) -> str:
     """Text of ours or of a shape, with the marks of Markdown and HTML taken literally."""
     return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", clean_line(text))
 

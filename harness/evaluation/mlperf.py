@@ -1,0 +1,133 @@
+"""Published results of MLPerf Training, read from folders and scored.
+
+A result is a folder with a log a run, `result_*.txt`, and perhaps `scaling.json` with its scaling factor. A submitter's
+whole tree (`results/<system>/<benchmark>/result_0.txt`) is as many results as there are such folders.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.core.checkout import shown
+from harness.core.decode import DecodeError, decode
+from harness.core.errors import BadFileError, UsageError
+from harness.core.files import read_text
+from harness.core.mllog import parse
+from harness.judging.mlperf import Reference, Result, Run, result_of, run_of
+from harness.judging.olympic import LEAST_RUNS
+
+LOGS, SCALING = "result_*.txt", "scaling.json"
+COUNTS: dict[str, Literal["samples", "epochs"]] = {  # the names under which MLPerf's files have a reference's runs
+    "samples to converge": "samples",
+    "Epochs to converge": "epochs",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scaling:
+    """scaling.json."""
+
+    scaling_factor: float
+
+    def __post_init__(self) -> None:
+        if self.scaling_factor < 1:
+            raise ValueError("scaling_factor is below 1; it only ever makes a score worse")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """One folder's result."""
+
+    folder: Path
+    result: Result
+
+
+def score(folder: Path, reference: Path | None = None) -> list[Scored]:
+    """The results in and below a folder. `reference` is a file of reference convergence points, as MLPerf publishes
+    them (rcps_<benchmark>.json). Raises UsageError where there is no log, BadFileError for a bad file."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; name one that has {LOGS} in it or below it")
+    folders = sorted({path.parent for path in folder.rglob(LOGS)})
+    if not folders:
+        raise UsageError(f"{folder}: no {LOGS} in it or below it; those are MLPerf's logs, one a run")
+    references = read_reference(reference) if reference else None
+    return [_scored(one, references) for one in folders]
+
+
+def _scored(folder: Path, references: Sequence[Reference] | None) -> Scored:
+    runs = [_run(path) for path in sorted(folder.glob(LOGS), key=_number)]
+    published = _published(folder / SCALING)
+    try:
+        return Scored(folder=folder, result=result_of(runs, published, references))
+    except BadFileError as error:
+        raise BadFileError(f"{shown(folder)}: {error}") from None
+
+
+def _number(path: Path) -> tuple[int, str]:
+    """result_10 behind result_9."""
+    digits = re.search(r"\d+", path.name)
+    return (int(digits[0]) if digits else 0, path.name)
+
+
+def _run(path: Path) -> Run:
+    try:
+        return run_of(parse(_text(path)), path.name)
+    except DecodeError as error:
+        raise BadFileError(f"{shown(path)}: {error}; take the log as its run wrote it") from None
+    except BadFileError as error:
+        raise BadFileError(f"{shown(path.parent)}: {error}") from None
+
+
+def _published(path: Path) -> float | None:
+    if not path.exists():
+        return None
+    try:
+        return decode(_Scaling, _loaded(path)).scaling_factor
+    except DecodeError as error:
+        raise BadFileError(f"{shown(path)}: {error}") from None
+
+
+def read_reference(path: Path) -> list[Reference]:
+    """MLPerf's reference convergence points. Raises BadFileError where the file is none."""
+    content = _loaded(path)
+    if not isinstance(content, dict):
+        raise BadFileError(f"{shown(path)}: expected a mapping of records, as MLPerf's rcps_<benchmark>.json has")
+    return [_reference(record, f"{shown(path)}: $.{name}") for name, record in content.items()]
+
+
+def _reference(record: object, where: str) -> Reference:
+    record = record if isinstance(record, dict) else {}
+    key = next((key for key in COUNTS if key in record), None)
+    if key is None:
+        raise BadFileError(f"{where}: expected one of the keys {', '.join(map(repr, COUNTS))}")
+    try:
+        reference = Reference(
+            benchmark=decode(str, record.get("Benchmark"), "Benchmark"),
+            batch=decode(int, record.get("BS"), "BS"),
+            unit=COUNTS[key],
+            runs=decode(tuple[float, ...], record[key], key),
+        )
+    except DecodeError as error:
+        raise BadFileError(f"{where}: {error}") from None
+    if len(reference.runs) < LEAST_RUNS or min(reference.runs) <= 0:
+        raise BadFileError(f"{where}: {key}: expected at least {LEAST_RUNS} numbers above 0")
+    return reference
+
+
+def _loaded(path: Path) -> object:
+    try:
+        return json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise BadFileError(f"{shown(path)}: not JSON: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path)
+    except OSError as error:
+        raise BadFileError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadFileError(f"{shown(path)}: not text in UTF-8; take the file as it was published") from None
