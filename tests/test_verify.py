@@ -528,3 +528,16 @@ def test_an_evaluation_is_held_to_what_it_claims(
     assert "mine.py by ada" in shown
     now = yaml.safe_load(path.read_text())
     assert (now["entries"], [one["author"] for one in now["held"]]) == ([], ["ada"])
+
+
+def test_launches_without_a_reference_decide_nothing(root: Path, launches: Launches, capsys: Any) -> None:
+    """A reference solver that found no answer in its time, say; `verify` ended with a traceback."""
+    lone = launch(11)
+    assert lone.figures is not None
+    launches.script = [launch(10), replace(lone, figures=replace(lone.figures, ratio=None)), launch(12)]
+    before = loaded(root)
+    assert verified(root, ENTRY_RUN, "--launches", "3") == Exit.ERROR
+    shown = capsys.readouterr().out
+    assert "1 of 3 launches have no figures of the reference" in shown
+    assert "no reference" in shown
+    assert loaded(root) == before

@@ -263,6 +263,12 @@ def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decis
         return not_passed(_failed(reports[number - 1]), number, count)
     figures = [report.figures for report in reports if report.figures is not None]
     ratios = [each.ratio.value for each in figures if each.ratio is not None]
+    if len(ratios) < len(figures):
+        return Decision(
+            word="undecided",
+            why=f"{len(figures) - len(ratios)} of {len(figures)} launches have no figures of the reference, so there "
+            "is no ratio to compare: let the machine rest, or take more --seconds",
+        )
     decision = decide(claim_of(one), [each.score.value for each in figures], ratios)
     if len(figures) == len(reports):
         return decision
