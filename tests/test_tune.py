@@ -2,21 +2,26 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recorded import run, run_id
 from rich.console import Console
 
+from harness.board import runs
 from harness.cli import main
 from harness.cli.result_files import JsonFile
 from harness.cli.tune import Options, carry_out
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.machine import tune
 from harness.machine.tune import NAMES, SNAPSHOT, Choice, Value
+from harness.report.tune import worth
 
 CPU, KERNEL, HUGE = "sys/devices/system/cpu", "proc/sys/kernel", "sys/kernel/mm/transparent_hugepage"
 FILES = {
@@ -192,7 +197,7 @@ def test_a_snapshot_that_is_bad_is_not_written_back(root: Path, content: str, me
 def ran(root: Path, act: str, uid: int = 0, only: tuple[str, ...] = ()) -> str:
     console = Console(width=100, file=io.StringIO(), record=True)
     order = Options(act=act, choice=Choice(), only=only, json=None, root=root, uid=uid)  # type: ignore[arg-type]
-    carry_out(order, console)
+    carry_out(order, Checkout(root), console)
     return console.export_text()
 
 
@@ -228,7 +233,11 @@ def test_no_setting_is_a_gpus() -> None:
 
 
 def test_what_is_printed_as_json_is_whole(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    carry_out(Options(act="print", choice=Choice(), only=("aslr",), json=JsonFile("-"), root=root, uid=1), Console())
+    carry_out(
+        Options(act="print", choice=Choice(), only=("aslr",), json=JsonFile("-"), root=root, uid=1),
+        Checkout(root),
+        Console(),
+    )
     found = json.loads(capsys.readouterr().out)
     assert [one["setting"]["name"] for one in found["settings"]] == ["aslr"]
     assert found["settings"][0]["values"] == [
@@ -236,3 +245,25 @@ def test_what_is_printed_as_json_is_whole(root: Path, capsys: pytest.CaptureFixt
     ]
     assert tune.Reading(setting=tune.settings(Choice())[0], values=(Value(path="a", now="1", wanted="1"),),
                         blocked="").changes == ()  # fmt: skip
+
+
+def test_two_runs_show_what_a_change_was_worth(tmp_path: Path) -> None:
+    """A run whose calls take half as long, with the same reference and empty calls."""
+    for number, times in ((1, 1.0), (2, 0.5)):
+        runs.store(run(number, times), tmp_path)
+    console = Console(width=120, file=io.StringIO(), record=True)
+    words = ["tune", "--worth", run_id(1), run_id(2)]
+    namespace = main.parse(words)
+    order = Options(
+        act="print", choice=Choice(), only=(), json=None, root=tmp_path, uid=1, worth=tuple(namespace.worth)
+    )
+    carry_out(order, Checkout(tmp_path), console)
+    lines = console.export_text().splitlines()
+    assert [line.split()[-1] for line in lines if "empty call" in line] == ["1.000"] * 3
+    assert [line.split()[-1] for line in lines if "reference" in line] == ["1.000"] * 3
+    assert [line.split()[-1] for line in lines[1:] if "empty" not in line and "reference" not in line] == ["0.500"] * 3
+    assert re.search(r"empty call, wall +20.0 us +5.0% +20.0 us +5.0%", lines[1])
+    with pytest.raises(UsageError, match="the runs do not compare: the world_size is 8 before and 4 after"):
+        worth(run(1), run(2, ranks=4, world_size=4))
+    with pytest.raises(UsageError, match="the runs are of two sources"):
+        worth(run(1), replace(run(2), submission=replace(run(2).submission, sha256="1" * 64)))

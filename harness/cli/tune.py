@@ -8,22 +8,24 @@ from typing import Literal, get_args
 
 from rich.console import Console
 
+from harness.board import reports
 from harness.cli import result_files
 from harness.cli.result_files import JsonFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.machine import tune
 from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Choice
-from harness.report.tune import changes_json, show, show_changes, to_json
+from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth, worth_json
 
 DESCRIPTION = """Show what of the kernel's settings changes results and what it should be; with --apply change it, with
 --restore take that back, also after a crash. Both need root. Values before the change are on the disk before the first
-change. GPUs are left alone: no clock, power limit or MIG mode is touched."""
+change. GPUs are left alone: no clock, power limit or MIG mode is touched. --worth shows what a change was worth: it
+sets two recorded runs of one file side by side, one before the change and one after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is done, with which settings, as whom and below which root folder."""
+    """What is done, with which settings, as whom and below which root folder; `worth` are two runs."""
 
     act: Literal["print", "apply", "restore"]
     choice: Choice
@@ -31,6 +33,7 @@ class Options:
     json: JsonFile | None
     root: Path
     uid: int
+    worth: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("restore", "write back what they were before, as root"),
     ):
         acts.add_argument(f"--{act}", dest="act", action="store_const", const=act, default="print", help=text)
+    acts.add_argument(
+        "--worth",
+        nargs=2,
+        default=[],
+        metavar=("BEFORE", "AFTER"),
+        help="show what empty calls and each shape took in two recorded runs (run ids or report files), and how they "
+        "spread",
+    )
     parser.add_argument(
         "--only",
         action="append",
@@ -74,14 +85,22 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         json=namespace.json,
         root=Path("/"),
         uid=os.geteuid(),
+        worth=tuple(namespace.worth),
     )
-    return carry_out(asked, Console())
+    return carry_out(asked, checkout, Console())
 
 
-def carry_out(order: Options, console: Console) -> Exit:
+def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
     """Prints, applies or restores. Raises UsageError where that needs root or a file cannot be written."""
     if order.json:
         order.json.check()
+    if order.worth:
+        found = worth(*(reports.find(run, checkout.root) for run in order.worth))
+        if order.json:
+            order.json.write(worth_json(found))
+        if not (order.json and order.json.is_stdout):
+            show_worth(found, console)
+        return Exit.OK
     if order.act == "print":
         readings = tune.read(order.root, order.choice, order.only)
         blocked, applied = tune.unwritable(order.root / DROP_CACHES), tune.load_snapshot(order.root) is not None
