@@ -3,7 +3,8 @@
 #   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [TOOL=ncu] [DEVICE=cpu] [AUTHOR=name] [JSON=file] [ENGINE=slurm]
 #   make eval PROBLEM=path/to/folder [EVAL=theirs]     a problem folder of GPU MODE's, with its task.yml
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
-#   make bundle PROBLEM=a2a [SUBMISSION=path] [OUT=file]     one file of it and its local modules that GPU MODE takes
+#   make merge PROBLEM=a2a [SUBMISSION=path] [OUT=file]      one file of it and its local modules that GPU MODE takes
+#   make bundle ENTRY=<file or run id> [OUT=file]            a result that others can audit and run again (docs/bundles.md)
 #   make competition FILE=amd_distributed.yaml    all problems of a KernelBot competition; ARGS=--list shows them
 #   make contest ARGS="list"                     contests: teams, submissions, standings, awards (docs/contest.md)
 #   make board [PROBLEM=a2a]                     the local leaderboard
@@ -48,7 +49,7 @@ flag = $(if $(2),--$(1) '$(2)')
 WHERE = $(call flag,engine,$(ENGINE))
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-slurm lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-slurm lint fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -71,8 +72,13 @@ eval: need-file $(SETUP)
 check: need-file $(SETUP)
 	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
-bundle: need-file $(SETUP)
-	@$(RUN) -m harness bundle $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
+merge: need-file $(SETUP)
+	@$(RUN) -m harness merge $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
+
+# `make bundle PROBLEM=a2a` is what `make merge` was called; it still works
+bundle: $(SETUP)
+	@test -n "$(ENTRY)$(PROBLEM)$(SUBMISSION)" || { echo "which result? make bundle ENTRY=<file or run id> (make board shows them)" >&2; exit 2; }
+	@$(RUN) -m harness bundle $(if $(ENTRY),make '$(ENTRY)',$(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)')) $(call flag,out,$(OUT)) $(ARGS)
 
 compare: $(SETUP)
 	@test -n "$(A)" -a -n "$(B)" || { echo "which two? make compare PROBLEM=a2a A=a.py B=b.py, or A=RUN B=RUN" >&2; exit 2; }

@@ -39,7 +39,7 @@ from harness.gpumode import result_lines
 from harness.judging.warnings import text_of
 from harness.kinds import external
 from harness.machine import hardware, peaks_cache
-from harness.problems import bundle, shape_file, submission
+from harness.problems import merge, shape_file, submission
 from harness.ranks import channel, payload, trace, wire
 from harness.ranks.shared_buffer import FileBuffer
 
@@ -342,16 +342,16 @@ def sources(path: Path) -> None:
     with contextlib.suppress(BadSubmissionError):  # read further, whatever it says
         submission.directives(found.source)
     with contextlib.suppress(BadSubmissionError):
-        bundle.addressed(found.source, "amd-all2all", found.name)
-    joined = bundle.bundle(found)
+        merge.addressed(found.source, "amd-all2all", found.name)
+    joined = merge.merged(found)
     with contextlib.suppress(SyntaxError, ValueError):  # not all that parses compiles
         compile(found.source, "submission", "exec", dont_inherit=True)
-        assert compiles(joined), "the submission compiles and its bundle does not"
+        assert compiles(joined), "the submission compiles and its merged file does not"
 
 
 def compiles(text: str) -> bool:
     try:
-        compile(text, "bundle", "exec", dont_inherit=True)
+        compile(text, "merged", "exec", dont_inherit=True)
     except SyntaxError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""GPU MODE's front door: what it refuses is said before a file is handed in, and a bundle is a file that it takes."""
+"""GPU MODE's front door: what it refuses is said before a file is handed in, and a merged file is one that it takes."""
 
 import re
 import subprocess
@@ -75,7 +75,7 @@ def test_what_their_service_refuses_is_said_and_nothing_else_is(source: str, say
     [
         ("from task import MoEConfig\n" + KERNEL, 1, "task.py of this problem has no MoEConfig; write `from reference"),
         ("from task import speed\n" + KERNEL, 1, "has no speed; it defines TestSpec, input_t, output_t"),
-        ("import os\nfrom common.heap import Heap\n" + KERNEL, 2, "one file is taken; `make bundle` writes it"),
+        ("import os\nfrom common.heap import Heap\n" + KERNEL, 2, "one file is taken; `make merge` writes it"),
         ("from .a import b\n" + KERNEL, 1, "one file is taken"),
         ("x = 1\n", None, "no custom_kernel at its top level"),
         ("def custom_kernel(data:\n", 1, "Python cannot read it"),
@@ -221,9 +221,9 @@ def test_a_text_without_the_word_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["a2a", "gemm_rs", "ag_gemm"])  # which GPU MODE has
-def test_the_bundles_of_shipped_submissions_are_taken(name: str, harness: Harness, tmp_path: Path) -> None:
-    out = tmp_path / "bundle.py"
-    made = harness("bundle", name, "--out", str(out))
+def test_the_merged_files_of_shipped_submissions_are_taken(name: str, harness: Harness, tmp_path: Path) -> None:
+    out = tmp_path / "merged.py"
+    made = harness("merge", name, "--out", str(out))
     assert made.returncode == Exit.OK, made.stdout + made.stderr
     assert "GPUs: MI300 is MI300x8" in made.stdout
     assert theirs(out.read_text(), leaderboard=find(name, Checkout.here()).leaderboard) is None
@@ -232,10 +232,10 @@ def test_the_bundles_of_shipped_submissions_are_taken(name: str, harness: Harnes
     assert "from task import MoEConfig" not in out.read_text()
 
 
-def test_a_bundle_that_would_be_refused_is_written_and_says_why(harness: Harness, tmp_path: Path) -> None:
+def test_a_merged_file_that_would_be_refused_is_written_and_says_why(harness: Harness, tmp_path: Path) -> None:
     file, out = tmp_path / "mine.py", tmp_path / "out.py"
     file.write_text("from torch.cuda import Stream\n" + KERNEL)
-    made = harness("bundle", "a2a", str(file), "--out", str(out))
+    made = harness("merge", "a2a", str(file), "--out", str(out))
     assert made.returncode == Exit.INVALID
     assert "refused            line 2: the word `stream` stands in 1 line (2)" in made.stdout
     assert "hand it in" not in made.stdout

@@ -17,7 +17,7 @@ from harness.evaluation.mlperf import Scored, read_reference, score
 from harness.judging.mlperf import Result, Run, least_mean, result_of
 from harness.report.mlperf import show, to_json, to_markdown
 
-# AMD's entry of MLPerf Training v5.1 (mlcommons/training_results_v5.1, Apache-2.0), Llama 2 70B LoRA on 8 MI355X: of
+# AMD's entry of MLPerf Training v5.1 (mlcommons/training_results_v5.1, Apache-2.0), Llama 2 70B LoRA on MI355X: of
 # each log run_start and run_stop in Unix ms, the samples and the value of its last evaluation, the seed.
 PUBLISHED = [
     (1759734393481, 1759735060271, 3456, 0.9222432, 18076),

@@ -99,7 +99,7 @@ def test_the_problem_is_an_argument_or_an_option_of_every_verb_that_has_one() ->
         options.problem_of(parse(["board", "a2a", "--problem", "gemm_rs"]))
 
 
-@pytest.mark.parametrize("verb", ["eval", "check", "bundle"])
+@pytest.mark.parametrize("verb", ["eval", "check", "merge"])
 def test_the_usage_says_that_the_problem_may_be_left_out(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main.parse([verb, "--help"])

@@ -497,9 +497,9 @@ def test_a_folder_is_built_once_and_its_log_kept(tmp_path: Path) -> None:
     assert "does not build: build.sh exited with code 4" in verdict.message(failed.outcome)
 
 
-def test_nothing_of_another_contest_is_bundled_for_gpu_mode(harness: Any) -> None:
+def test_nothing_of_another_contest_is_merged_for_gpu_mode(harness: Any) -> None:
     """It was said to lack a custom_kernel."""
-    for arguments in (["bundle", "iopddl"], ["check", "iopddl", "--for", "gpumode"]):
+    for arguments in (["merge", "iopddl"], ["check", "iopddl", "--for", "gpumode"]):
         found = harness(*arguments)
         assert found.returncode == 2
         assert found.stderr.startswith("error: iopddl is of the IOPDDL contest, so GPU MODE takes no submission for it")

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -71,12 +72,12 @@ def store_source(submission: Submission, root: Path) -> Path:
     aside = scratch.with_suffix(".altered")
     try:
         scratch.chmod(0o755)
-        for name, text in _files(submission).items():
+        for name, data in source_files(submission).items():
             path = scratch / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, text.encode())
-            path.chmod(0o444)
-        _write(scratch / ORDER, (json.dumps([module.name for module in submission.modules]) + "\n").encode())
+            _write(path, data)
+            if name != ORDER:
+                path.chmod(0o444)
         if not _renamed(scratch, folder):
             with contextlib.suppress(SourceError):
                 _read(folder, submission.sha256, submission.name)
@@ -147,26 +148,39 @@ def _version(one: Judged, root: Path) -> str | None:
         return None
 
 
-def _read(folder: Path, sha256: str, name: str) -> Submission:
-    where = f"{FOLDER}/{SOURCES}/{sha256}"
+def source_files(submission: Submission) -> dict[str, bytes]:
+    """The files of a stored source by their path in its folder, which `source_from` reads."""
+    order = json.dumps([module.name for module in submission.modules]) + "\n"
+    return {name: text.encode() for name, text in _files(submission).items()} | {ORDER: order.encode()}
+
+
+def source_from(read: Callable[[str], str], sha256: str, name: str, where: str, next_: str) -> Submission:
+    """The source whose files `read` gives by their path, as the submission `name`. `where` is its folder for messages
+    and `next_` what to do about a bad one. Raises SourceError where it is not whole, or not what its sha256 says."""
     try:
-        order = decode(tuple[str, ...], json.loads(read_text(folder / ORDER)))
+        order = decode(tuple[str, ...], json.loads(read(ORDER)))
         modules = tuple(
-            Module(name=module, file=f"{where}/{file}", source=read_text(folder / file))
+            Module(name=module, file=f"{where}/{file}", source=read(file))
             for module, file in ((module, _file(module)) for module in order)
         )
-        source = read_text(folder / MAIN)
+        source = read(MAIN)
     except (OSError, ValueError, DecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SourceError(
-            f"{where} is not whole: {reason}; restore it, or delete it and evaluate {name} again"
-        ) from None
+        raise SourceError(f"{where} is not whole: {reason}; {next_}") from None
     if digest(source, modules) != sha256:
-        raise SourceError(
-            f"{where} was altered: its content has another sha256 than its name says; restore it, or delete it and "
-            f"evaluate {name} again"
-        )
-    return Submission(path=str(folder / MAIN), name=name, source=source, sha256=sha256, modules=modules)
+        raise SourceError(f"{where} was altered: its content has another sha256 than its name says; {next_}")
+    return Submission(path=f"{where}/{MAIN}", name=name, source=source, sha256=sha256, modules=modules)
+
+
+def _read(folder: Path, sha256: str, name: str) -> Submission:
+    found = source_from(
+        lambda file: read_text(folder / file),
+        sha256,
+        name,
+        f"{FOLDER}/{SOURCES}/{sha256}",
+        f"restore it, or delete it and evaluate {name} again",
+    )
+    return replace(found, path=str(folder / MAIN))
 
 
 def _of_run(run_id: str, root: Path) -> Submission:

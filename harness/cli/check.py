@@ -91,7 +91,7 @@ def hand_in(asked: Asked, checkout: Checkout, files: ResultFiles) -> Exit:
     found = list(findings(submission.source, submission.name, problem))
     if submission.modules:
         needed = ", ".join(module.name for module in submission.modules)
-        found.insert(0, Finding(text=f"it needs {needed}; one file is taken: `make bundle` writes it"))
+        found.insert(0, Finding(text=f"it needs {needed}; one file is taken: `make merge` writes it"))
     refused = sum(finding.refused for finding in found)
     code = Exit.INVALID if refused else Exit.OK
     if files.json:

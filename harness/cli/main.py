@@ -33,7 +33,8 @@ VERBS = {
     "compare": "compare files, or recorded runs, head to head",
     "competition": "evaluate all problems of a KernelBot competition file",
     "contest": "run a contest: teams, submissions, standings, awards",
-    "bundle": "write a submission and its local modules as one file",
+    "bundle": "make, check and reproduce what somebody needs to audit a result",
+    "merge": "write a submission and its local modules as one file",
     "board": "show the local leaderboard",
     "verify": "run an entry's source again: does it reproduce what it claims",
     "settle": "run a board's leading entries head to head: in which order are they",
@@ -55,7 +56,7 @@ VERBS = {
 EPILOG = """\
 exit codes:
   0 passed   112 the submission is wrong, raised, crashed or was held
-  113 a problem, shape or leaderboard file is bad   114 timed out   2 the request cannot be carried out
+  113 a problem, shape, leaderboard or bundle file is bad   114 timed out   2 the request cannot be carried out
   130 interrupted   1 the harness or the machine failed, or `verify` could not decide
   3 the outcome that `compare --fail-if` names
 """
@@ -119,6 +120,9 @@ def verb(name: str) -> Verb:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """What was asked for; `verb` is the function that does it."""
     named = next((argument for argument in arguments if argument in VERBS), None)
+    if named == "bundle" and (words := importlib.import_module("harness.cli.bundle").renamed(arguments)) != arguments:
+        print("note: `bundle PROBLEM` is `merge PROBLEM` now; it still works", file=sys.stderr)
+        return parse(words)
     return parser(named).parse_args(arguments)
 
 

@@ -30,7 +30,7 @@ class UsageError(HarnessError):
 
 
 class BadFileError(HarnessError):
-    """A problem, shape or leaderboard file does not decode."""
+    """A problem, shape, leaderboard or bundle file, or a log, does not decode or is damaged."""
 
     exit_code = Exit.BAD_FILE
 

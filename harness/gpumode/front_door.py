@@ -18,7 +18,7 @@ from harness.problems.submission import MAX_BYTES, directives
 
 SHOWN_LINES = 6
 HEADER = re.compile(r"#!POPCORN\s")
-NOTE = "# Bundled: GPU MODE refuses files with a certain word, so names that contain it are written in two parts."
+NOTE = "# Merged: GPU MODE refuses files with a certain word, so names that contain it are written in two parts."
 OWN_QUEUE = "# It makes a GPU queue of its own beside the current one."
 MAKES_QUEUE = {"Stream", "ExternalStream"}
 CREATES = re.compile(r"\b(?:cuda|hip|cu)StreamCreate", re.IGNORECASE)
@@ -40,7 +40,7 @@ def check_taken(problem: Problem, name: str) -> None:
     contest = SCORINGS[problem.ranking_by].contest
     if contest != GPU_MODE:
         raise UsageError(
-            f"{problem.name} is of {contest}, so GPU MODE takes no submission for it and there is nothing to bundle: "
+            f"{problem.name} is of {contest}, so GPU MODE takes no submission for it and there is nothing to merge: "
             f"hand on {name} as it is; of a folder, all files with its build.sh"
         )
 
@@ -120,7 +120,7 @@ def _word(source: str) -> Iterator[Finding]:
         yield Finding(
             line=lines[0],
             text=f"the word `{WORD}` stands in {_count(len(lines), 'line')} ({shown}); a file with it is refused as "
-            "work on another one, comments and names too; `make bundle` writes the file without it",
+            "work on another one, comments and names too; `make merge` writes the file without it",
         )
 
 
@@ -132,7 +132,7 @@ def _imports(tree: ast.Module, problem: Problem) -> Iterator[Finding]:
             continue
         module = node.module or ""
         if node.level or module.partition(".")[0] == "common":
-            yield Finding(line=node.lineno, text=f"`{ast.unparse(node)}`: one file is taken; `make bundle` writes it")
+            yield Finding(line=node.lineno, text=f"`{ast.unparse(node)}`: one file is taken; `make merge` writes it")
         for name in (alias.name for alias in node.names):
             names = known.get(module)
             if node.level or names is None or name == "*" or name in names:

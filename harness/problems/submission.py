@@ -2,7 +2,7 @@
 
 Below the checkout's submissions/ it may consist of several files: the submission, modules beside it, and modules in
 submissions/common/. All are found by reading. A file may import another only in the form FORM and above all other code,
-because harness.problems.bundle merges the files, and other forms could then change their meaning.
+because harness.problems.merge merges the files, and other forms could then change their meaning.
 """
 
 import ast

@@ -42,6 +42,14 @@ def to_json(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> d
 
 def show(one: Judged, decision: Decision, reports: Sequence[EvalReport], console: Console) -> None:
     """Prints a row a launch, the Olympic mean, what the entry claims, and the decision."""
+    show_launches(one, decision, reports, console)
+    show_decision(decision, console)
+    if decision.word == "undecided":
+        console.print("The leaderboard is as it was.")
+
+
+def show_launches(one: Judged, decision: Decision, reports: Sequence[EvalReport], console: Console) -> None:
+    """Prints a row a launch, the Olympic mean, and what the entry claims."""
     console.print(Text(clean_line(f"{entries.described(one)}\n")), soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for name in ("launch", "score", _words(one, reports).ratio, "95 % interval"):
@@ -49,7 +57,8 @@ def show(one: Judged, decision: Decision, reports: Sequence[EvalReport], console
     for report in reports:
         figures = report.figures
         if figures is None or figures.ratio is None:
-            table.add_row(report.run_id, "-", "-", "does not pass")
+            told = "-" if figures is None else score_text(figures.score)
+            table.add_row(report.run_id, told, "-", "does not pass" if figures is None else "no reference")
             continue
         table.add_row(report.run_id, *_cells(figures.score, figures.ratio.value, figures.ratio.ci))
     of_launches = [report.figures.score for report in reports if report.figures is not None]
@@ -60,9 +69,6 @@ def show(one: Judged, decision: Decision, reports: Sequence[EvalReport], console
         table.add_row("the entry's claim", *_cells(claim.score, claim.ratio, claim.ci))
     console.print(table)
     console.print()
-    show_decision(decision, console)
-    if decision.word == "undecided":
-        console.print("The leaderboard is as it was.")
 
 
 def show_decision(decision: Decision, console: Console) -> None:

@@ -17,7 +17,7 @@ from harness.core.records import Submission
 from harness.kinds.op import _staged
 from harness.kinds.plan import make_plan
 from harness.problems import submission
-from harness.problems.bundle import addressed, bundle
+from harness.problems.merge import addressed, merged
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import read_submission
 
@@ -240,7 +240,7 @@ from tuning import TABLE  # ours
 def custom_kernel(data: input_t) -> object:
     return F, lines(data), ceil(pi), math.e, TABLE[1], LINE
 '''
-BUNDLE = '''#!POPCORN leaderboard amd-p
+MERGED = '''#!POPCORN leaderboard amd-p
 #!POPCORN gpus MI300
 """The submission."""
 
@@ -286,24 +286,24 @@ def custom_kernel(data: input_t) -> object:
 '''
 
 
-def test_a_bundle_is_the_files_one_after_another_below_their_merged_imports(tmp_path: Path) -> None:
-    assert bundle(read(tmp_path, sources(MINE, common_heap=HEAP, tuning=TUNING))) == BUNDLE
+def test_a_merged_file_is_the_files_one_after_another_below_their_merged_imports(tmp_path: Path) -> None:
+    assert merged(read(tmp_path, sources(MINE, common_heap=HEAP, tuning=TUNING))) == MERGED
 
 
-def test_a_bundle_of_formatted_files_is_formatted(tmp_path: Path) -> None:
+def test_the_merged_file_of_formatted_files_is_formatted(tmp_path: Path) -> None:
     pytest.importorskip("ruff")
     many = f"from math import {', '.join(f'name_{index}' for index in range(20))}\n"
     files = sources(MINE, common_heap=HEAP.replace("import os\n", f"import os\n{many}"), tuning=TUNING)
-    (tmp_path / "bundle.py").write_text(bundle(read(tmp_path, files)))
+    (tmp_path / "merged.py").write_text(merged(read(tmp_path, files)))
     for command in (["format", "--check"], ["check", "--select", "E,F", "--ignore", "F401"]):
-        ruff = [sys.executable, "-m", "ruff", *command, "--isolated", "--line-length", "120", "bundle.py"]
+        ruff = [sys.executable, "-m", "ruff", *command, "--isolated", "--line-length", "120", "merged.py"]
         result = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stdout
 
 
-def test_a_submission_without_modules_is_its_own_bundle(tmp_path: Path) -> None:
+def test_a_submission_without_modules_is_its_own_merged_file(tmp_path: Path) -> None:
     source = "'''odd'''; import os\r\n\r\n\r\nfrom math import *\r\n"
-    assert bundle(read(tmp_path, sources(source))) == source
+    assert merged(read(tmp_path, sources(source))) == source
 
 
 def test_files_in_one_do_what_they_did_apart(tmp_path: Path) -> None:
@@ -318,13 +318,13 @@ def test_files_in_one_do_what_they_did_apart(tmp_path: Path) -> None:
         "def grown(by):\n    global _state\n    _state += by\n    return _state, Heap.lines\n",
     )
     found = read(tmp_path, files)
-    text = bundle(found)
-    assert text == bundle(read_submission(tmp_path / ENTRY, tmp_path))
+    text = merged(found)
+    assert text == merged(read_submission(tmp_path / ENTRY, tmp_path))
     imported = [node.module for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     assert imported == []
 
     together: dict[str, Any] = {}
-    exec(compile(text, "bundle.py", "exec"), together)
+    exec(compile(text, "merged.py", "exec"), together)
     apart = subprocess.run(
         [sys.executable, "-c", "import submission as s; print(s.custom_kernel(1), s.custom_kernel(1))"],
         cwd=tmp_path / "submissions" / "p",
@@ -367,7 +367,7 @@ def test_what_would_mean_something_else_in_one_file_is_refused(
 ) -> None:
     files = sources(f"from common.heap import thing\n{entry}", common_heap=f"thing = 1\n{heap}")
     with pytest.raises(BadSubmissionError, match=says):
-        bundle(read(tmp_path, files))
+        merged(read(tmp_path, files))
 
 
 @pytest.mark.parametrize(
@@ -382,13 +382,13 @@ def test_what_would_mean_something_else_in_one_file_is_refused(
 )
 def test_an_imported_name_has_to_be_there_and_to_stay_as_it_is(heap: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(BadSubmissionError, match=says):
-        bundle(read(tmp_path, sources("from common.heap import thing\n", common_heap=heap)))
+        merged(read(tmp_path, sources("from common.heap import thing\n", common_heap=heap)))
 
 
 @pytest.mark.parametrize("same", ["import torch.nn", "import torch", "from torch import nn", "import torch.nn as nn"])
 def test_one_import_may_stand_in_several_files_in_several_forms(same: str, tmp_path: Path) -> None:
     files = sources(f"from common.heap import y\n{same}\n", common_heap="import torch\nfrom torch import nn\ny = 1\n")
-    lines = bundle(read(tmp_path, files)).splitlines()
+    lines = merged(read(tmp_path, files)).splitlines()
     assert lines.count("import torch") == lines.count("from torch import nn") == lines.count(same) == 1
 
 
@@ -407,7 +407,7 @@ def test_the_header_names_the_leaderboard_of_the_problem() -> None:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_make_writes_the_bundle_and_says_what_to_do_with_it(checkout: Path) -> None:
+def test_make_writes_the_merged_file_and_says_what_to_do_with_it(checkout: Path) -> None:
     (checkout / "Makefile").write_text((ROOT / "Makefile").read_text())
     mine = checkout / "submissions/a2a/mine.py"
     mine.write_text(KERNEL)
@@ -416,7 +416,7 @@ def test_make_writes_the_bundle_and_says_what_to_do_with_it(checkout: Path) -> N
         command = [
             "make",
             "--no-print-directory",
-            "bundle",
+            "merge",
             "PROBLEM=a2a",
             f"SUBMISSION={mine}",
             f"PYTHON={sys.executable}",
@@ -442,16 +442,16 @@ def test_make_writes_the_bundle_and_says_what_to_do_with_it(checkout: Path) -> N
         (["a2a", "submissions/gemm_rs/submission.py"], Exit.INVALID, "but the problem's is amd-all2all"),
         (["a2a", "nowhere.py"], Exit.USAGE, "no submission file"),
         (["a2b"], Exit.USAGE, "did you mean 'a2a'?"),
-        (["a2a", "-o", "submissions/a2a/submission.py"], Exit.USAGE, "the bundle is made of this file"),
+        (["a2a", "-o", "submissions/a2a/submission.py"], Exit.USAGE, "the merged file is made of this one"),
         (["a2a", "-o", "."], Exit.USAGE, "cannot be written"),
     ],
 )
-def test_what_cannot_be_bundled_is_said(
+def test_what_cannot_be_merged_is_said(
     arguments: list[str], code: int, says: str, harness: Harness, checkout: Path
 ) -> None:
     for problem, board in (("a2a", "amd-all2all"), ("gemm_rs", "amd-gemm-rs")):
         (checkout / f"submissions/{problem}/submission.py").write_text(f"#!POPCORN leaderboard {board}\n{KERNEL}")
-    result = harness("bundle", *arguments)
+    result = harness("merge", *arguments)
     assert (result.returncode, result.stdout) == (code, "")
     assert says in result.stderr
     assert not (checkout / "build").exists()
@@ -461,9 +461,11 @@ KERNELS = [name for name in problem_names(Checkout.here()) if not (ROOT / "submi
 
 
 @pytest.mark.parametrize("problem", KERNELS)
-def test_the_bundle_of_a_shipped_submission_passes_on_its_own(problem: str, harness: Harness, tmp_path: Path) -> None:
-    alone = tmp_path / "elsewhere" / "bundle.py"
-    made = harness("bundle", problem, "--out", str(alone))
+def test_the_merged_file_of_a_shipped_submission_passes_on_its_own(
+    problem: str, harness: Harness, tmp_path: Path
+) -> None:
+    alone = tmp_path / "elsewhere" / "merged.py"
+    made = harness("merge", problem, "--out", str(alone))
     assert made.returncode == Exit.OK, made.stderr
     result = harness("eval", problem, str(alone), "--suite", "quick", "--ranks", "2")
     assert result.returncode == Exit.OK, result.stdout + result.stderr
@@ -473,4 +475,4 @@ def test_a_long_plain_import_stays_on_its_line(tmp_path: Path) -> None:
     """Only `from x import a, b` can be broken."""
     name = "x" * 120
     (tmp_path / "long.py").write_text(f"import torch as {name}\n\n\ndef custom_kernel(data):\n    return {name}\n")
-    assert f"import torch as {name}\n" in bundle(read_submission(tmp_path / "long.py", tmp_path))
+    assert f"import torch as {name}\n" in merged(read_submission(tmp_path / "long.py", tmp_path))

@@ -66,7 +66,7 @@ class Part:
         return {*imported, *(binding.name for binding in self.bindings)}
 
 
-def bundle(submission: Submission) -> str:
+def merged(submission: Submission) -> str:
     """The one file; the submission itself if it has no modules. The same submission gives the same text.
 
     Raises BadSubmissionError, with the places, if merging would change the meaning of the code.
@@ -194,7 +194,7 @@ def _check_imported(part: Part, modules: Mapping[str, Part]) -> None:
             if name in module.reset:
                 raise BadSubmissionError(
                     f"{part.file}:{node.lineno}: `{name}` is bound anew by a function ({module.file}:"
-                    f"{module.reset[name]}, `global`), which only a bundle would see here; import a function "
+                    f"{module.reset[name]}, `global`), which only a merged file would see here; import a function "
                     "that returns it"
                 )
 
@@ -205,8 +205,8 @@ def _check_uses(part: Part, parts: Sequence[Part]) -> None:
     for name, line in part.uses.items():
         if name in foreign and name not in part.names:
             raise BadSubmissionError(
-                f"{part.file}:{line}: uses `{name}`, which the file neither binds nor imports; in a bundle it would be "
-                f"that of {foreign[name].where}; import it, or rename one"
+                f"{part.file}:{line}: uses `{name}`, which the file neither binds nor imports; in the merged file it "
+                f"would be that of {foreign[name].where}; import it, or rename one"
             )
 
 
@@ -220,8 +220,8 @@ def _check_meanings(parts: Sequence[Part]) -> None:
         for one, other in itertools.combinations(those, 2):
             if one.clashes_with(other):
                 raise BadSubmissionError(
-                    f"{one.where} and {other.where} both bind `{name}`, and a bundle has one namespace; rename one, "
-                    "or let one file import it from the other"
+                    f"{one.where} and {other.where} both bind `{name}`, and a merged file has one namespace; rename "
+                    "one, or let one file import it from the other"
                 )
 
 

@@ -1,0 +1,68 @@
+"""The verb `merge`: one file out of a submission and its local modules."""
+
+import argparse
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.cli import options
+from harness.cli.check import finding_lines
+from harness.core.checkout import Checkout
+from harness.core.errors import Exit, UsageError
+from harness.gpumode.front_door import check_taken, findings, rewritten
+from harness.kinds import settings
+from harness.kinds.settings import Asked
+from harness.problems.merge import addressed, merged
+from harness.problems.submission import read_submission, shown_path
+
+DESCRIPTION = """Write a submission and its local modules as one file that GPU MODE takes and that runs without this
+checkout. Where GPU MODE's service would refuse the file (names of GPUs, imports, the word that it looks for), the
+merged file is rewritten with the same meaning, and what was changed is printed. Exits with 112 where the file would be
+refused all the same; `check --for gpumode` says why of any file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is merged, and into which file; None: build/<GPU MODE's name>-<file>."""
+
+    asked: Asked
+    out: Path | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `merge`."""
+    options.add_file(parser)
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="OUT", help="where to (default: build/<GPU MODE's name>-<file>)"
+    )
+
+
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`merge`: writes the file and says what to do with it."""
+    return write(Options(asked=options.asked(namespace), out=namespace.out), checkout)
+
+
+def write(order: Options, checkout: Checkout) -> Exit:
+    """Writes the merged file. Raises UsageError where its file cannot be written, or is one that it is made of."""
+    problem, file, _ = settings.named(order.asked, checkout)
+    check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
+    submission = read_submission(file or problem.default_submission(), checkout.root)
+    source, changes = rewritten(addressed(merged(submission), problem.leaderboard, submission.name), problem)
+    out = order.out or checkout.build / f"{problem.leaderboard}-{Path(submission.path).name}"
+    made_of = (Path(submission.path), *(checkout.root / module.file for module in submission.modules))
+    if out.resolve() in (path.resolve() for path in made_of):
+        raise UsageError(f"--out {out}: the merged file is made of this one; name another")
+    options.write_out(out, source.encode(), make_folder=True)
+    modules = ", ".join(module.name for module in submission.modules)
+    shown = shlex.quote(shown_path(out, checkout.root))
+    print(f"{shown}: {submission.name}" + (f" with {modules}" if modules else ""))
+    for change in changes:
+        print(f"changed            {change}")
+    found = findings(source, out.name, problem)
+    for line in finding_lines(found):
+        print(line)
+    if any(finding.refused for finding in found):
+        return Exit.INVALID
+    print(f"evaluate it here   make eval PROBLEM={problem.name} SUBMISSION={shown}")
+    print(f"hand it in         popcorn-cli submit {shown}")
+    return Exit.OK
