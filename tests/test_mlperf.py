@@ -227,6 +227,20 @@ def test_a_tree_of_results_is_scored_folder_by_folder(folder: Path) -> None:
         score(empty)
 
 
+def test_the_logs_of_our_own_runs_are_a_result_each_side_and_case(tmp_path: Path) -> None:
+    for whose, seed in (("submission", 0), ("reference", 50)):
+        for number in range(1, 12):
+            start, stop, samples, quality, _ = PUBLISHED[number % 10]
+            text = log_of((start, stop, samples, quality, seed + number), submission_benchmark="mine",
+                          global_batch_size=32.0)  # fmt: skip
+            (tmp_path / f"mllog-{whose}-case-0-run-{number}.log").write_text(text)
+    (tmp_path / "candidate-rank-0.log").write_text("loss 3\n")
+    reference, own = score(tmp_path)
+    assert (reference.name, own.name) == ("mllog-reference-case-0", "mllog-submission-case-0")
+    assert [run.seed for run in own.result.runs] == [*range(1, 12)]
+    assert (own.result.refused, own.result.runs[0].batch) == ((), 32.0)
+
+
 def test_each_run_the_mean_the_factor_and_the_result_are_shown(folder: Path) -> None:
     found = score(folder)
     console = Console(width=120, record=True, file=io.StringIO())
@@ -245,7 +259,7 @@ def test_each_run_the_mean_the_factor_and_the_result_are_shown(folder: Path) -> 
 
 
 def test_a_result_without_a_mean_is_shown_with_its_reason() -> None:
-    found = [Scored(folder=Path("x"), result=result_of(runs_of(10, None, None, 40)))]
+    found = [Scored(folder=Path("x"), name="", result=result_of(runs_of(10, None, None, 40)))]
     console = Console(width=120, record=True, file=io.StringIO())
     show(found, console)
     assert "refused         2 of 4 runs did not converge" in console.export_text()

@@ -1,7 +1,9 @@
-"""Published results of MLPerf Training, read from folders and scored.
+"""Results of MLPerf Training, read from folders and scored.
 
-A result is a folder with a log a run, `result_*.txt`, and perhaps `scaling.json` with its scaling factor. A submitter's
-whole tree (`results/<system>/<benchmark>/result_0.txt`) is as many results as there are such folders.
+A published result is a folder with a log a run, `result_*.txt`, and perhaps `scaling.json` with its scaling factor. A
+submitter's whole tree (`results/<system>/<benchmark>/result_0.txt`) is as many results as there are such folders. Runs
+of this harness have their logs beside their report, `mllog-<whose>-case-<case>-run-<run>.log`: a result each side and
+case.
 """
 
 import json
@@ -20,6 +22,7 @@ from harness.judging.mlperf import Reference, Result, Run, result_of, run_of
 from harness.judging.olympic import LEAST_RUNS
 
 LOGS, SCALING = "result_*.txt", "scaling.json"
+OWN_LOGS = "mllog-*-run-*.log"
 COUNTS: dict[str, Literal["samples", "epochs"]] = {  # the names under which MLPerf's files have a reference's runs
     "samples to converge": "samples",
     "Epochs to converge": "epochs",
@@ -39,9 +42,10 @@ class _Scaling:
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """One folder's result."""
+    """One result: of all runs in a folder, or of those whose logs are called `name` and a number."""
 
     folder: Path
+    name: str
     result: Result
 
 
@@ -50,26 +54,29 @@ def score(folder: Path, reference: Path | None = None) -> list[Scored]:
     them (rcps_<benchmark>.json). Raises UsageError where there is no log, BadFileError for a bad file."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; name one that has {LOGS} in it or below it")
-    folders = sorted({path.parent for path in folder.rglob(LOGS)})
-    if not folders:
+    logs: dict[tuple[Path, str], list[Path]] = {}
+    for path in (path for pattern in (LOGS, OWN_LOGS) for path in folder.rglob(pattern)):
+        name = path.stem.rpartition("-run-")[0] if path.match(OWN_LOGS) else ""
+        logs.setdefault((path.parent, name), []).append(path)
+    if not logs:
         raise UsageError(f"{folder}: no {LOGS} in it or below it; those are MLPerf's logs, one a run")
     references = read_reference(reference) if reference else None
-    return [_scored(one, references) for one in folders]
+    return [_scored(*key, files, references) for key, files in sorted(logs.items())]
 
 
-def _scored(folder: Path, references: Sequence[Reference] | None) -> Scored:
-    runs = [_run(path) for path in sorted(folder.glob(LOGS), key=_number)]
+def _scored(folder: Path, name: str, logs: Sequence[Path], references: Sequence[Reference] | None) -> Scored:
+    runs = [_run(path) for path in sorted(logs, key=_number)]
     published = _published(folder / SCALING)
     try:
-        return Scored(folder=folder, result=result_of(runs, published, references))
+        return Scored(folder=folder, name=name, result=result_of(runs, published, references))
     except BadFileError as error:
         raise BadFileError(f"{shown(folder)}: {error}") from None
 
 
 def _number(path: Path) -> tuple[int, str]:
     """result_10 behind result_9."""
-    digits = re.search(r"\d+", path.name)
-    return (int(digits[0]) if digits else 0, path.name)
+    digits = re.findall(r"\d+", path.stem)
+    return (int(digits[-1]) if digits else 0, path.name)
 
 
 def _run(path: Path) -> Run:

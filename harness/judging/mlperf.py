@@ -48,7 +48,7 @@ class Run:
     platform: str | None
     org: str | None
     division: str | None
-    batch: int | None
+    batch: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def run_of(events: Sequence[Event], file: str) -> Run:
         platform=_stated(events, "submission_platform", str, file),
         org=_stated(events, "submission_org", str, file),
         division=_stated(events, "submission_division", str, file),
-        batch=_stated(events, "global_batch_size", int, file),
+        batch=_stated(events, "global_batch_size", (int, float), file),
     )
 
 
@@ -118,11 +118,11 @@ def _only(events: Sequence[Event], key: str, file: str) -> Event:
     return found[0]
 
 
-def _stated(events: Sequence[Event], key: str, kind: type, file: str) -> Any:
+def _stated(events: Sequence[Event], key: str, kind: type | tuple[type, ...], file: str) -> Any:
     """What the log says under that key, None where it says nothing. Raises BadFileError where it says two things."""
     values = [event.value for event in events if event.key == key]
-    if any(type(value) is not kind for value in values):
-        raise BadFileError(f"{file}: the key {key} has a value that is no {'text' if kind is str else 'whole number'}")
+    if any(not isinstance(value, kind) or isinstance(value, bool) for value in values):
+        raise BadFileError(f"{file}: the key {key} has a value that is no {'text' if kind is str else 'number'}")
     if len(set(values)) > 1:
         raise BadFileError(f"{file}: the key {key} stands there with several values: {', '.join(map(str, values))}")
     return values[0] if values else None

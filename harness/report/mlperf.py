@@ -41,6 +41,7 @@ def to_json(found: Sequence[Scored]) -> dict[str, Any]:
     results = [
         {
             "folder": str(one.folder),
+            "name": one.name,
             **encode(one.result),
             "score_s": one.result.score_s,
             "valid": not one.result.refused,
@@ -54,7 +55,7 @@ def _title(one: Scored) -> str:
     first = one.result.runs[0]
     what = [first.benchmark, first.platform, first.org, first.division]
     named = ", ".join(word for word in what if word) or "unnamed"
-    return clean_line(f"{named}: {shown(one.folder)}")
+    return clean_line(f"{named}: {shown(one.folder / one.name)}")
 
 
 def _rows(result: Result) -> list[list[str]]:
