@@ -22,26 +22,30 @@ from typing import Any, Literal
 from unittest import mock
 
 import factories
+import launches
 import recorded
 import yaml
 
-from harness.board import leaderboard, report_json, reports
+from harness.board import bundle_check, bundle_make, leaderboard, report_json, reports, runs
+from harness.board.entries import Board
 from harness.cli import popcorn
 from harness.contest import rules
 from harness.contest.log import Log
 from harness.contest.state import fold
-from harness.core import checkout, words
+from harness.core import checkout, mllog, words
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError
-from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.errors import BadFileError, BadSubmissionError, HarnessError, UsageError
+from harness.evaluation import mlperf
 from harness.gpumode import folder as folder_file
 from harness.gpumode import result_lines
 from harness.judging.warnings import text_of
 from harness.kinds import external
-from harness.machine import hardware, peaks_cache
+from harness.machine import hardware, peaks_cache, tune
 from harness.problems import merge, shape_file, submission
 from harness.ranks import channel, payload, trace, wire
 from harness.ranks.shared_buffer import FileBuffer
+from harness.report import mlperf as report_mlperf
 
 ROOT = checkout.ROOT
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
@@ -589,9 +593,51 @@ def report_of(path: Path) -> None:
         text_of(one)
 
 
+def bundle_with(name: str) -> Callable[[bytes], object]:
+    """All that `bundle check` does with a bundle in which that file was replaced."""
+    return lambda data: bundle_check.check(made_bundle() | {name: data}, Checkout(folder()))
+
+
+@cache
+def made_bundle() -> dict[str, bytes]:
+    """A whole one, of a run in a checkout of its own."""
+    root = folder() / "theirs"
+    found = launches.launch(1)
+    runs.store(found, root)
+    return dict(bundle_make.make(found, Board(), {}, Checkout(root)).files)
+
+
+def mllogs() -> list[bytes]:
+    """A run's log with all that is read of it."""
+    points = {"submission_benchmark": "mine", "submission_org": "us", "seed": 7, "global_batch_size": 8}
+    count = {"samples_count": 3072, "status": "success"}
+    events = [mllog.Event(time_ms=1, event_type="POINT_IN_TIME", key=key, value=one) for key, one in points.items()]
+    events += [
+        mllog.Event(time_ms=10**12, event_type="INTERVAL_START", key="run_start"),
+        mllog.Event(time_ms=10**12 + 5, event_type="POINT_IN_TIME", key="eval_accuracy", value=0.9, metadata=count),
+        mllog.Event(time_ms=10**12 + 9, event_type="INTERVAL_END", key="run_stop", metadata=count),
+    ]
+    return ["".join(mllog.line(event) + "\n" for event in events).encode()]
+
+
+def scored(path: Path) -> None:
+    """Three runs, of which the log is one: read, scored, shown. The score is JSON that everybody can read."""
+    for number in (1, 2):
+        text = mllogs()[0].replace(b'"value": 7', f'"value": {number}'.encode())
+        (path.parent / f"result_{number}.txt").write_bytes(text)
+    found = mlperf.score(path.parent, path.parent / "rcps.json" if (path.parent / "rcps.json").exists() else None)
+    json.dumps(report_mlperf.to_json(found), allow_nan=False)
+    report_mlperf.to_markdown(found)
+
+
 def log_state(path: Path) -> object:
     """What a contest is by its log."""
     return fold(Log(path).records())
+
+
+def snapshot_of(path: Path) -> object:
+    """As `tune --restore` reads it."""
+    return tune.load_snapshot(folder())
 
 
 def traces() -> list[bytes]:
@@ -618,6 +664,8 @@ def texts(*found: str) -> Callable[[], list[bytes]]:
 
 RATES = {"flops_per_s": 1e12, "hbm_bytes_per_s": 1e11, "link_bytes_per_s": 1e10, "source": "measured"}
 PEAKS = json.dumps({"peaks": RATES, "count": 1, "first": "2026-05-01", "last": "2026-05-01", "load": 0.1})
+RCPS = '{"a": {"Benchmark": "mine", "BS": 8, "samples to converge": [3072, 3000, 3100, 3072]}}'
+SNAPSHOT = '{"boot_id": "4711", "values": {}}'
 A2A_FILE = "submissions/a2a/fuzzed.py"
 
 BAD, REFUSED = (BadFileError,), (BadSubmissionError,)
@@ -630,6 +678,11 @@ TARGETS = [
     Target("competitions", texts(COMPETITION, CONTEST), "yaml", of_file("c.yaml", rules.read), BAD, 4),
     Target("audit logs", texts(LOG), "bytes", of_file("c.log.jsonl", log_state), BAD, 6),
     Target("report.json", made_reports, "json", of_file("report.json", report_of), BAD, 3),
+    Target("bundles", lambda: [made_bundle()["bundle.json"]], "json", bundle_with("bundle.json"), BAD),
+    Target("bundles' reports", lambda: [made_bundle()["report.json"]], "json", bundle_with("report.json"), BAD),
+    Target("MLPerf's logs", mllogs, "bytes", of_file("mlperf/result_0.txt", scored), BAD, 4),
+    Target("MLPerf's references", texts(RCPS), "json", of_file("rcps.json", mlperf.read_reference), BAD, 4),
+    Target("tune's snapshot", texts(SNAPSHOT), "json", of_file(tune.SNAPSHOT, snapshot_of), (HarnessError,), 4),
     Target("peaks cache", texts(PEAKS), "json", of_file("peaks.json", peaks_cache.load), (), 10),
     Target("traces", traces, "json", profiles, (trace.TraceError,), 10),
     Target("cases files", texts(CASES), "bytes", cases, (DecodeError, BadFileError), 6),

@@ -23,7 +23,7 @@ GOOD = '{"namespace": "", "time_ms": 5, "event_type": "POINT_IN_TIME", "key": "s
 @given(
     st.builds(
         Event,
-        time_ms=st.integers(),
+        time_ms=st.integers(0, 10**13),
         event_type=st.sampled_from(["POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"]),
         key=st.text(),
         value=JSON,
@@ -60,6 +60,7 @@ def test_the_writer_names_the_place_that_logged_and_flushes_each_line() -> None:
         (GOOD[:-1] + ', "rank": 0}', "unknown key 'rank'"),
         (GOOD.replace("POINT_IN_TIME", "POINT"), "event_type is not one of"),
         (GOOD.replace('"time_ms": 5', '"time_ms": 5.0'), "time_ms: expected a whole number"),
+        (GOOD.replace('"time_ms": 5', '"time_ms": 5' + "0" * 40), "time_ms: expected milliseconds since 1970"),
         (GOOD.replace("{}", "3"), "metadata is not a mapping"),
     ],
 )

@@ -181,6 +181,16 @@ def test_a_bad_log_is_named_with_what_is_wrong(folder: Path, change: Callable[[s
         score(folder)
 
 
+def test_a_run_that_diverged_is_shown_without_a_quality(folder: Path) -> None:
+    file = folder / "result_3.txt"
+    file.write_text(file.read_text().replace("0.9241313", "NaN").replace("3072", "1" + "0" * 400))
+    found = score(folder)
+    assert (found[0].result.runs[3].quality, found[0].result.runs[3].samples) == (None, None)
+    json.dumps(to_json(found), allow_nan=False)
+    with pytest.raises(BadFileError, match="result_3.txt: no evaluation says how many samples it took"):
+        score(folder, reference_file(folder, REFERENCE))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

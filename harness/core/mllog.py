@@ -18,6 +18,7 @@ from harness.core.decode import DecodeError, decode
 
 MARK = ":::MLLOG"
 EventType = Literal["POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"]
+MOST_MS = 10**15  # some 30,000 years
 KEYS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
 
 
@@ -97,8 +98,11 @@ def _event(text: str, where: str) -> Event:
         raise DecodeError(where, f"the event_type is not one of {', '.join(get_args(EventType))}")
     if not isinstance(found["metadata"], dict):
         raise DecodeError(where, "metadata is not a mapping")
+    time_ms = decode(int, found["time_ms"], f"{where}, time_ms")
+    if abs(time_ms) > MOST_MS:
+        raise DecodeError(f"{where}, time_ms", f"expected milliseconds since 1970, found {time_ms}")
     return Event(
-        time_ms=decode(int, found["time_ms"], f"{where}, time_ms"),
+        time_ms=time_ms,
         event_type=found["event_type"],
         key=decode(str, found["key"], f"{where}, key"),
         value=found["value"],

@@ -22,6 +22,7 @@ from harness.judging.olympic import NoScoreError, olympic_mean
 
 RUNS: Mapping[str, int] = {"llama2_70b_lora": 10, "llama31_8b": 10}  # that the rules ask for
 CONFIDENCE = 0.95
+MOST = 2**63  # of a number that a log has; json reads larger ones too
 SAME_FACTOR = 1e-6  # what a published factor may differ by from the computed one, as a fraction
 ENDS = ("success", "aborted")  # what run_stop may say of its run
 SAME = {  # what the logs of one result have in common, by its field of Run
@@ -99,7 +100,7 @@ def run_of(events: Sequence[Event], file: str) -> Run:
         samples=_number(counts.get("samples_count", stop.metadata.get("samples_count"))),
         epoch=_number(counts.get("epoch_num", stop.metadata.get("epoch_num"))),
         quality=_number(last[-1].value) if last else None,
-        seed=next((event.value for event in events if event.key == "seed" and type(event.value) is int), None),
+        seed=next((event.value for event in events if event.key == "seed" and _is_seed(event.value)), None),
         benchmark=_stated(events, "submission_benchmark", str, file),
         platform=_stated(events, "submission_platform", str, file),
         org=_stated(events, "submission_org", str, file),
@@ -128,8 +129,15 @@ def _stated(events: Sequence[Event], key: str, kind: type | tuple[type, ...], fi
     return values[0] if values else None
 
 
+def _is_seed(value: object) -> bool:
+    return type(value) is int and abs(value) < MOST
+
+
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A finite number; None for anything else, as for the quality of a run that diverged."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
+        return None
+    return float(value)
 
 
 # ---- the score -------------------------------------------------------------------------------------------------------
@@ -223,6 +231,6 @@ def _count(run: Run, unit: str) -> float | None:
     if not run.converged:
         return None
     count = run.samples if unit == "samples" or run.epoch is None else run.epoch
-    if count is None:
+    if count is None or count <= 0:
         raise BadFileError(f"{run.file}: no evaluation says how many {unit} it took; the reference cannot be compared")
     return count
