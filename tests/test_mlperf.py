@@ -187,7 +187,7 @@ def test_a_run_that_diverged_is_shown_without_a_quality(folder: Path) -> None:
     found = score(folder)
     assert (found[0].result.runs[3].quality, found[0].result.runs[3].samples) == (None, None)
     json.dumps(to_json(found), allow_nan=False)
-    with pytest.raises(BadFileError, match="result_3.txt: no evaluation says how many samples it took"):
+    with pytest.raises(BadFileError, match=r"result_3.txt: no evaluation says how many samples it took"):
         score(folder, reference_file(folder, REFERENCE))
 
 
