@@ -21,6 +21,7 @@ from harness.machine import host, system_description
 from harness.machine.system_description import FIELDS
 
 PACKAGES = ("torch", "triton", "numpy", "scipy")  # what of the stack changes results
+HERE = ("machine", "machine_class", "cpu", "cores", "memory_bytes")  # of a machine; not every one has an id
 LOG_NAMES = ("*.log", "*.txt")
 
 README_TEXT = """\
@@ -137,8 +138,8 @@ def _system(report: EvalReport, given: Mapping[str, str]) -> tuple[dict[str, str
     """The system description, and whether it is of this machine, which can then say more of it."""
     found, is_here = dict.fromkeys(FIELDS, "") | {"submitter": report.author}, False
     if report.environment is not None:
-        here = host.machine_id()
-        is_here = bool(here) and report.environment.machine == here
+        here = host.environment(report.device_model, report.world_size)
+        is_here = all(getattr(here, name) == getattr(report.environment, name) for name in HERE)
         found = system_description.of_report(
             report.environment, report.device_model, report.world_size, printable(report.author)
         )
