@@ -22,7 +22,7 @@ from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.records import Wrong
-from harness.machine import system_description
+from harness.machine import host, system_description
 from harness.machine.system_description import FIELDS
 from harness.problems.submission import digest, read_submission
 
@@ -148,6 +148,14 @@ def test_the_description_has_mlperfs_fields_and_leaves_empty_what_is_not_known(r
     (tmp_path / "fields.json").write_text('{"coolling": "air"}')
     with pytest.raises(UsageError, match="no field 'coolling'; did you mean 'cooling'"):
         command(root, "make", ENTRY_RUN, "--system", tmp_path / "fields.json")
+
+
+def test_a_run_of_this_machine_is_described_by_what_is_read_here(root: Path, tmp_path: Path) -> None:
+    runs.store(launch(7, environment=host.environment("", 8)), root)
+    assert command(root, "make", run_id(7), "--out", tmp_path / "b") == Exit.OK
+    system = json.loads((tmp_path / "b" / "system.json").read_text())
+    assert int(system["host_processor_vcpu_count"]) >= host.cores()
+    assert json.loads((tmp_path / "b" / "stack.json").read_text())["scipy"]
 
 
 def test_a_processor_is_described_from_sys(tmp_path: Path) -> None:

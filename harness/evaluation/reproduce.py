@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from harness.board import judgements, runs
 from harness.board.bundle_check import Checked
-from harness.board.entries import Entry
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.evaluation import verify
@@ -20,8 +19,9 @@ def prepared(found: Checked, problem: str | None, seconds: float | None, confine
     if not found.is_whole or found.report is None or found.source is None:
         bad = next(finding.text for finding in found.findings if finding.status == "fail")
         raise BadFileError(f"the bundle is not whole, so nothing is run: {bad} (`bundle check` lists everything)")
-    entry = judgements.entry_of(found.report, manifest.problem_version)
-    if not isinstance(entry, Entry):
+    knows_machine = found.report.environment is not None
+    entry = judgements.entry_of(found.report, manifest.problem_version) if knows_machine else None
+    if entry is None:
         raise UsageError(f"{manifest.run_id} claims nothing: its status is {manifest.claim.status}, without figures")
     here = find(problem or manifest.problem, checkout)
     suite = here.with_world_size(here.suite(manifest.suite), manifest.world_size)
