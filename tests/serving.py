@@ -46,6 +46,7 @@ result=$5
 if grep -q '# sleeps at first' "$2" && [ "$(grep -c "^$1\$" "$4/ran")" -gt 1 ]; then :
 elif grep -q '# sleeps' "$2"; then exec sleep 60; fi
 if grep -q '# a moment' "$2"; then sleep 0.3; fi
+if grep -q '# seconds' "$2"; then sleep 4; fi
 if grep -q '# stubborn' "$2"; then trap '' TERM; sleep 60; sleep 60; fi
 if grep -q '# crashes' "$2"; then echo "out of luck" >&2; exit 7; fi
 if grep -q '# wrong' "$2"; then result=wrong; fi

@@ -204,15 +204,17 @@ def test_a_server_that_died_at_any_point_settles_each_entry_once(tmp_path: Path)
     client = TestClient(make_app(service))
     assert post(client, server.ids["ada"], 2.0).status_code == 202
     assert post(client, server.ids["cy"], 3.0).status_code == 202
-    assert service.worker._next()  # evaluated and settled
-    acts.submit(server.contest, "ben", "gemm_rs", "mine.py", "5e" * 32, OPEN, "serve")  # died before it was queued
-    row = service.store.claim()
+    assert service.worker.look()
+    row = service.store.claim()  # before the worker does, which dies
     assert row is not None
+    assert not service.worker.look()  # the first is evaluated and settled
+    acts.submit(server.contest, "ben", "gemm_rs", "mine.py", "5e" * 32, OPEN, "serve")  # died before it was queued
     service.store.close()  # died while that one ran
     assert server.entries() == {1: "ranked", 2: "submitted", 3: "submitted"}
     server.start()
-    assert server.service.worker._recover()
-    assert server.service.worker._next()
+    server.service.worker.recover()
+    while server.service.worker.look():
+        pass
     assert server.entries() == {1: "ranked", 2: "ranked", 3: "failed"}
     failed = server.contest.state().entry(3)
     assert failed.failure is not None
@@ -239,7 +241,8 @@ def test_a_damaged_log_is_told_and_does_not_stop_the_queue(tmp_path: Path, capsy
     path = server.contest.log.path
     whole = path.read_text()
     path.write_text(whole + "scribbled\n")
-    assert server.service.worker._next()
+    while server.service.worker.look():
+        pass
     assert "class: " in capsys.readouterr().err
     path.write_text(whole)  # restored from a copy
     server.service.contests.settle(server.service.store)
@@ -347,8 +350,11 @@ def test_a_team_with_running_work_waits_behind_others(tmp_path: Path) -> None:
     alone = queued(store, None, user)
     assert first is not None
     assert first.id == owls[0]
-    assert [store.ahead(row) for row in store.unfinished(9)[0]] == [0, 1, 2, 3, 4]
-    assert [row.id for row in store.unfinished(9)[0]] == [owls[0], cats, alone, owls[1], owls[2]]
+    assert [row.id for row in store.running()] == [owls[0]]
+    waiting, count = store.waiting(9)
+    assert [row.id for row in waiting] == [cats, alone, owls[1], owls[2]]
+    assert [store.ahead(row) for row in waiting] == [1, 2, 3, 4]
+    assert count == 4
     assert [row.id for row in iter(store.claim, None)] == [cats, alone, owls[1], owls[2]]
     store.close()
 

@@ -180,7 +180,7 @@ def test_a_profile_has_a_run_a_shape_with_its_table_and_its_trace(tmp_path: Path
 
 
 def test_the_stage_is_the_phase_and_case_that_began_last() -> None:
-    stage = Stage(id=1)
+    stage = Stage()
     assert stage.text == "start"
     stage = stage.after(PhaseBegan(at_s=0.1, name="test")).after(
         CaseBegan(at_s=0.2, label="m 64  bias true\n\x1b[1m", index=0, count=3)

@@ -136,6 +136,7 @@ def test_a_mistake_in_engine_yaml_is_named(tmp_path: Path) -> None:
         ("engine: slurm\npartitoin: gpu\n", "partitoin"),
         ("engine: pbs\n", "engine"),
         ("engine: slurm\ntime_limit_min: 0\n", "expected at least 1"),
+        ("engine: slurm\njobs_at_once: 0\n", "jobs_at_once: 0: expected at least 1"),
         ("engine: slurm\ngpus_per_node: many\n", "gpus_per_node"),
     ):
         (tmp_path / registry.FILE).write_text(text)
@@ -233,7 +234,7 @@ class TestCluster:
         assert until(wide, "third", lambda state: True) == Waiting()
         for name in ("third", "first", "second"):
             wide.cancel(job(name, "").ticket)
-            assert wide.poll(job(name, "").ticket) == Done(end=Cancelled(), has_result=False)
+            assert end(wide, name) == Done(end=Cancelled(), has_result=False)
 
     def test_a_job_that_somebody_else_cancels_is_done_not_lost(self, engine: SlurmEngine, cluster: Cluster) -> None:
         ticket = engine.submit(job("one", "sleep 100"))
@@ -298,13 +299,25 @@ class TestCluster:
         assert "no/such.py" in wrong.stderr
 
     def test_submissions_to_a_server_are_jobs(self, engine: SlurmEngine, tmp_path: Path) -> None:
-        """What popcorn-cli sends: evaluated on a node, one right, one wrong, each told to its submitter once."""
-        with served(tmp_path / "queue", engine=engine) as running, running.client({"X-Popcorn-Cli-Id": "ada:1"}) as ada:
-            ids = [submit(ada, source) for source in (SOURCE, f"{SOURCE}# wrong\n")]
-            deadline = time.monotonic() + WAIT_S
-            while not all(running.service.store.get(one).done for one in ids):
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-            assert running.service.store.get(ids[0]).state == "succeeded"
-            assert running.begun() == ids
+        """What popcorn-cli sends: evaluated on two nodes at once, each told to its submitter once, also where the
+        server is started again meanwhile."""
+
+        def two_at_once() -> SlurmEngine:
+            settings = SlurmSettings(engine="slurm", jobs_at_once=2, exclusive=True)
+            return SlurmEngine(engine._folder, engine._cwd, dict(os.environ), settings)
+
+        sources = (f"{SOURCE}# seconds\n", f"{SOURCE}# seconds, wrong\n# wrong\n", SOURCE)
+        with (
+            served(tmp_path / "queue", engine=two_at_once()) as first,
+            first.client({"X-Popcorn-Cli-Id": "ada:1"}) as ada,
+        ):
+            ids = [submit(ada, source, name=f"{index}.py") for index, source in enumerate(sources)]
+            wait_for(lambda: len(first.begun()) == 2, WAIT_S)
+            assert [row.id for row in first.service.store.running()] == ids[:2]
+        with served(tmp_path / "queue", engine=two_at_once()) as second:
+            store = second.service.store
+            wait_for(lambda: all(store.get(one).done for one in ids), WAIT_S)
+            assert [store.get(one).state for one in ids] == ["succeeded", "failed", "succeeded"]
+            assert sorted(second.begun()) == ids
+            assert {store.get(one).attempt for one in ids} == {1}
             wait_for(lambda: engine.tickets() == [])  # nothing of a job is kept once its outcome is

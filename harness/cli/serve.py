@@ -11,7 +11,7 @@ from harness.serve import Options, run_server
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 
 DESCRIPTION = """Answer popcorn-cli, and show the boards live. A server on this machine that queues submissions and
-evaluates them one by one; the page is at its address. Needs the extra `serve`."""
+evaluates them one by one, or several at once on a cluster; the page is at its address. Needs the extra `serve`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

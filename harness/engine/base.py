@@ -4,7 +4,8 @@ A job is a command that leaves a JSON object in RESULT and may write a line to E
 folder of its own, which is wherever the engine puts it; FOLDER stands for it in the command. What else the command
 names must be readable where the engine runs it.
 
-An engine does not decide what runs when: which jobs may run at the same time is the queue's business.
+An engine does not decide what runs when: it says how many jobs it takes at a time, and which is next is the queue's
+business.
 """
 
 import re
@@ -25,6 +26,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a job
 
 class EngineError(HarnessError):
     """The engine cannot do what it was asked to."""
+
+
+class UnavailableError(EngineError):
+    """The engine takes no job now, whatever the job is: the cluster does not answer, or the disk is full. The same job
+    may be submitted later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +120,25 @@ State = Waiting | Running | Done | Lost
 class Engine(Protocol):
     """Where jobs run. All calls come from one thread, which must outlive the jobs that it submitted."""
 
+    @property
+    def at_once(self) -> int:
+        """How many jobs may be submitted and not done at a time; 1 where they would share devices."""
+
+    @property
+    def outlived(self) -> bool:
+        """Whether jobs run on when the engine's process ends, and a later engine finds them."""
+
     def submit(self, job: Job) -> Ticket:
         """Starts the job, or queues it. Raises ValueError for a name that cannot be one, EngineError for a name that
-        is taken, and OSError if the job cannot be started."""
+        is taken, UnavailableError if no job can be submitted now, and OSError if this one cannot be started."""
 
     def poll(self, ticket: Ticket) -> State:
         """How the job stands. Does not wait, except for processes that it ends at a deadline. Raises OSError if that
         cannot be found out now."""
 
     def cancel(self, ticket: Ticket) -> None:
-        """Ends the job with all its processes, and returns when they are gone. Nothing happens if it is not running."""
+        """Ends the job with all its processes; `poll` tells when they are gone, which may be later. Nothing happens if
+        it is not running. Raises EngineError if the engine cannot be told."""
 
     def fetch(self, ticket: Ticket, into: Path) -> Path:
         """The folder with the files of a job that is done: the job's own folder if this machine can read it, otherwise
@@ -133,7 +148,8 @@ class Engine(Protocol):
         """What the job has written to OUT or ERR (`name`) so far, from byte `start` on; nothing for an unknown job."""
 
     def discard(self, ticket: Ticket) -> None:
-        """Removes what the engine keeps of the job; cancels it first if it runs. Unknown jobs are no error."""
+        """Removes what the engine keeps of the job. Cancels it first if it runs, and waits for its end. Unknown jobs
+        are no error."""
 
     def tickets(self) -> Sequence[Ticket]:
         """All jobs that were not discarded, those from before a restart included: the queue decides about each."""

@@ -21,8 +21,9 @@ class Play:
 class FakeEngine(JobFolders):
     """An Engine whose jobs are played as `script` says. `submitted` and `cancelled` are what it was asked to do."""
 
-    def __init__(self, folder: Path, script: Callable[[Job], Play]) -> None:
+    def __init__(self, folder: Path, script: Callable[[Job], Play], at_once: int = 1, outlived: bool = False) -> None:
         super().__init__(folder)
+        self.at_once, self.outlived = at_once, outlived
         self._script = script
         self._left: dict[str, list[State]] = {}
         self.submitted: list[Job] = []

@@ -58,6 +58,9 @@ class LocalEngine(JobFolders):
     """An Engine whose jobs run in `cwd` with exactly the environment `environ`; `folder` holds the jobs' folders, and
     is this engine's alone."""
 
+    at_once = 1  # all would share this machine's devices
+    outlived = False
+
     def __init__(self, folder: Path, cwd: Path, environ: Mapping[str, str]) -> None:
         super().__init__(folder)
         self._cwd, self._environ = cwd, dict(environ)

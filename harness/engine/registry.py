@@ -29,10 +29,9 @@ def slurm_settings(root: Path) -> SlurmSettings:
     if not (root / FILE).exists():
         return SlurmSettings(engine="slurm")
     settings = read_yaml(SlurmSettings, root / FILE, root)
-    if settings.time_limit_min < 1:
-        raise BadFileError(f"{FILE}: $.time_limit_min: {settings.time_limit_min}: expected at least 1")
-    if settings.gpus_per_node < 0:
-        raise BadFileError(f"{FILE}: $.gpus_per_node: {settings.gpus_per_node}: expected at least 0")
+    for name, least in (("time_limit_min", 1), ("jobs_at_once", 1), ("gpus_per_node", 0)):
+        if (value := getattr(settings, name)) < least:
+            raise BadFileError(f"{FILE}: $.{name}: {value}: expected at least {least}")
     return settings
 
 

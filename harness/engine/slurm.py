@@ -5,6 +5,7 @@ ended is in a file that node.py writes there. Slurm's accounting (sacct) is not 
 controller that does not answer for a while loses no job: the last known state stands until it is back.
 """
 
+import errno
 import getpass
 import hashlib
 import json
@@ -37,6 +38,7 @@ from harness.engine.base import (
     Running,
     State,
     Ticket,
+    UnavailableError,
     Unwatched,
     Waiting,
 )
@@ -50,6 +52,7 @@ LOOK_S = 1.0  # between two looks at Slurm's queue
 SETTLE_S = 5.0  # for files of an ended job to be seen here: file systems over a network are late
 GONE_S = 60.0  # for a cancelled job to end
 SPARE_S = 120.0  # by which Slurm's limit is above a job's deadline, which node.py sees to
+FULL = (errno.ENOSPC, errno.EDQUOT)
 ALIVE = {"PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING"}
 HAS_NODES = {"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING"}
 
@@ -57,7 +60,8 @@ HAS_NODES = {"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING"}
 @dataclass(frozen=True, kw_only=True)
 class SlurmSettings:
     """What engine.yaml says of a cluster. `folder`: where jobs have their folders, which all nodes see; below the
-    checkout if it is relative. `python`: the interpreter on the nodes. `options` go to sbatch as they are."""
+    checkout if it is relative. `jobs_at_once`: of a server's submissions. `python`: the interpreter on the nodes.
+    `options` go to sbatch as they are."""
 
     engine: Literal["slurm"]
     folder: str = ".cache/jobs"
@@ -66,6 +70,7 @@ class SlurmSettings:
     gpus_per_node: int = 0
     exclusive: bool = False
     time_limit_min: int = 60
+    jobs_at_once: int = 1
     python: str = ""
     options: tuple[str, ...] = ()
 
@@ -90,18 +95,29 @@ class SlurmEngine(JobFolders):
     """An Engine whose jobs run in `cwd` with the environment `environ`, beside what Slurm sets on the node; `folder`
     holds the jobs' folders, is this engine's alone, and all nodes see it."""
 
+    outlived = True
+
     def __init__(self, folder: Path, cwd: Path, environ: Mapping[str, str], settings: SlurmSettings) -> None:
         super().__init__(folder.resolve())
         self._cwd, self._environ, self._settings = cwd, dict(environ), settings
+        self.at_once = settings.jobs_at_once
         # Other engines' jobs of this user have other names.
         self._prefix = f"eval-{hashlib.sha256(str(self._folder).encode()).hexdigest()[:8]}-"
         self._queue: dict[str, _Seen] = {}  # by the jobs' names
         self._looked_s, self._answered_s = -LOOK_S, time.monotonic()
-        self._cancelled: set[str] = set()
+        self._cancelled: dict[str, float] = {}  # when
         self._gone_s: dict[str, float] = {}  # when a job was first seen to be in no queue
 
     def submit(self, job: Job) -> Ticket:
         """See Engine."""
+        try:
+            return self._submitted(job)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise UnavailableError(f"{self._folder}: {error.strerror}; free space there") from None
+
+    def _submitted(self, job: Job) -> Ticket:
         folder = self._made(job)
         order = {
             "command": [word.replace(FOLDER, str(folder)) for word in job.command],
@@ -134,22 +150,20 @@ class SlurmEngine(JobFolders):
         return self._left(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
+        """See Engine."""
+        if not isinstance(self.poll(ticket), Done | Lost):
+            self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
+            self._cancelled[ticket.id] = time.monotonic()
+
+    def discard(self, ticket: Ticket) -> None:
         """See Engine. Raises EngineError if Slurm does not end it."""
-        state = self.poll(ticket)
-        if isinstance(state, Done | Lost):
-            return
-        self._cancelled.add(ticket.id)
-        self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
+        self.cancel(ticket)
         until = time.monotonic() + GONE_S
         while not isinstance(self.poll(ticket), Done | Lost):
             if time.monotonic() > until:
                 raise EngineError(f"job {self.number(ticket)} still runs {GONE_S:.0f} s after scancel; ask squeue why")
             time.sleep(LOOK_S / 4)
-
-    def discard(self, ticket: Ticket) -> None:
-        """See Engine."""
-        self.cancel(ticket)
-        self._cancelled.discard(ticket.id)
+        self._cancelled.pop(ticket.id, None)
         self._gone_s.pop(ticket.id, None)
         files.remove(self._of(ticket))
 
@@ -165,8 +179,18 @@ class SlurmEngine(JobFolders):
         script = f"#!/bin/sh\nexec {shlex.join(program)}\n"
         options = [f"--job-name={self._prefix}{job.id}", f"--output={folder / SLURM_OUT}", f"--time={minutes}"]
         fixed = ["--parsable", "--no-requeue", "--export=NIL", f"--chdir={folder}", "--signal=B:TERM@30"]
-        told = self._run("sbatch", *fixed, *options, *self._settings.sbatch(), stdin=script)
+        try:
+            told = self._run("sbatch", *fixed, *options, *self._settings.sbatch(), stdin=script)
+        except EngineError as error:
+            raise error if self._answers() else UnavailableError(str(error)) from None
         return told.strip().partition(";")[0]
+
+    def _answers(self) -> bool:
+        """Whether a refusal of sbatch's is the controller's, which may have restarted meanwhile."""
+        try:
+            return "UP" in self._run("scontrol", "ping").split()
+        except EngineError:
+            return False
 
     def _look(self) -> dict[str, _Seen]:
         """Slurm's queue, as of LOOK_S ago at most; an older one while Slurm does not answer. Raises OSError if it has
@@ -189,8 +213,9 @@ class SlurmEngine(JobFolders):
     def _left(self, ticket: Ticket) -> State:
         """The state of a job that has left Slurm's queue, or never came there, and that has not told its end yet."""
         now = time.monotonic()
-        if ticket.id in self._cancelled:
-            return Done(end=Cancelled(), has_result=self._has_result(ticket))
+        if (cancelled_s := self._cancelled.get(ticket.id)) is not None:
+            is_gone = self._answered_s > cancelled_s
+            return Done(end=Cancelled(), has_result=self._has_result(ticket)) if is_gone else Running()
         if now - self._gone_s.setdefault(ticket.id, now) < SETTLE_S:
             has_begun = (self._of(ticket) / node.STARTED).exists()
             return Running(events=self._events(ticket)) if has_begun else Waiting()

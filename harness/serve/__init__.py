@@ -1,7 +1,7 @@
 """The verb `serve`: a server on this machine that popcorn-cli can submit to, and the boards as a live page.
 
 Knows what the server is made of and what it may be asked to do; the parts are guard (what every request must pass), api
-(GPU MODE's routes), store (the queue in runs/serve/), worker (evaluations, one at a time, as jobs of an engine),
+(GPU MODE's routes), store (the queue in runs/serve/), worker (evaluations, as jobs of an engine),
 results (theirs out of ours) and live (the page). FastAPI and uvicorn come with the extra `serve`.
 """
 

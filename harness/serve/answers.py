@@ -62,7 +62,6 @@ def short_answer(row: Row) -> ShortSubmission:
 def submission_answer(service: Service, row: Row) -> Submission:
     ahead = 0 if row.done else service.store.ahead(row)
     leaderboard = service.find(row.leaderboard)
-    progress = progress_answer(service, row)
     return Submission(
         id=row.id,
         leaderboard_id=leaderboard.id if leaderboard else 0,  # 0: its problem is not here any more
@@ -77,7 +76,7 @@ def submission_answer(service: Service, row: Row) -> Submission:
             status=row.state,
             error=row.error,
             last_heartbeat=row.ended_at or row.started_at or row.submitted_at,
-            progress=progress or None,
+            progress=service.worker.progress(row.id) or None,
         ),
         queue=place_answer(row, ahead),
         runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=ahead),
@@ -91,19 +90,13 @@ def place_answer(row: Row, ahead: int) -> QueuePlace:
 
 
 def backlog_answer(service: Service, gpu: str) -> RunnerBacklog:
-    first, count = service.store.unfinished(1)
-    running = sum(row.state == "running" for row in first)  # one at a time, and it comes first
+    running, (_, waiting) = len(service.store.running()), service.store.waiting(0)
     return RunnerBacklog(
         runner=RUNNER,
         gpu=gpu,
-        queued_jobs=count - running,
+        queued_jobs=waiting,
         running_jobs=running,
-        available_runners=1 - running,
+        available_runners=max(0, service.worker.at_once - running),
         status="available",
         error=None,
     )
-
-
-def progress_answer(service: Service, row: Row) -> str:
-    progress = service.worker.progress
-    return progress.text if progress is not None and progress.id == row.id else ""

@@ -28,7 +28,6 @@ from harness.serve.answers import (
     backlog_answer,
     leaderboard_item_answer,
     place_answer,
-    progress_answer,
     ranked_entry_answer,
     short_answer,
     submission_answer,
@@ -425,7 +424,7 @@ def _counted(service: Service, user_id: int) -> Iterator[None]:
 def _message(service: Service, row: Row) -> str:
     if row.state == "pending":
         return f"submission {row.id}: {service.store.ahead(row)} ahead of it"
-    return f"submission {row.id}: {progress_answer(service, row) or 'running'}"
+    return f"submission {row.id}: {service.worker.progress(row.id) or 'running'}"
 
 
 def _event(name: str, **data: Any) -> str:

@@ -109,21 +109,18 @@ class Live:
 
     def queue(self) -> dict[str, Any]:
         """The submissions that run, wait and were done last, as JSON."""
-        unfinished, count = self._store.unfinished(WAITING + 1)
-        running = [row for row in unfinished if row.state == "running"]
-        waiting = [row for row in unfinished if row.state == "pending"][:WAITING]
+        waiting, count = self._store.waiting(WAITING)
         found = Queue(
             version=self.version(),
             now=now(),
-            running=tuple(self._shown(row) for row in running),
+            running=tuple(self._shown(row) for row in self._store.running()),
             waiting=tuple(self._shown(row) for row in waiting),
-            waiting_count=count - len(running),
+            waiting_count=count,
             latest=tuple(self._shown(row) for row in self._store.latest(LATEST)),
         )
         return dict(encode(found))
 
     def _shown(self, row: Row) -> Shown:
-        progress = self._worker.progress
         is_veiled = self._contests.is_veiled(row)
         return Shown(
             id=row.id,
@@ -136,7 +133,7 @@ class Live:
             passed=None if is_veiled else row.passed,
             score_s=None if is_veiled else row.score_s,
             score_unit=self._units.get(row.problem, "s"),
-            progress=progress.text if progress is not None and progress.id == row.id else "",
+            progress=self._worker.progress(row.id),
         )
 
 

@@ -9,6 +9,7 @@ One that was running when the server died is run once more; if that is interrupt
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -108,10 +109,11 @@ class Limits:
 
 
 class Store:
-    """The queue's file. Every method is one transaction and may be called from any thread."""
+    """The queue's file. Every method is one transaction and may be called from any thread. `now` tells the time, ISO
+    8601, UTC."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = QueueFile(path)
+    def __init__(self, path: Path, now: Callable[[], str] = now) -> None:
+        self._file, self._now = QueueFile(path), now
         self._db, self._lock = self._file.db, self._file.lock
         self.users = Users(self._file)
 
@@ -134,24 +136,25 @@ class Store:
                 " contest, team, entry) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(user.id, asked.problem, asked.leaderboard, asked.gpu, asked.mode, asked.file_name, asked.code),
-                    *(now(), asked.contest, asked.team, asked.entry),
+                    *(self._now(), asked.contest, asked.team, asked.entry),
                 ),
             )
             row = self._one("s.id = ?", made.lastrowid)
             assert row is not None
             return row
 
-    def claim(self) -> Row | None:
-        """Marks the next submission in turn as running and returns it; None where none waits."""
+    def claim(self, may_run: Callable[[Row], bool] = lambda row: True) -> Row | None:
+        """Marks the next submission in turn that may run now as running and returns it; None where none waits."""
         with self._file.transaction():
-            first = next(iter(waiting_turns(self._db)), None)
+            in_turn = (self._one("s.id = ?", number) for number in waiting_turns(self._db))
+            first = next((row for row in in_turn if row is not None and may_run(row)), None)
             if first is None:
                 return None
             self._db.execute(
                 "UPDATE submissions SET state = 'running', attempt = attempt + 1, started_at = ? WHERE id = ?",
-                (now(), first),
+                (self._now(), first.id),
             )
-            return self._one("s.id = ?", first)
+            return self._one("s.id = ?", first.id)
 
     def finish(self, id_: int, attempt: int, ended: Ended) -> bool:
         """Writes the outcome of the attempt; False where the attempt was abandoned or deleted in the meantime, and
@@ -162,7 +165,7 @@ class Store:
                 " runs = ?, result = ? WHERE id = ? AND attempt = ? AND state = 'running'",
                 (
                     ended.state,
-                    now(),
+                    self._now(),
                     ended.passed,
                     ended.score_s,
                     ended.run_id,
@@ -249,13 +252,12 @@ class Store:
             waiting = waiting_turns(self._db)
             return int(found.fetchone()[0]) + (waiting.index(row.id) if row.id in waiting else 0)
 
-    def unfinished(self, limit: int) -> tuple[list[Row], int]:
-        """At most `limit` of the submissions that run or wait, in turn, and how many there are in all."""
+    def waiting(self, limit: int) -> tuple[list[Row], int]:
+        """At most `limit` of the submissions that wait, in turn, and how many there are in all."""
         with self._lock:
-            rows = self._rows("s.state = 'running' ORDER BY s.id")
             waiting = waiting_turns(self._db)
-            chosen = [self._one("s.id = ?", number) for number in waiting[: max(0, limit - len(rows))]]
-            return [*rows, *(row for row in chosen if row)][:limit], len(rows) + len(waiting)
+            chosen = [self._one("s.id = ?", number) for number in waiting[:limit]]
+            return [row for row in chosen if row is not None], len(waiting)
 
     def of_contest(self, contest: str) -> dict[int, Row]:
         """A contest's submissions by their entries' numbers."""

@@ -1,10 +1,9 @@
-"""Runs what the queue holds, one evaluation at a time: each is a job of an engine.
+"""Runs what the queue holds: each evaluation is a job of an engine, which says how many it takes at a time.
 
 Knows which submission's turn it is, how its evaluation is submitted, watched and given up, and what becomes of it in
-the store; nothing of HTTP and of processes, which are the engine's, and of a result only the file that holds it. The
-evaluations of one machine share its devices, so there is one worker. After the server died, the worker takes up the
-evaluations that were running: it uses a result that was written, and otherwise runs the evaluation once more
-(store.recover).
+the store; nothing of HTTP and of processes, which are the engine's, and of a result only the file that holds it. One
+thread looks after all jobs. After the server died, the worker takes up the evaluations that were running: it watches
+those that still run, uses a result that was written, and otherwise runs the evaluation once more (store.recover).
 """
 
 import json
@@ -37,17 +36,18 @@ from harness.engine.base import (
     Overdue,
     Running,
     Ticket,
-    Waiting,
+    UnavailableError,
 )
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 from harness.serve.results import ended
 from harness.serve.store import Ended, Row, Store
 
 IDLE_S = 5.0  # at most, between two looks at the queue
-POLL_S = 0.05
-WANTED_S = 0.25  # between two looks whether the running submission was deleted
+POLL_S = 0.05  # between two looks at a job, for each job that there is: files on a network are not read at will
+WANTED_S = 0.25  # between two looks whether a running submission was deleted
 STOP_S = 30.0  # for the engine to end an evaluation when the server stops
 TAIL_CHARS = 2000
+WAITS = "waits for a node"
 FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -65,9 +65,8 @@ Command = Callable[[Row, Files], Sequence[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """How far the running evaluation is, for those who wait: its phase and case."""
+    """How far a running evaluation is, for those who wait: its phase and case."""
 
-    id: int
     phase: str = "start"
     case: str = ""
 
@@ -94,9 +93,37 @@ def engine_of(name: str, folder: Path, root: Path) -> Engine:
     return registry.make(name, folder / "work", root, environ | {"NO_COLOR": "1", "COLUMNS": "100"}, root, "serve")
 
 
+@dataclass(kw_only=True)
+class _Evaluation:
+    """A job that is watched. `is_own`: this worker submitted it; otherwise a server that has ended did. `seen` counts
+    the events that `stage` knows of. `began_s` is when it was first seen to run, `looked_s` when its submission was
+    last seen to be wanted."""
+
+    row: Row
+    is_own: bool
+    looked_s: float
+    stage: Stage
+    seen: int = 0
+    began_s: float | None = None
+    is_given_up: bool = False
+
+    @property
+    def ticket(self) -> Ticket:
+        """The ticket of the submission's attempt, which is the same after a restart."""
+        return Ticket(id=f"{self.row.id}-{self.row.attempt}")
+
+    def follow(self, lines: Sequence[str]) -> None:
+        """Takes in the events that are new."""
+        for event in map(event_of, lines[self.seen :]):
+            if event is not None:
+                self.stage = self.stage.after(event)
+        self.seen = len(lines)
+
+
 class Worker(threading.Thread):
     """Moves submissions between the store and the engine. `folder` is the queue's, for the submissions' files;
-    `deadline_s` is how long an evaluation may take in all; `settled` is called when submissions are done."""
+    `deadline_s` is how long an evaluation may take in all; `settled` is called when submissions are done; `clock` tells
+    seconds."""
 
     def __init__(
         self,
@@ -106,19 +133,33 @@ class Worker(threading.Thread):
         command: Command,
         deadline_s: Callable[[Row], float],
         settled: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name="evaluations", daemon=True)
         self._store, self._engine, self._folder = store, engine, folder
-        self._command, self._deadline_s, self._settled = command, deadline_s, settled
+        self._command, self._deadline_s, self._settled, self._clock = command, deadline_s, settled, clock
         self._wake, self._ending = threading.Event(), threading.Event()
-        self.progress: Stage | None = None
+        self._running: dict[int, _Evaluation] = {}  # by the submissions' numbers
+        self._fill_s = 0.0  # when the queue is to be looked at again, unless something happens before
+
+    @property
+    def at_once(self) -> int:
+        """How many evaluations run at a time."""
+        return self._engine.at_once
+
+    def progress(self, id_: int) -> str:
+        """How far that submission's evaluation is; empty unless it runs. May be called from any thread."""
+        found = self._running.get(id_)
+        return found.stage.text if found is not None else ""
 
     def wake(self) -> None:
         """There may be something to do."""
+        self._fill_s = 0.0
         self._wake.set()
 
     def stop(self) -> None:
-        """Ends the thread, and a running evaluation, which keeps its place in the queue."""
+        """Ends the thread. Where jobs outlive the engine, running evaluations go on for the next server; otherwise they
+        are ended, and keep their places in the queue."""
         self._ending.set()
         self._wake.set()
         if self.is_alive():
@@ -130,134 +171,157 @@ class Worker(threading.Thread):
         while not self._ending.is_set():
             try:
                 if not recovered:
-                    recovered = self._recover()
-                    continue
+                    self.recover()
+                recovered = True
                 self._wake.clear()
-                if not self._next():
-                    self._wake.wait(IDLE_S)
+                self.look()
+                self._wake.wait(POLL_S * len(self._running) or IDLE_S)
             except Exception as error:  # a full disk, for one, must not end the queue
-                recovered = False  # one may still be marked as running
+                recovered = False  # one may be marked as running that has no job
                 print(f"the queue pauses for {IDLE_S:g} s: {type(error).__name__}: {error}", file=sys.stderr)
                 self._ending.wait(IDLE_S)
+        if not self._engine.outlived:
+            self._end()
 
-    def _next(self) -> bool:
-        """Evaluates the next submission; False if none waits."""
-        row = self._store.claim()
-        if row is None:
-            return False
-        ticket = _ticket(row)
-        try:
-            self._evaluate(row, ticket)
-        except sqlite3.Error:  # what became of it cannot be written now: it is taken up again
-            raise
-        except Exception as error:  # a full disk, or a result of another form
-            why = f"the server could not run it: {type(error).__name__}: {error}"
-            print(f"submission {row.id}: {why}", file=sys.stderr)
-            self._engine.cancel(ticket)
-            self._store.finish(row.id, row.attempt, Ended(state="failed", error=why))
-        finally:
-            self.progress = None
-        self._tidy(row, ticket)
-        self._settled()
-        return True
+    def recover(self) -> None:
+        """Takes up what was running when the server, or this thread's last round, ended."""
+        running = (_Evaluation(row=row, is_own=False, looked_s=0.0, stage=Stage()) for row in self._store.running())
+        self._running = {one.row.id: one for one in running}
+        known = {one.ticket for one in self._running.values()}
+        for ticket in self._engine.tickets():
+            if ticket not in known:  # deleted meanwhile
+                self._engine.discard(ticket)
+        self._fill_s = 0.0
+
+    def look(self) -> bool:
+        """Looks at every job once, and submits as many as there is room for; False if none runs then. Raises the first
+        error of a job's after all were looked at, and that of an engine that takes none."""
+        errors = []
+        for one in tuple(self._running.values()):
+            try:
+                self._look_at(one)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        if self._clock() >= self._fill_s:
+            self._fill_s = self._clock() + IDLE_S
+            self._fill()
+        return bool(self._running)
 
     # ---- one evaluation
 
-    def _evaluate(self, row: Row, ticket: Ticket) -> None:
-        self.progress = Stage(id=row.id)
-        source = self.source(row)
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(self._store.code(row.id), encoding="utf-8", newline="")
-        command = tuple(self._command(row, Files(source=source)))
-        self._engine.submit(Job(id=ticket.id, command=command, deadline_s=self._deadline_s(row)))
-        state = self._watched(row, ticket)
-        match state:
-            case Lost():
-                self._store.recover(row.id, row.attempt)
-            case Done(has_result=True):  # also where it was ended after it had written that
-                self._store.finish(row.id, row.attempt, self._result(row, ticket))
-            case Done(end=Cancelled()) if self._ending.is_set():
-                self._store.release(row.id, row.attempt)
-            case Done(end=Cancelled()):  # it was deleted: there is nothing to write
-                pass
-            case Done():
-                self._store.finish(row.id, row.attempt, self._without_result(row, ticket, state))
+    def _fill(self) -> None:
+        while len(self._running) < self._engine.at_once:
+            row = self._store.claim(self._may_run)
+            if row is None:
+                break
+            self._begin(row)
 
-    def _watched(self, row: Row, ticket: Ticket) -> Done | Lost:
-        """How the job ended: by itself, or because it was cancelled when it was not wanted any more."""
-        seen, looked_s = 0, time.monotonic()
-        while True:
-            state = self._engine.poll(ticket)
-            if isinstance(state, Done | Lost):
-                return state
-            if isinstance(state, Running):
-                self._follow(state.events[seen:])
-                seen = len(state.events)
-            is_wanted = True
-            if time.monotonic() - looked_s > WANTED_S:
-                looked_s, is_wanted = time.monotonic(), self._store.runs_on(row.id, row.attempt)
-            if self._ending.wait(POLL_S) or not is_wanted:
-                self._engine.cancel(ticket)
+    def _may_run(self, row: Row) -> bool:
+        """A user's files of one name follow each other: they lie in the same place, and replace each other's entry."""
+        place = self.source(row)
+        return all(self.source(one.row) != place for one in self._running.values())
 
-    def _follow(self, lines: Sequence[str]) -> None:
-        for event in map(event_of, lines):
-            if event is not None and self.progress is not None:
-                self.progress = self.progress.after(event)
+    def _begin(self, row: Row) -> None:
+        one = _Evaluation(row=row, is_own=True, looked_s=self._clock(), stage=Stage())
+        try:
+            source = self.source(row)
+            source.parent.mkdir(parents=True, exist_ok=True)
+            source.write_text(self._store.code(row.id), encoding="utf-8", newline="")
+            command = tuple(self._command(row, Files(source=source)))
+            self._engine.submit(Job(id=one.ticket.id, command=command, deadline_s=self._deadline_s(row)))
+        except sqlite3.Error:  # what became of it cannot be written now: it is taken up again
+            raise
+        except UnavailableError:
+            self._store.release(row.id, row.attempt)
+            raise
+        except Exception as error:  # a full disk, say
+            self._settle(one, _not_run(row, error))
+        else:
+            self._running[row.id] = one
 
-    def _result(self, row: Row, ticket: Ticket) -> Ended:
+    def _look_at(self, one: _Evaluation) -> None:
+        state, now_s = self._engine.poll(one.ticket), self._clock()
+        if isinstance(state, Done | Lost):
+            outcome = self._outcome(one, state)
+            self._settle(one, outcome, is_released=self._ending.is_set() and isinstance(state, Done))
+            return
+        if isinstance(state, Running):
+            one.began_s = now_s if one.began_s is None else one.began_s
+            one.follow(state.events)
+        else:
+            one.stage = Stage(phase=WAITS)
+        is_wanted = not self._is_overdue(one, now_s)
+        if now_s - one.looked_s > WANTED_S:
+            one.looked_s = now_s
+            is_wanted = is_wanted and self._store.runs_on(one.row.id, one.row.attempt)
+        if not is_wanted and not one.is_given_up:
+            self._engine.cancel(one.ticket)
+            one.is_given_up = True
+
+    def _is_overdue(self, one: _Evaluation, now_s: float) -> bool:
+        """Whether a job from before resists its end: it ends with the server that started it, or at its deadline."""
+        return not one.is_own and one.began_s is not None and now_s - one.began_s > self._deadline_s(one.row)
+
+    def _outcome(self, one: _Evaluation, state: Done | Lost) -> Ended | None:
+        """What its end comes to; None where it is to run once more, if it is still wanted. What is interrupted may
+        leave anything, so that a result of another form counts against a submission only where it was watched."""
+        try:
+            match state:
+                case Done(has_result=True):  # also where it was ended after it had written that
+                    return self._result(one)
+                case Lost() | Done(end=Cancelled()):
+                    return None
+                case Done():
+                    return self._without_result(one, state) if one.is_own else None
+        except Exception as error:
+            return _not_run(one.row, error) if one.is_own else None
+
+    def _settle(self, one: _Evaluation, outcome: Ended | None, is_released: bool = False) -> None:
+        """Writes what became of it, and removes what was kept of it. `is_released`: without an outcome it is as if it
+        had not been started. Nothing is written of a submission that was deleted."""
+        row = one.row
+        if outcome is not None:
+            self._store.finish(row.id, row.attempt, outcome)
+        elif is_released:
+            self._store.release(row.id, row.attempt)
+        else:
+            self._store.recover(row.id, row.attempt)
+        self._engine.discard(one.ticket)
+        self.source(row).unlink(missing_ok=True)
+        self._running.pop(row.id, None)
+        self._fill_s = 0.0
+        self._settled()
+
+    def _result(self, one: _Evaluation) -> Ended:
         """What the evaluation's own result comes to. Raises whatever a result of another form causes."""
-        folder = self._fetched(ticket)
+        folder, row = self._fetched(one), one.row
         out = folder / OUT
         printed = files.read_bytes(out).decode(errors="replace") if out.exists() else ""
         command = f"python -m harness eval {row.problem} --mode {row.mode}"
         return ended(row, json.loads(files.read_text(folder / RESULT)), printed, command)
 
-    def _without_result(self, row: Row, ticket: Ticket, state: Done) -> Ended:
+    def _without_result(self, one: _Evaluation, state: Done) -> Ended:
         if isinstance(state.end, Overdue):
-            stage = self.progress.text if self.progress is not None else "start"
-            return Ended(state="timed_out", error=f"timed out after {self._deadline_s(row):.0f} s, at {stage}")
+            limit_s = self._deadline_s(one.row)
+            return Ended(state="timed_out", error=f"timed out after {limit_s:.0f} s, at {one.stage.text}")
         code = f"with exit code {state.end.code} " if isinstance(state.end, Exited) else ""
-        tail = clean(files.read_bytes(self._fetched(ticket) / ERR).decode(errors="replace"))[-TAIL_CHARS:]
+        tail = clean(files.read_bytes(self._fetched(one) / ERR).decode(errors="replace"))[-TAIL_CHARS:]
         last = tail.strip().splitlines()[-1:] or ["it printed no error"]
         return Ended(state="failed", error=f"the evaluation ended {code}and without a result: {last[0]}")
 
-    def _tidy(self, row: Row, ticket: Ticket) -> None:
-        self._engine.discard(ticket)
-        self.source(row).unlink(missing_ok=True)
+    def _fetched(self, one: _Evaluation) -> Path:
+        return self._engine.fetch(one.ticket, self._folder / "fetched" / one.ticket.id)
 
-    def _fetched(self, ticket: Ticket) -> Path:
-        return self._engine.fetch(ticket, self._folder / "fetched" / ticket.id)
-
-    # ---- after a server that died
-
-    def _recover(self) -> bool:
-        """Settles what was running when the server, or this thread's last round, ended; False if it is to end now."""
-        rows = {_ticket(row): row for row in self._store.running()}
-        for ticket in self._engine.tickets():
-            if ticket not in rows:  # deleted meanwhile
-                self._engine.discard(ticket)
-        for ticket, row in rows.items():
-            deadline_s = time.monotonic() + self._deadline_s(row)
-            while isinstance(state := self._engine.poll(ticket), Waiting | Running):
-                if self._ending.wait(POLL_S):
-                    return False
-                if time.monotonic() > deadline_s:  # it ends with the server that started it, unless it resists
-                    self._engine.cancel(ticket)
-            result = self._recovered_result(row, ticket) if isinstance(state, Done) and state.has_result else None
-            if result is not None:
-                self._store.finish(row.id, row.attempt, result)
-            else:
-                self._store.recover(row.id, row.attempt)
-            self._tidy(row, ticket)
-        self._settled()
-        return True
-
-    def _recovered_result(self, row: Row, ticket: Ticket) -> Ended | None:
-        """None if the result has another form: an interrupted evaluation may have left anything."""
-        try:
-            return self._result(row, ticket)
-        except Exception:
-            return None
+    def _end(self) -> None:
+        """Ends what runs. Errors are told: what is still marked as running is taken up by the next server."""
+        for one in tuple(self._running.values()):
+            try:
+                self._engine.cancel(one.ticket)
+                self._look_at(one)
+            except Exception as error:
+                print(f"submission {one.row.id}: {type(error).__name__}: {error}", file=sys.stderr)
 
     def source(self, row: Row) -> Path:
         """Where the submission lies while it is evaluated. The leaderboard knows an entry by author and file, so that
@@ -267,9 +331,11 @@ class Worker(threading.Thread):
         return self._folder / "sources" / (row.team or row.user) / name
 
 
-def _ticket(row: Row) -> Ticket:
-    """The ticket of a submission's attempt, which is the same after a restart."""
-    return Ticket(id=f"{row.id}-{row.attempt}")
+def _not_run(row: Row, error: Exception) -> Ended:
+    """The end of a submission of which the server cannot say more; told on standard error too."""
+    why = f"the server could not run it: {type(error).__name__}: {error}"
+    print(f"submission {row.id}: {why}", file=sys.stderr)
+    return Ended(state="failed", error=why)
 
 
 def _one_line(text: str) -> str:
