@@ -27,7 +27,7 @@ from harness.kinds.settings import Asked
 from harness.serve import make_server, make_service
 from harness.serve.service import Service
 from harness.serve.store import Limits, Row
-from harness.serve.worker import Files
+from harness.serve.worker import Command, Files
 
 OPTIONS = serve.Options(asked=Asked(problem="", suite="quick", device="cpu"), gpus=("MI300x8",))
 GEMM, GPU = "amd-gemm-rs", "CPU"
@@ -67,6 +67,16 @@ def prepare(folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(report_json.to_json(one)))
 
 
+def script(folder: Path) -> Command:
+    """The script as the evaluation of every submission."""
+
+    def command(row: Row, files: Files) -> Sequence[str]:
+        words = [row.id, files.source, files.report, folder, row.mode, files.events]
+        return ["/bin/sh", str(folder / "evaluate.sh"), *map(str, words)]
+
+    return command
+
+
 def service(
     folder: Path,
     limits: Limits = Limits(),  # noqa: B008
@@ -75,12 +85,7 @@ def service(
 ) -> Service:
     """A server's parts over the queue in `folder`, evaluating by the script, or by what `engine` plays."""
     prepare(folder)
-
-    def command(row: Row, files: Files) -> Sequence[str]:
-        words = [row.id, files.source, files.report, folder, row.mode, files.events]
-        return ["/bin/sh", str(folder / "evaluate.sh"), *map(str, words)]
-
-    made = make_service(OPTIONS, folder, command, Checkout.here(), engine)
+    made = make_service(OPTIONS, folder, script(folder), Checkout.here(), engine)
     made.limits = limits
     made.worker._deadline_s = lambda row: deadline_s
     return made
