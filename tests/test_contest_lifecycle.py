@@ -17,11 +17,14 @@ Step = tuple[State, Happening, State | None]  # before, what happened, after: No
 def played(sequence: tuple[Happening, ...]) -> list[Step]:
     steps: list[Step] = []
     state: State = "submitted"
+    before: State = "submitted"
     for happening in sequence:
         try:
-            after: State | None = transition(state, happening)
+            after: State | None = transition(state, happening, before=before)
         except UsageError:
             after = None
+        if after == "disqualified":
+            before = state
         steps.append((state, happening, after))
         state = after or state
     return steps
@@ -39,8 +42,12 @@ def test_what_holds_after_every_sequence_of_events() -> None:
         for before, happening, after in steps:
             if after is None:
                 continue
+            if happening == "reinstated":
+                assert before == "disqualified"
+                assert after not in (*OVER, "awarded"), "it is as it was, without an award"
+                continue
             reached.add(after)
-            assert before not in OVER, "nothing happens to an entry that is over"
+            assert before not in OVER, "nothing else happens to an entry that is over"
             assert after != "submitted", "nothing is submitted twice"
             if before == "awarded":
                 assert happening in ("awarded", "disqualified")
@@ -76,3 +83,11 @@ def test_the_way_to_an_award() -> None:
     assert states == ["ranked", "held", "reproduced", "verified", "awarded", "disqualified"]
     with pytest.raises(UsageError, match="an award needs a verified entry"):
         transition("reproduced", "awarded")
+
+
+def test_a_disqualification_taken_back_leaves_what_was_but_awards() -> None:
+    for state in STATES:
+        if state not in OVER:
+            assert transition("disqualified", "reinstated", before=state) == (
+                "verified" if state == "awarded" else state
+            )

@@ -308,6 +308,16 @@ def test_the_first_that_reached_its_targets_and_was_verified_is_awarded(found: C
     acts.disqualify(found, 1, "its source is a copy", END + DAY, "grace")
     award(found, 2, now=END + 2 * DAY)  # now it is the first
     assert found.state().entry(2).awards == ("second", "first")
+    with pytest.raises(UsageError, match="ada is no organiser"):
+        acts.reinstate(found, 1, "please", END + 3 * DAY, "ada")
+    with pytest.raises(UsageError, match="why\\?"):
+        acts.reinstate(found, 1, " ", END + 3 * DAY, "grace")
+    one = acts.reinstate(found, 1, "the copy was the other one", END + 3 * DAY, "grace")
+    assert (one.state, one.awards, one.why) == ("verified", (), "reinstated: the copy was the other one")
+    with pytest.raises(UsageError, match="'first' went to entry 2 already"):
+        award(found, 1, now=END + 3 * DAY)
+    with pytest.raises(UsageError, match="entry 1 is verified, so it cannot be reinstated"):
+        acts.reinstate(found, 1, "once more", END + 3 * DAY, "grace")
 
 
 def test_rank_1_below_its_target_is_not_awardable(found: Contest) -> None:

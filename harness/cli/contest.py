@@ -84,6 +84,11 @@ VERBS = {
         arguments=("contest", "entry", "why", "by"),
         run=contest_verbs.disqualify,
     ),
+    "reinstate": SubVerb(
+        help="take a disqualification back, for a reason",
+        arguments=("contest", "entry", "why", "by"),
+        run=contest_verbs.reinstate,
+    ),
 }
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], object]] = {
     "contest": lambda parser: parser.add_argument(

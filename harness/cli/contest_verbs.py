@@ -299,6 +299,15 @@ def disqualify(order: Order, checkout: Checkout, world: World) -> Exit:
     return Exit.OK
 
 
+def reinstate(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`reinstate`."""
+    found = contest_of(order.contest, checkout)
+    assert order.entry is not None
+    entry = acts.reinstate(found, order.entry, order.why, world.now(), _actor(order, world))
+    print(contest_view.entry_line(entry))
+    return Exit.OK
+
+
 def verify_top(order: Order, checkout: Checkout, world: World) -> Exit:
     """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
     decision's code."""

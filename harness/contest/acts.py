@@ -22,6 +22,7 @@ from harness.contest.lifecycle import (
     Member,
     Ranked,
     Registered,
+    Reinstated,
     Reproduced,
     Reviewed,
     Submitted,
@@ -207,11 +208,20 @@ def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) 
     return _followed(contest, Disqualified(entry=number, why=one_line(why)), now, by)
 
 
+def reinstate(contest: Contest, number: int, why: str, now: datetime, by: str) -> ContestEntry:
+    """Takes a disqualification back. Raises UsageError without a reason, or where the entry is not disqualified."""
+    admission.check_organiser(contest.rules, by, now)
+    if not why.strip():
+        raise UsageError("why? Give the reason, which all teams may read: --why TEXT")
+    return _followed(contest, Reinstated(entry=number, why=one_line(why)), now, by)
+
+
 def _followed(contest: Contest, event: EntryEvent, now: datetime, by: str) -> ContestEntry:
     """Writes what happened to an entry, and returns it as it is then. Raises UsageError where its state forbids it."""
 
     def decide(records: tuple[Record, ...]) -> list[EntryEvent]:
-        transition(fold(records).entry(event.entry).state, event.type, event.entry)
+        entry = fold(records).entry(event.entry)
+        transition(entry.state, event.type, event.entry, entry.before)
         return [event]
 
     return fold(contest.log.add(decide, now, by)).entry(event.entry)

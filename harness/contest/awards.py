@@ -64,8 +64,9 @@ def check_award(
     transition(entry.state, "awarded", entry.number)
     of_problem = [one for one in state.entries.values() if one.problem == entry.problem]
     others = [one for one in of_problem if rule.name in one.awards and one.state == "awarded"]  # not disqualified since
-    if entry in others or (others and not rule.shared):
-        raise refused(f"'{rule.name}' went to entry {others[0].number} already", _rule(rule), now)
+    taken = [one for one in others if one == entry or not rule.shared or not _shares(standings, one, rule)]
+    if taken:
+        raise refused(f"'{rule.name}' went to entry {taken[0].number} already", _rule(rule), now)
     _check_place(standings, entry, rule, now)
     assert entry.evaluation is not None
     if rule.targets and (told := missed(contest.problem(entry.problem), entry.evaluation.cases)):
@@ -94,6 +95,12 @@ def _check_place(standings: Standings, entry: ContestEntry, rule: AwardRule, now
             _rule(rule),
             now,
         )
+
+
+def _shares(standings: Standings, entry: ContestEntry, rule: AwardRule) -> bool:
+    """Whether the entry, which has the award, still stands in its place: after a reinstatement it may not."""
+    found = _find([one for one in standings.problems if one.problem == entry.problem], entry)
+    return found is not None and found[0].teams[found[1]].row.place.place == rule.place
 
 
 def _find(of_problem: Sequence[ProblemStandings], entry: ContestEntry) -> tuple[ProblemStandings, int] | None:

@@ -6,7 +6,8 @@
 
 `failed`: the evaluation did not pass, or could not be carried out. `held`: right but not believed; launches that
 reproduce it release it. An entry that is not over may be withdrawn by its team until it is awarded, and every entry
-that is not over, an awarded one too, may be disqualified.
+that is not over, an awarded one too, may be disqualified. A disqualified one may be reinstated, to where it was, but
+without its awards: another entry may have them by then.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ State = Literal[
     "submitted", "ranked", "reproduced", "verified", "awarded", "held", "failed", "disqualified", "withdrawn"
 ]
 STATES: tuple[State, ...] = get_args(State)
-OVER: tuple[State, ...] = ("failed", "disqualified", "withdrawn")  # nothing happens to an entry after these
+OVER: tuple[State, ...] = ("failed", "disqualified", "withdrawn")  # the team can do no more after these
 PLACED: tuple[State, ...] = ("ranked", "reproduced", "verified", "awarded")  # these stand in the standings
 Via = Literal["command line", "serve"]
 
@@ -177,13 +178,26 @@ class Disqualified(OfEntry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reinstated(OfEntry):
+    """An organiser took a disqualification back, for that reason."""
+
+    type: Literal["reinstated"] = "reinstated"
+    why: str
+
+    def __post_init__(self) -> None:
+        check_printable(self, "why")
+        if not self.why.strip():
+            raise DecodeError(".why", "taking a disqualification back needs a reason")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Withdrawn(OfEntry):
     """The team took the entry back."""
 
     type: Literal["withdrawn"] = "withdrawn"
 
 
-EntryEvent = Ranked | Failed | Held | Reproduced | Reviewed | Awarded | Disqualified | Withdrawn
+EntryEvent = Ranked | Failed | Held | Reproduced | Reviewed | Awarded | Disqualified | Reinstated | Withdrawn
 Event = (
     Registered
     | Frozen
@@ -197,13 +211,17 @@ Event = (
     | Reviewed
     | Awarded
     | Disqualified
+    | Reinstated
     | Withdrawn
 )
 
 
 # ---- the states of an entry ------------------------------------------------------------------------------------------
-Happening = Literal["ranked", "failed", "held", "reproduced", "reviewed", "awarded", "disqualified", "withdrawn"]
-TRANSITIONS: dict[Happening, tuple[tuple[State, ...], State]] = {  # from which states, and to which
+Happening = Literal[
+    "ranked", "failed", "held", "reproduced", "reviewed", "awarded", "disqualified", "reinstated", "withdrawn"
+]
+# From which states, and to which; None: to where it was.
+TRANSITIONS: dict[Happening, tuple[tuple[State, ...], State | None]] = {
     "ranked": (("submitted",), "ranked"),
     "failed": (("submitted",), "failed"),
     "held": (("submitted", "ranked", "reproduced", "verified"), "held"),
@@ -211,6 +229,7 @@ TRANSITIONS: dict[Happening, tuple[tuple[State, ...], State]] = {  # from which 
     "reviewed": (("reproduced",), "verified"),
     "awarded": (("verified", "awarded"), "awarded"),  # a further award
     "disqualified": (("submitted", "ranked", "reproduced", "verified", "awarded", "held"), "disqualified"),
+    "reinstated": (("disqualified",), None),
     "withdrawn": (("submitted", "ranked", "reproduced", "verified", "held"), "withdrawn"),
 }
 NEEDED: dict[Happening, str] = {  # what is said where the state is not one of those
@@ -221,13 +240,15 @@ NEEDED: dict[Happening, str] = {  # what is said where the state is not one of t
     "reviewed": "it has to be reproduced first: `contest verify-top`",
     "awarded": "an award needs a verified entry: `contest verify-top`, then `contest review`",
     "disqualified": "it is over already",
+    "reinstated": "only a disqualified entry can be",
     "withdrawn": "an entry that is awarded or over cannot be withdrawn",
 }
 
 
-def transition(state: State, happening: Happening, entry: int = 0) -> State:
-    """The state that follows. Raises UsageError, which names the entry, where this cannot happen in that state."""
+def transition(state: State, happening: Happening, entry: int = 0, before: State = "submitted") -> State:
+    """The state that follows; `before` is the one in which a disqualified entry was. Raises UsageError, which names the
+    entry, where this cannot happen in that state."""
     sources, target = TRANSITIONS[happening]
     if state not in sources:
         raise UsageError(f"refused: entry {entry} is {state}, so it cannot be {happening}: {NEEDED[happening]}")
-    return target
+    return target or ("verified" if before == "awarded" else before)

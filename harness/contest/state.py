@@ -15,6 +15,7 @@ from harness.contest.lifecycle import (
     Held,
     Ranked,
     Registered,
+    Reinstated,
     Repaired,
     Reproduced,
     Reviewed,
@@ -39,7 +40,8 @@ class Team:
 @dataclass(frozen=True, kw_only=True)
 class ContestEntry:
     """A submission and what became of it. `evaluation` is there once it was ranked or reproduced; `reproduced` is the
-    last reproduction, `failure` and `hold` say why it failed or is held, `why` why it is disqualified."""
+    last reproduction, `failure` and `hold` say why it failed or is held, `why` why it is disqualified or was
+    reinstated, and `before` is the state in which it was disqualified."""
 
     number: int
     team: str
@@ -58,6 +60,7 @@ class ContestEntry:
     hold: Held | None = None
     awards: tuple[str, ...] = ()
     why: str = ""
+    before: State = "submitted"
 
     @property
     def is_placed(self) -> bool:
@@ -152,8 +155,9 @@ def _register(teams: dict[str, Team], event: Registered, at: datetime, record: R
 
 
 def _changed(entry: ContestEntry, event: EntryEvent, at: datetime, record: Record) -> ContestEntry:
+    before = entry.state
     try:
-        entry = replace(entry, state=transition(entry.state, event.type, entry.number), changed_at=at)
+        entry = replace(entry, state=transition(before, event.type, entry.number, entry.before), changed_at=at)
     except UsageError as error:
         raise _impossible(record, str(error)) from None
     match event:
@@ -173,7 +177,9 @@ def _changed(entry: ContestEntry, event: EntryEvent, at: datetime, record: Recor
         case Awarded():
             return replace(entry, awards=(*entry.awards, event.award))
         case Disqualified():
-            return replace(entry, why=event.why)
+            return replace(entry, why=event.why, before=before)
+        case Reinstated():
+            return replace(entry, why=f"reinstated: {event.why}", awards=())
         case Reviewed():
             return replace(entry, why=event.note)
     return entry
