@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -141,19 +141,30 @@ def play(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats, "_interval", functools.cache(stats._interval))  # the same samples come again and again
 
 
+def no_cluster(engine: str, command: Sequence[str], checkout: Checkout) -> int:
+    raise AssertionError(f"{command} was to run by {engine}")
+
+
 @dataclass
 class Stage:
-    """A checkout in which contests' commands are carried out, at times and by people that the test chooses."""
+    """A checkout in which contests' commands are carried out, at times and by people that the test chooses; by another
+    engine they run as `elsewhere` says."""
 
     root: Path
     now: datetime = REGISTRATION
     login: str = "grace"
+    elsewhere: Callable[[str, Sequence[str], Checkout], int] = no_cluster
 
     def run(self, line: str) -> tuple[int, str]:
         """The exit code of `python -m harness ...`, and what it prints, an error as the command line shows it."""
         words = shlex.split(line)
         assert words[:3] == ["python", "-m", "harness"], line
-        world = World(now=lambda: self.now, new_secret=lambda: "kept-by-its-member", login=self.login)
+        world = World(
+            now=lambda: self.now,
+            new_secret=lambda: "kept-by-its-member",
+            login=self.login,
+            elsewhere=self.elsewhere,
+        )
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors:
             try:

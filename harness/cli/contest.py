@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.cli import contest_verbs, options, result_files
+from harness.cli import contest_submit, contest_verbs, options, result_files
 from harness.cli.contest_verbs import Order, World
 from harness.contest.acts import FOLDER
 from harness.core.checkout import Checkout
@@ -42,8 +42,8 @@ VERBS = {
     ),
     "submit": SubVerb(
         help="evaluate a submission and enter it",
-        arguments=("contest", "file", "problem", "member", "of-team", "unconfined", "quiet", "json"),
-        run=contest_verbs.submit,
+        arguments=("contest", "file", "problem", "member", "of-team", "unconfined", "quiet", "json", "jobs", "entered"),
+        run=contest_submit.submit,
     ),
     "withdraw": SubVerb(
         help="take an entry of one's own team back",
@@ -68,7 +68,7 @@ VERBS = {
     ),
     "verify-top": SubVerb(
         help="run the leading entries of a problem again: do they reproduce what they claim",
-        arguments=("contest", "the-problem", "top", "entries", "launches", "unconfined", "by", "quiet"),
+        arguments=("contest", "the-problem", "top", "entries", "launches", "unconfined", "by", "quiet", "engine"),
         run=contest_verbs.verify_top,
     ),
     "review": SubVerb(
@@ -143,6 +143,15 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], object]] = {
         "--page", type=Path, metavar="FILE", help="write standings and charts as one HTML file too"
     ),
     "unconfined": options.add_unconfined,
+    "engine": options.add_engine,
+    "jobs": lambda parser: parser.add_argument(
+        "--engine",
+        dest="jobs",  # main's `engine` is where a whole command runs
+        default=options.HERE,
+        choices=options.ENGINES,
+        help="where it is evaluated: here (the default), or as a job of the cluster that engine.yaml describes",
+    ),
+    "entered": lambda parser: parser.add_argument("--entered", type=int, help=argparse.SUPPRESS),  # by that job
     "quiet": lambda parser: options.add_quiet(parser, "the last lines"),
     "json": result_files.add_json,
 }

@@ -3,8 +3,9 @@
 The time, the ids of members and the login come from a World, so that tests play a contest of weeks in seconds.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from harness.board import judgements, leaderboard, report_json, reports
+from harness.board import judgements, leaderboard, reports
 from harness.board.entries import Board, Entry, Judged
 from harness.cli import options, result_files
 from harness.cli.verify import check_launches, launch_lines
@@ -23,27 +24,27 @@ from harness.contest.state import ContestEntry
 from harness.contest.times import shown_time
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean, encode
-from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.errors import Exit, UsageError
 from harness.core.records import EvalReport
-from harness.evaluation import recorded, verify
+from harness.evaluation import verify
 from harness.evaluation.verify import Decision, Ready
-from harness.judging import verdict
-from harness.kinds import registry, settings
-from harness.kinds.settings import Asked
-from harness.problems.submission import directives
-from harness.problems.submission import read_submission as read_file
-from harness.report import contest_page, contest_stats, contest_view, decision, terminal
-from harness.report.progress import ProgressLine
-from harness.report.summary import show_summary
+from harness.report import contest_page, contest_stats, contest_view, decision
+
+
+def _run_elsewhere(engine: str, command: Sequence[str], checkout: Checkout) -> int:
+    """See harness.cli.elsewhere, which only those need who have a cluster."""
+    return int(importlib.import_module("harness.cli.elsewhere").run(engine, command, checkout))
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What a contest takes from outside: the time, the secret part of a new member's id, and who is logged in."""
+    """What a contest takes from outside: the time, the secret part of a new member's id, who is logged in, and how a
+    command of ours runs by an engine: its exit code."""
 
     now: Callable[[], datetime]
     new_secret: Callable[[], str]
     login: str
+    elsewhere: Callable[[str, Sequence[str], Checkout], int] = _run_elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,8 @@ class Order:
     quiet: bool = False
     page: Path | None = None
     json: result_files.JsonFile | None = None
+    jobs: str = options.HERE  # the engine that evaluates what is submitted
+    entered: int | None = None
 
 
 # ---- which contest ---------------------------------------------------------------------------------------------------
@@ -90,11 +93,13 @@ def _actor(order: Order, world: World) -> str:
     return order.by or world.login
 
 
-def _console(order: Order) -> Console:
+def console_of(order: Order) -> Console:
+    """For people: not standard output where that is --json's."""
     return Console(stderr=order.json is not None and order.json.is_stdout)
 
 
-def _write(order: Order, content: dict[str, Any]) -> None:
+def write_json(order: Order, content: dict[str, Any]) -> None:
+    """Where --json says."""
     if order.json:
         order.json.write(content)
 
@@ -106,14 +111,14 @@ def show_list(order: Order, checkout: Checkout, world: World) -> Exit:
     if not files:
         raise UsageError(f"there is no contest in {acts.FOLDER}/; name its file, or put it there (docs/contest.md)")
     found = [acts.opened(file) for file in files]
-    contest_view.show_contests(found, world.now(), _console(order))
-    _write(order, contest_view.contests_json(found, world.now()))
+    contest_view.show_contests(found, world.now(), console_of(order))
+    write_json(order, contest_view.contests_json(found, world.now()))
     return Exit.OK
 
 
 def show(order: Order, checkout: Checkout, world: World) -> Exit:
     """`show`."""
-    found, console = contest_of(order.contest, checkout), _console(order)
+    found, console = contest_of(order.contest, checkout), console_of(order)
     if order.entry is not None or order.log:
         _check_insight(order, found, world)
     if order.entry is not None:
@@ -123,7 +128,7 @@ def show(order: Order, checkout: Checkout, world: World) -> Exit:
         contest_view.show_torn(found, console)
     else:
         contest_view.show_contest(found, world.now(), console)
-    _write(order, contest_view.contest_json(found, world.now()))
+    write_json(order, contest_view.contest_json(found, world.now()))
     return Exit.OK
 
 
@@ -145,8 +150,8 @@ def show_standings(order: Order, checkout: Checkout, world: World) -> Exit:
         found.rules.problem(order.problem)
     view = standings.full if _is_organiser(order, found, world) else standings.public
     shown = view(found.rules, found.log.records(), leaderboard.load(checkout.leaderboard), now)
-    contest_view.show_standings(found, shown, order.problem, _console(order))
-    _write(order, contest_view.standings_json(found, shown, order.problem))
+    contest_view.show_standings(found, shown, order.problem, console_of(order))
+    write_json(order, contest_view.standings_json(found, shown, order.problem))
     return Exit.OK
 
 
@@ -155,12 +160,12 @@ def show_stats(order: Order, checkout: Checkout, world: World) -> Exit:
     found, now = contest_of(order.contest, checkout), world.now()
     view = statistics.full if _is_organiser(order, found, world) else statistics.public
     shown = view(found.rules, found.log.records(), now)
-    contest_stats.show_statistics(shown, _console(order))
+    contest_stats.show_statistics(shown, console_of(order))
     if order.page is not None:
         board = leaderboard.load(checkout.leaderboard)
         text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
         options.write_out(order.page, text.encode())
-    _write(order, encode(shown))
+    write_json(order, encode(shown))
     return Exit.OK
 
 
@@ -184,67 +189,6 @@ def register(order: Order, checkout: Checkout, world: World) -> Exit:
     for member, text in ids.items():
         print(f"  {member:<12}  {text}")
     return Exit.OK
-
-
-def submit(order: Order, checkout: Checkout, world: World) -> Exit:
-    """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log."""
-    found, member = contest_of(order.contest, checkout), order.member or world.login
-    assert order.file is not None
-    name = order.problem or _problem_named(order.file, found, checkout)
-    listed = found.rules.problem(name)
-    admission.check_submission(found.rules, found.state(), member, name, world.now(), order.team)
-    problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
-    given = found.rules.setting
-    asked = Asked(problem="", suite=given.suite, ranks=given.ranks, device=given.device, seconds=given.seconds)
-    setting = settings.setting(replace(asked, confined=order.confined), checkout, problem)
-    submission = registry.read_submission(problem, order.file, checkout)
-    entry = acts.submit(
-        found, member, name, submission.name, submission.sha256, world.now(), "command line", order.team
-    )
-    try:
-        with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
-            ran = recorded.evaluated(
-                setting, submission, "leaderboard", entry.team, checkout, record=True, progress=progress
-            )
-    except HarnessError as error:
-        acts.settle(found, acts.not_run(entry.number, str(error)), world.now(), member)
-        raise
-    except KeyboardInterrupt:  # counted: its progress was seen
-        acts.settle(found, replace(acts.not_run(entry.number, "interrupted"), counts=True), world.now(), member)
-        raise
-    version = judgements.problem_version(setting.problem, setting.suite)
-    entry = acts.settle(found, acts.outcome(entry.number, ran.report, version), world.now(), member)
-    _show_submitted(order, found, entry, ran.report, ran.standing, world)
-    if ran.unrecorded is not None:
-        raise ran.unrecorded
-    return verdict.exit_code(ran.report)
-
-
-def _problem_named(file: Path, found: Contest, checkout: Checkout) -> str:
-    """The problem that the file's first lines name. UsageError where they do not, BadSubmissionError for no Python."""
-    submission = read_file(file, checkout.root)
-    name = directives(submission.source, submission.name).leaderboard
-    if name is None:
-        first = found.rules.problems[0].name
-        raise UsageError(
-            f"{file}: for which problem? --problem {first}, or begin it with a line `#!POPCORN leaderboard {first}`"
-        )
-    return name
-
-
-def _show_submitted(
-    order: Order, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None, world: World
-) -> None:
-    most = found.rules.quota.per_day
-    used = admission.used_today(found.state(), entry.team, entry.submitted_at)
-    quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
-    line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
-    console = _console(order)
-    if order.quiet:
-        show_summary(report, board, None, console, line)
-    else:
-        terminal.show(report, board, None, console, entry=line)
-    _write(order, report_json.to_json(report, None) | {"entry": entry.number, "team": entry.team, "state": entry.state})
 
 
 def withdraw(order: Order, checkout: Checkout, world: World) -> Exit:

@@ -1,0 +1,128 @@
+"""The verb `contest submit`: what a member submits is entered, evaluated, and recorded on the board and in the log."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.board import judgements, report_json
+from harness.board.entries import Board
+from harness.cli import options
+from harness.cli.contest_verbs import Order, World, console_of, contest_of, write_json
+from harness.contest import acts, admission, rules
+from harness.contest.acts import Contest
+from harness.contest.state import ContestEntry
+from harness.core.checkout import Checkout
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import EvalReport
+from harness.evaluation import recorded
+from harness.judging import verdict
+from harness.kinds import registry, settings
+from harness.kinds.kind import Setting
+from harness.kinds.settings import Asked
+from harness.problems.problem import Problem
+from harness.problems.submission import directives
+from harness.problems.submission import read_submission as read_file
+from harness.report import terminal
+from harness.report.progress import ProgressLine
+from harness.report.summary import show_summary
+
+
+def submit(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log. By
+    another engine, the rules are checked here and now, and what waits in its queue is in time."""
+    found, member = contest_of(order.contest, checkout), order.member or world.login
+    assert order.file is not None
+    if order.entered is not None:
+        return _evaluated(order, found, found.state().entry(order.entered), checkout, world)
+    name = order.problem or _problem_named(order.file, found, checkout)
+    listed = found.rules.problem(name)
+    admission.check_submission(found.rules, found.state(), member, name, world.now(), order.team)
+    problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
+    if order.jobs == options.HERE:
+        _setting(order, found, problem, checkout)  # what cannot be evaluated here is refused before it is entered
+    submission = registry.read_submission(problem, order.file, checkout)
+    entry = acts.submit(
+        found, member, name, submission.name, submission.sha256, world.now(), "command line", order.team
+    )
+    try:
+        if order.jobs == options.HERE:
+            return _evaluated(order, found, entry, checkout, world)
+        code = world.elsewhere(order.jobs, _command(order, entry), checkout)
+        _give_up(found, entry, f"its job ended with exit code {code} and without a result", counts=False, world=world)
+        return next((one for one in Exit if one == code), Exit.ERROR)
+    except HarnessError as error:
+        _give_up(found, entry, str(error), counts=False, world=world)
+        raise
+    except KeyboardInterrupt:  # counted: its progress was seen
+        _give_up(found, entry, "interrupted", counts=True, world=world)
+        raise
+
+
+def _setting(order: Order, found: Contest, problem: Problem, checkout: Checkout) -> Setting:
+    given = found.rules.setting
+    asked = Asked(problem="", suite=given.suite, ranks=given.ranks, device=given.device, seconds=given.seconds)
+    return settings.setting(replace(asked, confined=order.confined), checkout, problem)
+
+
+def _evaluated(order: Order, found: Contest, entry: ContestEntry, checkout: Checkout, world: World) -> Exit:
+    """Evaluates what was entered, and writes what it comes to. Raises UsageError for another file than that."""
+    assert order.file is not None
+    listed = found.rules.problem(entry.problem)
+    problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
+    setting = _setting(order, found, problem, checkout)
+    submission = registry.read_submission(problem, order.file, checkout)
+    if submission.sha256 != entry.sha256 or entry.state != "submitted":
+        raise UsageError(f"{order.file} is not what waits as entry {entry.number}; submit it again")
+    with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
+        ran = recorded.evaluated(
+            setting, submission, "leaderboard", entry.team, checkout, record=True, progress=progress
+        )
+    version = judgements.problem_version(setting.problem, setting.suite)
+    entry = acts.settle(found, acts.outcome(entry.number, ran.report, version), world.now(), entry.member)
+    _show_submitted(order, found, entry, ran.report, ran.standing, world)
+    if ran.unrecorded is not None:
+        raise ran.unrecorded
+    return verdict.exit_code(ran.report)
+
+
+def _command(order: Order, entry: ContestEntry) -> list[str]:
+    """The command that evaluates what was entered."""
+    words = ["contest", "submit", order.contest, str(order.file), f"--entered={entry.number}"]
+    words += [f"--json={order.json.name}"] if order.json else []
+    return words + [word for word, is_set in (("--unconfined", not order.confined), ("-q", order.quiet)) if is_set]
+
+
+def _give_up(found: Contest, entry: ContestEntry, why: str, counts: bool, world: World) -> None:
+    """The entry has no result, unless it was written before what went wrong."""
+    if found.state().entry(entry.number).state == "submitted":
+        acts.settle(found, replace(acts.not_run(entry.number, why), counts=counts), world.now(), entry.member)
+
+
+def _problem_named(file: Path, found: Contest, checkout: Checkout) -> str:
+    """The problem that the file's first lines name. UsageError where they do not, BadSubmissionError for no Python."""
+    submission = read_file(file, checkout.root)
+    name = directives(submission.source, submission.name).leaderboard
+    if name is None:
+        first = found.rules.problems[0].name
+        raise UsageError(
+            f"{file}: for which problem? --problem {first}, or begin it with a line `#!POPCORN leaderboard {first}`"
+        )
+    return name
+
+
+def _show_submitted(
+    order: Order, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None, world: World
+) -> None:
+    most = found.rules.quota.per_day
+    used = admission.used_today(found.state(), entry.team, entry.submitted_at)
+    quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
+    line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
+    console = console_of(order)
+    if order.quiet:
+        show_summary(report, board, None, console, line)
+    else:
+        terminal.show(report, board, None, console, entry=line)
+    write_json(
+        order, report_json.to_json(report, None) | {"entry": entry.number, "team": entry.team, "state": entry.state}
+    )
