@@ -1,5 +1,6 @@
 """The engine that submits to Slurm, against a real one (slurm_cluster.py), and node.py by itself."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -31,9 +32,10 @@ from harness.engine.base import (
     Overdue,
     Running,
     State,
+    UnavailableError,
     Waiting,
 )
-from harness.engine.slurm import SlurmEngine, SlurmSettings
+from harness.engine.slurm import SlurmEngine, SlurmSettings, _Seen, _without_end
 
 WAIT_S = 60.0
 SETTINGS = SlurmSettings(engine="slurm")
@@ -119,6 +121,76 @@ def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     (folder / node.ORDER).write_text(json.dumps(order))
     assert started(folder).wait(20) == 0
     assert end_of(folder) == {"type": "failed", "why": "/no/such/program: No such file or directory"}
+
+
+# ---- a full disk -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 64 KiB there."""
+    folder.mkdir(exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        pytest.skip(f"no file system can be mounted here, which root could: {ran.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    with contextlib.suppress(OSError), (folder / "fill").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1024))
+
+
+def test_a_command_that_fills_the_disk_has_its_end_all_the_same(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        folder = ordered(disk / "job", "cat /dev/zero > zeros; exit 9")
+        assert started(folder).wait(20) == 0
+        assert end_of(folder) == {"type": "exited", "code": 9}
+
+
+def test_a_job_does_not_begin_where_its_disk_is_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        folder = ordered(disk / "job", "echo run > /dev/null")
+        fill(disk)
+        process = started(folder)
+        assert b"No space left on device" in process.communicate(timeout=20)[1]
+        assert process.returncode == node.NO_ROOM
+        assert not (folder / node.STARTED).exists()
+        (disk / "fill").unlink()
+        assert started(folder).wait(20) == 0
+        assert end_of(folder) == {"type": "exited", "code": 0}
+
+
+def test_a_job_that_has_no_room_may_be_submitted_later(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "jobs") as disk:
+        fill(disk)
+        engine = SlurmEngine(disk, tmp_path, {}, SETTINGS)
+        with pytest.raises(UnavailableError, match="No space left on device; free space there"):
+            engine.submit(Job(id="one", command=("true",), deadline_s=10))
+        assert engine.tickets() == []
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "nodes", "has_begun", "found"),
+    [
+        ("CANCELLED", 0, "n1", False, Lost),  # slurmd has no room for its script
+        ("CANCELLED", 0, "", False, Done),  # by scancel, while it waited
+        ("CANCELLED", 0, "n1", True, Done),
+        ("FAILED", node.NO_ROOM, "n1", False, Lost),
+        ("FAILED", node.NO_ROOM, "n1", True, Done),  # the command's own
+        ("FAILED", 127, "n1", False, Done),  # no Python there
+        ("FAILED", -9, "n1", True, Lost),
+        ("NODE_FAIL", 0, "n1", True, Lost),
+        ("TIMEOUT", 0, "n1", True, Done),
+    ],
+)
+def test_slurms_last_word(state: str, code: int, nodes: str, has_begun: bool, found: type) -> None:
+    assert isinstance(_without_end(_Seen("7", state, nodes, code), has_begun), found)
 
 
 # ---- what is asked for -----------------------------------------------------------------------------------------------
@@ -238,7 +310,7 @@ class TestCluster:
 
     def test_a_job_that_somebody_else_cancels_is_done_not_lost(self, engine: SlurmEngine, cluster: Cluster) -> None:
         ticket = engine.submit(job("one", "sleep 100"))
-        until(engine, "one", runs)
+        wait_for((engine._folder / "one" / node.STARTED).exists, WAIT_S)
         cluster.asked("scancel", engine.number(ticket))
         assert end(engine, "one") == Done(end=Exited(code=-signal.SIGTERM), has_result=False)
 
@@ -282,6 +354,22 @@ class TestCluster:
         assert isinstance(state, Lost)
         assert "NODE_FAIL" in state.why
         cluster.start_node(node_name)
+
+    def test_a_node_whose_spool_folder_is_full_loses_no_job(self, engine: SlurmEngine, cluster: Cluster) -> None:
+        """Slurm cancels the job there, and nobody asked it to; on another node it runs."""
+        first = SlurmSettings(engine="slurm", options=("--nodelist=n1",))
+        unlucky = SlurmEngine(engine._folder, engine._cwd, dict(os.environ), first)
+        with small_disk(cluster.folder / "spool-n1") as disk:
+            fill(disk)
+            unlucky.submit(job("one-1", "exit 3"))
+            state = end(unlucky, "one-1")
+        assert isinstance(state, Lost)
+        assert "could not start job" in state.why
+        engine.submit(job("one-2", "exit 3"))
+        assert end(engine, "one-2") == Done(end=Exited(code=3), has_result=False)
+        cluster.kill("n1")
+        cluster.start_node("n1")
+        cluster.asked("scontrol", "update", "NodeName=n1", "State=RESUME")
 
     def test_an_evaluation_there_is_recorded_as_one_here(self, checkout: Path, cluster: Cluster) -> None:
         """The same command, told where to run: the same exit code, text and entry."""

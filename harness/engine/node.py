@@ -2,7 +2,8 @@
 
 FOLDER has the job's order, as slurm.py writes it. The command runs once, however often a cluster starts this program:
 the first to make STARTED is the one. How the command ended is written to END in one step, and then the job is done: a
-cluster forgets its jobs after minutes, and its own word for an ended job says nothing of the command.
+cluster forgets its jobs after minutes, and its own word for an ended job says nothing of the command. Room for END is
+taken before the command runs, which may fill the disk.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 ORDER, STARTED, END = "order.json", "started.json", "end.json"
+NO_ROOM = 75  # the exit code where FOLDER's disk is full before the command runs; sysexits.h: EX_TEMPFAIL
+END_BYTES = 4096
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 GRACE_S = 10.0  # from asking the command to end until all of it is killed
 POLL_S = 0.05
@@ -31,6 +34,11 @@ def main(folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     order = json.loads((folder / ORDER).read_text())
     told = {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
+    try:
+        _write(_unfinished(folder), {})
+    except OSError as error:
+        print(f"{folder}: {error.strerror}", file=sys.stderr)
+        sys.exit(NO_ROOM)
     try:
         with (folder / STARTED).open("x") as started:
             started.write(json.dumps(told))
@@ -56,7 +64,8 @@ def main(folder: Path) -> None:
     except OSError as error:
         end = {"type": "failed", "why": f"{error.filename or order['command'][0]}: {error.strerror}"}
     if folder.exists():
-        _write(folder / END, end)
+        _write(_unfinished(folder), end)
+        _unfinished(folder).replace(folder / END)
 
 
 def _waited(process: "subprocess.Popen[bytes]", deadline_s: float, is_given_up: Callable[[], bool]) -> dict[str, Any]:
@@ -97,13 +106,18 @@ def _children() -> list[int]:
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
+def _unfinished(folder: Path) -> Path:
+    """END before it is whole; of each process its own, as one may be started beside another."""
+    return folder / f"{END}.{os.getpid()}"
+
+
 def _write(path: Path, content: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        file.write(json.dumps(content))
+    """In the same bytes of the disk each time."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    with os.fdopen(fd, "wb") as file:
+        file.write(json.dumps(content).encode().ljust(END_BYTES))
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

@@ -224,15 +224,7 @@ class SlurmEngine(JobFolders):
         seen = self._told_at_last(ticket)
         if seen is None:
             return Lost(why="Slurm does not know the job any more, and it left no result")
-        if seen.state == "CANCELLED":
-            return Done(end=Exited(code=-signal.SIGTERM), has_result=False)
-        if seen.state == "TIMEOUT":
-            return Done(end=Overdue(), has_result=False)
-        if seen.state == "FAILED" and seen.code > 0:  # node.py could not start
-            return Done(end=Exited(code=seen.code), has_result=False)
-        return Lost(
-            why=f"Slurm's job {seen.number} ended as {seen.state} on {seen.nodes or 'no node'} and left no result"
-        )
+        return _without_end(seen, (self._of(ticket) / node.STARTED).exists())
 
     def _told_at_last(self, ticket: Ticket) -> _Seen | None:
         """What Slurm still knows of a job that is not in the queue any more."""
@@ -245,7 +237,8 @@ class SlurmEngine(JobFolders):
         if "JobState" not in fields:
             return None
         code, _, by_signal = fields.get("ExitCode", "0:0").partition(":")
-        return _Seen(number, fields["JobState"], fields.get("NodeList", ""), int(code) or -int(by_signal or 0))
+        nodes = fields.get("NodeList", "").replace("(null)", "")
+        return _Seen(number, fields["JobState"], nodes, int(code) or -int(by_signal or 0))
 
     def _run(self, command: str, *arguments: str, stdin: str = "") -> str:
         """What the command prints. Raises EngineError where it fails or does not come to an end."""
@@ -286,6 +279,22 @@ class SlurmEngine(JobFolders):
             case _:
                 end = Exited(code=int(told["code"]))
         return Done(end=end, has_result=self._has_result(ticket))
+
+
+def _without_end(seen: _Seen, has_begun: bool) -> State:
+    """What Slurm's last word makes of a job that left no word of its own."""
+    match seen.state:
+        case "CANCELLED" if seen.nodes and not has_begun:  # by Slurm itself, where slurmd's disk is full
+            return Lost(why=f"Slurm could not start job {seen.number} on {seen.nodes}; `sinfo -R` may say why")
+        case "CANCELLED":
+            return Done(end=Exited(code=-signal.SIGTERM), has_result=False)
+        case "TIMEOUT":
+            return Done(end=Overdue(), has_result=False)
+        case "FAILED" if seen.code == node.NO_ROOM and not has_begun:
+            return Lost(why=f"the folder of job {seen.number} has no space left, as {seen.nodes} sees it; free some")
+        case "FAILED" if seen.code > 0:  # node.py could not start
+            return Done(end=Exited(code=seen.code), has_result=False)
+    return Lost(why=f"Slurm's job {seen.number} ended as {seen.state} on {seen.nodes or 'no node'} and left no result")
 
 
 def _read(path: Path) -> dict[str, Any]:
