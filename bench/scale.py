@@ -335,6 +335,7 @@ def served(options: argparse.Namespace, checkout: Checkout, engine: Engine) -> S
     serving.prepare(folder)
     command = serve.eval_command(serve.offered(asked, checkout)) if options.real else serving.script(folder)
     service = make_service(asked, folder, command, checkout, engine, clock=lambda: contests.OPEN)
+    service.limits = Limits(of_user=options.submissions)
     server, socket = make_server(service, "127.0.0.1", 0, None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()

@@ -14,6 +14,7 @@ from harness.engine.base import (
     Exited,
     Job,
     Lost,
+    Overdue,
     Running,
     State,
     Ticket,
@@ -113,8 +114,9 @@ def test_each_job_has_its_own_state_and_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_the_next_server_takes_up_what_runs(tmp_path: Path, in_order: bool) -> None:
-    """The cluster's jobs run on, whether the server was stopped or killed; none runs twice."""
-    engine = cluster(tmp_path, lambda name: [Waiting(), *LONG] if name == "2-1" else LONG)
+    """The cluster's jobs run on, whether the server was stopped or killed; none runs twice, nor what timed out."""
+    late = (*LONG[:-1], Done(end=Overdue(), has_result=False))
+    engine = cluster(tmp_path, lambda name: {"2-1": [Waiting(), *LONG], "3-1": late}.get(name, LONG))
     server = service(tmp_path, engine=engine)
     ids = queue(server, "owls", 5)
     if in_order:
@@ -132,7 +134,8 @@ def test_the_next_server_takes_up_what_runs(tmp_path: Path, in_order: bool) -> N
     assert again.worker.look()
     drain(again)
     assert [job.id for job in engine.submitted] == [f"{one}-1" for one in ids]
-    assert [row.state for row in map(again.store.get, ids) if row] == ["succeeded"] * 5
+    passed = "succeeded"
+    assert [row.state for row in map(again.store.get, ids) if row] == [passed, passed, "timed_out", passed, passed]
     assert engine.cancelled == []
     again.store.close()
 

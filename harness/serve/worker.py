@@ -95,14 +95,14 @@ def engine_of(name: str, folder: Path, root: Path) -> Engine:
 
 @dataclass(kw_only=True)
 class _Evaluation:
-    """A job that is watched. `is_own`: this worker submitted it; otherwise a server that has ended did. `seen` counts
-    the events that `stage` knows of. `began_s` is when it was first seen to run, `looked_s` when its submission was
-    last seen to be wanted."""
+    """A job that is watched. `is_cut_off`: the server that submitted it has ended, and may have ended the job. `seen`
+    counts the events that `stage` knows of. `began_s` is when it was first seen to run, `looked_s` when its submission
+    was last seen to be wanted."""
 
     row: Row
-    is_own: bool
     looked_s: float
-    stage: Stage
+    is_cut_off: bool = False
+    stage: Stage = Stage()
     seen: int = 0
     began_s: float | None = None
     is_given_up: bool = False
@@ -185,8 +185,13 @@ class Worker(threading.Thread):
 
     def recover(self) -> None:
         """Takes up what was running when the server, or this thread's last round, ended."""
-        running = (_Evaluation(row=row, is_own=False, looked_s=0.0, stage=Stage()) for row in self._store.running())
-        self._running = {one.row.id: one for one in running}
+        before = self._running
+        self._running = {}
+        for row in self._store.running():
+            one = before.get(row.id)
+            if one is None or one.row.attempt != row.attempt:
+                one = _Evaluation(row=row, looked_s=0.0, is_cut_off=not self._engine.outlived)
+            self._running[row.id] = one
         known = {one.ticket for one in self._running.values()}
         for ticket in self._engine.tickets():
             if ticket not in known:  # deleted meanwhile
@@ -224,7 +229,7 @@ class Worker(threading.Thread):
         return all(self.source(one.row) != place for one in self._running.values())
 
     def _begin(self, row: Row) -> None:
-        one = _Evaluation(row=row, is_own=True, looked_s=self._clock(), stage=Stage())
+        one = _Evaluation(row=row, looked_s=self._clock())
         try:
             source = self.source(row)
             source.parent.mkdir(parents=True, exist_ok=True)
@@ -262,11 +267,11 @@ class Worker(threading.Thread):
 
     def _is_overdue(self, one: _Evaluation, now_s: float) -> bool:
         """Whether a job from before resists its end: it ends with the server that started it, or at its deadline."""
-        return not one.is_own and one.began_s is not None and now_s - one.began_s > self._deadline_s(one.row)
+        return one.is_cut_off and one.began_s is not None and now_s - one.began_s > self._deadline_s(one.row)
 
     def _outcome(self, one: _Evaluation, state: Done | Lost) -> Ended | None:
-        """What its end comes to; None where it is to run once more, if it is still wanted. What is interrupted may
-        leave anything, so that a result of another form counts against a submission only where it was watched."""
+        """What its end comes to; None where it is to run once more, if it is still wanted. What is cut off may
+        leave anything, so that this does not count against the submission."""
         try:
             match state:
                 case Done(has_result=True):  # also where it was ended after it had written that
@@ -274,9 +279,9 @@ class Worker(threading.Thread):
                 case Lost() | Done(end=Cancelled()):
                     return None
                 case Done():
-                    return self._without_result(one, state) if one.is_own else None
+                    return None if one.is_cut_off else self._without_result(one, state)
         except Exception as error:
-            return _not_run(one.row, error) if one.is_own else None
+            return None if one.is_cut_off else _not_run(one.row, error)
 
     def _settle(self, one: _Evaluation, outcome: Ended | None, is_released: bool = False) -> None:
         """Writes what became of it, and removes what was kept of it. `is_released`: without an outcome it is as if it
