@@ -4,7 +4,7 @@
     python3 bench/scale.py simulate --nodes 8 --submissions 500
     python3 bench/scale.py serve --engine slurm               500 submissions of 20 teams over HTTP, as Slurm's jobs
     python3 bench/scale.py serve --engine local               the same on this machine without a cluster
-    python3 bench/scale.py serve --engine slurm --real        each evaluates a2a's default submission on CPU ranks
+    python3 bench/scale.py serve --engine slurm --real        each evaluates a2a's reference on CPU ranks
 
 `simulate` runs the server's queue and worker over an engine that plays jobs: their lengths are drawn, and the clock
 jumps from one event to the next. What a decision costs is real time. `serve` plays a cluster on this machine, as
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -47,11 +47,13 @@ from harness.engine.slurm import SlurmEngine, SlurmSettings
 from harness.kinds.settings import Asked as Setting
 from harness.machine.host import environment
 from harness.serve import make_server, make_service
-from harness.serve.store import Asked, Limits, Row, Store
+from harness.serve.store import Asked, Limits, QueueFullError, Row, Store
+from harness.serve.users import User
 from harness.serve.worker import Worker, engine_of
 
 START = datetime(2027, 1, 11, 9, tzinfo=UTC)
 MEDIAN_S, SPREAD = 100.0, 0.5  # of an evaluation's length, log-normal
+LIMITS = Limits()  # of `serve`
 FLOOD = "flood"  # the team that sends half of all
 LOSSES = 0.002  # share of jobs whose node dies
 PLAYED = f'{{"exit_code": {int(Exit.ERROR)}, "error": "played"}}'
@@ -148,6 +150,42 @@ class Played:
     twice: int = 0
 
 
+class Clients:
+    """Those who submit. `serve` takes 20 submissions of a user and 1,000 in all; what it refuses is sent again as soon
+    as there is room, by one team after the other. `sent_s` is when a submission was sent first, by its number."""
+
+    def __init__(self, store: Store, users: dict[str, User]) -> None:
+        self._store, self._users = store, users
+        self._refused: dict[str, deque[float]] = {}
+        self.sent_s: dict[int, float] = {}
+
+    def send(self, at_s: float, team: str) -> None:
+        if team not in self._refused:
+            try:
+                self._add(team, at_s)
+                return
+            except QueueFullError:
+                pass
+        self._refused.setdefault(team, deque()).append(at_s)
+
+    def send_refused(self) -> None:
+        for team in list(self._refused):
+            waiting = self._refused.pop(team)
+            try:
+                self._add(team, waiting[0])
+                waiting.popleft()
+            except QueueFullError as error:
+                if not error.of_user:  # it stays the first
+                    self._refused = {team: waiting} | self._refused
+                    return
+            if waiting:
+                self._refused[team] = waiting  # behind the others
+
+    def _add(self, team: str, at_s: float) -> None:
+        row = self._store.add(self._users[team], asked(team, f"{len(self.sent_s) + 1}.py"), LIMITS)
+        self.sent_s[row.id] = at_s
+
+
 def play(scenario: Scenario, nodes: int, folder: Path, seed: int) -> Played:
     """The scenario, from the first submission until all are done."""
     clock = [0.0]
@@ -169,22 +207,22 @@ def play(scenario: Scenario, nodes: int, folder: Path, seed: int) -> Played:
         return row
 
     store.claim = timed_claim  # type: ignore[method-assign,assignment]
-    todo, number = list(reversed(scenario.arrivals)), 0
+    todo = list(reversed(scenario.arrivals))
+    clients = Clients(store, users)
     while todo or engine.ends:
         clock[0] = min([end_s for end_s, _ in engine.ends.values()] + [at_s for at_s, _ in todo[-1:]])
         while todo and todo[-1][0] <= clock[0]:
-            _, team = todo.pop()
-            number += 1
-            store.add(users[team], asked(team, f"{number}.py"), Limits(of_user=10**6, in_all=10**6))
+            clients.send(*todo.pop())
+        clients.send_refused()
         worker.wake()
         began_s = time.perf_counter()
         worker.look()
         played.rounds_s.append(time.perf_counter() - began_s)
-    rows = [row for row in map(store.get, range(1, number + 1)) if row is not None]
+    rows = [row for row in map(store.get, clients.sent_s) if row is not None]
     for row in rows:
         assert row.started_at is not None
-        wait = datetime.fromisoformat(row.started_at) - datetime.fromisoformat(row.submitted_at)
-        played.waits_s[row.team or ""].append(wait.total_seconds())
+        started_s = (datetime.fromisoformat(row.started_at) - START).total_seconds()
+        played.waits_s[row.team or ""].append(started_s - clients.sent_s[row.id])
     played.took_s, played.busy = clock[0], engine.busy_s / (clock[0] * nodes)
     played.jobs = len(engine.started)
     played.lost = len(scenario.arrivals) - sum(row.error in ("played", serve.store.INTERRUPTED) for row in rows)
@@ -202,7 +240,9 @@ def simulate(options: argparse.Namespace) -> int:
     draw = random.Random(options.seed)
     found = []
     with tempfile.TemporaryDirectory(prefix="scale-", dir=options.folder) as name:
-        for number, scenario in enumerate(scenarios(options.submissions, options.teams, options.nodes, draw)):
+        for number, scenario in enumerate(scenarios(options.submissions, options.teams, options.nodes, draw), start=1):
+            if options.only not in (None, number):
+                continue
             played = play(scenario, options.nodes, Path(name, str(number)), options.seed + number)
             found.append((scenario, played))
             print(f"{scenario.name}: {played.jobs} jobs", file=sys.stderr, flush=True)
@@ -266,10 +306,10 @@ def parts(waits_s: dict[str, list[float]]) -> list[tuple[str, dict[str, list[flo
     return [("the other teams", alike), ("that team", one)] if one else [("all teams", alike)]
 
 
-def ratio(waits_s: dict[str, list[float]]) -> float:
+def ratio(waits_s: dict[str, list[float]]) -> float | str:
     """Of the longest to the shortest mean wait of a team."""
     means = [mean(values) for values in waits_s.values()]
-    return max(means) / min(means) if min(means) > 0 else 1.0
+    return max(means) / min(means) if len(means) > 1 and min(means) > 0 else "-"
 
 
 # ---- through serve ---------------------------------------------------------------------------------------------------
@@ -342,7 +382,7 @@ def served(options: argparse.Namespace, checkout: Checkout, engine: Engine) -> S
     serving.wait_for(lambda: server.started, 60)
     url, began_s = f"http://127.0.0.1:{socket.getsockname()[1]}", time.monotonic()
     share = options.submissions // options.teams
-    source = (ROOT / "submissions/a2a/submission.py").read_text() if options.real else serving.SOURCE
+    source = "from reference import ref_kernel as custom_kernel\n" if options.real else serving.SOURCE
 
     def send(team: str) -> None:
         headers = {"X-Popcorn-Cli-Id": ids[team]}
@@ -379,7 +419,7 @@ def told(options: argparse.Namespace, found: Served) -> int:
     lost, running = found.asked - len(found.rows), sum(row.state == "running" for row in found.rows)
     twice = found.evaluations - len(done) - running
     longest = {team: max(values) for team, values in waits_s.items()}
-    unevenness = f"{ratio(waits_s):.2f}" if len(waits_s) > 1 else "-"
+    uneven = ratio(waits_s)
     counts = [len(values) for values in waits_s.values()]
     figures.table(
         ("engine", "accepted in s", "evaluated", "passed", "in s", "a second", "wait p50 s", "p99 s", "longest s"),
@@ -397,7 +437,7 @@ def told(options: argparse.Namespace, found: Served) -> int:
         after=f"{found.asked} submissions of {options.teams} teams; {lost} lost, {max(0, twice)} evaluated twice, "
         f"{sum(row.attempt - 1 for row in done)} run once more; evaluated of a team: {min(counts)} to {max(counts)}; "
         f"longest wait of a team: {min(longest.values()):.1f} to {max(longest.values()):.1f} s; teams' mean wait, "
-        f"longest / shortest: {unevenness}.",
+        f"longest / shortest: {uneven if isinstance(uneven, str) else f'{uneven:.2f}'}.",
         decimals=2,
     )
     figures.write(options.data)
@@ -420,9 +460,16 @@ def main() -> int:
         add_data_argument(verb)
         if run is simulate:
             verb.add_argument("--seed", type=int, default=1)
+            verb.add_argument(
+                "--only", type=int, choices=(1, 2, 3), help="one scenario: steady, all at once, one floods"
+            )
         else:
             verb.add_argument("--engine", choices=tuple(ENGINES), default="slurm")
-            verb.add_argument("--real", action="store_true", help="evaluate a2a; otherwise a script answers at once")
+            verb.add_argument(
+                "--real",
+                action="store_true",
+                help="evaluate a2a's reference; otherwise a script answers at once",
+            )
             verb.add_argument("--limit-s", type=float, default=600.0, help="what is not done by then is not counted")
     options = parser.parse_args()
     return int(options.run(options))

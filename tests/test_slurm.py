@@ -400,8 +400,8 @@ class TestCluster:
             first.client({"X-Popcorn-Cli-Id": "ada:1"}) as ada,
         ):
             ids = [submit(ada, source, name=f"{index}.py") for index, source in enumerate(sources)]
-            wait_for(lambda: len(first.begun()) == 2, WAIT_S)
-            assert [row.id for row in first.service.store.running()] == ids[:2]
+            wait_for(lambda: [row.id for row in first.service.store.running()] == ids[:2], WAIT_S)
+            wait_for(lambda: first.begun() != [], WAIT_S)
         with served(tmp_path / "queue", engine=two_at_once()) as second:
             store = second.service.store
             wait_for(lambda: all(store.get(one).done for one in ids), WAIT_S)
