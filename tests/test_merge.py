@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Silent
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadSubmissionError, Exit
 from harness.core.records import Submission
-from harness.kinds.op import _staged
+from harness.judging.scoring import GPU_MODE, SCORINGS
+from harness.kinds.op import OpSession, _staged
 from harness.kinds.plan import make_plan
 from harness.problems import submission
 from harness.problems.merge import addressed, merged
@@ -162,7 +164,8 @@ def test_candidate_ranks_alone_get_the_modules_and_no_installed_package_comes_be
     for name in ("__init__.py", "heap.py"):
         (tmp_path / "installed" / "common" / name).write_text("x = 'installed'\n")
     problem = find("a2a", Checkout.here())
-    with _staged(make_plan(problem, problem.suite("quick"), found, "test", "cpu", 2, "ada")) as launch:
+    plan = make_plan(problem, problem.suite("quick"), found, "test", "cpu", 2, "ada")
+    with _staged(plan, OpSession(plan, Silent()).files) as launch:
         assert not (launch.workdir("baseline", 0) / "tuning.py").exists()
         assert not (launch.workdir("trusted", 0) / "common").exists()
         for rank in range(2):
@@ -457,7 +460,11 @@ def test_what_cannot_be_merged_is_said(
     assert not (checkout / "build").exists()
 
 
-KERNELS = [name for name in problem_names(Checkout.here()) if not (ROOT / "submissions" / name / "build.sh").exists()]
+KERNELS = [
+    name
+    for name in problem_names(Checkout.here())
+    if SCORINGS[find(name, Checkout.here()).ranking_by].contest == GPU_MODE
+]
 
 
 @pytest.mark.parametrize("problem", KERNELS)

@@ -17,7 +17,7 @@ from harness.problems import problem, shape_file
 from harness.problems.problem import Problem
 
 NAMES = ["a2a", "ag_gemm", "gemm_rs", "moe"]  # problems of ranks
-ALL = [*NAMES[:3], "iopddl", "moe"]
+ALL = [*NAMES[:3], "iopddl", "llama_lora", "llama_pretrain", "moe"]
 SUITES = ["official", "cpu", "quick"]
 
 
@@ -174,9 +174,7 @@ def test_reading_problems_does_not_import_torch() -> None:
 
 def test_an_unknown_problem_is_answered_with_the_nearest_and_the_list(root: Path) -> None:
     """Names and leaderboard names both count as near."""
-    with pytest.raises(
-        UsageError, match=r"no problem 'a2b'; did you mean 'a2a'\? \(known: a2a, ag_gemm, gemm_rs, iopddl, moe\)$"
-    ):
+    with pytest.raises(UsageError, match=rf"no problem 'a2b'; did you mean 'a2a'\? \(known: {', '.join(ALL)}\)$"):
         find("a2b", root)
     with pytest.raises(UsageError, match="did you mean 'amd-all2all'"):
         find("amd-all2al", root)
@@ -286,7 +284,7 @@ CPU_THIRD = "- {world_size: 8, m: 256, n: 360, k: 360, has_bias: true, seed: 13}
         (
             "ranking_by: geom",
             "ranking_by: best",
-            "$.ranking_by: expected one of 'last', 'mean', 'geom', 'relative', found",
+            "$.ranking_by: expected one of 'last', 'mean', 'geom', 'relative', 'olympic', found",
         ),
         ("ranking_by:", "rankingby:", "$.rankingby: unknown key; did you mean 'ranking_by'?"),
         ("multi_gpu: true", "multi_gpu: false", "$.tests[0]: a case of one GPU runs on 1 rank, not on 8"),

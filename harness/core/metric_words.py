@@ -23,11 +23,17 @@ def cost_text(value: float) -> str:
     return f"{value:,.0f}" if value < 1e12 else f"{value:.6g}"
 
 
+def run_text(value_s: float) -> str:
+    """Seconds to about three digits."""
+    return us_text(value_s)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MetricWords:
     """`columns` are the table's: shape, reference, own value, ratio, bound, fraction of it, `further`, samples. `value`
     and `further` make a cell. `legend` has what is said of columns, by their names. `better` and `worse` are said of
-    one file against another, `compared` and `in_turn` of how two were measured together, `apart` of two runs."""
+    one file against another, `compared`, `in_turn` and `judged` of two that were measured together, `apart` of two
+    runs."""
 
     columns: tuple[str, str, str, str, str, str, str, str]
     value: Callable[[float], str]
@@ -40,6 +46,7 @@ class MetricWords:
     in_turn: str
     apart: str
     more_samples: str
+    judged: str
     limit: str = "limit"
 
     @property
@@ -71,6 +78,7 @@ TIMES = MetricWords(
     in_turn="timed in turn on the same inputs",
     apart="timed in a run each, another time",
     more_samples="--seconds says how long a shape is timed",
+    judged="A's outputs were judged in its tests only, B's in every call.",
 )
 COSTS = MetricWords(
     columns=("instance", ">ref cost", ">cost", ">ratio", ">bound", ">bound %", ">gap", ">n"),
@@ -89,9 +97,30 @@ COSTS = MetricWords(
     in_turn="run in turn on the same instances",
     apart="run apart, another time",
     more_samples="--seconds says how long an instance is run, over and over",
+    judged="Every answer that counts was judged.",
     limit="bound",
 )
-WORDS = {"us": TIMES, "cost": COSTS}
+RUNS = MetricWords(
+    columns=("case", ">ref s", ">time s", ">speedup", ">limit s", ">limit %", ">spread", ">n"),
+    value=run_text,
+    further=spread_text,
+    legend={
+        "time s": "Times to the target are medians over runs",
+        "speedup": "speedup is the median ratio of runs on the same data",
+        "spread": "spread is the interquartile range",
+        "n": "n is the number of runs",
+        "limit %": "limit % is limit / time",
+    },
+    axis="median time to the target, s (logarithmic; left is better)",
+    better="faster",
+    worse="slower",
+    compared="Times to the target are medians over runs, A / B is by pairs of runs on the same data.",
+    in_turn="run in turn on the same data",
+    apart="run apart, another time",
+    more_samples="the shape file says how many runs a case has",
+    judged="The weights of every run were evaluated.",
+)
+WORDS = {"us": TIMES, "cost": COSTS, "s": RUNS}
 
 
 def words_of(metric: Metric | None) -> MetricWords:

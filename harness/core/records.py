@@ -20,12 +20,12 @@ Param = int | bool | float | str | tuple[int, ...]
 Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
-Ranking = Literal["last", "mean", "geom", "relative"]  # of judging.scoring
+Ranking = Literal["last", "mean", "geom", "relative", "olympic"]  # of judging.scoring
 Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 # Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
 # folder has for it; that folder's own eval.py, in the process that also runs the submission; the problem's own code, in
-# whole numbers.
-CheckerName = Literal["strict", "folder", "theirs", "exact"]
+# whole numbers; trusted ranks by what returned weights are worth on held-out data.
+CheckerName = Literal["strict", "folder", "theirs", "exact", "quality"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ class Checker:
     is_pure: bool = True
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
+    judges_baseline: bool = False  # whether what the reference, or the opponent, returns is judged too
 
     def tally(self, verdicts: Sequence[Verdicts]) -> str:
         """How many outputs each verdict passed."""
@@ -47,5 +48,11 @@ CHECKERS = {
     "exact": Checker(
         name="exact",
         note="the problem's own checker: recomputes every answer's value from the instance, in whole numbers",
+    ),
+    "quality": Checker(
+        name="quality",
+        judges_baseline=True,
+        note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
+        none="no test was run; every run's weights were evaluated",
     ),
 }

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from harness.core.records import Measured
 from harness.core.stats import geomean
+from harness.judging.olympic import olympic_mean
 
 GPU_MODE = "GPU MODE"
 
@@ -97,9 +98,30 @@ class SumOfBest:
         return math.fsum(least / value for value, least in zip(own, best, strict=True))
 
 
+@dataclass(frozen=True)
+class OlympicTimes:
+    """MLPerf Training's: the time to the target, without the fastest and the slowest run. A run that did not converge
+    stands in the series with the time of the slowest."""
+
+    words: str = "mean time to the target without the fastest and the slowest run"
+    unit: str = "s"
+    better: Literal["less", "more"] = "less"
+    contest: str = "MLPerf Training"
+    is_relative: bool = False
+
+    def case(self, measured: Measured) -> float:
+        """Seconds; samples are in seconds."""
+        return olympic_mean(measured.ranked.own)
+
+    def total(self, own: Sequence[float], best: Sequence[float]) -> float:
+        """The mean over cases."""
+        return statistics.fmean(own)
+
+
 SCORINGS: dict[str, Scoring] = {
     "geom": MeanTimes("geometric mean of the means", geomean),
     "mean": MeanTimes("mean of the means", statistics.fmean),
     "last": MeanTimes("mean of the last shape", lambda means_s: means_s[-1]),
     "relative": SumOfBest(),
+    "olympic": OlympicTimes(),
 }

@@ -129,7 +129,7 @@ class OpSession:
         if self.plan.device != "cpu":
             used = readings.gpus.visible[: self.plan.world_size] if isinstance(readings.gpus, Gpus) else None
             self.sampler = GpuSampler(used)
-        with _staged(self.plan) as self.launch:
+        with _staged(self.plan, self.files) as self.launch:
             with Ranks(self.launch) as self.ranks:
                 self.calls = Calls(self.plan, self.ranks)
                 self.phases_s["start"] = time.monotonic() - began
@@ -143,6 +143,11 @@ class OpSession:
                     self.lacking = tuple(self.ranks.lacking)
                     began = time.monotonic()
             self.phases_s["end"] = time.monotonic() - began
+
+    def files(self, role: wire.Role) -> dict[str, bytes]:
+        """What is staged for a rank of that role, by name."""
+        problem, entry = self.plan.problem, _entry(self.plan, role)
+        return problem.staged() | (staging.files_of(problem, entry) if entry else {})
 
     # ---- before the first case
 
@@ -300,7 +305,7 @@ def _split(plan: Plan) -> tuple[Warning, ...]:
 
 
 @contextlib.contextmanager
-def _staged(plan: OpPlan) -> Iterator[Launch]:
+def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Iterator[Launch]:
     """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
     top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
@@ -321,17 +326,19 @@ def _staged(plan: OpPlan) -> Iterator[Launch]:
         )
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))
-        files = plan.problem.staged()
-        entries = {"candidate": plan.submission, "baseline": plan.opponent}
         for role in ROLES:
-            entry = entries.get(role)
-            staged = files | staging.files_of(plan.problem, entry) if entry else files
+            staged = files(role)
             for rank in range(plan.world_size):
                 staging.write(launch.workdir(role, rank), staged)
         yield launch
     finally:
         held.close()
         remove(top)
+
+
+def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:
+    """The submission that ranks of that role run, if any."""
+    return {"candidate": plan.submission, "baseline": plan.opponent}.get(role)
 
 
 def _caches(plan: OpPlan) -> dict[wire.Role, Path]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
+from harness.judging.checkers import CHECKERS
 from harness.kinds.plan import OpPlan
 from harness.ranks import clocks, wire
 from harness.ranks.group import Gates, Group, Late, close
@@ -189,9 +190,9 @@ class Calls:
         self._freeze(group)
 
     def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
-        """What these calls returned is kept for `verify`, by trusted ranks or in its files. Only the candidate's is
-        judged, unless `judged` says that it is not to be."""
-        judged = judged and group is self.candidate
+        """What these calls returned is kept for `verify`, by trusted ranks or in its files. The baseline's
+        is judged where the checker does so, and nothing where `judged` says that it is not to be."""
+        judged = judged and (group is self.candidate or CHECKERS[self.plan.checker].judges_baseline)
         outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
         if not self.has_files:
             commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
@@ -206,6 +207,16 @@ class Calls:
     def verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
         """What the trusted ranks say of the next outputs taken, as ones of these inputs; a verdict passes when it does
         on every rank."""
+        return [
+            Verdicts(
+                strict=_over_ranks([rank.verdicts.strict for rank in ranks]),
+                gpumode=_over_ranks([rank.verdicts.gpumode for rank in ranks]),
+            )
+            for ranks in self.judge(*indices, published=published)
+        ]
+
+    def judge(self, *indices: int, published: bool = False) -> list[list[wire.Verified]]:
+        """The same, each rank's own."""
         unjudged, self.unjudged = self.unjudged, []
         for outputs, files in unjudged:
             self.trusted.send([wire.TakeOutputs(outputs=each, judged=True) for each in outputs], files)
@@ -215,14 +226,7 @@ class Calls:
             self._taken += 1
         for _ in unjudged:
             self.trusted.gather(wire.Done, self.deadline)
-        each = [self.trusted.gather(wire.Verified, self.deadline) for _ in indices]
-        return [
-            Verdicts(
-                strict=_over_ranks([rank.verdicts.strict for rank in ranks]),
-                gpumode=_over_ranks([rank.verdicts.gpumode for rank in ranks]),
-            )
-            for ranks in each
-        ]
+        return [self.trusted.gather(wire.Verified, self.deadline) for _ in indices]
 
 
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:

@@ -14,6 +14,7 @@ from harness.kinds.kind import TORCH, Kind, Setting
 from harness.kinds.op import OpKind
 from harness.kinds.program import ProgramKind
 from harness.kinds.replay import ReplayKind
+from harness.kinds.train import TrainKind
 from harness.kinds.vendor import VendorKind
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find as find_named
@@ -26,6 +27,7 @@ KINDS: dict[str, Kind] = {
     "replay": ReplayKind(),
     "vendor": VendorKind(),
     "program": ProgramKind(),
+    "train": TrainKind(),
 }
 
 

@@ -64,7 +64,8 @@ class Problem:
     as a rank that depends on a delayed one cannot finish first, and by `data`, as a right result needs data that only
     other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
     `leaderboard` is only their folder's name. `device`: what it runs on whatever the machine has, where that is so.
-    `data` are patterns of files in its folder that its cases are made of."""
+    `data` are patterns of files in its folder that its cases are made of; `shares` are problems whose modules are
+    staged beside its own."""
 
     name: str
     leaderboard: str
@@ -90,6 +91,7 @@ class Problem:
     kind: str = "op"  # of kinds.registry
     device: str | None = None
     data: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
     lang: Literal["py", "cu"] = "py"  # of a submission
     only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so
 
@@ -106,7 +108,8 @@ class Problem:
 
     def staged(self) -> dict[str, bytes]:
         """The files that are staged side by side for every group of ranks, by name, as GPU MODE stages a problem's."""
-        folders = (self.folder, self.root / "reference" / "common")
+        reference = self.root / "reference"
+        folders = (*(reference / name for name in self.shares), self.folder, reference / "common")
         return {path.name: path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py"))}
 
     def versioned(self) -> dict[str, bytes]:

@@ -111,6 +111,7 @@ class _ProblemFile(_SuiteFile):
     checker: CheckerName = "strict"
     device: Literal["cpu"] | None = None
     data: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -195,6 +196,7 @@ def read_problem(name: str, root: Path) -> Problem:
         checker=file.checker,
         device=file.device,
         data=file.data,
+        shares=file.shares,
     )
 
 

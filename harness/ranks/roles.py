@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
+from harness.judging.checkers import CHECKERS as RULES
 from harness.process import cuda_shim
 from harness.ranks import torch_settings, trace, wire
 from harness.ranks.folder_trusted import FolderTrusted
 from harness.ranks.program import Program
+from harness.ranks.quality_trusted import QualityTrusted
 from harness.ranks.stopwatch import Keep, Kernel, Sample
 from harness.ranks.trusted import Trusted
 
@@ -66,7 +68,9 @@ class Baseline(Program):
     """Runs the reference (or an opponent) exactly as a submission is run, and nothing else. Both are so timed under the
     same conditions: a rank that also judged would have warmer connections and a larger heap."""
 
-    judged = False
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        self.judged = RULES[order.checker].judges_baseline
+        super().__init__(order, fds)
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         torch_settings.apply(command.settings)
@@ -80,7 +84,7 @@ class Baseline(Program):
 
 # A role's program; the trusted one is its checker's.
 PROGRAMS: dict[str, type[Program]] = {"baseline": Baseline, "candidate": Candidate}
-CHECKERS: dict[str, type[Program]] = {"strict": Trusted, "folder": FolderTrusted}
+CHECKERS: dict[str, type[Program]] = {"strict": Trusted, "folder": FolderTrusted, "quality": QualityTrusted}
 
 
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:

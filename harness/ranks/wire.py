@@ -383,7 +383,10 @@ class Called:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
+    """`quality` is that of an output which is judged by it; None where it is not finite."""
+
     verdicts: Verdicts
+    quality: float | None = None
     type: Literal["verified"] = "verified"
 
 

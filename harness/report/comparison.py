@@ -88,8 +88,8 @@ def _table(found: Comparison) -> Table:
 
 
 def _legend(found: Comparison) -> list[str]:
-    judged = "A's outputs were judged in its tests only, B's in every call. " if found.how == "paired" else ""
     words = words_of(found.metric)
+    judged = words.judged if found.how == "paired" else ""
     lines = [f"{words.compared} {judged}".rstrip(), rule(found.margin, words)]
     if len(found.rows) > 1:
         lines.append(f"The summary is of the geometric mean; a {words.case}'s word is not corrected for their number.")

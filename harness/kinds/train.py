@@ -1,0 +1,251 @@
+"""Training runs: a submission trains a model to a quality on held-out data, and the time that it takes counts.
+
+Ranks, clocks and sandbox are those of operators (kinds.op): a run is a row of calls, each of which trains on to the
+next evaluation (ranks.training). The reference runs on the same data, with the same seeds, in turn. No run is left out.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import cast
+
+from harness.core.checkout import Checkout
+from harness.core.errors import UsageError
+from harness.core.records import (
+    Bound,
+    Case,
+    Failure,
+    Held,
+    Measured,
+    Metric,
+    Passed,
+    Profile,
+    Raised,
+    Series,
+    Verdict,
+    Verdicts,
+    Warning,
+    Wrong,
+)
+from harness.judging.olympic import MOST_FAILED, converges_too_fast
+from harness.kinds import train_rules
+from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Plan, Progress, Session
+from harness.kinds.op import OpKind, OpSession
+from harness.kinds.plan import OpPlan
+from harness.kinds.train_rules import Hyperparameters, Rules
+from harness.kinds.train_run import Run, Runs, Side, mllog_text
+from harness.problems import shape_file
+from harness.problems.problem import Problem
+from harness.ranks import wire
+
+TIME = Metric(name="time_to_target", unit="s")
+SAMPLES = Metric(name="samples", unit="sequences")
+SIDES: tuple[Side, ...] = ("candidate", "baseline")
+STARVED = 0.2  # part of a run that loading may take
+HYPERPARAMETERS = "hyperparameters.json"  # in a rank's folder
+STAGED = f'from harness.ranks.training import kernel\n\ncustom_kernel = kernel("{HYPERPARAMETERS}")\n'  # calls train.py
+NAMES: dict[Side, str] = {"candidate": "submission", "baseline": "reference"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlan(OpPlan):
+    """`hyperparameters` are each side's, checked."""
+
+    rules: Rules
+    hyperparameters: dict[Side, Hyperparameters]
+
+
+class TrainKind(OpKind):
+    """Problems whose shape file says `kind: train`."""
+
+    def claims(self, place: Path) -> bool:
+        """None by itself: kind `op` reads folders of a checkout, and the shape file names the kind."""
+        return False
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """The problem of that name."""
+        return shape_file.find(place.name, checkout)
+
+    def plan(self, order: Order) -> Plan:
+        """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
+        problem = order.setting.problem
+        if order.mode == "profile":
+            raise UsageError(f"{problem.name} has no profile: a call of it is a whole run; leave --mode out")
+        rules = train_rules.read_rules(problem)
+        reference = train_rules.reference_hyperparameters(problem, rules)
+        chosen: dict[Side, Hyperparameters] = {"baseline": reference}
+        for side, entry in zip(SIDES, (order.submission, order.opponent), strict=True):
+            if entry is not None:
+                chosen[side] = train_rules.hyperparameters(entry.source, entry.name, rules, reference)
+        planned = cast(OpPlan, super().plan(order))
+        values = {item.name: getattr(planned, item.name) for item in fields(planned)}
+        return TrainPlan(**values, rules=rules, hyperparameters=chosen)
+
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+        """Starts the groups of ranks."""
+        assert isinstance(plan, TrainPlan)
+        session = TrainSession(plan, progress)
+        with session.running():
+            yield session
+
+
+class TrainSession(OpSession):
+    """The runs of one evaluation."""
+
+    plan: TrainPlan
+
+    def __init__(self, plan: TrainPlan, progress: Progress) -> None:
+        super().__init__(plan, progress)
+        self.notes: list[Warning] = []
+        self.lines: dict[str, str] = {}  # MLPerf's, by run
+
+    def files(self, role: wire.Role) -> dict[str, bytes]:
+        """The submission's file is staged as train.py, and the one that calls it as a kernel as submission.py."""
+        files = super().files(role)
+        if role not in SIDES:
+            return files
+        if "submission.py" in files:
+            files["train.py"] = files["submission.py"]
+        hyperparameters = json.dumps(self.plan.hyperparameters[role]).encode()
+        return files | {"submission.py": STAGED.encode(), HYPERPARAMETERS: hyperparameters}
+
+    def check(self, case: Case) -> Checked:
+        """A test is one run, which has to reach its target. Benchmarks are checked in every run that is timed; before
+        that, either side trains up to its first evaluation, which warms it up."""
+        found = self._guarded(lambda: self._checked(case))
+        return found if isinstance(found, Checked) else Checked(outcome=found)
+
+    def _checked(self, case: Case) -> Checked:
+        calls = self.calls
+        calls.at = self.checked
+        self.checked += 1
+        calls.open(calls.candidate, calls.baseline)
+        runs, seed = Runs(calls, case), self.plan.seed("check", calls.at)
+        runs.make(seed)
+        if case.kind != "test":
+            for side in SIDES:
+                runs.warm_up(side)
+            return Checked(outcome=Passed())
+        found = self._run(runs, "candidate", seed)
+        outcome = found if isinstance(found, Wrong) else Wrong(message=f"the run {found.ending}")
+        if isinstance(found, Run) and found.has_converged:
+            passed = Verdict(passed=True)
+            return Checked(outcome=Passed(), verdicts=Verdicts(strict=passed, gpumode=passed))
+        failed = Verdict(passed=False, message=outcome.message)
+        return Checked(outcome=outcome, verdicts=Verdicts(strict=failed, gpumode=failed))
+
+    def measure(self, case: Case) -> Measured | Failure:
+        """Every run of either side, in turn."""
+        return self._guarded(lambda: self._measured(case))
+
+    def _measured(self, case: Case) -> Measured | Failure:
+        runs = Runs(self.calls, case)
+        found: dict[Side, list[Run]] = {side: [] for side in SIDES}
+        for number in range(int(case.params["runs"])):  # type: ignore[arg-type]
+            seed = self.plan.seed("run", self.calls.at, number)
+            began = time.monotonic()
+            runs.make(seed)
+            self._count("data", time.monotonic() - began)
+            for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+                run = self._run(runs, side, seed)
+                if isinstance(run, Wrong):
+                    return run
+                found[side].append(run)
+                self._note(case, side, number, run)
+        return self._judged(case, found)
+
+    def _run(self, runs: Runs, side: Side, seed: int) -> Run | Wrong:
+        """One run. Raises OpponentFailed where it is the opponent's that breaks a rule."""
+        run = runs.run(side, seed)
+        if isinstance(run, Wrong):
+            if side == "baseline":
+                failed = Raised(rank=0, message=run.message, traceback="")
+                raise OpponentFailed(runs.case.label, failed)
+            return run
+        self._count("evaluation", run.evaluation_s)
+        self._count("training", run.seconds - run.loading_s)
+        self._count("loading", run.loading_s)
+        return run
+
+    def _count(self, phase: str, seconds: float) -> None:
+        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + seconds
+
+    def _note(self, case: Case, side: Side, number: int, run: Run) -> None:
+        """Logs the run, and says of it what the reader should know."""
+        batch_size = self.plan.hyperparameters[side]["batch_size"]
+        benchmark = self.plan.problem.name
+        name = f"mllog {NAMES[side]} case {self.calls.at} run {number + 1}"
+        self.lines[name] = mllog_text(run, benchmark, batch_size, lambda: int(time.time() * 1000))
+        who = "run" if side == "candidate" else f"{self.plan.baseline_name}'s run"
+        if not run.has_converged:
+            text = f"{who} {number + 1} did not converge and counts as the slowest: it {run.ending}"
+            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+        if side == "candidate" and run.loading_s > STARVED * run.seconds:
+            part = run.loading_s / run.seconds
+            text = f"{who} {number + 1} spent {part:.0%} of its time on loading data, which starves compute"
+            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+
+    def _judged(self, case: Case, found: dict[Side, list[Run]]) -> Measured | Failure:
+        own, other = found["candidate"], found["baseline"]
+        failed = [run for run in own if not run.has_converged]
+        if len(failed) > MOST_FAILED:
+            return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
+        if held := self._too_fast(case, own):
+            return held
+        both_times = (_times(own), _times(other))
+        both_samples = (tuple(float(run.samples) for run in runs) for runs in (own, other))
+        return Measured(
+            series=tuple(
+                Series(metric=metric, own=mine, baseline=theirs)
+                for metric, (mine, theirs) in ((TIME, both_times), (SAMPLES, both_samples))
+            )
+        )
+
+    def _too_fast(self, case: Case, own: list[Run]) -> Held | None:
+        """Whether these runs need fewer sequences than the reference's by more than chance allows."""
+        batch_size = self.plan.hyperparameters["candidate"]["batch_size"]
+        known = self.plan.rules.reference_samples(case.params, batch_size)
+        samples = [float(run.samples) for run in own if run.has_converged]
+        if not known:
+            text = f"no convergence of the reference is known with batch_size {batch_size}; nothing was held against it"
+            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+            return None
+        if not converges_too_fast(samples, known, float(case.params["every"])):  # type: ignore[arg-type]
+            return None
+        mean, theirs = sum(samples) / len(samples), sum(known) / len(known)
+        return Held(
+            check="convergence",
+            evidence=f"{len(samples)} runs needed {mean:.0f} sequences on average to the target, {len(known)} runs of "
+            f"the reference {theirs:.0f} with the same batch size: more than chance allows (t-test, p < 0.05)",
+        )
+
+    def profile(self, case: Case) -> Profile | Failure:
+        """There is none: the plan refuses the mode."""
+        raise AssertionError("training runs are not profiled")
+
+    def bound(self, case: Case) -> Bound | None:
+        """None is known."""
+        return None
+
+    def account(self) -> Account:
+        """With the runs' log lines, and what was to be said of runs."""
+        found = super().account()
+        values = {item.name: getattr(found, item.name) for item in fields(found)}
+        return Account(
+            **values
+            | {
+                "empty_call_samples_us": {},  # nothing beside seconds
+                "logs": found.logs | self.lines,
+                "warnings": (*found.warnings, *self.notes),
+            }
+        )
+
+
+def _times(runs: list[Run]) -> tuple[float, ...]:
+    """Seconds to the target. One that did not converge is the slowest: as slow as any other, at least."""
+    slowest = max(run.seconds for run in runs)
+    return tuple(run.seconds if run.has_converged else slowest for run in runs)

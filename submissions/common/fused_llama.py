@@ -1,0 +1,209 @@
+"""A Llama for training in few operations: joined matrices, backward passes written out, one flat buffer of gradients.
+
+The same function as reference/llama_pretrain/model.py. What joins: q, k and v, and gate and up, are one matrix each,
+which lie side by side in a flat buffer; the cross entropy is not computed, only its gradient, over the logits.
+"""
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+
+EPSILON = 1e-5
+THETA = 10000.0
+BUCKETS = 2  # of the gradient, which are summed up over ranks while the backward pass goes on
+JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+
+
+class Norm(torch.autograd.Function):
+    """The RMS norm over the last dimension."""
+
+    @staticmethod
+    def forward(context, values: Tensor, weight: Tensor) -> Tensor:
+        inverse = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
+        inverse = inverse.square_().div_(values.shape[-1]).add_(EPSILON).rsqrt_()
+        normed = values * inverse
+        context.save_for_backward(normed, inverse, weight)
+        return normed * weight
+
+    @staticmethod
+    def backward(context, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        normed, inverse, weight = context.saved_tensors
+        products = gradient * normed
+        of_weight = products.flatten(0, -2).sum(0) if context.needs_input_grad[1] else None
+        along = (products @ weight).unsqueeze(-1) / normed.shape[-1]
+        return (gradient * weight).addcmul_(normed, along, value=-1).mul_(inverse), of_weight
+
+
+class SwiGlu(torch.autograd.Function):
+    """silu(gate) * up of [..., gate and up]."""
+
+    @staticmethod
+    def forward(context, both: Tensor) -> Tensor:
+        gate, up = both.chunk(2, dim=-1)
+        sigmoid = gate.sigmoid()
+        context.save_for_backward(both, sigmoid)
+        return (gate * sigmoid).mul_(up)
+
+    @staticmethod
+    def backward(context, gradient: Tensor) -> Tensor:
+        both, sigmoid = context.saved_tensors
+        gate, up = both.chunk(2, dim=-1)
+        found = torch.empty_like(both)
+        of_gate, of_up = found.chunk(2, dim=-1)
+        silu = gate * sigmoid
+        torch.mul(gradient, silu, out=of_up)
+        # silu' = sigmoid + silu * (1 - sigmoid)
+        torch.mul(gradient, up, out=of_gate).mul_(sigmoid + silu * (1 - sigmoid))
+        return found
+
+
+class Llama:
+    """The forward and the backward pass of one shape. `weights` has joined matrices."""
+
+    def __init__(self, config: dict, device: torch.device) -> None:
+        self.layers, self.heads, self.kv_heads = config["layers"], config["heads"], config["kv_heads"]
+        self.width = config["hidden"] // self.heads
+        half = self.width // 2
+        rates = THETA ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+        angles = torch.arange(config["sequence"], device=device, dtype=torch.float32)[:, None] * rates
+        cosines, sines = angles.cos(), angles.sin()
+        self.cosines = torch.cat((cosines, cosines), dim=-1)[:, None]  # [S, 1, D]
+        self.sines = torch.cat((-sines, sines), dim=-1)[:, None]
+
+    def logits(self, weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """[B * S, V] for tokens [B, S]."""
+        batch, length = tokens.shape
+        stream = functional.embedding(tokens, weights["embedding"])
+        rotated_heads = self.heads + self.kv_heads
+        for index in range(self.layers):
+            layer = f"layers.{index}."
+            inputs = Norm.apply(stream, weights[layer + "in_norm"])
+            heads = functional.linear(inputs, weights[layer + "qkv"]).view(batch, length, -1, self.width)
+            turned, values = heads.split((rotated_heads, self.kv_heads), dim=2)
+            turned = turned * self.cosines + turned.roll(self.width // 2, -1) * self.sines
+            queries, keys = turned.split((self.heads, self.kv_heads), dim=2)
+            mixed = functional.scaled_dot_product_attention(
+                queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), is_causal=True, enable_gqa=True
+            )
+            mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
+            stream = stream + functional.linear(mixed, weights[layer + "o"])
+            inputs = Norm.apply(stream, weights[layer + "ffn_norm"])
+            ffn = SwiGlu.apply(functional.linear(inputs, weights[layer + "gate_up"]))
+            stream = stream + functional.linear(ffn, weights[layer + "down"])
+        return functional.linear(Norm.apply(stream, weights["norm"]), weights["embedding"]).flatten(0, 1)
+
+    def backward(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor, scale: float) -> None:
+        """Adds to every weight's gradient `scale` times that of the summed cross entropy."""
+        found = self.logits(weights, inputs)
+        with torch.no_grad():
+            gradient = torch.softmax(found, dim=-1)
+            gradient.scatter_add_(1, targets.reshape(-1, 1), gradient.new_full((1, 1), -1.0).expand(len(found), 1))
+            gradient.mul_(scale)
+        found.backward(gradient)
+
+
+class Flat:
+    """Weights as leaves in one flat buffer, and their gradients in another, in the order in which the backward pass has
+    them. `names` of a joined leaf are side by side."""
+
+    def __init__(self, given: dict[str, Tensor], groups: list[tuple[str, tuple[str, ...]]]) -> None:
+        first = next(iter(given.values()))
+        total = sum(weight.numel() for weight in given.values())
+        self.values = torch.empty(total, device=first.device)
+        self.gradients = torch.zeros(total, device=first.device)
+        self.leaves: dict[str, Tensor] = {}
+        self.parts: dict[str, Tensor] = {}  # each given weight, where it now lies
+        self.ends: dict[str, int] = {}
+        at = 0
+        for leaf, names in groups:
+            start, rows = at, 0
+            for name in names:
+                weight = given[name]
+                part = self.values[at : at + weight.numel()].view(weight.shape)
+                self.parts[name] = part.copy_(weight)
+                at, rows = at + weight.numel(), rows + weight.shape[0]
+            shape = (rows, *given[names[0]].shape[1:])
+            self.leaves[leaf] = self.values[start:at].view(shape).detach().requires_grad_()
+            self.leaves[leaf].grad = self.gradients[start:at].view(shape)
+            self.ends[leaf] = at
+        assert at == total, "a weight is in no group"
+
+    def sum_while_backward(self) -> "Buckets":
+        """Sums gradients up over ranks, a bucket as soon as the backward pass has it."""
+        return Buckets(self)
+
+
+class Buckets:
+    """Gradients on their way to the other ranks."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.flat = flat
+        self.is_joint = dist.is_initialized() and dist.get_world_size() > 1
+        self.work: list[dist.Work] = []
+        total, self.bounds = flat.values.numel(), [0]
+        self.open: list[set[str]] = [set()]
+        for leaf, end in flat.ends.items():
+            self.open[-1].add(leaf)
+            if end >= total * len(self.open) / BUCKETS:
+                self.bounds.append(end)
+                self.open.append(set())
+        self.open = [leaves for leaves in self.open if leaves]
+        self.left = [set(leaves) for leaves in self.open]
+        # Without other ranks there is nothing to wait for, and a hook would tie gradients to the stream of this moment.
+        for number, leaves in enumerate(self.open if self.is_joint else ()):
+            for name in leaves:
+                flat.leaves[name].register_post_accumulate_grad_hook(lambda _, at=number, of=name: self._ready(at, of))
+
+    def _ready(self, number: int, leaf: str) -> None:
+        self.left[number].discard(leaf)
+        if not self.left[number]:
+            part = self.flat.gradients[self.bounds[number] : self.bounds[number + 1]]
+            self.work.append(dist.all_reduce(part, async_op=True))
+
+    def wait(self) -> None:
+        """Returns when all gradients are summed up."""
+        for one in self.work:
+            one.wait()
+        self.work.clear()
+        self.left = [set(leaves) for leaves in self.open]
+
+
+class Optimizer:
+    """AdamW over a flat buffer, in one operation, with a warm-up of the rate."""
+
+    def __init__(self, flat: Flat, config: dict, weight_decay: float) -> None:
+        self.flat, self.rate, self.warmup = flat, config["learning_rate"], config["warmup_samples"]
+        values = flat.values.detach().requires_grad_()
+        values.grad = flat.gradients
+        is_cuda = values.device.type == "cuda"
+        self.tensor = torch.zeros((), device=values.device)
+        self.adamw = torch.optim.AdamW(
+            [values], lr=self.tensor, betas=(0.9, 0.95), weight_decay=weight_decay, fused=True, capturable=is_cuda
+        )
+
+    def set_rate(self, done: int) -> None:
+        """The rate of the step after which `done` sequences have been seen."""
+        self.tensor.fill_(self.rate * min(1.0, done / self.warmup))
+
+    def step(self) -> None:
+        """Updates the weights, and makes gradients 0."""
+        self.adamw.step()
+        self.flat.gradients.zero_()
+
+
+def layer_groups(layers: int) -> list[tuple[str, tuple[str, ...]]]:
+    """The leaves of a whole model, in the order in which the backward pass has them, and the weights of each."""
+    groups: list[tuple[str, tuple[str, ...]]] = [("norm", ("norm",))]
+    for index in reversed(range(layers)):
+        layer = f"layers.{index}."
+        for name in ("down", "gate_up", "ffn_norm", "o", "qkv", "in_norm"):
+            groups.append((layer + name, tuple(layer + one for one in JOINED.get(name, (name,)))))
+    return [*groups, ("embedding", ("embedding",))]
+
+
+def scale_of(batch_size: int, sequence: int) -> float:
+    """What makes a mean of the sum over a batch of all ranks."""
+    return 1.0 / math.prod((batch_size, sequence))
