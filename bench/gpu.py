@@ -36,7 +36,7 @@ from harness.core.records import CaseResult, EvalReport, Measured
 from harness.core.stats import geomean, log_ratios, median, spread
 from harness.judging import verdict
 from harness.machine import gpus
-from harness.problems.shape_file import problem_names
+from harness.problems.shape_file import find, problem_names
 from harness.ranks.clocks import LEAD_S, device_us, wall_us
 from harness.ranks.launch import ROLES, Launch, Ranks
 
@@ -45,7 +45,7 @@ SLOWER = Path(__file__).resolve().parent / "slower.py"
 
 
 def main() -> None:
-    names = problem_names(Checkout.here())
+    names = [name for name in problem_names(Checkout.here()) if find(name, Checkout.here()).multi_gpu]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("which", nargs="*", help=f"of {', '.join(BENCHES)} (default: all)")
     parser.add_argument("--ranks", type=int, required=True)
@@ -138,7 +138,7 @@ def machine_of(report: EvalReport) -> str:
 
 def evaluations(options: argparse.Namespace) -> None:
     phases = []
-    for problem in problem_names(Checkout.here()):
+    for problem in options.problems:
         report = evaluate(options, problem, reference_of(problem))
         clocks = list(report.empty_call_samples_us)
         rows = []

@@ -31,14 +31,15 @@ def problem_names(root: Path = checkout.ROOT) -> list[str]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout with our params and shapes, and nothing that imports torch."""
+    """A checkout with params and shapes of some of our problems, and nothing that imports torch."""
+    (tmp_path / "shapes").mkdir()
     for name in ALL:
+        shutil.copy(checkout.ROOT / "shapes" / f"{name}.yaml", tmp_path / "shapes")
         folder = tmp_path / "reference" / name
         folder.mkdir(parents=True)
         shutil.copy(checkout.ROOT / "reference" / name / "params.py", folder)
         (folder / "reference.py").touch()
         (folder / "task.py").touch()
-    shutil.copytree(checkout.ROOT / "shapes", tmp_path / "shapes")
     return tmp_path
 
 

@@ -57,7 +57,7 @@ def _short_case(case: EntryCase) -> EntryCase:
 
 
 def _short_series(one: EntrySeries) -> EntrySeries:
-    names = ("low", "value", "high", "baseline_low", "baseline", "baseline_high", "empty")
+    names = ("low", "value", "high", "baseline_low", "baseline", "baseline_high", "empty", "least")
     shortened: dict[str, Any] = {name: _short(getattr(one, name)) for name in names}
     return replace(one, **shortened)
 

@@ -123,7 +123,8 @@ class OfFile:
 @dataclass(frozen=True, kw_only=True)
 class EntrySeries:
     """One metric of a case in its unit: median and quartiles of the submission and of the baseline, null where a side
-    has no samples; `empty` is the median of empty calls, below which nothing is resolved."""
+    has no samples; `empty` is the median of empty calls, below which nothing is resolved; `least` is what no submission
+    can go below, where the case's bound is another metric's."""
 
     metric: str
     unit: str
@@ -134,6 +135,7 @@ class EntrySeries:
     baseline: float | None
     baseline_high: float | None
     empty: float | None
+    least: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,6 +171,7 @@ def _series(one: Series, empty: Sequence[float]) -> EntrySeries:
         baseline=baseline,
         baseline_high=baseline_high,
         empty=median(empty) if empty else None,
+        least=one.least,
     )
 
 

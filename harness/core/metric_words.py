@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.core.records import Bound, CaseFigures, CaseResult, Metric
-from harness.core.words import percent_text, us_text
+from harness.core.words import percent_text, size_text, us_text
 
 
 def spread_text(figures: CaseFigures, bound: Bound | None) -> str:
@@ -120,7 +120,26 @@ RUNS = MetricWords(
     more_samples="the shape file says how many runs a case has",
     judged="The weights of every run were evaluated.",
 )
-WORDS = {"us": TIMES, "cost": COSTS, "s": RUNS}
+MEMORY = MetricWords(
+    columns=("peak memory", ">ref", ">own", ">ratio", ">least", ">least %", ">spread", ">n"),
+    value=lambda value: size_text(int(value)),
+    further=spread_text,
+    legend={
+        "own": "Peak memory is what a call holds of the device at most, input and result included",
+        "ratio": "ratio is reference / own",
+        "least %": "least % is least / own",
+    },
+    axis="peak memory of a call (logarithmic; left is better)",
+    better="leaner",
+    worse="larger",
+    compared="Peak memory is the median over calls, A / B is by pairs of calls.",
+    in_turn="measured in turn on the same inputs",
+    apart="measured in a run each, another time",
+    more_samples="--seconds says how long a shape is timed",
+    judged="Every output that is timed was judged.",
+    limit="least",
+)
+WORDS = {"us": TIMES, "cost": COSTS, "s": RUNS, "bytes": MEMORY}
 
 
 def words_of(metric: Metric | None) -> MetricWords:

@@ -31,11 +31,13 @@ CheckerName = Literal["strict", "folder", "theirs", "exact", "quality"]
 @dataclass(frozen=True, kw_only=True)
 class Cost:
     """What one rank must do at least in one call, for the roofline: floating-point operations, bytes through its
-    memory, bytes over its links in the busier direction."""
+    memory, bytes over its links in the busier direction. `held_bytes`: the device memory that it must hold at some
+    moment of the call; 0 where that is what its inputs and its results take."""
 
     flops: float
     hbm_bytes: float
     link_bytes: float
+    held_bytes: float = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +150,8 @@ class Series:
     Where `paired`, samples with the same index saw the same input, and `block` consecutive ones were taken together.
     `own_ranks`, `baseline_ranks`: each rank's own times (device clock, medians). In a call whose ranks wait for each
     other, a rank that takes longer than the others has begun earlier by that much. `own` is empty where only a
-    `summary` was told; `baseline` is empty where nothing was measured beside the submission.
+    `summary` was told; `baseline` is empty where nothing was measured beside the submission. `least`: what no
+    submission can go below, where the case's bound is another series'.
     """
 
     metric: Metric
@@ -160,6 +163,7 @@ class Series:
     own_ranks: tuple[float, ...] = ()
     baseline_ranks: tuple[float, ...] = ()
     summary: Summary | None = None
+    least: float | None = None
 
     def __post_init__(self) -> None:
         if not self.own and self.summary is None:

@@ -32,12 +32,14 @@ FLOOR = 1e-3  # noise is taken to be at least this part of its rms over the outp
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What a call must return: `value` and `noise` (one standard deviation of honest rounding, per element) in
-    float32 or better, both of the output's shape; `dtype` is the output's."""
+    """A tensor that a call must return: `value` and `noise` (one standard deviation of honest rounding, per element) in
+    float32 or better, both of the output's shape; `dtype` is the output's. Where a call returns several tensors, `name`
+    says in messages which one this is: `the gradient`."""
 
     value: Tensor
     noise: Tensor
     dtype: torch.dtype
+    name: str = ""
 
 
 def rounding_noise(squares: Tensor, dtype: torch.dtype, accumulation: float | Tensor = 0.0) -> Tensor:

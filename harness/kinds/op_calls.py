@@ -155,16 +155,26 @@ class Calls:
         group.send(commands, [[files[index] for index in indices] for files in self.files])
         group.gather(wire.Done, self.deadline)
 
-    def turn(self, group: Group, indices: Sequence[int], clock: Clock = "wall", late: Late | None = None) -> Turn:
+    def turn(
+        self,
+        group: Group,
+        indices: Sequence[int],
+        clock: Clock = "wall",
+        late: Late | None = None,
+        watched: bool = False,
+    ) -> Turn:
         """Calls on these inputs, which the group gets just before. What a candidate returns is fixed at once: it is in
         sealed files, or else trusted ranks copy it; as much after the baseline's calls, so that what comes next finds
-        the machine in the same state. Until its next turn the group rests."""
+        the machine in the same state. Until its next turn the group rests. `watched`: the first call's memory is to be
+        told, see `memory_of`."""
         if group in self.rested:  # before the turn begins, since it takes a while
             self.rested.remove(group)
             group.ask(wire.Regain(), wire.Done, self.deadline)
         began_ns = time.monotonic_ns()
         self.load(group, indices)
         keys = [self._keys[index] for index in indices if self._keys[index]]
+        if watched:
+            group.ask(wire.WatchMemory(), wire.Done, self.deadline)
         called = self.call(group, range(len(indices)), clock, keys, late)
         self.ahead += len(indices) if group is self.candidate else -len(indices)
         if self.has_files and not keys:
@@ -180,6 +190,10 @@ class Calls:
         return Turn(
             began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)), told_ns=tuple(group.told_ns)
         )
+
+    def memory_of(self, group: Group) -> int:
+        """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""
+        return max(told.call_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
 
     def rest(self, group: Group) -> None:
         """The group is not on turn: what it keeps of its devices is somebody else's, if it is much; and it does not

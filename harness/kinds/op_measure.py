@@ -14,6 +14,7 @@ from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Measured, Profile, Wrong
 from harness.core.stats import median
 from harness.judging.checkers import CHECKERS
+from harness.kinds import op_memory
 from harness.kinds.op_calls import Calls
 from harness.kinds.op_check import dependents, probe_s, silent
 from harness.ranks import clocks, credibility, trace, wire
@@ -46,7 +47,13 @@ def measure(
             break
     if found is not None:
         return found
-    return _believed(samples.measured(), bound, peaks)
+    memory = op_memory.measured(calls, case)
+    if isinstance(memory, Wrong):
+        return memory
+    measured = samples.measured()
+    if memory is not None:
+        measured = replace(measured, series=(*measured.series, memory))
+    return _believed(measured, bound, peaks)
 
 
 def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | Wrong | Held:
@@ -170,7 +177,7 @@ def _cached(calls: Calls, case: Case) -> Wrong | Held | None:
     """Whether the submission seems to cache results for inputs that come again. No timed input does; a submission that
     caches results is optimising for the benchmark."""
     clock: Clock = "device" if "device" in calls.plan.clocks else "wall"
-    is_pure = CHECKERS[calls.plan.checker].is_pure
+    is_pure = CHECKERS[calls.plan.checker].is_pure and not calls.plan.problem.in_place
     called: list[list[wire.CallSample]] = []
     while len(called) < 2 * CACHE_PAIRS:
         fresh = calls.fresh(max(1, min(CACHE_PAIRS, calls.room())))

@@ -65,7 +65,7 @@ class Problem:
     other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
     `leaderboard` is only their folder's name. `device`: what it runs on whatever the machine has, where that is so.
     `data` are patterns of files in its folder that its cases are made of; `shares` are problems whose modules are
-    staged beside its own."""
+    staged beside its own. `in_place`: a call may write its result into its input."""
 
     name: str
     leaderboard: str
@@ -92,6 +92,7 @@ class Problem:
     device: str | None = None
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
+    in_place: bool = False
     lang: Literal["py", "cu"] = "py"  # of a submission
     only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so
 

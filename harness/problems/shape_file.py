@@ -112,6 +112,7 @@ class _ProblemFile(_SuiteFile):
     device: Literal["cpu"] | None = None
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
+    in_place: bool = False
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -197,6 +198,7 @@ def read_problem(name: str, root: Path) -> Problem:
         device=file.device,
         data=file.data,
         shares=file.shares,
+        in_place=file.in_place,
     )
 
 

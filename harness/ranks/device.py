@@ -66,6 +66,12 @@ class Device(Protocol):
     def peak_bytes(self) -> int:
         """The most memory that this process has had: of the device, or resident in the host's."""
 
+    def watch_memory(self) -> None:
+        """Forgets how much memory was in use so far."""
+
+    def watched_bytes(self) -> int:
+        """The most device memory that was in use since, without what is the harness's; 0 where that is not known."""
+
     def buffer(self, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         """A buffer through which tensors pass between processes: `nbytes` of new device memory, or the memory that
         `handle` names."""
@@ -112,6 +118,11 @@ class Cpu:
     def peak_bytes(self) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
+    def watch_memory(self) -> None: ...
+
+    def watched_bytes(self) -> int:
+        return 0  # what is resident counts pages of libraries and of freed memory: no measure of a call
+
     def buffer(self, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         raise NotImplementedError("ranks on CPU cores share sealed files")
 
@@ -141,6 +152,7 @@ class Gpu:
         properties = torch.cuda.get_device_properties(self.id)
         cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
         self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
+        self.own_bytes, self.most_bytes = torch.cuda.memory_allocated(self.id), 0
         self.barrier_pointer = driver.register_host(*self.barrier.memory())
         # As many programs of as many threads as the device has room for at once.
         self.programs = properties.multi_processor_count * (
@@ -184,7 +196,18 @@ class Gpu:
         self.released = 0
 
     def peak_bytes(self) -> int:
-        return torch.cuda.max_memory_reserved(self.id)
+        return max(self.most_bytes, torch.cuda.max_memory_reserved(self.id))
+
+    def watch_memory(self) -> None:
+        self.most_bytes = self.peak_bytes()
+        torch.cuda.reset_peak_memory_stats(self.id)
+        self.before = torch.cuda.mem_get_info(self.id)[0] + self.kept_bytes()
+
+    def watched_bytes(self) -> int:
+        """What torch's allocator gave out at most, and what the device lost meanwhile that the allocator does not have:
+        memory that was taken from the driver, and is still held."""
+        past_torch = self.before - torch.cuda.mem_get_info(self.id)[0] - self.kept_bytes()
+        return torch.cuda.max_memory_allocated(self.id) - self.own_bytes + max(0, past_torch)
 
     def buffer(self, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         assert self.id is not None

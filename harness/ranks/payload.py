@@ -1,9 +1,9 @@
 """How inputs and outputs pass between processes: tensors as bytes in a buffer (harness/ranks/shared_buffer.py).
 
 Inputs go from trusted ranks to the other ranks. An input is any picklable tree; its tensors are kept out of the pickle,
-which is small and travels as text in messages. A tensor keeps its memory layout, and a tensor of the host stays on the
-host. Inputs that are handed out together can be masked: their bytes are XORed with what torch's generator makes of a
-key, and ranks get the key when the input's turn has come.
+which is small and travels as text in messages. A tensor keeps its memory layout, the gaps between its rows included
+(see reach_with_gaps), and a tensor of the host stays on the host. Inputs that are handed out together can be masked:
+their bytes are XORed with what torch's generator makes of a key, and ranks get the key when the input's turn has come.
 
 Outputs come back as declared dtype and shape plus bytes, alone or in tuples, lists and dicts. Nothing that a candidate
 rank wrote is ever unpickled.
@@ -32,6 +32,9 @@ def aligned(offset: int) -> int:
     return offset + -offset % ALIGN_BYTES
 
 
+Gaps = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides of a tensor that travels with what is between
+
+
 class _Layout(pickle.Pickler):
     """Pickles a tree, giving each of its tensors a place from `offset` on instead of pickling it."""
 
@@ -43,12 +46,14 @@ class _Layout(pickle.Pickler):
     def persistent_id(self, obj: Any) -> Any:
         if not isinstance(obj, torch.Tensor):
             return None
-        order = memory_order(obj)
+        flat, order, gaps = obj.detach(), memory_order(obj), None
+        if reach := reach_with_gaps(obj):
+            flat, order, gaps = flat.as_strided((reach,), (1,)), [0], (tuple(obj.shape), obj.stride())
+        flat = flat.permute(order)
         if id(obj) not in self.places:
-            self.places[id(obj)] = (obj.detach().permute(order), self.end)
-            self.end = aligned(self.end + obj.nbytes)
-        shape = tuple(obj.shape[axis] for axis in order)
-        return str(obj.dtype), shape, self.places[id(obj)][1], order, obj.device.type
+            self.places[id(obj)] = (flat, self.end)
+            self.end = aligned(self.end + flat.nbytes)
+        return str(obj.dtype), tuple(flat.shape), self.places[id(obj)][1], order, obj.device.type, gaps
 
 
 def memory_order(tensor: torch.Tensor) -> list[int]:
@@ -57,6 +62,25 @@ def memory_order(tensor: torch.Tensor) -> list[int]:
     axes, strides = list(range(tensor.dim())), tuple(tensor.stride())
     order = sorted(axes, key=lambda axis: (-strides[axis], -tensor.shape[axis]))
     return order if tensor.permute(order).is_contiguous() else axes
+
+
+def reach_with_gaps(tensor: torch.Tensor) -> int:
+    """How many elements of memory the tensor spans, if it has gaps (rows of a wider matrix, say) and no element lies
+    in two places. 0 if it has none, or if they are more than half of it: then it travels without them."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return 0
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < reach:
+            return 0
+        reach += (size - 1) * stride
+    return reach if tensor.numel() < reach <= 2 * tensor.numel() else 0
+
+
+def _restored(tensor: torch.Tensor, order: list[int], gaps: Gaps | None) -> torch.Tensor:
+    """The tensor as it was, of one as it travelled."""
+    tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
+    return tensor.as_strided(*gaps) if gaps else tensor
 
 
 def _laid_out(value: Any, offset: int) -> tuple[_Layout, bytes]:
@@ -121,14 +145,13 @@ class _Reading(pickle.Unpickler):
         self.buffer, self.masked = buffer, masked
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
-        dtype, shape, offset, order, device = pid
+        dtype, shape, offset, order, device, gaps = pid
         tensor = self.buffer.read(offset, shape, DTYPES[dtype])
         if tensor is None:
             raise EOFError(f"no input at {offset}")
         if self.masked is not None and device == self.buffer.kind:
             self.masked.append((tensor, offset))
-        tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
-        return tensor.cpu() if device == "cpu" else tensor
+        return _restored(tensor.cpu() if device == "cpu" else tensor, order, gaps)
 
 
 def copied(value: Any) -> Any:
@@ -136,8 +159,7 @@ def copied(value: Any) -> Any:
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, pid: Any) -> torch.Tensor:
-            tensor = by_place[pid[:3]]
-            return tensor.clone().permute([pid[3].index(axis) for axis in range(tensor.dim())])
+            return _restored(by_place[pid[:3]].clone(), pid[3], pid[5])
 
     layout, tree = _laid_out(value, 0)
     # By more than its place, since empty tensors share one.

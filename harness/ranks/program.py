@@ -49,6 +49,7 @@ class Program:
         self.loaded: list[Any] = []
         self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
         self.settled = order.cores  # where calls run now
+        self.is_watched, self.call_bytes = False, 0  # whether the next call's memory is wanted; the last watched one's
         self.commands: dict[type, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
             wire.CompileKernel: self.compile_kernel,
@@ -57,6 +58,7 @@ class Program:
             wire.LoadInputs: self.load_inputs,
             wire.Yield: self.yield_memory,
             wire.Regain: self.regain_memory,
+            wire.WatchMemory: self.watch_memory,
             wire.TellMemory: self.tell_memory,
             wire.Call: self.call,
         }
@@ -125,8 +127,13 @@ class Program:
         self.device.regain()
         return wire.Done()
 
+    def watch_memory(self, command: wire.WatchMemory) -> wire.Reply:
+        self.device.watch_memory()
+        self.is_watched = True
+        return wire.Done()
+
     def tell_memory(self, command: wire.TellMemory) -> wire.Reply:
-        return wire.MemoryTold(peak_bytes=self.device.peak_bytes())
+        return wire.MemoryTold(peak_bytes=self.device.peak_bytes(), call_bytes=self.call_bytes)
 
     def call(self, command: wire.Call) -> wire.Reply:
         samples = []
@@ -155,6 +162,8 @@ class Program:
             clock = self.stopwatch.clocks[command.clock]
             start_ns, end_ns, device_us, output = clock(kernel, data, epoch, _itself if command.gated else keep)
             self.barrier.finish(self.order.rank, epoch)
+            if self.is_watched:
+                self.is_watched, self.call_bytes = False, self.device.watched_bytes()
             if command.gated:
                 output = keep(output)
             samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from harness.core.records import Params, Verdict, Verdicts
-from harness.judging import correctness
-from harness.ranks import payload, peaks, torch_settings, wire
+from harness.ranks import payload, peaks, strict_check, torch_settings, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
 from harness.ranks.exchange import Exchange
@@ -153,9 +152,8 @@ class Trusted(Program):
         return self.limit if buffers is None else buffers.outputs.nbytes
 
     def take(self, source: SharedBuffer, output: wire.Output) -> Any:
-        """The output as it is declared, and a copy of what it is."""
-        fits = output.nbytes <= self.most_nbytes()
-        return output, payload.read_output(source, output) if fits else None
+        """The output as it is declared, and a copy of each of its tensors."""
+        return output, strict_check.read(source, output, self.most_nbytes())
 
     def verify(self, command: wire.Verify) -> wire.Reply:
         with self.default_device():
@@ -176,22 +174,17 @@ class Trusted(Program):
 
     def nbytes_of(self, expected: Any) -> int:
         """The room that an output like this right result takes."""
-        return payload.aligned(expected.value.numel() * expected.dtype.itemsize)
+        return strict_check.nbytes_of(expected)
 
     def verified(self, command: wire.Verify) -> wire.Verified:
-        data = self.made[command.index]
-        declared, output = self.taken[command.taken]
+        declared, values = self.taken[command.taken]
         # Both are collective: every rank computes them, whatever its own output looks like.
         expected = self.expected(command.index)
-        strict = correctness.strict_declared(declared.kind, declared.device, self.device.kind, declared.note)
-        if strict.passed:
-            if output is None:
-                strict = Verdict(passed=False, message="its bytes do not fit its dtype and shape")
-            else:
-                strict = correctness.strict(output, expected)
+        strict = strict_check.judged(declared, values, expected, self.device.kind)
         gpumode = Verdict(passed=True)
         if command.published:
-            checked = output if output is not None else torch.empty(0)
+            data = payload.copied(self.made[command.index])  # since a reference may write its result into its input
+            checked = strict_check.for_check(values, expected)
             passed, message = self.reference.check_implementation(data, checked)
             gpumode = Verdict(passed=bool(passed), message="" if passed else str(message))
         return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))

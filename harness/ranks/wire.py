@@ -216,8 +216,15 @@ class Regain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WatchMemory:
+    """The next call's memory is to be told. Answer: Done."""
+
+    type: Literal["watch_memory"] = "watch_memory"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TellMemory:
-    """Say how much memory the rank has had at most. Answer: MemoryTold."""
+    """Say how much memory the rank has had at most, and during the call that was watched. Answer: MemoryTold."""
 
     type: Literal["tell_memory"] = "tell_memory"
 
@@ -260,7 +267,7 @@ class Output:
     the call's file. There are none if `note` says why the value could not be handed over.
 
     A tuple, list or dict has its parts in `items`, each with its own place, and a dict its keys in `keys`. A plain
-    value is in `plain`. Problems whose output is one tensor refuse all of these by their `kind`.
+    value is in `plain`. The strict checker takes a tensor, or a tuple of tensors where that is the right result.
     """
 
     kind: str  # the value's exact type, "torch.Tensor" when right
@@ -313,6 +320,7 @@ Command = (
     | LoadInputs
     | Yield
     | Regain
+    | WatchMemory
     | TellMemory
     | Call
     | StartProfile
@@ -392,9 +400,11 @@ class Verified:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTold:
-    """The most that the rank's allocator has held on its device, or that a rank on CPU cores has had resident."""
+    """The most that the rank's allocator has held on its device, or that a rank on CPU cores has had resident.
+    `call_bytes`: the most device memory that it had during the call that was watched; 0 on CPU cores."""
 
     peak_bytes: int
+    call_bytes: int = 0
     type: Literal["memory_told"] = "memory_told"
 
 

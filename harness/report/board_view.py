@@ -31,6 +31,7 @@ from harness.core.words import (
     score_text,
     speedup_text,
 )
+from harness.report.memory import memory_notes
 
 Standings = Mapping[str, Standing]
 Communication = Mapping[str, str]  # how it is shown, by problem
@@ -215,8 +216,9 @@ BOARD_TEXTS: dict[str, Callable[[Board, str | None, Standings | None, By], str]]
 
 
 def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
-    """What is said below a group's entries: which orders were settled head to head, and how the others can be."""
-    told = []
+    """What is said below a group's entries: their memory, which orders were settled head to head, and how the others
+    can be."""
+    told = memory_notes(rows)
     used = {row.place.settled for row in rows}
     is_relative = any(row.entry.score.relative_by for row in rows)  # settling moves no such place: it is said alone
     here = {row.entry.sha256 for row in rows}

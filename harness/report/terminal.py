@@ -58,6 +58,7 @@ from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
 from harness.report.curves import curve_table, has_curves
 from harness.report.failures import show_failure
+from harness.report.memory import memory_table
 from harness.report.summary import show_summary
 
 PROFILE_LEGEND = (
@@ -102,6 +103,8 @@ def show(
         print_all(console, table, Text(), Text(_legend(benchmarks, table, console), style="dim"))
         if has_curves(benchmarks):
             print_all(console, Text(), curve_table(benchmarks, console))
+        if memory := memory_table(benchmarks):
+            print_all(console, Text(), memory)
         if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
         if len(report.empty_call_samples_us) > 1 and verbose:

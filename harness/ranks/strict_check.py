@@ -1,0 +1,78 @@
+"""The strict verdict on what a call returned: one tensor, or a tuple of tensors that are judged one by one.
+
+Knows tensors and how they are declared; knows nothing of processes. judging.correctness has the rule for one tensor.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from harness.core.records import Verdict
+from harness.judging import correctness
+from harness.judging.correctness import Expected
+from harness.ranks import payload
+from harness.ranks.shared_buffer import SharedBuffer
+from harness.ranks.wire import Output
+
+Right = Expected | tuple[Expected, ...]  # what exact_kernel returns
+Values = tuple[torch.Tensor | None, ...]  # a part each; None where its bytes cannot be what is declared
+
+
+def parts_of(expected: Right) -> tuple[Expected, ...]:
+    """The right result's tensors, one if it is no tuple."""
+    return expected if isinstance(expected, tuple) else (expected,)
+
+
+def nbytes_of(expected: Right) -> int:
+    """The room that an output like this right result takes in a buffer."""
+    return sum(payload.aligned(part.value.numel() * part.dtype.itemsize) for part in parts_of(expected))
+
+
+def read(source: SharedBuffer, output: Output, most_nbytes: int) -> Values:
+    """Copies of the declared tensors. Reads at most `most_nbytes`, whatever is declared."""
+    declared = _declared(output)
+    left, values = most_nbytes, []
+    for part in declared[: payload.MAX_PARTS]:
+        left -= max(0, part.nbytes)
+        values.append(payload.read_output(source, part) if left >= 0 else None)
+    return tuple(values)
+
+
+def judged(output: Output, values: Values, expected: Right, device: str) -> Verdict:
+    """Every part must pass; the message of the first that does not begins with its name."""
+    if not isinstance(expected, tuple):
+        if output.kind in ("tuple", "list"):
+            return _failed(f"custom_kernel returned a {output.kind}; it must return a plain torch.Tensor")
+        return _judged_part(output, values[0], expected, device)
+    names = [part.name or f"part {index} of the result" for index, part in enumerate(expected)]
+    if output.kind != "tuple" or len(output.items) != len(expected):
+        found = f"a {output.kind} of {len(output.items)}" if output.kind in ("tuple", "list") else output.kind
+        return _failed(f"custom_kernel returned {found}; it must return a tuple of {len(names)}: {', '.join(names)}")
+    for name, part, value, right in zip(names, output.items, values, expected, strict=True):
+        verdict = _judged_part(part, value, right, device)
+        if not verdict.passed:
+            return replace(verdict, message=f"{name}: {verdict.message}")
+    return Verdict(passed=True)
+
+
+def for_check(values: Values, expected: Right) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """What check_implementation is given: as many tensors as are right, empty ones where there is none."""
+    padded = [*values, *([None] * len(parts_of(expected)))]
+    present = [torch.empty(0) if value is None else value for value in padded]
+    return tuple(present[: len(expected)]) if isinstance(expected, tuple) else present[0]
+
+
+def _declared(output: Output) -> Sequence[Output]:
+    return output.items if output.kind in ("tuple", "list") else (output,)
+
+
+def _judged_part(output: Output, value: torch.Tensor | None, expected: Expected, device: str) -> Verdict:
+    verdict = correctness.strict_declared(output.kind, output.device, device, output.note)
+    if not verdict.passed:
+        return verdict
+    return _failed("its bytes do not fit its dtype and shape") if value is None else correctness.strict(value, expected)
+
+
+def _failed(message: str) -> Verdict:
+    return Verdict(passed=False, message=message)

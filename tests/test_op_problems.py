@@ -1,0 +1,276 @@
+"""The operators of one GPU: references, costs, the strict verdict on honest and wrong kernels, and the shipped kernels
+interpreted and compiled for GPUs that are not here."""
+
+import copy
+import math
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from harness.core.checkout import ROOT, Checkout
+from harness.core.records import Verdict
+from harness.judging import correctness
+from harness.machine import hardware
+from harness.problems import shape_file
+from harness.ranks.strict_check import parts_of
+from tests.compiled import compiled
+from tests.kernel_ranks import imported
+from tests.op_variants import VARIANTS, Variant
+from tests.ranks import load_reference
+
+PROBLEMS = ("swiglu", "cross_entropy", "rms_norm")
+WORST = {"swiglu": "rounded_between", "cross_entropy": "probabilities_in_bf16", "rms_norm": "rounded_sum_and_norm"}
+WHOLE = {"swiglu": 6, "cross_entropy": 4, "rms_norm": 8}  # bytes an element, forward
+on_every = pytest.mark.parametrize("name", PROBLEMS)
+
+
+@cache
+def reference_of(name: str) -> ModuleType:
+    return load_reference(name)
+
+
+@cache
+def problem_of(name: str) -> Any:
+    return shape_file.find(name, Checkout.here())
+
+
+def inputs(name: str, params: dict[str, Any], seed: int, hardened: bool) -> Any:
+    reference = reference_of(name)
+    data = reference.generate_input(**params, rank=0, world_size=1, seed=seed)
+    return reference.harden(data, seed) if hardened else data
+
+
+def own_copy(data: Any) -> Any:
+    """With the strides of tensors whose rows have gaps."""
+    return tuple(
+        torch.empty_strided((len(one), one.stride(0)), (one.stride(0), 1), dtype=one.dtype)[:, : one.shape[1]].copy_(
+            one
+        )
+        if isinstance(one, torch.Tensor) and one.dim() == 2
+        else copy.deepcopy(one)
+        for one in data
+    )
+
+
+@cache
+def trials(name: str, hardened: bool) -> list[tuple[dict[str, Any], Any, Any]]:
+    """(parameters, data, right result) of all shapes of the suite `quick` and the tests of `cpu`."""
+    suites = problem_of(name).suites
+    cases = (*suites["quick"].tests, *suites["quick"].benchmarks, *suites["cpu"].tests)
+    made = []
+    for case in cases:
+        data = inputs(name, case.params, case.seed, hardened)
+        before = own_copy(data)
+        expected = reference_of(name).exact_kernel(data)
+        assert all(torch.equal(a, b) for a, b in zip(before, data, strict=True) if isinstance(a, torch.Tensor))
+        made.append((case.params, data, expected))
+    return made
+
+
+def judged(output: Any, expected: Any) -> Verdict:
+    """The first of the result's tensors that is wrong, or the last one's verdict."""
+    outputs = output if isinstance(output, tuple) else (output,)
+    verdicts = [correctness.strict(one, right) for one, right in zip(outputs, parts_of(expected), strict=True)]
+    return next((verdict for verdict in verdicts if not verdict.passed), verdicts[-1])
+
+
+@pytest.mark.parametrize("variant", [one for one in VARIANTS if not one.is_honest], ids=lambda one: one.name)
+def test_a_wrong_variant_fails_on_every_shape(variant: Variant) -> None:
+    concerned = [trial for trial in trials(variant.problem, True) if variant.needs(trial[0])]
+    assert concerned
+    for params, data, expected in concerned:
+        assert not judged(variant.kernel(own_copy(data)), expected).passed, params
+
+
+@pytest.mark.parametrize("hardened", [True, False], ids=["hardened", "published"])
+@pytest.mark.parametrize("variant", [one for one in VARIANTS if one.is_honest], ids=lambda one: one.name)
+def test_an_honest_variant_passes_on_every_shape(variant: Variant, hardened: bool) -> None:
+    for params, data, expected in trials(variant.problem, hardened):
+        verdict = judged(variant.kernel(own_copy(data)), expected)
+        assert verdict.passed, (params, verdict.message)
+
+
+@on_every
+def test_the_honest_variant_that_rounds_most_never_fails(name: str) -> None:
+    kernel = next(one.kernel for one in VARIANTS if (one.problem, one.kernel.__name__) == (name, WORST[name]))
+    for case in problem_of(name).suites["quick"].tests:
+        for seed in range(60):
+            data = inputs(name, case.params, seed, seed % 2 == 0)
+            expected = reference_of(name).exact_kernel(data)
+            verdict = judged(kernel(own_copy(data)), expected)
+            assert verdict.passed, (seed, case.params, verdict.message)
+
+
+@on_every
+@pytest.mark.filterwarnings("error")
+def test_the_timed_reference_and_the_shipped_kernel_are_right_on_cpus(name: str) -> None:
+    with imported(name) as submission:
+        for hardened in (True, False):
+            for params, data, expected in trials(name, hardened):
+                for kernel in (reference_of(name).ref_kernel, submission.custom_kernel):
+                    verdict = judged(kernel(own_copy(data)), expected)
+                    assert verdict.passed, (kernel, params, verdict.message)
+                output = reference_of(name).ref_kernel(own_copy(data))
+                assert reference_of(name).check_implementation(own_copy(data), output) == (True, "")
+
+
+@on_every
+def test_right_results_are_those_of_autograd_in_float64(name: str) -> None:
+    for _, data, expected in trials(name, True):
+        for part, right in zip(parts_of(expected), AUTOGRAD[name](data), strict=True):
+            assert (part.value - right).abs().max() <= 2e-6 * right.abs().max()
+            assert bool((part.noise >= 0).all())
+
+
+def autograd_swiglu(data: Any) -> tuple[torch.Tensor, ...]:
+    x, grad = data
+    leaf = x.double().requires_grad_()
+    gate, up = leaf.chunk(2, 1)
+    value = torch.nn.functional.silu(gate) * up
+    return (value.detach(),) if grad is None else torch.autograd.grad(value, leaf, grad.double())
+
+
+def autograd_rms_norm(data: Any) -> tuple[torch.Tensor, ...]:
+    first, second, weight, grad, eps = data
+    total = (first.double() + (second.double() if grad is None else 0)).requires_grad_()
+    factor = weight.double().requires_grad_()
+    value = torch.nn.functional.rms_norm(total, factor.shape, factor, eps)
+    if grad is None:
+        return value.detach(), total.detach()
+    through, of_weight = torch.autograd.grad(value, (total, factor), grad.double())
+    return through + second.double(), of_weight
+
+
+def autograd_cross_entropy(data: Any) -> tuple[torch.Tensor, ...]:
+    logits, targets, ignore_index, smoothing, scale = data
+    leaf = logits.double().requires_grad_()
+    options = {"ignore_index": ignore_index, "label_smoothing": smoothing}
+    losses = torch.nn.functional.cross_entropy(leaf, targets, reduction="none", **options)
+    mean = torch.nn.functional.cross_entropy(leaf, targets, **options)
+    return losses.detach(), *torch.autograd.grad(scale * mean, leaf)
+
+
+AUTOGRAD = {"swiglu": autograd_swiglu, "rms_norm": autograd_rms_norm, "cross_entropy": autograd_cross_entropy}
+
+
+@on_every
+def test_hardening_keeps_shapes_and_leaves_its_argument(name: str) -> None:
+    for params, data, _ in trials(name, False):
+        before = own_copy(data)
+        hardened = reference_of(name).harden(data, 3)
+        for old, kept, new in zip(before, data, hardened, strict=True):
+            if isinstance(old, torch.Tensor):
+                assert torch.equal(old, kept)
+                assert (new.shape, new.dtype, new.stride()) == (old.shape, old.dtype, old.stride()), params
+                assert bool(new.isfinite().all())
+            else:
+                assert (old, kept) == (new, new)
+
+
+def test_ignored_tokens_are_as_many_as_the_case_says() -> None:
+    for params, data, _ in trials("cross_entropy", True):
+        assert int((data[1] == params["ignore_index"]).sum()) == params["ignored"]
+        assert data[0].stride() == (params["row_stride"], 1)
+
+
+@on_every
+def test_costs_are_the_published_bytes_and_anchors(name: str) -> None:
+    """6 M F and 10 M F, 4 M V, 8 M H bytes; the limits on an H200 that the docstrings say."""
+    problem = problem_of(name)
+    anchors = {"swiglu": [293.6, 489.3] * 2, "cross_entropy": [218.5, 1751], "rms_norm": [111.8] * 4}[name]
+    for case, anchor in zip(problem.suites["official"].benchmarks, anchors, strict=True):
+        rows, columns, *_ = case.params.values()
+        whole = (10 if case.params.get("backward") and name == "swiglu" else WHOLE[name]) * rows * columns
+        cost = problem.cost(case)
+        assert whole <= cost.hbm_bytes <= 1.001 * whole
+        value_us, by = hardware.bound(cost, hardware.peaks("h200"))
+        assert (by, value_us) == ("hbm", pytest.approx(anchor, rel=1e-3))
+    if name == "cross_entropy":
+        assert cost.held_bytes == 2 * rows * columns + 12 * rows
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def play_interpreted() -> None:
+    """Run with TRITON_INTERPRET: the shipped kernels on the small shapes, under the strict verdict."""
+    for name in PROBLEMS:
+        with imported(name) as submission:
+            assert submission.INTERPRETED
+            for _, data, expected in trials(name, True)[:4]:
+                verdict = judged(submission.custom_kernel(own_copy(data)), expected)
+                assert verdict.passed, (name, verdict.message)
+                if name == "cross_entropy":
+                    losses = torch.empty(len(data[1]))
+                    logits = own_copy(data)[0]
+                    submission.read_twice(logits, data[1], losses, *data[2:])
+                    verdict = judged((losses, logits), expected)
+                    assert verdict.passed, verdict.message
+
+
+def test_interpreted_kernels_are_right() -> None:
+    environment = os.environ | {
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+    }
+    command = [sys.executable, "-c", "from tests.test_op_problems import play_interpreted; play_interpreted()"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+class Compiling:
+    """A kernel as tests.compiled takes it."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def compile(self, arguments: tuple[Any, ...], constants: dict[str, Any], options: dict[str, Any]) -> Any:
+        return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
+
+
+MOST_SPILLED_BYTES = 128  # of a thread
+BF16, I32, I64, F32 = torch.bfloat16, torch.int32, torch.int64, torch.float32
+
+
+def kernels(name: str, submission: ModuleType) -> list[tuple[str, tuple[Any, ...], dict[str, Any], Any]]:
+    """Kernels with arguments of official shapes, constants, and threads or cross_entropy's blocks."""
+    if name == "swiglu":
+        constants = {"BLOCK": submission.BLOCK}
+        shapes = (("forward", (BF16,) * 2), ("backward", (BF16,) * 3))
+        return [(kernel, (*tensors, 14336), constants, submission.THREADS) for kernel, tensors in shapes]
+    if name == "rms_norm":
+        constants = {"BLOCK": 4096}
+        back = (*(BF16,) * 5, F32, 16384, 4096, 1e-5), constants, 4096 // submission.BACKWARD_ELEMENTS
+        return [("forward", (*(BF16,) * 5, 4096, 1e-5), constants, 4096 // submission.ELEMENTS), ("backward", *back)]
+    made = []
+    for vocab, smooth in ((32000, False), (128256, False), (128256, True)):
+        blocks, parts = submission.blocks_of(vocab), submission.parts_of(vocab)
+        numbers = (16384, vocab, 16 * math.ceil(vocab / 32 / parts), vocab // 2, -100, 0.1, 2.0)
+        constants = {"PARTS": parts, "WORDS": blocks.words, "COUNTED": submission.COUNTED, "AHEAD": blocks.ahead}
+        made.append(("once", (I32, BF16, I64, F32, I64, F32, *numbers), constants | {"SMOOTH": smooth}, blocks))
+    return made
+
+
+@pytest.mark.parametrize("chip", ["sm_90", "gfx942"])
+@on_every
+def test_kernels_compile_for_gpus_that_are_not_here(name: str, chip: str) -> None:
+    """In registers, with wide loads; of `once` as many programs fit as wait for each other."""
+    with imported(name) as submission:
+        for kernel, arguments, constants, threads in kernels(name, submission):
+            blocks = threads if kernel == "once" else None
+            threads = blocks.threads if blocks else threads
+            options = {"num_warps": threads // (64 if chip == "gfx942" else 32)}
+            if blocks and chip == "sm_90":
+                options["maxnreg"] = 65536 // blocks.resident
+            found = compiled(chip, Compiling(getattr(submission, kernel)), arguments, constants, options)
+            assert found.spilled_bytes <= MOST_SPILLED_BYTES, kernel
+            assert re.search(r"ld\.global[.\w:]*\.v4|global_load_dwordx4|buffer_load_dwordx4", found.assembly), kernel
+            if blocks and constants["PARTS"] > 1:
+                assert found.fit >= blocks.resident // blocks.threads
