@@ -5,8 +5,9 @@
     python3 bench/ops.py --data docs/measurements/5-gpu-1x-h200/10-ops.yaml     ... and in the document
 
 A time is the median of the device's clock over calls with flushed caches, submitted ahead so that the host is not in
-it. The part of the limit is that of the GPU's data sheet (hardware.yaml). Memory is the most that a call holds, input
-and result included. Our result is judged by the strict checker on a hardened input of every shape before it is timed.
+it. The part of the limit is that of the GPU's data sheet (hardware.yaml), with TFLOP/s where operations set it. Memory
+is the most that a call holds, input and result included. Our result is judged by the strict checker on a hardened input
+of every shape before it is timed. attention is measured by cuDNN, too.
 """
 
 import argparse
@@ -24,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "bench")]
 import torch
 from figures import Figures, add_data_argument, need_gpus
 from kernel_ranks import imported
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.core.checkout import Checkout
 from harness.core.records import Case
@@ -56,12 +58,30 @@ def main() -> None:
     absent = [library for library in LIBRARIES if find_spec(library) is None]
     for problem in options.problems or single:
         rows = list(measured(problem, name, not options.without_compile))
-        columns = ("shape", "limit us", *(f"{who} {what}" for who in ("ours", "eager", "compile") for what in CELLS))
+        whose = ("ours", "eager", *VENDORS.get(problem, {}), "compile")
+        columns = ("shape", "limit us", *(f"{who} {what}" for who in whose for what in CELLS))
         figures.table(columns, rows, problem, f"Not on this machine: {', '.join(absent)}." if absent else "")
         figures.write(options.data)
 
 
 CELLS = ("us", "of limit", "GiB")
+
+
+def cudnn_attention(data: Any) -> Any:
+    """cuDNN's attention through torch, forward or backward."""
+    queries, keys, values, saved = data
+    if saved is None:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(
+                queries, keys, values, is_causal=True, enable_gqa=True
+            )
+    seq, state = queries.shape[2], torch.zeros((), dtype=torch.int64)
+    given = (saved.gradient_BHSD, queries, keys, values, saved.output_BHSD, saved.logarithm_BHS[..., None])
+    backward = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
+    return backward(*given, state, state, None, None, None, seq, seq, 0.0, True)
+
+
+VENDORS: dict[str, dict[str, Kernel]] = {"attention": {"cuDNN": cudnn_attention}}
 
 
 def is_single(name: str) -> bool:
@@ -76,9 +96,11 @@ def measured(name: str, gpu: str, with_compile: bool) -> Iterator[list[str | flo
     with imported(name) as submission, torch.device("cuda"):
         reference = sys.modules["reference"]
         for case in problem.suites["official"].benchmarks:
-            limit_us = hardware.bound(problem.cost(case), peaks)[0]
+            cost = problem.cost(case)
+            limit_us, by = hardware.bound(cost, peaks)
             row: list[str | float] = [case.label.replace("  ", " "), limit_us]
             kernels: list[tuple[str, Kernel]] = [("ours", submission.custom_kernel), ("eager", reference.ref_kernel)]
+            kernels += VENDORS.get(name, {}).items()
             if with_compile:
                 kernels.append(("compile", compiled_of(name, reference)))
             for who, kernel in kernels:
@@ -86,11 +108,12 @@ def measured(name: str, gpu: str, with_compile: bool) -> Iterator[list[str | flo
                     if who == "ours":
                         check(reference, case, kernel)
                     time_us, held = figures_of(reference, case, kernel)
-                    row += [time_us, f"{limit_us / time_us:.1%}", held / GIB]
+                    rate = f" ({cost.flops / time_us / 1e6:.0f} TFLOP/s)" if by == "flops" else ""
+                    row += [time_us, f"{limit_us / time_us:.1%}{rate}", held / GIB]
                 except Exception as error:  # a compiler that gives up must not cost the other figures
                     row += [f"{type(error).__name__}: {str(error)[:60]}", "-", "-"]
                 torch.cuda.empty_cache()
-            row += ["-"] * (2 + 3 * len(CELLS) - len(row))
+            row += ["-"] * (2 + (3 + len(VENDORS.get(name, {}))) * len(CELLS) - len(row))
             print(
                 " ".join(f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row),
                 file=sys.stderr,

@@ -51,6 +51,7 @@ VERBS = {
     "doctor": "say what on this machine changes results",
     "tune": "apply what doctor finds in the kernel's settings, and take it back",
     "mlperf": "score published results of MLPerf Training from their logs",
+    "tune-kernel": "find a submission's blocks for the GPU at hand",
     "roofline": "print the limit of every benchmark shape",
 }
 EPILOG = """\

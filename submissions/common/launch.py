@@ -42,10 +42,11 @@ def make_ahead(output: Tensor) -> None:
 
 
 class Launcher:
-    """Launches `kernel`, whose parameters are its runtime arguments and then its constants."""
+    """Launches `kernel`, whose parameters are its runtime arguments and then its constants. Its programs may be more
+    than have room at once where none waits for another and each has a part of its own: `all_at_once` false."""
 
-    def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Any, all_at_once: bool = True) -> None:
+        self.kernel, self.all_at_once = kernel, all_at_once
         self.prepared: dict[tuple[int, ...], tuple[Launch, dict[str, Any]]] = {}
 
     def __call__(
@@ -56,7 +57,7 @@ class Launcher:
         constants: dict[str, Any],
         options: dict[str, Any],
     ) -> None:
-        """Launches that many programs on the current stream, or as many as have room at once.
+        """Launches that many programs on the current stream, or, with `all_at_once`, as many as have room.
 
         The kernel's parameters are the tensors, the numbers and the constants, in this order. `options` are the
         compiler's (num_warps, ...). Both belong together, are not changed afterwards, and imply the tensors' dtypes and
@@ -83,7 +84,7 @@ class Launcher:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
         compiled = self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
-        programs, stream = min(programs, _room(compiled)), _current_stream()
+        programs, stream = min(programs, _room(compiled)) if self.all_at_once else programs, _current_stream()
         run = functools.partial(compiled[(programs, 1, 1)], stream=stream)
 
         def by_triton(*raw: int) -> None:

@@ -1,0 +1,109 @@
+"""Tunes a problem's submission: starts the child that measures, and writes what it found into the tuning table."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.core.checkout import Checkout, shown
+from harness.core.decode import DecodeError
+from harness.core.errors import HarnessError, UsageError
+from harness.core.files import replace_file
+from harness.core.machine_records import Peaks
+from harness.machine import hardware
+from harness.machine.gpus import gpu_names
+from harness.problems.problem import Problem
+from harness.tune import records, table
+from harness.tune.records import Order, Result
+
+GRACE_S = 120.0  # for importing torch, for kernels under way, and for the last comparison
+# The GPU whose rates a prediction without one takes, and its multiprocessors (compute units); white papers.
+PREDICTED = {"sm_90": ("H200", 132), "gfx942": ("MI300X", 304)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What to tune: the benchmarks of a suite, or those at these places in it. `chip`: only predict, for that one."""
+
+    suite: str
+    places: tuple[int, ...]
+    seconds: float
+    at_most: int
+    chip: str
+    write: bool
+
+
+def tune(problem: Problem, asked: Asked, checkout: Checkout, progress: Callable[[str], None]) -> Result:
+    """Measures rows and, if asked to, writes the best into the table. What was measured is kept under .cache/tune, so
+    the next run goes on where this one ended. Raises UsageError where the problem cannot be tuned here."""
+    folder = problem.submissions_folder
+    if not (folder / "space.py").is_file():
+        text = "it needs a space.py beside tuning.py, see docs/kernels.md"
+        ranks = " (bench/tune.py tunes kernels of several ranks)" if problem.multi_gpu else ""
+        raise UsageError(f"{problem.name}: {shown(folder, checkout.root)} says nothing of its rows: {text}{ranks}")
+    cases = problem.suite(asked.suite).benchmarks
+    if wrong := [place for place in asked.places if not 0 <= place < len(cases)]:
+        raise UsageError(f"--shapes {wrong[0]}: suite {asked.suite} has the benchmarks 0 to {len(cases) - 1}")
+    chosen = [cases[place] for place in asked.places] if asked.places else cases
+    peaks, units = rates(asked.chip)
+    order = Order(
+        root=str(checkout.root),
+        problem=problem.name,
+        cases=tuple(dict(case.params) for case in chosen),
+        seconds=asked.seconds,
+        at_most=asked.at_most,
+        kept=str(checkout.cache / "tune" / f"{problem.name}.jsonl"),
+        out="",
+        chip=asked.chip,
+        multiprocessors=units,
+        flops_per_s=peaks.flops_per_s,
+        hbm_bytes_per_s=peaks.hbm_bytes_per_s,
+    )
+    result = by_child(order, progress)
+    if asked.write and result.table:
+        path = folder / "tuning.py"
+        replace_file(path, table.with_rows(path.read_text(), result.table, shown(path, checkout.root)).encode())
+    return result
+
+
+def rates(chip: str) -> tuple[Peaks, int]:
+    """The peaks of the chip and its multiprocessors. Raises UsageError where they are not known."""
+    if chip:
+        if chip not in PREDICTED:
+            raise UsageError(f"--predict {chip}: known are {', '.join(PREDICTED)}")
+        name, units = PREDICTED[chip]
+        return hardware.peaks(name), units
+    names = gpu_names()
+    if not names:
+        raise UsageError("no GPU is here to measure on; `--predict sm_90` shows what would be measured on an H200")
+    peaks = hardware.match(names[0])
+    if peaks is None:
+        raise UsageError(f"{names[0]} is not in harness/machine/hardware.yaml: add its rates, by which rows are pruned")
+    return peaks, 0
+
+
+def by_child(order: Order, progress: Callable[[str], None]) -> Result:
+    """Runs the child. What it found before it failed or ran out of time counts."""
+    with tempfile.TemporaryDirectory(prefix="kernel-tune-") as name:
+        folder = Path(name)
+        order, path = replace(order, out=str(folder / "result.json")), folder / "order.json"
+        records.write(path, order)
+        command = [sys.executable, "-m", "harness.tune.child", str(path)]
+        with (folder / "log").open("w+") as log:
+            child = subprocess.Popen(command, cwd=order.root, stdout=subprocess.PIPE, stderr=log, text=True)
+            try:
+                assert child.stdout
+                for line in child.stdout:
+                    progress(line.strip())
+                child.wait(order.seconds + GRACE_S)
+            finally:
+                child.kill()
+                child.wait()
+            log.seek(0)
+            last = log.read().strip().splitlines()[-1:]
+        try:
+            return records.read_result(Path(order.out))
+        except DecodeError:
+            raise HarnessError(f"tuning {order.problem} ended without a result: {''.join(last) or child}") from None

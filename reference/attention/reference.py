@@ -1,0 +1,182 @@
+"""attention: causal attention with grouped queries, forward and backward, in bf16 with float32 sums.
+
+The scores' scale is 1 / sqrt(D). A backward call is given the output and the logarithms of the forward call, as torch's
+own and other libraries' are, so it measures the gradients alone.
+
+Legend: B batch, H heads of queries, G of keys and values, R = H / G, S places, D numbers a head. In `exact_kernel`
+one head of queries at a time: Q queries, K keys.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from params import cost as cost
+from task import Saved, input_t, output_t
+from torch import Tensor
+from utils import rank_device, seeded, within_tolerance
+
+from harness.judging.correctness import Expected, accumulation_variance, rounding_noise
+
+RTOL = ATOL = 2e-2
+SHIFT = 128.0  # of hardened scores: e^128 is beyond float32
+QUERY = 16.0  # the first number of a hardened query
+
+
+def generate_input(
+    rank: int, world_size: int, batch: int, heads: int, kv_heads: int, seq: int, dim: int, backward: bool, seed: int
+) -> input_t:
+    """Normal queries, keys, values and, for a backward call, gradients of the output."""
+    generator = seeded(seed, rank_device())
+
+    def normal(heads: int) -> Tensor:
+        shape = (batch, heads, seq, dim)
+        return torch.randn(shape, dtype=torch.bfloat16, device=generator.device, generator=generator)
+
+    queries, keys, values = normal(heads), normal(kv_heads), normal(kv_heads)
+    gradient = normal(heads) if backward else None
+    return queries, keys, values, None if gradient is None else _saved(queries, keys, values, gradient)
+
+
+def _saved(queries: Tensor, keys: Tensor, values: Tensor, gradient: Tensor) -> Saved:
+    output = torch.empty_like(queries)
+    logarithm = queries.new_empty(queries.shape[:3], dtype=torch.float32)
+    for (b, h, g), scores_QK in _scores(queries, keys):
+        logarithm[b, h] = scores_QK.logsumexp(1)
+        output[b, h] = scores_QK.sub_(logarithm[b, h, :, None]).exp_() @ values[b, g].float()
+    return Saved(output, logarithm, gradient)
+
+
+def _scores(queries: Tensor, keys: Tensor) -> Iterator[tuple[tuple[int, int, int], Tensor]]:
+    """For each head of queries (batch, head, its head of keys) and its scaled scores, float32 [S, S], -inf where a key
+    comes after the query."""
+    batch, heads, seq, dim = queries.shape
+    after_QK = torch.ones(seq, seq, dtype=torch.bool, device=queries.device).triu_(1)
+    for b in range(batch):
+        for h in range(heads):
+            g = h // (heads // keys.shape[1])
+            scores_QK = (queries[b, h].float() @ keys[b, g].float().T).mul_(dim**-0.5)
+            yield (b, h, g), scores_QK.masked_fill_(after_QK, -torch.inf)
+
+
+def harden(data: input_t, seed: int) -> input_t:
+    """The inputs of the strict checker: all scores are SHIFT higher, which changes no result, but overflows where a
+    kernel does not subtract a row's maximum."""
+    queries, keys, values, saved = data
+    queries, keys = queries.clone(), keys.clone()
+    queries[..., 0] = QUERY
+    keys[..., 0] = SHIFT / QUERY * keys.shape[-1] ** 0.5
+    return queries, keys, values, None if saved is None else _saved(queries, keys, values, saved.gradient_BHSD)
+
+
+def ref_kernel(data: input_t) -> output_t:
+    """The reference that is timed: torch's attention, and what autograd calls for its gradients."""
+    queries, keys, values, saved = data
+    if saved is None:
+        return torch.nn.functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=True, enable_gqa=queries.shape[1] != keys.shape[1]
+        )
+    if queries.device.type == "cpu":
+        # Heads that share keys get copies of them: torch's kernel would round the sum over them at every head.
+        share = queries.shape[1] // keys.shape[1]
+        copies = (tensor.repeat_interleave(share, 1) for tensor in (keys, values))
+        dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            saved.gradient_BHSD, queries, *copies, saved.output_BHSD, saved.logarithm_BHS, 0.0, True
+        )
+        gradients = (dq, *(one.unflatten(1, (-1, share)).sum(2) for one in (dk, dv)))
+    else:
+        seq, state = queries.shape[2], queries.new_zeros(2, dtype=torch.uint64)
+        gradients = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+            saved.gradient_BHSD,
+            queries,
+            keys,
+            values,
+            saved.output_BHSD,
+            saved.logarithm_BHS,
+            None,
+            None,
+            seq,
+            seq,
+            0.0,
+            True,
+            state,
+            state[0],
+        )[:3]
+    return tuple(gradients)
+
+
+def exact_kernel(data: input_t) -> Expected | tuple[Expected, Expected, Expected]:
+    """The result in float32, and the noise of rounding to bf16 the weights, their gradients and the results."""
+    queries, keys, values, saved = data
+    return _exact_forward(queries, keys, values) if saved is None else _exact_backward(queries, keys, values, saved)
+
+
+def _exact_forward(queries: Tensor, keys: Tensor, values: Tensor) -> Expected:
+    """A kernel rounds each weight p (before or after it divides by their sum) and the result: the squares are
+    sum p^2 v^2 and the result's."""
+    value = torch.empty_like(queries, dtype=torch.float32)
+    terms = torch.empty_like(value)
+    for (b, h, g), scores_QK in _scores(queries, keys):
+        p_QK = scores_QK.softmax(1)
+        v_KD = values[b, g].float()
+        value[b, h] = p_QK @ v_KD
+        terms[b, h] = p_QK.square_() @ v_KD.square()
+    return _expected(value, terms, queries, "the output")
+
+
+def _exact_backward(queries: Tensor, keys: Tensor, values: Tensor, saved: Saved) -> tuple[Expected, Expected, Expected]:
+    """With weights p, gradients do of the output o, and ds = p (do v - do o):
+
+    dq = scale sum ds k, dk = scale sum ds q, dv = sum p do
+
+    A kernel rounds each ds and p, and the results; those of keys and values also for each head of queries by itself,
+    before it adds up the heads that share keys. ds also has the error of its two sums.
+    """
+    scale, kv_shape = queries.shape[-1] ** -0.5, keys.shape
+    unit = (torch.finfo(queries.dtype).eps / 4) ** 2  # the variance of rounding 1
+    dq, dq_terms = (torch.empty_like(queries, dtype=torch.float32) for _ in range(2))
+    dk, dk_terms, dv, dv_terms = (queries.new_zeros(kv_shape, dtype=torch.float32) for _ in range(4))
+    for (b, h, g), scores_QK in _scores(queries, keys):
+        q_QD, k_KD, v_KD = queries[b, h].float(), keys[b, g].float(), values[b, g].float()
+        do_QD = saved.gradient_BHSD[b, h].float()
+        p_QK = scores_QK.sub_(saved.logarithm_BHS[b, h, :, None]).exp_()
+        delta_Q = (do_QD * saved.output_BHSD[b, h].float()).sum(1)
+        dp_QK = do_QD @ v_KD.T
+        # In units of a rounding: ds is the difference of two sums in float32, which may be nearly equal.
+        sums_Q = accumulation_variance(queries.shape[-1], dp_QK.square().mean() + delta_Q.square()).div_(unit)
+        ds_QK = dp_QK.sub_(delta_Q[:, None]).mul_(p_QK).mul_(scale)
+        dq[b, h] = ds_QK @ k_KD
+        mine_KD = ds_QK.T @ q_QD
+        dk[b, g] += mine_KD
+        dk_terms[b, g] += mine_KD.square_()
+        mine_KD = p_QK.T @ do_QD
+        dv[b, g] += mine_KD
+        dv_terms[b, g] += mine_KD.square_()
+        p2_QK = p_QK.square_()
+        ds2_QK = ds_QK.square_().addcmul_(p2_QK, sums_Q[:, None], value=scale * scale)
+        dv_terms[b, g] += p2_QK.T @ do_QD.square()
+        dk_terms[b, g] += ds2_QK.T @ q_QD.square()
+        dq_terms[b, h] = ds2_QK @ k_KD.square()
+    return (
+        _expected(dq, dq_terms, queries, "the queries' gradient"),
+        _expected(dk, dk_terms, queries, "the keys' gradient"),
+        _expected(dv, dv_terms, queries, "the values' gradient"),
+    )
+
+
+def _expected(value: Tensor, terms: Tensor, queries: Tensor, name: str) -> Expected:
+    """The noise, given the sum of squares of what is rounded before the result (overwritten)."""
+    accumulation = accumulation_variance(queries.shape[2], terms)
+    noise = rounding_noise(terms.add_(value.square()), queries.dtype, accumulation)
+    return Expected(value=value, noise=noise, dtype=queries.dtype, name=name)
+
+
+def check_implementation(data: input_t, output: output_t) -> tuple[bool, str]:
+    """A plain tolerance, against the timed reference; of gradients the first that is off is named."""
+    right = ref_kernel(data)
+    if isinstance(right, Tensor):
+        return within_tolerance(output, right, RTOL, ATOL)
+    for name, one, expected in zip(("dq", "dk", "dv"), output, right, strict=True):
+        passed, message = within_tolerance(one, expected, RTOL, ATOL)
+        if not passed:
+            return False, f"{name}: {message}"
+    return True, ""

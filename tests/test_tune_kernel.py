@@ -1,0 +1,175 @@
+"""tune-kernel: predictions prune, a search ends, what was measured counts again, and the table is written whole."""
+
+import ast
+import math
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.core.checkout import ROOT, Checkout
+from harness.core.errors import BadFileError, UsageError
+from harness.problems.shape_file import find
+from harness.tune import records, search, table, tuner
+from harness.tune.records import CaseFound, Kept, Order, Result
+from harness.tune.search import Candidate, Rates, Tried
+
+RATES = Rates(flops_per_s=1e15, hbm_bytes_per_s=4e12, multiprocessors=100)
+
+
+@pytest.mark.parametrize(
+    ("need", "us"),
+    [
+        ((1e12, 0.0, 0.0, 100, 1), 1000.0),  # by operations
+        ((1e12, 0.0, 0.0, 150, 1), 1000.0 * 200 / 150),  # half of the second round is empty
+        ((1e12, 0.0, 0.0, 150, 2), 1000.0 * 200 / 150),
+        ((1e9, 8e9, 0.0, 100, 1), 2000.0),  # by bytes of memory
+        ((1e9, 0.0, 2e10, 100, 1), 2000.0),  # by what is read in all
+        ((1e12, 0.0, 0.0, 100, 0), math.inf),
+    ],
+)
+def test_a_prediction_is_the_largest_of_three_bounds(need: tuple[float, float, float, int, int], us: float) -> None:
+    assert search.predicted_us(*need, RATES) == pytest.approx(us)
+
+
+def candidates(*predicted: float) -> list[Candidate]:
+    return [Candidate(row=(f"row {index}",), predicted_us=us) for index, us in enumerate(predicted)]
+
+
+def measuring(times: dict[str, float | None], asked: list[str]) -> Callable[[tuple[object, ...]], Tried]:
+    def measure(row: tuple[object, ...]) -> Tried:
+        asked.append(str(row[0]))
+        return Tried(row=row, us=times.get(str(row[0]), 50.0))
+
+    return measure
+
+
+def test_rows_that_cannot_win_are_never_measured() -> None:
+    asked: list[str] = []
+    times: dict[str, float | None] = {"row 0": 14.0, "row 1": 12.0}
+    found = search.search(candidates(10, 11, 12.5, 13.5, math.inf), [], measuring(times, asked), 99, lambda: False)
+    assert asked == ["row 0", "row 1"]  # 12.5 is above the best measured, 13.5 above 1.3 times the best prediction
+    assert (found.pruned, found.ended) == (3, "all measured")
+    assert found.best == Tried(row=("row 1",), us=12.0)
+
+
+def test_a_search_ends_when_nothing_better_comes() -> None:
+    asked: list[str] = []
+    found = search.search(candidates(*[10.0] * 40), [], measuring({"row 3": 40.0}, asked), 99, lambda: False)
+    assert len(asked) == 4 + search.PATIENCE
+    assert (found.ended, found.best and found.best.row) == ("nothing better in a while", ("row 3",))
+
+
+def test_what_was_measured_before_is_not_measured_again() -> None:
+    asked: list[str] = []
+    known = [Tried(row=("row 0",), us=20.0), Tried(row=("row 1",), us=None, note="wrong")]
+    found = search.search(candidates(10, 10, 10), known, measuring({"row 2": 19.0}, asked), 99, lambda: False)
+    assert asked == ["row 2"]
+    assert found.best == Tried(row=("row 2",), us=19.0)
+    over = search.search(candidates(10, 10, 10), known, measuring({}, asked), 99, lambda: True)
+    assert (over.ended, over.best) == ("out of time", known[0])
+    assert (
+        search.search(candidates(10, 10, 10), known, measuring({}, asked), 0, lambda: False).ended == "as many as asked"
+    )
+    assert asked == ["row 2"]
+
+
+def test_a_search_without_a_right_row_has_no_best() -> None:
+    found = search.search(candidates(10), [], lambda row: Tried(row=row, us=None, note="wrong"), 9, lambda: False)
+    assert found.best is None
+
+
+def test_kept_rows_count_for_the_same_gpu_kernels_and_case(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    one = Kept(gpu="A", digest="d", params={"m": 1}, row=("sm_90", (1, 2), True), us=3.0, note="")
+    records.keep(path, one)
+    with path.open("a") as file:
+        file.write('{"gpu": "A", "di')  # a run that was killed
+    kept = records.load(path)
+    assert kept == [one]
+    assert records.tried(kept, "A", "d", {"m": 1}) == [Tried(row=one.row, us=3.0)]
+    for gpu, digest, m in (("B", "d", 1), ("A", "e", 1), ("A", "d", 2)):
+        assert records.tried(kept, gpu, digest, {"m": m}) == []
+
+
+def test_a_table_is_replaced_and_nothing_else() -> None:
+    for name in ("gemm", "attention", "gemm_rs"):
+        source = (ROOT / "submissions" / name / "tuning.py").read_text()
+        rows = ast.literal_eval(
+            "["
+            + source.partition(table.BEGIN)[2].partition(table.END)[0].replace("Row(", "(").replace("UNMEASURED", "'?'")
+            + "]"
+        )
+        lines = [table.line_of(row, "?") for row in rows]
+        assert table.with_rows(source, lines, "tuning.py") == source
+    with pytest.raises(BadFileError, match=r"tuning.py: no table is there to write into"):
+        table.with_rows("ROWS = []\n", [], "tuning.py")
+
+
+def asked(**more: object) -> tuner.Asked:
+    given = {"suite": "official", "places": (), "seconds": 9.0, "at_most": 3, "chip": "sm_90", "write": False} | more
+    return tuner.Asked(**given)  # type: ignore[arg-type]
+
+
+def test_predictions_need_no_gpu_and_prune(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the real child, for both problems; what is kept and the tables stay as they are."""
+    checkout = Checkout.here()
+    for name in ("gemm", "attention"):
+        before = (ROOT / "submissions" / name / "tuning.py").read_text()
+        found = tuner.tune(find(name, checkout), asked(places=(0, 2), write=True), checkout, lambda text: None)
+        assert [case.ended for case in found.cases] == ["only predicted"] * 2
+        assert all(case.best and case.best[2 if name == "gemm" else 3] in ("warps", "library") for case in found.cases)
+        assert sum(case.pruned for case in found.cases) > 0
+        assert (ROOT / "submissions" / name / "tuning.py").read_text() == before
+
+
+def test_what_the_child_found_is_written_into_the_table(monkeypatch: pytest.MonkeyPatch, checkout: Path) -> None:
+    """With --write alone."""
+    case = CaseFound(
+        params={"m": 1}, best=("sm_90",), best_us=1.0, candidates=1, measured=1, pruned=0, ended="all measured",
+        predicted_us=1.0, failed=(),
+    )  # fmt: skip
+    result = Result(gpu="A", cases=(case,), table=('    Row("sm_90"),\n',))
+    monkeypatch.setattr(tuner, "by_child", lambda order, progress: result)
+    here = Checkout(checkout)
+    path = checkout / "submissions" / "gemm" / "tuning.py"
+    before = path.read_text()
+    tuner.tune(find("gemm", here), asked(), here, lambda text: None)
+    assert path.read_text() == before
+    tuner.tune(find("gemm", here), asked(write=True), here, lambda text: None)
+    assert 'TABLE = [\n    Row("sm_90"),\n]\n' in path.read_text()
+
+
+def test_a_result_survives_its_file(tmp_path: Path) -> None:
+    order = Order(
+        root="/r", problem="gemm", cases=({"m": 1},), seconds=1.0, at_most=2, kept="k", out="o", chip="",
+        multiprocessors=0, flops_per_s=1.0, hbm_bytes_per_s=2.0,
+    )  # fmt: skip
+    records.write(tmp_path / "order.json", order)
+    assert records.read_order(tmp_path / "order.json") == order
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gemm_rs", "--predict", "sm_90"], "gemm_rs: submissions/gemm_rs says nothing of its rows"),
+        (["gemm", "--predict", "sm_90", "--shapes", "8"], "--shapes 8: suite official has the benchmarks 0 to 7"),
+        (["gemm", "--seconds", "0"], "--seconds 0: a number above 0 is needed"),
+        (["gemm", "--at-most", "0"], "--at-most 0: 1 or more rows can be measured"),
+        (["gem", "--predict", "sm_90"], "no problem 'gem'; did you mean 'gemm'"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_with_what_to_do(
+    words: list[str], message: str, harness: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    result = harness("tune-kernel", *words)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_a_gpu_without_rates_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for names, message in (((), "no GPU is here to measure on"), (("NVIDIA Abacus",), "NVIDIA Abacus is not in")):
+        monkeypatch.setattr(tuner, "gpu_names", lambda names=names: names)
+        with pytest.raises(UsageError, match=message):
+            tuner.rates("")
