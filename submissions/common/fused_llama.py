@@ -152,7 +152,7 @@ class Buckets:
                 self.open.append(set())
         self.open = [leaves for leaves in self.open if leaves]
         self.left = [set(leaves) for leaves in self.open]
-        # Without other ranks there is nothing to wait for, and a hook would tie gradients to the stream of this moment.
+        # Without other ranks there is nothing to wait for.
         for number, leaves in enumerate(self.open if self.is_joint else ()):
             for name in leaves:
                 flat.leaves[name].register_post_accumulate_grad_hook(lambda _, at=number, of=name: self._ready(at, of))
@@ -178,15 +178,11 @@ class Optimizer:
         self.flat, self.rate, self.warmup = flat, config["learning_rate"], config["warmup_samples"]
         values = flat.values.detach().requires_grad_()
         values.grad = flat.gradients
-        is_cuda = values.device.type == "cuda"
-        self.tensor = torch.zeros((), device=values.device)
-        self.adamw = torch.optim.AdamW(
-            [values], lr=self.tensor, betas=(0.9, 0.95), weight_decay=weight_decay, fused=True, capturable=is_cuda
-        )
+        self.adamw = torch.optim.AdamW([values], betas=(0.9, 0.95), weight_decay=weight_decay, fused=True)
 
     def set_rate(self, done: int) -> None:
         """The rate of the step after which `done` sequences have been seen."""
-        self.tensor.fill_(self.rate * min(1.0, done / self.warmup))
+        self.adamw.param_groups[0]["lr"] = self.rate * min(1.0, done / self.warmup)
 
     def step(self) -> None:
         """Updates the weights, and makes gradients 0."""

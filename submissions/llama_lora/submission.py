@@ -1,10 +1,9 @@
 """Data parallel in few operations: matrices adapted in one operation each, gradients in one flat buffer that is summed
-up over ranks at once, the optimizer in one operation. On a GPU a step is one CUDA graph."""
+up over ranks at once, the optimizer in one operation."""
 
 import torch
 import torch.distributed as dist
 from common.fused_llama import JOINED, Flat, Llama, Optimizer, scale_of
-from common.graphs import graphed
 
 HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.02, "warmup_samples": 256}
 
@@ -40,14 +39,10 @@ def train(config, data, seed, target, log):
             dist.all_reduce(flat.gradients)
         optimizer.step()
 
-    state = (flat.values, flat.gradients)
-    run = None
     for done in range(batch_size, config["samples"] + 1, batch_size):
         inputs, targets = data.batch(batch_size)
         optimizer.set_rate(done)
-        if run is None:
-            run = graphed(step, (inputs, targets), state, optimizer.adamw)
-        run(inputs, targets)
+        step(inputs, targets)
         if done % config["evaluate_every"] == 0:
             log.evaluate(flat.parts, done)
     return flat.parts

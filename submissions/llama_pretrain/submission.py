@@ -1,9 +1,8 @@
 """Data parallel in few operations: joined matrices, gradients in one flat buffer that is summed up over ranks while the
-backward pass goes on, the optimizer in one operation. On a GPU a step is one CUDA graph."""
+backward pass goes on, the optimizer in one operation."""
 
 import torch
 from common.fused_llama import Flat, Llama, Optimizer, layer_groups, scale_of
-from common.graphs import graphed
 
 HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.015, "warmup_samples": 512}
 
@@ -21,14 +20,10 @@ def train(config, data, seed, target, log):
         buckets.wait()
         optimizer.step()
 
-    state = (flat.values, flat.gradients)
-    run = None
     for done in range(batch_size, config["samples"] + 1, batch_size):
         inputs, targets = data.batch(batch_size)
         optimizer.set_rate(done)
-        if run is None:
-            run = graphed(step, (inputs, targets), state, optimizer.adamw)
-        run(inputs, targets)
+        step(inputs, targets)
         if done % config["evaluate_every"] == 0:
             log.evaluate(flat.parts, done)
     return flat.parts
