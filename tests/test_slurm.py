@@ -357,19 +357,22 @@ class TestCluster:
 
     def test_a_node_whose_spool_folder_is_full_loses_no_job(self, engine: SlurmEngine, cluster: Cluster) -> None:
         """Slurm cancels the job there, and nobody asked it to; on another node it runs."""
-        first = SlurmSettings(engine="slurm", options=("--nodelist=n1",))
+        idle = ("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N")
+        wait_for(lambda: cluster.asked(*idle).split() != [], WAIT_S)
+        full = cluster.asked(*idle).split()[0]
+        first = SlurmSettings(engine="slurm", options=(f"--nodelist={full}",))
         unlucky = SlurmEngine(engine._folder, engine._cwd, dict(os.environ), first)
-        with small_disk(cluster.folder / "spool-n1") as disk:
+        with small_disk(cluster.folder / f"spool-{full}") as disk:
             fill(disk)
             unlucky.submit(job("one-1", "exit 3"))
             state = end(unlucky, "one-1")
         assert isinstance(state, Lost)
         assert "could not start job" in state.why
+        cluster.kill(full)
+        cluster.start_node(full)
+        cluster.asked("scontrol", "update", f"NodeName={full}", "State=RESUME")
         engine.submit(job("one-2", "exit 3"))
         assert end(engine, "one-2") == Done(end=Exited(code=3), has_result=False)
-        cluster.kill("n1")
-        cluster.start_node("n1")
-        cluster.asked("scontrol", "update", "NodeName=n1", "State=RESUME")
 
     def test_an_evaluation_there_is_recorded_as_one_here(self, checkout: Path, cluster: Cluster) -> None:
         """The same command, told where to run: the same exit code, text and entry."""
