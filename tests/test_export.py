@@ -71,7 +71,7 @@ def test_ids_are_whole_numbers_that_join_what_belongs_together(rows: list[Row]) 
     assert [row["run_id"] for row in rows][:1] == [export.number_of(rows[0]["run_name"])]
 
 
-OTHERS = ["iopddl", "llama_lora", "llama_pretrain"]  # whose submissions are no kernels
+OTHERS = ["iopddl", "llama", "llama_lora", "llama_pretrain"]  # whose submissions are no kernels
 
 
 def test_the_leaderboards_file_has_their_columns() -> None:
@@ -289,5 +289,5 @@ def test_the_command_writes_what_is_recorded(
     assert harness("export", "--problem", "a2a").stdout.splitlines() == [",".join(COLUMNS)]
     assert harness("export", "--format", "parquet").returncode == 2
     boards = harness("export", "--leaderboards", "-o", "boards.csv")
-    assert boards.stdout == "boards.csv: 7 leaderboards, 7 columns\n"
+    assert boards.stdout == "boards.csv: 8 leaderboards, 7 columns\n"
     assert harness("export", "--problem", "nothing").returncode == 2

@@ -17,7 +17,7 @@ from harness.problems import problem, shape_file
 from harness.problems.problem import Problem
 
 NAMES = ["a2a", "ag_gemm", "gemm_rs", "moe"]  # problems of ranks
-ALL = [*NAMES[:3], "iopddl", "llama_lora", "llama_pretrain", "moe"]
+ALL = [*NAMES[:3], "iopddl", "llama", "llama_lora", "llama_pretrain", "moe"]
 SUITES = ["official", "cpu", "quick"]
 
 
@@ -285,7 +285,7 @@ CPU_THIRD = "- {world_size: 8, m: 256, n: 360, k: 360, has_bias: true, seed: 13}
         (
             "ranking_by: geom",
             "ranking_by: best",
-            "$.ranking_by: expected one of 'last', 'mean', 'geom', 'relative', 'olympic', found",
+            "$.ranking_by: expected one of 'last', 'mean', 'geom', 'relative', 'olympic', 'product', found",
         ),
         ("ranking_by:", "rankingby:", "$.rankingby: unknown key; did you mean 'ranking_by'?"),
         ("multi_gpu: true", "multi_gpu: false", "$.tests[0]: a case of one GPU runs on 1 rank, not on 8"),

@@ -35,7 +35,7 @@ from harness.serve.worker import Files
 FOLDERS = Path(__file__).parent / "folders" / "single"
 CRASH = "ended with exit code 7 and without a result: out of luck"
 PATH = f"/submission/{GEMM}/{GPU}/test"
-OURS = ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "iopddl", "llama_lora", "llama_pretrain", "moe"]
+OURS = ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "iopddl", "llama", "llama_lora", "llama_pretrain", "moe"]
 NOT_UTF8 = b"def custom_kernel(data): ...  # \xff\n"
 
 

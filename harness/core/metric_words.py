@@ -18,6 +18,11 @@ def gap_text(figures: CaseFigures, bound: Bound | None) -> str:
     return f"{math.log10(figures.value / bound.value):.3f}" if bound is not None else "-"
 
 
+def rate_of_tokens_text(value: float) -> str:
+    """Tokens a second, to four digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def cost_text(value: float) -> str:
     """A cost in full, or to six digits where it is long."""
     return f"{value:,.0f}" if value < 1e12 else f"{value:.6g}"
@@ -139,7 +144,34 @@ MEMORY = MetricWords(
     judged="Every output that is timed was judged.",
     limit="least",
 )
-WORDS = {"us": TIMES, "cost": COSTS, "s": RUNS, "bytes": MEMORY}
+TOKENS = MetricWords(
+    columns=("prompt", ">ref tok/s", ">tok/s", ">speedup", ">limit", ">limit %", ">spread", ">n"),
+    value=rate_of_tokens_text,
+    further=spread_text,
+    legend={
+        "tok/s": "Tokens a second are medians over whole generations, prompt included",
+        "speedup": "speedup is the median ratio on the same prompt",
+        "spread": "spread is the interquartile range",
+        "n": "n is the number of timed generations",
+        "limit %": "limit % is tok/s / limit",
+    },
+    axis="tokens a second, median (logarithmic; right is better)",
+    better="faster",
+    worse="slower",
+    compared="Tokens a second are medians, A / B is by pairs of generations in blocks.",
+    in_turn="timed in turn on the same prompts",
+    apart="timed in a run each, another time",
+    more_samples="--seconds says how long a prompt is timed",
+    judged="A's outputs were judged in its tests only, B's in every call.",
+)
+WORDS = {"us": TIMES, "cost": COSTS, "s": RUNS, "bytes": MEMORY, "tokens/s": TOKENS}
+
+
+def text_of(metric: Metric) -> tuple[str, Callable[[float], str]]:
+    """The unit that values of a metric are shown in, and how."""
+    if metric.unit == "bytes":
+        return "GiB", lambda value: f"{value / 2**30:.2f}"
+    return metric.unit, words_of(metric).value
 
 
 def words_of(metric: Metric | None) -> MetricWords:

@@ -20,12 +20,13 @@ Param = int | bool | float | str | tuple[int, ...]
 Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
-Ranking = Literal["last", "mean", "geom", "relative", "olympic"]  # of judging.scoring
+Ranking = Literal["last", "mean", "geom", "relative", "olympic", "product"]  # of judging.scoring
 Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 # Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
 # folder has for it; that folder's own eval.py, in the process that also runs the submission; the problem's own code, in
-# whole numbers; trusted ranks by what returned weights are worth on held-out data.
-CheckerName = Literal["strict", "folder", "theirs", "exact", "quality"]
+# whole numbers; trusted ranks by what returned weights are worth on held-out data; trusted ranks that follow the
+# tokens which an output's own logits led to.
+CheckerName = Literal["strict", "folder", "theirs", "exact", "quality", "logits"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,18 +184,24 @@ class Measured:
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: when each rank had finished, after the first had started
     (wall clock, medians). `curves`: one a run, where values improve while a submission runs. `best`: the best value
-    that is known from elsewhere, for contests that score relative to others."""
+    that is known from elsewhere, for contests that score relative to others. `bounds` are those of further series, by
+    their names. `own_kernels` is the share of the time that passed in kernels that the submission defines, where a
+    contest counts it."""
 
     series: tuple[Series, ...]
     bounded: str = ""
     rank_ends_us: tuple[float, ...] = ()
     curves: tuple[Curve, ...] = ()
     best: float | None = None
+    bounds: dict[str, "Bound"] = field(default_factory=dict)
+    own_kernels: float | None = None
     type: Literal["measured"] = "measured"
 
     def __post_init__(self) -> None:
         if not self.series:
             raise DecodeError(".series", "expected at least one")
+        if self.own_kernels is not None and not 0 <= self.own_kernels <= 1:
+            raise DecodeError(".own_kernels", f"expected a share from 0 to 1, found {self.own_kernels}")
 
     @property
     def ranked(self) -> Series:

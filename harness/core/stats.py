@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.core.records import Estimate, Series
+from harness.core.records import Estimate, Measured, Series
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +49,11 @@ def geomean(values: Sequence[float]) -> float:
     assert values, "no values"
     assert min(values) > 0, f"a geometric mean is of numbers above 0, not of {min(values)}"
     return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def times_of(measured: Measured) -> Series | None:
+    """The first series of times in us: the one that ranks, where times do; None where nothing was timed."""
+    return next((one for one in measured.series if one.metric.unit == "us"), None)
 
 
 def ratio(series: Series) -> float:

@@ -25,7 +25,7 @@ from harness.board.entries import Board, Entry, HeldEntry, Judged
 from harness.board.places import noise_of
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Bound, CaseResult, EvalReport
+from harness.core.records import Bound, CaseResult, EvalReport, Measured
 from harness.core.stats import CONFIDENCE, LaunchNoise, median, student_t
 from harness.core.words import clean_line, times_text
 from harness.evaluation import verify
@@ -116,10 +116,11 @@ def from_report(one: Entry, report: EvalReport, problem: Problem) -> Judged:
     results = tuple(replace(result, bound=_bound(result, report, problem)) for result in report.results)
     again = figured(replace(report, results=results, ranking_by=problem.ranking_by))
     for result, measured in verdict.measured_cases(again):
-        time_us = median(measured.against_bound.own) if measured.against_bound.own else math.inf
-        if result.bound and time_us < result.bound.value:
-            bound = result.bound
-            evidence = f"{time_us:.2f} us are less than the limit of {bound.value:.2f} us ({bound.by}), by its report"
+        bound, (metric, own) = result.bound, (measured.against_bound.metric, measured.against_bound.own)
+        if bound and own and metric.sign * (median(own) - bound.value) < 0:
+            what = "less" if metric.better == "less" else "more"
+            evidence = f"{median(own):.2f} {metric.unit} are {what} than the limit of {bound.value:.2f} {metric.unit}"
+            evidence += f" ({bound.by}), by its report"
             return judgements.held(one, "roofline", evidence, (one.run_id,))
     made = judgements.entry_of(again, one.problem_version)
     assert made is not None, "a report with figures is worth an entry"
@@ -152,9 +153,11 @@ def _change(one: Judged, version: str) -> str:
 
 def _bound(result: CaseResult, report: EvalReport, problem: Problem) -> Bound | None:
     """The case's bound by today's cost and hardware table; a machine that the table does not know keeps the peaks that
-    were measured on it. None where the problem has no cost, or the report no peaks."""
+    were measured on it. None where the problem has no cost, or the report no peaks. The bound of what is no time is the
+    report's."""
     peaks = (hardware.match(report.device_model) if report.device != "cpu" else None) or report.peaks
-    if problem.cost_of is None:
+    is_time = not isinstance(result.outcome, Measured) or result.outcome.against_bound.metric.unit == "us"
+    if problem.cost_of is None or not is_time:
         return result.bound  # which then is of the case alone
     if peaks is None or result.case.kind != "benchmark":
         return None

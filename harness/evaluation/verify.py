@@ -146,9 +146,9 @@ def _less(excess: float) -> str:
 
 
 def _drift(claim: Claim, score: Mean, excess: float) -> str:
-    """What the score says beside, unless it is relative to others' results: by how much the machine itself, as the
-    reference shows it, was another."""
-    if claim.score.relative_by:
+    """What the score says beside, where it is a time: by how much the machine itself, as the reference shows it, was
+    another."""
+    if claim.score.unit != "s":
         return ""
     drift = math.log(score.value / claim.score.value) - excess
     if abs(drift) < LEAST_ALLOWANCE:

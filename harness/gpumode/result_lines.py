@@ -28,6 +28,7 @@ from harness.core.records import (
     TimedOut,
     Wrong,
 )
+from harness.core.stats import times_of
 from harness.core.words import clean, cut
 from harness.judging import verdict
 
@@ -180,8 +181,8 @@ def encoded_report(text: str) -> str:
 
 
 def samples_us(measured: Measured) -> Sequence[float]:
-    """The samples of the clock that GPU MODE's evaluator uses, or else of the ranked clock."""
-    return measured.by_name.get("gpumode", measured.ranked).own
+    """The samples of the clock that GPU MODE's evaluator uses, or else the first that are times."""
+    return measured.by_name.get("gpumode", times_of(measured) or measured.ranked).own
 
 
 def error_text(result: CaseResult) -> str:

@@ -55,4 +55,9 @@ CHECKERS = {
         note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
         none="no test was run; every run's weights were evaluated",
     ),
+    "logits": Checker(
+        name="logits",
+        has_published=True,
+        note="logits of every step against a more precise model that follows the same tokens; greedy tokens",
+    ),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from harness.core.records import Measured
-from harness.core.stats import geomean
+from harness.core.stats import geomean, ratio
 from harness.judging.olympic import olympic_mean
 
 GPU_MODE = "GPU MODE"
@@ -45,6 +45,10 @@ class Scoring(Protocol):
         """What one case comes to, in the score's unit."""
         ...
 
+    def factors(self, measured: Measured) -> dict[str, float]:
+        """What a case's value is the product of, by what each factor is called; empty where it is no product."""
+        ...
+
     def total(self, own: Sequence[float], best: Sequence[float]) -> float:
         """The score of all cases, in their order. `best` are the best values that anybody has reached in the same
         cases, for contests that score relative to others; other scorings leave it alone."""
@@ -70,6 +74,10 @@ class MeanTimes:
         series = measured.ranked
         return (statistics.fmean(series.own) if series.own or series.summary is None else series.summary.mean) / 1e6
 
+    def factors(self, measured: Measured) -> dict[str, float]:
+        """None: a mean is no product."""
+        return {}
+
     def total(self, own: Sequence[float], best: Sequence[float]) -> float:
         """Seconds over all cases."""
         return self.over(own)
@@ -93,6 +101,10 @@ class SumOfBest:
         """The median over runs."""
         return statistics.median(measured.ranked.own)
 
+    def factors(self, measured: Measured) -> dict[str, float]:
+        """None: the value is what was measured."""
+        return {}
+
     def total(self, own: Sequence[float], best: Sequence[float]) -> float:
         """Points, as many as there are cases at most."""
         return math.fsum(least / value for value, least in zip(own, best, strict=True))
@@ -113,8 +125,46 @@ class OlympicTimes:
         """Seconds; samples are in seconds."""
         return olympic_mean(measured.ranked.own)
 
+    def factors(self, measured: Measured) -> dict[str, float]:
+        """None: a mean is no product."""
+        return {}
+
     def total(self, own: Sequence[float], best: Sequence[float]) -> float:
         """The mean over cases."""
+        return statistics.fmean(own)
+
+
+@dataclass(frozen=True)
+class MeanOfProducts:
+    """The mean over prompts of accuracy (0 or 1) x how many times as early the first token is as the reference's x how
+    many times as many tokens a second x (1 + the share of own kernels); the reference has 1. A prompt that is not right
+    has 0 in the contest; here a failed evaluation has no score at all.
+
+    Source: AWS's NKI track of the ASPLOS 2025 contest, whose base times are constants. Here the reference is measured
+    in the same run, and the share by the harness.
+    """
+
+    words: str = "mean over prompts of accuracy x first token x tokens/s x (1 + share of own kernels)"
+    unit: str = "points"
+    better: Literal["less", "more"] = "more"
+    contest: str = "the NKI Llama contest"
+    is_relative: bool = False
+
+    def case(self, measured: Measured) -> float:
+        """A prompt's points."""
+        return math.prod(self.factors(measured).values())
+
+    def factors(self, measured: Measured) -> dict[str, float]:
+        """The ratios are medians over pairs; 1 where nothing was measured beside the submission."""
+        series = measured.by_name
+        ratios = {
+            words: ratio(series[name]) if name in series and series[name].baseline else 1.0
+            for words, name in (("first token", "ttft"), ("tokens/s", "tokens"))
+        }
+        return {"accuracy": 1.0} | ratios | {"1 + own kernels": 1 + (measured.own_kernels or 0.0)}
+
+    def total(self, own: Sequence[float], best: Sequence[float]) -> float:
+        """The mean of all prompts' points."""
         return statistics.fmean(own)
 
 
@@ -124,4 +174,5 @@ SCORINGS: dict[str, Scoring] = {
     "last": MeanTimes("mean of the last shape", lambda means_s: means_s[-1]),
     "relative": SumOfBest(),
     "olympic": OlympicTimes(),
+    "product": MeanOfProducts(),
 }

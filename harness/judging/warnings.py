@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from harness.core.machine_records import GpuTrack, NotSampled, Sampling
 from harness.core.records import CaseResult, Measured, Warning
-from harness.core.stats import log_ratios, median, spread
+from harness.core.stats import log_ratios, median, spread, times_of
 
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take
 SPREAD = 0.5  # interquartile range over median, of the ratio to the reference: times differ with their inputs
@@ -56,8 +56,8 @@ def text_of(warning: Warning, baseline: str = BASELINE) -> str:
 
 def resolution(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
     """The clock itself takes a good part of what it measured."""
-    own = [one.outcome.ranked.own for one in results if isinstance(one.outcome, Measured)]
-    times_us = [median(samples) for samples in own if samples]
+    timed = [times_of(one.outcome) for one in results if isinstance(one.outcome, Measured)]
+    times_us = [median(series.own) for series in timed if series is not None and series.own]
     if not times_us or not empty_us or median(empty_us) <= RESOLUTION * min(times_us):
         return None
     return Warning(code="resolution", values={"empty": median(empty_us), "part": median(empty_us) / min(times_us)})

@@ -211,8 +211,18 @@ def _believed(measured: Measured, bound: Bound | None, peaks: Peaks | None) -> M
 
 
 def profile(calls: Calls, case: Case, workdirs: Sequence[Path]) -> Profile | Failure:
-    """A warm-up and one more call under the profiler, verified too; the ranks' traces become one. `workdirs` are the
-    candidate ranks' folders."""
+    """A profile of one call; the ranks' traces become one. `workdirs` are the candidate ranks' folders."""
+    traces = profiled(calls, case, workdirs)
+    if not isinstance(traces, list):
+        return traces
+    return Profile(
+        ranks=tuple(trace.profile(rank, found) for rank, found in enumerate(traces)),
+        trace_json=trace.merge(traces, f"{calls.plan.problem.name}: {case.label}"),
+    )
+
+
+def profiled(calls: Calls, case: Case, workdirs: Sequence[Path]) -> list[trace.RankTrace] | Failure:
+    """Each rank's trace of one call, behind a warm-up; both calls are verified."""
     calls.make(case, calls.fresh(2))
     calls.candidate.ask(wire.StartProfile(), wire.Done, calls.deadline)
     for index in range(2):
@@ -227,7 +237,4 @@ def profile(calls: Calls, case: Case, workdirs: Sequence[Path]) -> Profile | Fai
             traces.append(trace.parse(trace.read(folder / trace.FILE)))
         except trace.TraceError as error:
             return Crashed(rank=rank, message=f"its trace {error}", log_tail="")
-    return Profile(
-        ranks=tuple(trace.profile(rank, found) for rank, found in enumerate(traces)),
-        trace_json=trace.merge(traces, f"{calls.plan.problem.name}: {case.label}"),
-    )
+    return traces

@@ -11,6 +11,7 @@ from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
 from harness.kinds.kind import TORCH, Kind, Setting
+from harness.kinds.model import ModelKind
 from harness.kinds.op import OpKind
 from harness.kinds.program import ProgramKind
 from harness.kinds.replay import ReplayKind
@@ -28,6 +29,7 @@ KINDS: dict[str, Kind] = {
     "vendor": VendorKind(),
     "program": ProgramKind(),
     "train": TrainKind(),
+    "model": ModelKind(),
 }
 
 

@@ -17,6 +17,7 @@ from harness.core.records import Case, CheckerName, Cost, Ranking
 
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
+ADAPTER = "adapter.py"  # of a problem whose submissions define something else than custom_kernel
 DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
 Shown = Literal["delay", "data"]  # how the harness knows that ranks communicate
 DependsOf = Callable[[Any, int, int], frozenset[int]]
@@ -93,6 +94,7 @@ class Problem:
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
     in_place: bool = False
+    submission_file: str = "submission.py"  # of the folder of submissions, evaluated if none is named
     lang: Literal["py", "cu"] = "py"  # of a submission
     only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so
 
@@ -124,7 +126,7 @@ class Problem:
 
     def default_submission(self) -> Path:
         """The file that is evaluated if none is named."""
-        return self.submissions_folder / "submission.py"
+        return self.submissions_folder / self.submission_file
 
     @property
     def cache_name(self) -> str:

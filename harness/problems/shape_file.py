@@ -113,6 +113,7 @@ class _ProblemFile(_SuiteFile):
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
     in_place: bool = False
+    submission_file: str = "submission.py"
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -199,6 +200,7 @@ def read_problem(name: str, root: Path) -> Problem:
         data=file.data,
         shares=file.shares,
         in_place=file.in_place,
+        submission_file=file.submission_file,
     )
 
 

@@ -9,7 +9,7 @@ import re
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_text
-from harness.problems.problem import Problem
+from harness.problems.problem import ADAPTER, Problem
 
 PAGE = "docs/problems.md"
 EXAMPLE = "ar_norm"
@@ -29,6 +29,16 @@ from task import input_t, output_t
 
 def custom_kernel(data: input_t) -> output_t:
     return ref_kernel(data)  # start here, then make it fast
+'''
+
+ADAPTED = '''\
+#!POPCORN leaderboard {leaderboard}
+"""A submission for {name}: {description}
+
+It defines build(config, weights), which returns a model; what is called of it stands in {adapter}.
+"""
+
+from reference import build  # noqa: F401  (start here, then make it fast)
 '''
 
 
@@ -54,9 +64,11 @@ def problem_files(name: str, checkout: Checkout) -> dict[str, str]:
 
 def submission_text(problem: Problem) -> str:
     """A submission that calls the reference, and so is right."""
-    return SUBMISSION.format(
+    is_adapted = (problem.folder / ADAPTER).is_file()
+    return (ADAPTED if is_adapted else SUBMISSION).format(
         leaderboard=problem.leaderboard,
         name=problem.name,
         description=" ".join(problem.description.split()).rstrip(".").replace('"""', "''") + ".",
         reference=f"reference/{problem.name}/reference.py",
+        adapter=f"reference/{problem.name}/{ADAPTER}",
     )

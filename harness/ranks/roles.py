@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from harness.judging.checkers import CHECKERS as RULES
+from harness.problems.problem import ADAPTER
 from harness.process import cuda_shim
 from harness.ranks import torch_settings, trace, wire
 from harness.ranks.folder_trusted import FolderTrusted
+from harness.ranks.logits_trusted import LogitsTrusted
 from harness.ranks.program import Program
 from harness.ranks.quality_trusted import QualityTrusted
 from harness.ranks.stopwatch import Keep, Kernel, Sample
@@ -84,7 +86,12 @@ class Baseline(Program):
 
 # A role's program; the trusted one is its checker's.
 PROGRAMS: dict[str, type[Program]] = {"baseline": Baseline, "candidate": Candidate}
-CHECKERS: dict[str, type[Program]] = {"strict": Trusted, "folder": FolderTrusted, "quality": QualityTrusted}
+CHECKERS: dict[str, type[Program]] = {
+    "strict": Trusted,
+    "folder": FolderTrusted,
+    "quality": QualityTrusted,
+    "logits": LogitsTrusted,
+}
 
 
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
@@ -100,10 +107,12 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
 
 
 def custom_kernel(workdir: str) -> Kernel:
-    """Imports the staged submission and returns its kernel. Raises whatever the import raises, and AttributeError or
-    TypeError if it defines no kernel."""
+    """Imports the staged submission and returns its kernel: what it defines by that name, or what the problem's adapter
+    makes of it. Raises whatever the import raises, and AttributeError or TypeError if there is no kernel."""
     sys.path.insert(0, workdir)
     submission = importlib.import_module("submission")
+    if (Path(workdir) / ADAPTER).is_file():
+        return importlib.import_module(Path(ADAPTER).stem).adapt(submission)  # type: ignore[no-any-return]
     kernel = getattr(submission, "custom_kernel", None)
     if kernel is None:
         raise AttributeError("the submission defines no custom_kernel(data); define it at the top level")

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from harness.core.files import open_ordinary
 from harness.core.records import OpTime, RankProfile
@@ -158,24 +158,40 @@ def merge(ranks: Sequence[RankTrace], title: str) -> str:
 def profile(rank: int, trace: RankTrace) -> RankProfile:
     """What took this rank's time in the call: its device's kernels, or its own operators if the profiler saw no kernel.
     Operators count without the time of those that they called."""
-    device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
-    host = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
-    counted, pieces = (device, _whole(device)) if device else (host, _self_pieces(host, trace.call))
+    of, counted, pieces = _counted(trace)
     calls = Counter(OUTSIDE if event is trace.call else event.name for event in counted)
-    total_ns: Counter[str] = Counter()
-    for piece in pieces:
-        total_ns[piece.name] += piece.end_ns - piece.start_ns
+    total_ns = _total_ns(pieces)
     shares = _shares(pieces, trace.call)
     names = sorted(calls, key=lambda name: -total_ns[name])[:TOP]
     return RankProfile(
         rank=rank,
         call_us=trace.call.duration_ns / 1000,
-        of="device" if device else "host",
+        of=of,
         top=tuple(
             OpTime(name=name, calls=calls[name], self_us=total_ns[name] / 1000, share=shares.get(name, 0.0))
             for name in names
         ),
     )
+
+
+def spent_ns(trace: RankTrace) -> dict[str, int]:
+    """The time of every kernel of the device in the call by its name, of every operator of the host where there was no
+    kernel. Operators count without those that they called, and OUTSIDE is what no operator took."""
+    return dict(_total_ns(_counted(trace)[2]))
+
+
+def _counted(trace: RankTrace) -> tuple[Literal["device", "host"], list[Event], list[_Piece]]:
+    """What did the work of a call, and when."""
+    device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
+    host = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
+    return ("device", device, _whole(device)) if device else ("host", host, _self_pieces(host, trace.call))
+
+
+def _total_ns(pieces: Iterable[_Piece]) -> Counter[str]:
+    total_ns: Counter[str] = Counter()
+    for piece in pieces:
+        total_ns[piece.name] += piece.end_ns - piece.start_ns
+    return total_ns
 
 
 def _whole(events: Iterable[Event]) -> list[_Piece]:

@@ -324,7 +324,10 @@ def _curve(figures: EntryCase, report: EvalReport | None) -> Curve | None:
 
 
 def _cost(figures: EntryCase, world_size: int, problem: Problem | None) -> Cost | None:
-    """What a case costs a rank; nothing where the problem, or this shape of it, is not known here."""
+    """What a case costs a rank; nothing where the problem, or this shape of it, is not known here, or where the case's
+    value is no time, which the cost would be held against."""
+    if figures.unit != "us":
+        return None
     try:
         case = Case(kind="benchmark", params=figures.params, seed=0, world_size=world_size)
         return problem.cost(case) if problem else None

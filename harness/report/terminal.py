@@ -52,6 +52,7 @@ from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.process.profilers import PERCENTS
+from harness.report import metrics
 from harness.report.bars import ASCII, UNICODE, Axis, Marks
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
@@ -105,6 +106,9 @@ def show(
             print_all(console, Text(), curve_table(benchmarks, console))
         if memory := memory_table(benchmarks):
             print_all(console, Text(), memory)
+        if cases := metrics.measured_in(report):
+            print_all(console, Text(), metrics.metrics_table(cases), Text(), Text(metrics.LEGEND, style="dim"))
+            print_all(console, Text(), metrics.points_table(report, cases))
         if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
         if len(report.empty_call_samples_us) > 1 and verbose:
@@ -185,16 +189,17 @@ def mean_row(results: Sequence[CaseResult], whole: Figures | None, words: Metric
     """The geometric means over the measured shapes, and what their bar shows."""
     figures = [result.figures for result in results if result.figures is not None]
     bars = [_bar_times(result) for result in results]
-    bounds = [bar.bound for bar in bars if bar.bound is not None]
-    bound = geomean(bounds) if len(bounds) == len(bars) else None
-    mean = BarTimes(own=geomean([bar.own for bar in bars]), ref=geomean([bar.ref for bar in bars]), bound=bound)
+    limits = [bar.bound for bar in bars if bar.bound is not None]
+    limit = geomean(limits) if len(limits) == len(bars) else None
+    mean = BarTimes(own=geomean([bar.own for bar in bars]), ref=geomean([bar.ref for bar in bars]), bound=limit)
+    bound = geomean([one.bound.value for one in results if one.bound]) if limit is not None else None
     cells = (
         "geometric mean",
         words.value(geomean([one.baseline for one in figures if one.baseline is not None])),
         words.value(geomean([one.value for one in figures])),
         times_text(geomean([one.ratio.value for one in figures if one.ratio])),
         words.value(bound) if bound else "-",
-        percent_text(whole.fraction.value if whole and whole.fraction else bound / mean.own) if bound else "-",
+        percent_text(whole.fraction.value if whole and whole.fraction else limit / mean.own) if limit else "-",
         "",
         "",
     )
@@ -221,11 +226,13 @@ def _filled(rows: Sequence[Sequence[Text]], words: MetricWords) -> Table:
 
 
 def _bar_times(result: CaseResult) -> BarTimes:
-    """Of the series that the bound is of; of a case with samples of either side."""
+    """Of the series that the bound is of; of a case with samples of either side. Where more is better, the times that
+    rates stand for."""
     assert isinstance(result.outcome, Measured)
     one = result.outcome.against_bound
-    bound = result.bound.value if result.bound else None
-    return BarTimes(own=median(one.own), ref=median(one.baseline), bound=bound)
+    power = one.metric.sign
+    bound = result.bound.value**power if result.bound else None
+    return BarTimes(own=median(one.own) ** power, ref=median(one.baseline) ** power, bound=bound)
 
 
 def _bar(times: BarTimes, axis: Axis, console: Console) -> Text:

@@ -1,0 +1,163 @@
+"""Models: a submission builds one, and generates with it; what is timed is a prompt's first token and a generation.
+
+An op problem whose call is a generation (its adapter says how), with parameters `batch`, `prompt` and `new`. A case is
+measured in two lengths: one new token, which is the time to first token, and all of them. Neither can be made to look
+better by the other: the rate is of the whole generation, prompt included.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from harness.core.errors import UsageError
+from harness.core.records import Bound, Case, Failure, Measured, Metric, Series
+from harness.core.stats import median
+from harness.kinds import op_measure
+from harness.kinds.kind import Order, Plan, Progress, Session
+from harness.kinds.op import OpKind, OpSession
+from harness.kinds.op_calls import Calls
+from harness.kinds.own_kernels import defined, share
+from harness.kinds.plan import OpPlan
+from harness.machine import hardware
+from harness.ranks import trace, wire
+
+TOKENS = Metric(name="tokens", unit="tokens/s", better="more")  # of all sequences, over the whole generation
+TTFT = Metric(name="ttft", unit="us")  # time to first token
+STEP = Metric(name="step", unit="us")  # of a token after the first
+MEMORY = Metric(name="memory", unit="bytes")  # at most, of the rank that has the model
+LEAST_SAMPLES = 8  # of a generation, which is long beside a kernel
+PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too large to read
+
+
+class ModelKind(OpKind):
+    """Problems whose shape file says `kind: model`."""
+
+    def plan(self, order: Order) -> Plan:
+        """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""
+        plan = super().plan(order)
+        assert isinstance(plan, OpPlan)
+        for case in (case for phase in plan.phases for case in phase.cases):
+            if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:
+                raise UsageError(f"{plan.problem.name}: {case.label} has no {lacking[0]}, which a model's cases need")
+        budget = replace(plan.budget, min_samples=LEAST_SAMPLES, block=min(plan.budget.block, LEAST_SAMPLES // 2))
+        return replace(plan, clocks=plan.clocks[:1], budget=budget)
+
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+        """Starts the groups in a staged folder; every rank has ended when the `with` does."""
+        assert isinstance(plan, OpPlan)
+        session = ModelSession(plan, progress)
+        with session.running():
+            yield session
+
+
+class ModelSession(OpSession):
+    """The groups of one evaluation: checks are an op's, measurements a model's."""
+
+    def measure(self, case: Case) -> Measured | Failure:
+        """First tokens, whole generations, memory, and the share of own kernels."""
+        first_case = with_new(case, 1)
+        first = self._guarded(
+            lambda: op_measure.measure(self.calls, first_case, self._time(first_case), self.peaks, self._sampling)
+        )
+        if not isinstance(first, Measured):
+            return first
+        whole = self._guarded(
+            lambda: op_measure.measure(self.calls, case, self._time(case), self.peaks, self._sampling)
+        )
+        if not isinstance(whole, Measured):
+            return whole
+        own_kernels = self._guarded(lambda: self._own_kernels(case))
+        if not isinstance(own_kernels, float):
+            return own_kernels
+        memory = self._guarded(lambda: _memory(self.calls))
+        if not isinstance(memory, Series):
+            return memory
+        of_step = self._step(case)
+        bounds = {TTFT.name: self._time(first_case), STEP.name: of_step}
+        return Measured(
+            series=(*series_of(case, first.ranked, whole.ranked), memory),
+            bounded=TOKENS.name,
+            bounds={name: bound for name, bound in bounds.items() if bound is not None},
+            own_kernels=own_kernels,
+        )
+
+    def bound(self, case: Case) -> Bound | None:
+        """The most tokens a second: all steps' limits, one after the other."""
+        limit = self._time(case) if case.kind == "benchmark" else None
+        return None if limit is None else Bound(value=_tokens(case) / limit.value * 1e6, by=limit.by)
+
+    def _time(self, case: Case) -> Bound | None:
+        """The least time of a generation in us: the prompt's, and that of each step, which needs the one before."""
+        if self.peaks is None or self.plan.problem.cost_of is None:
+            return None
+        prompt_us, by = hardware.bound(self.plan.problem.cost(with_new(case, 1)), self.peaks)
+        steps = int(case.params["new"]) - 1  # type: ignore[arg-type]
+        if not steps or (step := self._step(case)) is None:
+            return Bound(value=prompt_us, by=by)
+        steps_us = steps * step.value
+        return Bound(value=prompt_us + steps_us, by=by if prompt_us > steps_us else step.by)
+
+    def _step(self, case: Case) -> Bound | None:
+        """The least time of a step in us, the mean over those after the first token: what they cost together."""
+        steps = int(case.params["new"]) - 1  # type: ignore[arg-type]
+        if self.peaks is None or self.plan.problem.cost_of is None or not steps:
+            return None
+        whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
+        names = ("flops", "hbm_bytes", "link_bytes")
+        each = replace(whole, **{name: (getattr(whole, name) - getattr(prompt, name)) / steps for name in names})
+        value, by = hardware.bound(each, self.peaks)
+        return Bound(value=value, by=by)
+
+    def _own_kernels(self, case: Case) -> float | Failure:
+        """By two profiled generations, whose outputs are judged as well."""
+        new = int(case.params["new"])  # type: ignore[arg-type]
+        further = min(PROFILED_STEPS, new - 1)
+        spent: list[dict[str, int]] = []
+        for count in (1, 1 + further):
+            found = op_measure.profiled(self.calls, with_new(case, count), [self.launch.workdir("candidate", 0)])
+            if not isinstance(found, list):
+                return found
+            spent.append(trace.spent_ns(found[0]))
+        return share(spent[0], spent[1], (new - 1) / further if further else 0, defined(self.plan.submission))
+
+
+def with_new(case: Case, new: int) -> Case:
+    """The same prompt with that many new tokens."""
+    return replace(case, params=case.params | {"new": new})
+
+
+def _tokens(case: Case) -> int:
+    return int(case.params["batch"]) * int(case.params["new"])  # type: ignore[arg-type]
+
+
+def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
+    """The series of a case, from the times in us of first tokens and of whole generations. A step's time is what a
+    generation takes beyond a typical first token; it is left out where that cannot be told."""
+    rate = replace(
+        whole,
+        metric=TOKENS,
+        own=tuple(_tokens(case) / one * 1e6 for one in whole.own),
+        baseline=tuple(_tokens(case) / one * 1e6 for one in whole.baseline),
+        own_claims=(),
+    )
+    found = [rate, replace(first, metric=TTFT)]
+    steps = int(case.params["new"]) - 1  # type: ignore[arg-type]
+    if steps:
+        firsts = median(first.own), median(first.baseline)
+        own, baseline = (
+            tuple((one - typical) / steps for one in samples)
+            for samples, typical in zip((whole.own, whole.baseline), firsts, strict=True)
+        )
+        if min(own + baseline) > 0:
+            found.append(Series(metric=STEP, own=own, baseline=baseline, block=whole.block))
+    return tuple(found)
+
+
+def _memory(calls: Calls) -> Series:
+    """The most that either rank has had so far."""
+    told = [
+        max(rank.peak_bytes for rank in group.ask(wire.TellMemory(), wire.MemoryTold, calls.deadline))
+        for group in (calls.candidate, calls.baseline)
+    ]
+    return Series(metric=MEMORY, own=(float(told[0]),), baseline=(float(told[1]),))

@@ -1,0 +1,65 @@
+"""What was measured beside the metric that ranks, and what a score that is a product is the product of: two tables, a
+row a case, for contests that score so."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from harness.core.metric_words import text_of
+from harness.core.records import CaseResult, EvalReport, Measured, Series
+from harness.core.stats import median, ratio
+from harness.core.words import case_label, percent_text, plain_table, times_text
+from harness.judging.scoring import SCORINGS
+
+LEGEND = (
+    "x is how many times as good as the reference in the same run, % what part of the limit; ttft is the time to first "
+    "token, step that of a later one."
+)
+
+
+def measured_in(report: EvalReport) -> list[tuple[CaseResult, Measured]]:
+    """The measured cases, if the contest's score is a product; none otherwise."""
+    factors = SCORINGS[report.ranking_by].factors
+    cases = [(one, one.outcome) for one in report.results if isinstance(one.outcome, Measured)]
+    return [(one, measured) for one, measured in cases if factors(measured)]
+
+
+def metrics_table(cases: Sequence[tuple[CaseResult, Measured]]) -> Table:
+    """Every further metric: its value, its ratio to the reference, and the fraction of its limit where it has one."""
+    shown = dict.fromkeys(name for _, measured in cases for name in list(measured.by_name)[1:])
+    headers = [header for name in shown for header in _headers(name, [measured for _, measured in cases])]
+    table = plain_table("prompt", *headers)
+    for result, measured in cases:
+        cells = [cell for name in shown for cell in _cells(measured, name, any(name in one.bounds for _, one in cases))]
+        table.add_row(Text(case_label(result)), *cells)
+    return table
+
+
+def _headers(name: str, cases: Sequence[Measured]) -> list[str]:
+    series = next(one.by_name[name] for one in cases if name in one.by_name)
+    return [f">{name} {text_of(series.metric)[0]}", ">x", *([">%"] if any(name in one.bounds for one in cases) else [])]
+
+
+def _cells(measured: Measured, name: str, with_limit: bool) -> list[str]:
+    series: Series | None = measured.by_name.get(name)
+    if series is None or not series.own:
+        return ["-"] * (3 if with_limit else 2)
+    value = median(series.own)
+    cells = [text_of(series.metric)[1](value), times_text(ratio(series)) if series.baseline else "-"]
+    if with_limit:
+        bound = measured.bounds.get(name)
+        cells.append(percent_text((bound.value / value) ** series.metric.sign) if bound else "-")
+    return cells
+
+
+def points_table(report: EvalReport, cases: Sequence[tuple[CaseResult, Measured]]) -> Table:
+    """What each case's value is the product of."""
+    scoring = SCORINGS[report.ranking_by]
+    table = plain_table(f">{scoring.unit}", *(f">{name}" for name in scoring.factors(cases[0][1])), "prompt")
+    for result, measured in cases:
+        factors = scoring.factors(measured).values()
+        points = f"{scoring.case(measured):.4g} ="
+        cells = [f"{'x ' if index else ''}{factor:.4g}" for index, factor in enumerate(factors)]
+        table.add_row(points, *cells, Text(case_label(result)))
+    return table

@@ -1,0 +1,448 @@
+"""Models: the gate and its mutants, what a generation costs, own kernels, points, and how a played run is shown."""
+
+import dataclasses
+import importlib
+import io
+import json
+import math
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from conftest import Silent
+from corpus.llama import models
+from factories import report
+from rich.console import Console
+
+from harness.board import report_json
+from harness.board.entries import Board, HeldEntry
+from harness.board.judgements import entry_of, with_judged
+from harness.board.places import ranking
+from harness.contest import awards
+from harness.contest.rules import Target
+from harness.core.checkout import ROOT, Checkout
+from harness.core.errors import UsageError
+from harness.core.records import (
+    Bound,
+    CaseResult,
+    Cost,
+    EvalReport,
+    Measured,
+    Module,
+    Passed,
+    Score,
+    Series,
+    Submission,
+    Wrong,
+)
+from harness.core.stats import median
+from harness.evaluation import compare, rejudge, verify
+from harness.evaluation.evaluate import evaluate
+from harness.gpumode import result_lines
+from harness.judging import correctness, logits
+from harness.judging.figures import figured
+from harness.judging.scoring import SCORINGS
+from harness.kinds.kind import Order
+from harness.kinds.model import MEMORY, STEP, TOKENS, TTFT, series_of
+from harness.kinds.own_kernels import defined, is_own, share
+from harness.kinds.registry import kind_of, read_submission
+from harness.kinds.replay import replay_of
+from harness.kinds.settings import Asked, setting
+from harness.machine import hardware
+from harness.problems.shape_file import find
+from harness.ranks.clocks import METRICS
+from harness.report import board_view, comparison, history, page_data, terminal
+from harness.report.metrics import measured_in
+
+CHECKOUT = Checkout(ROOT)
+LLAMA = find("llama", CHECKOUT)
+BROUGHT = ("reference", "adapter", "params", "task", "weights", "utils", "model", "plain", "prompt", "streaming")
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[Any]:
+    """The problem's reference module, beside what ranks get; afterwards modules are as before."""
+    before = {name: sys.modules.pop(name) for name in BROUGHT if name in sys.modules}
+    path, threads = list(sys.path), torch.get_num_threads()
+    sys.path[:0] = [str(ROOT / part) for part in ("reference/llama", "reference/common", "submissions/llama")]
+    torch.set_num_threads(1)
+    try:
+        yield importlib.import_module("reference")
+    finally:
+        sys.path[:] = path
+        torch.set_num_threads(threads)
+        for name in BROUGHT:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+# ---- the gate --------------------------------------------------------------------------------------------------------
+HONEST = ("reference", "fused", "halves", "float32")
+WRONG = (
+    "int8",
+    "fp8",
+    "dropped layer",
+    "no rope scaling",
+    "late rope",
+    "stale cache",
+    "old cache",
+    "published answers",
+    "no mask",
+)
+
+
+def judged(reference: Any, build: Any, seeds: tuple[int, ...] = (1, 2)) -> list[str]:
+    """What is wrong with the generations of these prompts by one model, each empty where nothing is."""
+    run, messages = reference.Generation(build), []
+    for seed in seeds:
+        data = reference.generate_input(0, 1, "nano", 1, 40, 6, seed)
+        output = run(data)
+        shape = reference.output_shape(data)
+        messages.append(logits.judged(output, shape, partial(reference.exact_kernel, data, output)).message)
+    return messages
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_models_pass(reference: Any, name: str) -> None:
+    assert judged(reference, models(reference)[0][name]) == ["", ""]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_models_fail(reference: Any, name: str) -> None:
+    """The published prompt alone may be right; a fresh one is not."""
+    assert judged(reference, models(reference)[1][name])[-1] != ""
+
+
+def test_the_corpus_is_tried_whole(reference: Any) -> None:
+    honest, wrong = models(reference)
+    assert (set(honest), set(wrong)) == (set(HONEST), set(WRONG))
+
+
+@pytest.mark.parametrize(("name", "batch"), [("nano", 1), ("tiny", 2)])
+def test_our_submission_passes_where_there_are_no_kernels(reference: Any, name: str, batch: int) -> None:
+    import model  # of submissions/llama
+
+    data = reference.generate_input(0, 1, name, batch, 33, 4, 7)
+    output = reference.Generation(model.build)(data)
+    assert correctness.margin(output, reference.exact_kernel(data, output)) < 1
+
+
+def test_a_token_that_does_not_nearly_tie_is_wrong() -> None:
+    """And one that does is right: the strict verdict alone would let both pass."""
+    value = torch.zeros(1, 1, 64)
+    value[..., 3], value[..., 5] = 1.0, 0.9
+    other = value.clone()
+    other[..., 5] = 1.05
+    for noise, passes in ((0.001, False), (0.05, True)):
+        expected = correctness.Expected(value=value, noise=torch.full_like(value, noise), dtype=torch.float32)
+        assert logits.greedy(other, expected).passed is passes
+        assert logits.greedy(value, expected).passed
+
+
+def test_a_wrong_shape_is_told_before_anything_is_computed() -> None:
+    found = logits.judged(torch.zeros(1, 2, 3), (1, 2, 4), lambda: pytest.fail("was computed"))
+    assert found.message == "the logits' shape is [1, 2, 3]; expected [1, 2, 4]"
+
+
+def test_no_step_can_begin_before_the_one_before_it_has_its_logits(reference: Any) -> None:
+    """The next token is the greedy one plus a shift, modulo the vocabulary."""
+    seen: list[int] = []
+
+    class Counting:
+        def prefill(self, tokens: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return torch.nn.functional.one_hot(torch.tensor([7]), 512).float(), None
+
+        def decode(self, token: torch.Tensor, cache: None) -> tuple[torch.Tensor, None]:
+            seen.append(int(token))
+            return torch.nn.functional.one_hot(token, 512).float(), None
+
+    shifts = torch.tensor([[1, 510, 3]])
+    reference.Generation(lambda config, weights: Counting())(("nano", torch.zeros(1, 4, dtype=torch.int64), shifts))
+    assert seen == [8, 6]
+
+
+@pytest.mark.parametrize(("source", "words"), [("x = 1", "defines no build"), ("build = 3", "build is a int")])
+def test_a_submission_without_a_build_is_told(reference: Any, source: str, words: str) -> None:
+    import adapter  # of reference/llama
+
+    module = type(sys)("submission")
+    exec(source, vars(module))
+    with pytest.raises((AttributeError, TypeError), match=words):
+        adapter.adapt(module)
+
+
+# ---- costs -----------------------------------------------------------------------------------------------------------
+def cost(**changes: Any) -> Cost:
+    official = next(case for case in LLAMA.suite("official").benchmarks if case.params["prompt"] == 1024)
+    return LLAMA.cost(dataclasses.replace(official, params=official.params | changes))
+
+
+def test_a_step_reads_the_weights_and_the_cache() -> None:
+    """2.47 GB of weights, 32 KiB of keys and values a token; 522 us at an H200's 4.8 TB/s."""
+    step = cost(prompt=1088, new=2).hbm_bytes - cost(prompt=1088, new=1).hbm_bytes
+    weights = 2 * (16 * (2048 * 64 * 80 + 3 * 2048 * 8192) + 2048 * 128256)
+    assert step == weights + 32768 * 1088 + 32768  # one token more is written
+    assert step / hardware.peaks("H200").hbm_bytes_per_s == pytest.approx(522e-6, rel=0.01)
+
+
+def test_a_prompt_is_bound_by_flops_of_what_is_needed() -> None:
+    """In the last layer only keys and values of all tokens are."""
+    layer = 2048 * 64 * 80 + 3 * 2048 * 8192
+    needed = 2 * 1024 * (15 * layer + 2048 * 1024) + 2 * (layer - 2048 * 1024) + 2 * 2048 * 128256
+    attention = 4 * 2048 * (15 * 1024 * 1025 / 2 + 1024)
+    assert cost(new=1).flops == pytest.approx(needed + attention, rel=1e-9)
+
+
+# ---- what is a submission's own --------------------------------------------------------------------------------------
+SOURCE = """
+import triton
+@triton.jit
+def my_kernel(x): ...
+@triton.jit
+def nvjet_hsh_128(x): ...
+def add(x): ...
+CUDA = "__global__ void __launch_bounds__(256) stream_rows(const float* x) {}"
+OP = torch.ops.mine.swiglu  # mine::swiglu, aten::mm
+"""
+
+
+def submission(source: str = SOURCE) -> Submission:
+    modules = (Module(name="more", file="more.py", source="@gluon.jit\ndef further(x): ...\n"),)
+    return Submission(path="model.py", name="model.py", source=source, sha256="5e" * 32, modules=modules)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "own"),
+    [
+        ("my_kernel", True),
+        ("further", True),
+        ("stream_rows(float const*)", True),
+        ("void stream_rows<256>(float const*)", True),
+        ("mine::swiglu", True),
+        ("aten::mm", False),
+        ("aten::add", False),
+        ("add", False),  # no kernel
+        ("nvjet_hsh_128", False),  # a library's name, whatever the source defines
+        ("void at::native::vectorized_elementwise_kernel<4>(int)", False),
+        ("triton_poi_fused_add_0", False),
+        ("Memcpy DtoD (Device -> Device)", False),
+        ("(in no operator)", False),
+    ],
+)
+def test_own_kernels_are_those_that_the_source_defines(kernel: str, own: bool) -> None:
+    assert is_own(kernel, defined(submission())) is own
+
+
+def test_the_share_counts_every_step_of_the_generation() -> None:
+    """30 of 100 ns for the first token, 8 of 10 a step; 100 steps: (30 + 800) / (100 + 1000)."""
+    first = {"my_kernel": 30, "aten::mm": 70}
+    longer = {"my_kernel": 62, "aten::mm": 78}
+    assert share(first, longer, 25, {"my_kernel"}) == pytest.approx(830 / 1100)
+    assert share({}, {}, 25, {"my_kernel"}) == 0
+
+
+# ---- metrics and points ----------------------------------------------------------------------------------------------
+def series(metric: Any, own: float, baseline: float, count: int = 8) -> Series:
+    drift = [1 + 0.01 * math.sin(index) for index in range(count)]
+    return Series(
+        metric=metric, own=tuple(own * one for one in drift), baseline=tuple(baseline * one for one in drift), block=4
+    )
+
+
+def measured(ttft: float = 10.0, tokens: float = 2.0, own_kernels: float | None = 0.85) -> Measured:
+    """A case with these ratios to the reference."""
+    return Measured(
+        series=(
+            series(TOKENS, 100.0 * tokens, 100.0),
+            series(TTFT, 5000.0, 5000.0 * ttft),
+            series(STEP, 700.0, 1400.0),
+            Series(metric=MEMORY, own=(3.0 * 2**30,), baseline=(6.0 * 2**30,)),
+        ),
+        bounded=TOKENS.name,
+        bounds={"ttft": Bound(value=2500.0, by="flops"), "step": Bound(value=560.0, by="hbm")},
+        own_kernels=own_kernels,
+    )
+
+
+def test_points_are_the_contests_product() -> None:
+    scoring = SCORINGS["product"]
+    assert scoring.case(measured()) == pytest.approx(1 * 10 * 2 * 1.85)  # 37, the published example
+    assert scoring.case(measured(1.0, 1.0, 0.0)) == pytest.approx(1.0)  # the reference
+    assert scoring.total([37.0, 1.0], []) == 19.0
+
+
+def test_a_case_has_rates_first_tokens_and_steps() -> None:
+    case = LLAMA.suite("cpu").benchmarks[0]
+    case = dataclasses.replace(case, params=case.params | {"batch": 2, "new": 11})
+    first = Series(metric=METRICS["wall"], own=(1000.0,) * 4, baseline=(2000.0,) * 4)
+    whole = Series(metric=METRICS["wall"], own=(6000.0,) * 4, baseline=(12000.0,) * 4)
+    rate, ttft, step = series_of(case, first, whole)
+    assert median(rate.own) == pytest.approx(2 * 11 / 6000e-6)
+    assert (rate.metric.better, median(ttft.own), median(step.own), median(step.baseline)) == ("more", 1000, 500, 1000)
+    assert len(series_of(case, whole, first)) == 2  # a step shorter than nothing is left out
+
+
+def test_a_problem_without_a_models_parameters_is_refused() -> None:
+    other = dataclasses.replace(find("gemm_rs", CHECKOUT), kind="model")
+    asked = setting(Asked(problem="gemm_rs", device="cpu", suite="quick", ranks=1), CHECKOUT, other)
+    with pytest.raises(UsageError, match="has no batch, which a model's cases need"):
+        kind_of(asked).plan(
+            Order(setting=asked, submission=read_submission(LLAMA, None, CHECKOUT), mode="test", author="a")
+        )
+
+
+# ---- reports ---------------------------------------------------------------------------------------------------------
+def played(**changes: Any) -> EvalReport:
+    """A run that was measured, as an evaluation that replays it finds it."""
+    tests = [CaseResult(case=case, outcome=Passed()) for case in LLAMA.suite("cpu").tests]
+    benchmarks = [
+        CaseResult(case=case, outcome=measured(), bound=Bound(value=250.0, by="hbm"))
+        for case in LLAMA.suite("cpu").benchmarks
+    ]
+    values: dict[str, Any] = {
+        "problem": "llama",
+        "submission": read_submission(LLAMA, None, CHECKOUT),
+        "world_size": 1,
+        "ranking_by": "product",
+        "checker": "logits",
+    }
+    found = report((*tests, *benchmarks), **(values | changes))
+    return dataclasses.replace(evaluate(replay_of(found, LLAMA), Silent()), run_id=found.run_id)
+
+
+def shown(width: int = 100) -> tuple[Console, io.StringIO]:
+    text = io.StringIO()
+    return Console(file=text, width=width, no_color=True), text
+
+
+def test_a_played_run_has_its_score_and_its_tables() -> None:
+    found = played()
+    assert found.figures is not None
+    assert (found.figures.score.value, found.figures.score.unit) == (pytest.approx(37.0), "points")
+    assert found.figures.ratio is not None
+    assert found.figures.ratio.value == pytest.approx(2.0)
+    assert found.figures.fraction is not None
+    assert found.figures.fraction.value == pytest.approx(0.8, rel=0.01)  # 200 of 250 tokens a second
+    console, text = shown()
+    terminal.show(found, None, None, console)
+    lines = text.getvalue()
+    assert "  37 =         1         x 10       x 2           x 1.85  model tiny B 1 P 48 N 12" in lines
+    assert "model tiny B 1 P 48 N 12     5,004  10.0x  50.0%      700  2.00x  79.9%        3.00  2.00x" in lines
+    assert "geometric mean                 100.1  200.1    2.00x    250    80.1%" in lines
+    assert "37 points as the NKI Llama contest scores" in lines
+    assert "empty call" not in lines, "which is no rate"
+
+
+def test_other_problems_have_no_such_tables() -> None:
+    assert measured_in(report()) == []
+
+
+def test_a_report_comes_back_as_it_was_written() -> None:
+    found = played()
+    again = report_json.from_json(json.loads(json.dumps(report_json.to_json(found))))
+    assert [one.outcome for one in again.results] == [one.outcome for one in found.results]
+
+
+def test_the_board_its_page_and_the_history_put_more_points_first(tmp_path: Path) -> None:
+    best, worse = played(author="ann"), played(author="ben", run_id="20260502T120000-abc124")
+    slow = [dataclasses.replace(one, outcome=measured(2.0, 1.5)) for one in worse.results if one.bound]
+    worse = figured(dataclasses.replace(worse, results=tuple(slow)))
+    board = Board()
+    for found in (worse, best):
+        made = entry_of(found)
+        assert made is not None
+        board = with_judged(board, made)
+    assert [row.entry.author for row in ranking(board, board.entries[0].group)] == ["ann", "ben"]
+    [page] = page_data.page_of(board, [best, worse], [], ROOT, tmp_path, "").boards
+    assert [one.entry.score.unit for one in page.entries] == ["points", "points"]
+    assert [case.cost for one in page.entries for case in one.cases] == [None] * 4, "rates are no times"
+    console, text = shown(160)
+    board_view.show_board(board, console)
+    history.show(history.lines(board, [best, worse]), console)
+    said = text.getvalue()
+    assert said.index("37 points") < said.index("5.55 points")
+    assert " ms" not in said
+
+
+def test_two_models_are_compared_by_tokens_a_second() -> None:
+    against = compare.against_baseline(measured().ranked)
+    row = compare.Row(label="P 48", params={}, a=(100.0,) * 8, b=(200.0,) * 8, difference=against)
+    sides = [compare.Side(name=name, sha256=name * 64) for name in "ab"]
+    found = compare.Comparison(
+        metric=TOKENS, how="paired", problem="llama", suite="cpu", device="cpu", world_size=1, margin=0.02,
+        a=sides[0], b=sides[1], rows=(row,), warnings=(),
+    )  # fmt: skip
+    console, text = shown()
+    comparison.show(found, console)
+    assert "B is FASTER" in text.getvalue()
+    assert "A tokens/s" in text.getvalue()
+
+
+def test_verify_reads_no_time_out_of_points() -> None:
+    points = Score(value=37.0, unit="points", better="more")
+    decision = verify.decide(verify.Claim(score=points, ratio=2.0, ci=None), [30.0, 31.0, 32.0], [2.0, 2.01, 1.99])
+    assert (decision.word, "machine" in decision.why) == ("verified", False)
+
+
+def test_targets_of_a_contest_are_read_in_ratios_and_limits() -> None:
+    made = entry_of(played())
+    assert made is not None
+    targets = (Target(speedup=1.9, limit=0.75), Target(speedup=3.0), Target(time_us=10.0))
+    listed: Any = SimpleNamespace(targets=targets)
+    assert awards.missed(listed, made.cases[:1]) == [
+        "model tiny B 1 P 48 N 12: 2.00x, the target is 3.00x",
+        "model tiny B 1 P 48 N 12: measured in tokens/s, the target is a time",
+    ]
+
+
+def test_popcorn_cli_gets_times_to_first_token() -> None:
+    """Its figures are nanoseconds, and it has no place for others."""
+    assert result_lines.samples_us(measured()) == measured().by_name["ttft"].own
+
+
+# ---- an evaluation on ranks ------------------------------------------------------------------------------------------
+def evaluated(file: Path, mode: Any) -> EvalReport:
+    asked = setting(Asked(problem="llama", file=file, device="cpu", suite="quick"), CHECKOUT)
+    one = read_submission(asked.problem, file, CHECKOUT)
+    plan = kind_of(asked).plan(Order(setting=asked, submission=one, mode=mode, author="me"))
+    return evaluate(plan, Silent())
+
+
+def test_the_reference_is_evaluated_and_scores_about_1(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from reference import build\n")
+    found = evaluated(file, "leaderboard")
+    assert found.figures is not None, [one.outcome for one in found.results]
+    assert 0.3 < found.figures.score.value < 3  # how steady the machine is, is not what is tested
+    outcome = found.results[-1].outcome
+    assert isinstance(outcome, Measured)
+    assert [one.metric.name for one in outcome.series][:2] == ["tokens", "ttft"]
+    assert (outcome.own_kernels, set(outcome.bounds)) == (0.0, {"ttft", "step"})
+
+
+def test_a_stale_cache_fails_on_ranks(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from reference import Llama\n\n\nclass Stale(Llama):\n    def decode(self, token, cache):\n"
+        "        return super().decode(token, cache)[0], cache\n\n\nbuild = Stale\n"
+    )
+    outcome = evaluated(file, "test").results[0].outcome
+    assert isinstance(outcome, Wrong)
+    assert "times what rounding explains" in outcome.message
+
+
+def test_rejudging_holds_a_rate_to_its_own_limit() -> None:
+    """Not to the time of a whole generation; and more, not less, is beyond it."""
+    found = played()
+    made = entry_of(found)
+    assert made is not None
+    assert rejudge.from_report(made, found, LLAMA) is made
+    beyond = [dataclasses.replace(one, bound=one.bound and Bound(value=150.0, by="hbm")) for one in found.results]
+    judged = rejudge.from_report(made, dataclasses.replace(found, results=tuple(beyond)), LLAMA)
+    assert isinstance(judged, HeldEntry)
+    assert judged.evidence == "200.14 tokens/s are more than the limit of 150.00 tokens/s (hbm), by its report"
