@@ -48,7 +48,8 @@ from harness.judging import correctness, logits
 from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order
-from harness.kinds.model import MEMORY, STEP, TOKENS, TTFT, series_of
+from harness.kinds.model import STEP, TOKENS, TTFT, series_of
+from harness.kinds.op_memory import MEMORY
 from harness.kinds.own_kernels import defined, is_own, share
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.replay import replay_of
@@ -332,7 +333,8 @@ def test_a_played_run_has_its_score_and_its_tables() -> None:
     terminal.show(found, None, None, console)
     lines = text.getvalue()
     assert "  37 =         1         x 10       x 2           x 1.85  model tiny B 1 P 48 N 12" in lines
-    assert "model tiny B 1 P 48 N 12     5,004  10.0x  50.0%      700  2.00x  79.9%        3.00  2.00x" in lines
+    assert "model tiny B 1 P 48 N 12     5,004  10.0x  50.0%      700  2.00x  79.9%" in lines
+    assert lines.count("6.0 GiB  3.0 GiB  2.00x") == lines.count("6.0 GiB") == 2, "memory is shown once"
     assert "geometric mean                 100.1  200.1    2.00x    250    80.1%" in lines
     assert "37 points as the NKI Llama contest scores" in lines
     assert "empty call" not in lines, "which is no rate"

@@ -167,13 +167,6 @@ TOKENS = MetricWords(
 WORDS = {"us": TIMES, "cost": COSTS, "s": RUNS, "bytes": MEMORY, "tokens/s": TOKENS}
 
 
-def text_of(metric: Metric) -> tuple[str, Callable[[float], str]]:
-    """The unit that values of a metric are shown in, and how."""
-    if metric.unit == "bytes":
-        return "GiB", lambda value: f"{value / 2**30:.2f}"
-    return metric.unit, words_of(metric).value
-
-
 def words_of(metric: Metric | None) -> MetricWords:
     """The words for a metric; those of times where its unit has none of its own."""
     return words_of_unit(metric.unit) if metric else TIMES

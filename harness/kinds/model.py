@@ -16,6 +16,7 @@ from harness.kinds import op_measure
 from harness.kinds.kind import Order, Plan, Progress, Session
 from harness.kinds.op import OpKind, OpSession
 from harness.kinds.op_calls import Calls
+from harness.kinds.op_memory import MEMORY
 from harness.kinds.own_kernels import defined, share
 from harness.kinds.plan import OpPlan
 from harness.machine import hardware
@@ -24,7 +25,6 @@ from harness.ranks import trace, wire
 TOKENS = Metric(name="tokens", unit="tokens/s", better="more")  # of all sequences, over the whole generation
 TTFT = Metric(name="ttft", unit="us")  # time to first token
 STEP = Metric(name="step", unit="us")  # of a token after the first
-MEMORY = Metric(name="memory", unit="bytes")  # at most, of the rank that has the model
 LEAST_SAMPLES = 8  # of a generation, which is long beside a kernel
 PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too large to read
 
@@ -70,7 +70,8 @@ class ModelSession(OpSession):
         own_kernels = self._guarded(lambda: self._own_kernels(case))
         if not isinstance(own_kernels, float):
             return own_kernels
-        memory = self._guarded(lambda: _memory(self.calls))
+        told = whole.by_name.get(MEMORY.name)
+        memory = told if told is not None else self._guarded(lambda: _memory(self.calls))
         if not isinstance(memory, Series):
             return memory
         of_step = self._step(case)
@@ -155,7 +156,7 @@ def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
 
 
 def _memory(calls: Calls) -> Series:
-    """The most that either rank has had so far."""
+    """The most that either rank has had so far, on CPU cores, where nothing tells a call's."""
     told = [
         max(rank.peak_bytes for rank in group.ask(wire.TellMemory(), wire.MemoryTold, calls.deadline))
         for group in (calls.candidate, calls.baseline)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from harness.core.metric_words import text_of
+from harness.core.metric_words import words_of
 from harness.core.records import CaseResult, EvalReport, Measured, Series
 from harness.core.stats import median, ratio
 from harness.core.words import case_label, percent_text, plain_table, times_text
 from harness.judging.scoring import SCORINGS
+from harness.report.memory import METRIC
 
 LEGEND = (
     "x is how many times as good as the reference in the same run, % what part of the limit; ttft is the time to first "
@@ -26,8 +27,10 @@ def measured_in(report: EvalReport) -> list[tuple[CaseResult, Measured]]:
 
 
 def metrics_table(cases: Sequence[tuple[CaseResult, Measured]]) -> Table:
-    """Every further metric: its value, its ratio to the reference, and the fraction of its limit where it has one."""
-    shown = dict.fromkeys(name for _, measured in cases for name in list(measured.by_name)[1:])
+    """Every further metric but memory, which has a table of its own: its value, its ratio to the reference, and the
+    fraction of its limit where it has one."""
+    further = (series for _, measured in cases for series in measured.series[1:])
+    shown = dict.fromkeys(series.metric.name for series in further if series.metric.name != METRIC)
     headers = [header for name in shown for header in _headers(name, [measured for _, measured in cases])]
     table = plain_table("prompt", *headers)
     for result, measured in cases:
@@ -38,7 +41,7 @@ def metrics_table(cases: Sequence[tuple[CaseResult, Measured]]) -> Table:
 
 def _headers(name: str, cases: Sequence[Measured]) -> list[str]:
     series = next(one.by_name[name] for one in cases if name in one.by_name)
-    return [f">{name} {text_of(series.metric)[0]}", ">x", *([">%"] if any(name in one.bounds for one in cases) else [])]
+    return [f">{name} {series.metric.unit}", ">x", *([">%"] if any(name in one.bounds for one in cases) else [])]
 
 
 def _cells(measured: Measured, name: str, with_limit: bool) -> list[str]:
@@ -46,7 +49,7 @@ def _cells(measured: Measured, name: str, with_limit: bool) -> list[str]:
     if series is None or not series.own:
         return ["-"] * (3 if with_limit else 2)
     value = median(series.own)
-    cells = [text_of(series.metric)[1](value), times_text(ratio(series)) if series.baseline else "-"]
+    cells = [words_of(series.metric).value(value), times_text(ratio(series)) if series.baseline else "-"]
     if with_limit:
         bound = measured.bounds.get(name)
         cells.append(percent_text((bound.value / value) ** series.metric.sign) if bound else "-")
