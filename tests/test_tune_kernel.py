@@ -11,9 +11,9 @@ import pytest
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.problems.shape_file import find
-from harness.tune import records, search, table, tuner
-from harness.tune.records import CaseFound, Kept, Order, Result
-from harness.tune.search import Candidate, Rates, Tried
+from harness.tuning import records, search, table, tuner
+from harness.tuning.records import CaseFound, Kept, Order, Result
+from harness.tuning.search import Candidate, Rates, Tried
 
 RATES = Rates(flops_per_s=1e15, hbm_bytes_per_s=4e12, multiprocessors=100)
 

@@ -11,8 +11,8 @@ from harness.core.errors import Exit, UsageError
 from harness.kinds.registry import find
 from harness.problems.problem import OFFICIAL
 from harness.report.tuned import show
-from harness.tune import tuner
-from harness.tune.tuner import PREDICTED, Asked
+from harness.tuning import tuner
+from harness.tuning.tuner import PREDICTED, Asked
 
 DESCRIPTION = """Find the blocks of a submission's kernels for the GPU at hand. The submission's space.py names the rows
 to try. Rows that are predicted to be slow (by their operations, bytes, and how their tiles fill the chip) are pruned,

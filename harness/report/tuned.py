@@ -7,7 +7,7 @@ from rich.table import Table
 
 from harness.core.records import param_text
 from harness.core.words import clean
-from harness.tune.records import CaseFound, Result
+from harness.tuning.records import CaseFound, Result
 
 
 def show(found: Result, short: Mapping[str, str], console: Console) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.core.decode import DecodeError
 from harness.core.files import replace_file
 from harness.core.records import Param
-from harness.tune.search import Tried
+from harness.tuning.search import Tried
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 from harness.judging import correctness
-from harness.tune import records, search, table
-from harness.tune.records import CaseFound, Kept, Order
-from harness.tune.search import Candidate, Found, Rates, Tried
+from harness.tuning import records, search, table
+from harness.tuning.records import CaseFound, Kept, Order
+from harness.tuning.search import Candidate, Found, Rates, Tried
 
 WARM, CALLS = 2, 9
 ROUNDS = 3  # of finalists in turn

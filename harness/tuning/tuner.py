@@ -15,8 +15,8 @@ from harness.core.machine_records import Peaks
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import Problem
-from harness.tune import records, table
-from harness.tune.records import Order, Result
+from harness.tuning import records, table
+from harness.tuning.records import Order, Result
 
 GRACE_S = 120.0  # for importing torch, for kernels under way, and for the last comparison
 # The GPU whose rates a prediction without one takes, and its multiprocessors (compute units); white papers.
@@ -90,7 +90,7 @@ def by_child(order: Order, progress: Callable[[str], None]) -> Result:
         folder = Path(name)
         order, path = replace(order, out=str(folder / "result.json")), folder / "order.json"
         records.write(path, order)
-        command = [sys.executable, "-m", "harness.tune.child", str(path)]
+        command = [sys.executable, "-m", "harness.tuning.child", str(path)]
         with (folder / "log").open("w+") as log:
             child = subprocess.Popen(command, cwd=order.root, stdout=subprocess.PIPE, stderr=log, text=True)
             try:
