@@ -361,6 +361,10 @@ def test_a_hyperparameter_out_of_range_is_refused(table: str, words: str) -> Non
         ("hyperparameters: {}", "$.hyperparameters: the key 'batch_size' is missing"),
         ("hyperparameters: {batch_size: {least: 2, most: 1}}", "$.hyperparameters.batch_size.most: expected `values"),
         (
+            "hyperparameters: {batch_size: {least: 1, most: 2}}",
+            "$.hyperparameters.batch_size: expected `values: [...]`",
+        ),
+        (
             "hyperparameters: {batch_size: {values: [64]}}\n"
             "convergence: [{size: tiny, target: 9.0, batch_size: 64, samples: [1]}]",
             "$.convergence[0].samples: expected two runs or more, found 1",
@@ -373,6 +377,16 @@ def test_rules_that_do_not_fit_are_refused_with_the_place(tmp_path: Path, text: 
     with pytest.raises(BadFileError) as found:
         train_rules.read_rules(problem)
     assert words in str(found.value)
+
+
+def test_no_case_is_evaluated_in_the_middle_of_a_batch() -> None:
+    made = setting(Asked(problem="llama_pretrain", suite="quick"), CHECKOUT)
+    rules = train_rules.read_rules(made.problem)
+    train_rules.check_cases(made.problem, made.suite.benchmarks, rules)
+    odd = train_rules.Range(values=(64, 96))
+    unfit = dataclasses.replace(rules, hyperparameters=rules.hyperparameters | {"batch_size": odd})
+    with pytest.raises(BadFileError, match=r"shapes/llama_pretrain.yaml: .*every is 256, which batch_size 96 of"):
+        train_rules.check_cases(made.problem, made.suite.benchmarks, unfit)
 
 
 def test_there_is_nothing_to_profile() -> None:

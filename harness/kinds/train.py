@@ -75,6 +75,7 @@ class TrainKind(OpKind):
         if order.mode == "profile":
             raise UsageError(f"{problem.name} has no profile: a call of it is a whole run; leave --mode out")
         rules = train_rules.read_rules(problem)
+        train_rules.check_cases(problem, (*order.setting.suite.tests, *order.setting.suite.benchmarks), rules)
         reference = train_rules.reference_hyperparameters(problem, rules)
         chosen: dict[Side, Hyperparameters] = {"baseline": reference}
         for side, entry in zip(SIDES, (order.submission, order.opponent), strict=True):

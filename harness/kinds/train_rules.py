@@ -6,19 +6,19 @@ told what was checked.
 
 import ast
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, BadSubmissionError
-from harness.core.records import Params
+from harness.core.records import Case, Params
 from harness.core.yaml_file import read_yaml
 from harness.problems.problem import Problem
 
 FILE = "rules.yaml"
 NAME = "HYPERPARAMETERS"
-FIXED = ("batch_size",)  # that every problem of the kind has
+BATCH = "batch_size"  # a hyperparameter that every problem of the kind has
 Hyperparameters = dict[str, int | float]
 
 
@@ -74,9 +74,10 @@ class Rules:
     convergence: tuple[Convergence, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in FIXED:
-            if name not in self.hyperparameters:
-                raise DecodeError(".hyperparameters", f"the key '{name}' is missing")
+        if BATCH not in self.hyperparameters:
+            raise DecodeError(".hyperparameters", f"the key '{BATCH}' is missing")
+        if not self.hyperparameters[BATCH].values:
+            raise DecodeError(f".hyperparameters.{BATCH}", "expected `values: [...]`, as each has to divide `every`")
 
     def reference_samples(self, params: Params, batch_size: float) -> tuple[int, ...]:
         """What the reference's runs needed in that case; empty where it is not known."""
@@ -88,6 +89,18 @@ class Rules:
 def read_rules(problem: Problem) -> Rules:
     """The problem's. Raises BadFileError."""
     return read_yaml(Rules, problem.folder / FILE, problem.root)
+
+
+def check_cases(problem: Problem, cases: Iterable[Case], rules: Rules) -> None:
+    """Raises BadFileError for a case that is evaluated in the middle of a batch."""
+    for case in cases:
+        every = case.params["every"]
+        assert isinstance(every, int)
+        if bad := [size for size in rules.hyperparameters[BATCH].values if every % size]:
+            raise BadFileError(
+                f"{shown(problem.shapes_path, problem.root)}: {case.label}: every is {every}, which {BATCH} {bad[0]} "
+                f"of {shown(problem.folder / FILE, problem.root)} does not divide; choose a multiple of all"
+            )
 
 
 def reference_source(problem: Problem) -> str:
