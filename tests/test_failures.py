@@ -94,7 +94,7 @@ BAD = [
         message="63 bits",
     ),
     Bad("returns nothing", source="def custom_kernel(data): pass\n", outcome=Wrong, message="returned None"),
-    Bad("returns a list", source="def custom_kernel(data): return [1]\n", outcome=Wrong, message="returned list"),
+    Bad("returns a list", source="def custom_kernel(data): return [1]\n", outcome=Wrong, message="returned a list"),
 ]
 
 

@@ -26,6 +26,7 @@ from harness.cli import serve as verb
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
 from harness.kinds.settings import Asked
+from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import MAX_BYTES
 from harness.serve import guard
 from harness.serve.guard import MAX_BODY_BYTES, is_loopback
@@ -35,7 +36,7 @@ from harness.serve.worker import Files
 FOLDERS = Path(__file__).parent / "folders" / "single"
 CRASH = "ended with exit code 7 and without a result: out of luck"
 PATH = f"/submission/{GEMM}/{GPU}/test"
-OURS = ["amd-all2all", "amd-ag-gemm", "amd-gemm-rs", "iopddl", "llama", "llama_lora", "llama_pretrain", "moe"]
+OURS = [find(name, Checkout.here()).leaderboard for name in problem_names(Checkout.here())]
 NOT_UTF8 = b"def custom_kernel(data): ...  # \xff\n"
 
 
@@ -484,7 +485,7 @@ def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout:
     try:
         assert server.stdout is not None
         names, opened, *_ = (server.stdout.readline() for _ in range(3))
-        assert names == "amd-all2all, amd-ag-gemm, amd-gemm-rs, moe, scale\n"
+        assert names == "amd-all2all, amd-ag-gemm, amd-gemm-rs, llama_lora, llama_pretrain, moe, scale\n"
         url = opened.split()[1].rstrip("/")
         source = (ROOT / "reference/a2a/reference.py").read_text() + "\n\ncustom_kernel = ref_kernel\n"
         with PopcornClient(url, "grace:1") as client:

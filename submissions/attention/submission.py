@@ -17,6 +17,7 @@ Known techniques in it: FlashAttention-2 and -3 (arXiv 2307.08691, 2407.08608).
 Legend: B batch, H heads of queries, G of keys and values, S places, D numbers a head.
 """
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -30,7 +31,6 @@ from task import Saved, input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
 
-LOG2E = 1.4426950408889634
 ROWS = 16  # that delta_kernel has at a time
 NUMBERS = 2048  # that round_kernel has at a time
 SMALL_OPTIONS = {"num_warps": 4}  # of these two
@@ -208,7 +208,7 @@ def make_plan(row: Row, chip: Chip, shape: Shape) -> Plan | None:
 
 
 def shared_constants(heads: int, kv_heads: int, dim: int) -> dict[str, Any]:
-    return {"SHARE": heads // kv_heads, "FACTOR": dim**-0.5 * LOG2E}
+    return {"SHARE": heads // kv_heads, "FACTOR": dim**-0.5 * math.log2(math.e)}
 
 
 def warps_forward(row: Row, chip: Chip, shape: Shape) -> Plan:
