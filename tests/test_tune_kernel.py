@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from test_jobs import is_gone, until
 
 from harness.core.checkout import ROOT, Checkout
-from harness.core.errors import BadFileError, UsageError
+from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.problems.shape_file import find
 from harness.tuning import records, search, table, tuner
 from harness.tuning.records import CaseFound, Kept, Order, Result
@@ -141,13 +142,28 @@ def test_what_the_child_found_is_written_into_the_table(monkeypatch: pytest.Monk
     assert 'TABLE = [\n    Row("sm_90"),\n]\n' in path.read_text()
 
 
-def test_a_result_survives_its_file(tmp_path: Path) -> None:
-    order = Order(
-        root="/r", problem="gemm", cases=({"m": 1},), seconds=1.0, at_most=2, kept="k", out="o", chip="",
-        multiprocessors=0, flops_per_s=1.0, hbm_bytes_per_s=2.0,
-    )  # fmt: skip
-    records.write(tmp_path / "order.json", order)
-    assert records.read_order(tmp_path / "order.json") == order
+ORDER = Order(
+    root="/", problem="gemm", cases=({"m": 1},), seconds=0.1, at_most=2, kept="k", out="o", chip="",
+    multiprocessors=0, flops_per_s=1.0, hbm_bytes_per_s=2.0,
+)  # fmt: skip
+
+
+def test_a_child_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does whose kernel never ends."""
+    hangs = tmp_path / "hangs"
+    hangs.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/pid\nsleep 600\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(tuner.sys, "executable", str(hangs))
+    monkeypatch.setattr(tuner, "GRACE_S", 0.5)
+    with pytest.raises(HarnessError, match="tuning gemm ended without a result"):
+        tuner.by_child(ORDER, lambda text: None)
+    grandchild = int((tmp_path / "pid").read_text())
+    until(lambda: is_gone(grandchild))
+
+
+def test_an_order_survives_its_file(tmp_path: Path) -> None:
+    records.write(tmp_path / "order.json", ORDER)
+    assert records.read_order(tmp_path / "order.json") == ORDER
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from harness.core.files import replace_file
 from harness.core.machine_records import Peaks
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
+from harness.machine.processes import end_tree
 from harness.problems.problem import Problem
 from harness.tuning import records, table
 from harness.tuning.records import Order, Result
@@ -92,14 +94,18 @@ def by_child(order: Order, progress: Callable[[str], None]) -> Result:
         records.write(path, order)
         command = [sys.executable, "-m", "harness.tuning.child", str(path)]
         with (folder / "log").open("w+") as log:
-            child = subprocess.Popen(command, cwd=order.root, stdout=subprocess.PIPE, stderr=log, text=True)
+            child = subprocess.Popen(
+                command, cwd=order.root, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+            watch = threading.Timer(order.seconds + GRACE_S, end_tree, (child.pid,))  # of a kernel that never ends
+            watch.start()
             try:
                 assert child.stdout
                 for line in child.stdout:
                     progress(line.strip())
-                child.wait(order.seconds + GRACE_S)
             finally:
-                child.kill()
+                watch.cancel()
+                end_tree(child.pid)
                 child.wait()
             log.seek(0)
             last = log.read().strip().splitlines()[-1:]
