@@ -6,6 +6,7 @@ reference's; the entries should be those of a rate that is about the best, since
 """
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from harness.core.checkout import Checkout
 from harness.kinds import train_rules
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
-from harness.ranks.training import Counts, Data
+from harness.ranks.training import Counts, Data, RunOver, config_of
 
 
 class Reached(Exception):
@@ -59,12 +60,9 @@ def samples_to_targets(
 
     given = reference.generate_input(**params, rank=0, world_size=1, seed=seed)
     log = Watching(reference, given, reference.held_out(**params, seed=seed), targets)
-    config = given["config"] | hyperparameters | {name: given[name] for name in ("start", "base") if name in given}
-    try:
-        train.train(config, Data(given["tokens"], torch.device("cpu"), Counts()), given["seed"], min(targets), log)
-    except BaseException as error:
-        if type(error).__name__ not in ("Reached", "RunOver"):
-            raise
+    data = Data(given["tokens"], torch.device("cpu"), Counts())
+    with contextlib.suppress(Reached, RunOver):
+        train.train(config_of(given, hyperparameters), data, given["seed"], min(targets), log)
     return log.samples
 
 

@@ -10,13 +10,12 @@ Times are medians of the host's clock around work that has ended, one model afte
 """
 
 import argparse
-import contextlib
 import importlib
 import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,8 @@ def check(options: argparse.Namespace) -> None:
             margin, verdict = correctness.margin(output, expected), correctness.strict(output, expected)
             same = float((output.argmax(-1) == expected.value.argmax(-1)).float().mean())
             print(f"check {batch} x {prompt} + {new}, run {attempt}: margin {margin:.3f}, greedy {same:.3f} alike")
-            print(f"  {verdict.message}" if verdict.message else "", end="\n" if verdict.message else "", flush=True)
+            if verdict.message:
+                print(f"  {verdict.message}", flush=True)
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -147,36 +147,25 @@ def kernels(options: argparse.Namespace) -> None:
     for _ in range(2):
         run(data)
         run(first)
-    for name, given, calls in (("prompt", first, 1), ("prompt and 8 steps", data, 1)):
+    for name, given in (("prompt", first), ("prompt and 8 steps", data)):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             run(given)
             torch.cuda.synchronize()
-        print(f"{name}, {calls} call:")
+        print(f"{name}:")
         for event in sorted(profiler.key_averages(), key=lambda one: -one.self_device_time_total)[:14]:
             print(f"  {event.self_device_time_total:9.1f} us {event.count:5} x  {event.key[:70]}")
 
 
-@contextlib.contextmanager
-def graphed(work: Callable[[], Any]) -> Iterator[Any]:
-    work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    yield graph
-
-
-def event_us(work: Callable[[], Any], times: int = 5) -> float:
+def event_us(replay: Callable[[], Any], times: int = 5) -> float:
     """By the device's events, the median."""
     found = []
-    with graphed(work) as graph:
-        for _ in range(times):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            found.append(start.elapsed_time(end) * 1000)
+    for _ in range(times):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        replay()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end) * 1000)
     return statistics.median(found)
 
 
@@ -189,8 +178,6 @@ def sweep(options: argparse.Namespace) -> None:
 
     def with_tuning(**changes: Any) -> None:
         model.tuning = ours.Tuning()._replace(**changes)
-        early = model.tuning.early
-        model.early = {"EARLY": early} | ({"launch_pdl": True} if early else {})
         model.caches = {1: ours.Cache(config, 1, model.table, model.tuning.keys)}
 
     def step(**changes: Any) -> None:
@@ -201,13 +188,13 @@ def sweep(options: argparse.Namespace) -> None:
             cache.at.fill_(options.prompt)
             model.run_step(cache)
 
-        report("step", changes, event_us(work))
+        report("step", changes, event_us(model.graph(work)))
 
     def whole(**changes: Any) -> None:
         with_tuning(**changes)
         prompt = ours.Prompt(config, model.caches[1], options.prompt)
         prompt.tokens.copy_(tokens)
-        report("prompt", changes, event_us(lambda: model.run_prompt(prompt, model.caches[1])))
+        report("prompt", changes, event_us(model.graph(lambda: model.run_prompt(prompt, model.caches[1]))))
 
     def report(what: str, changes: dict[str, Any], found_us: float) -> None:
         text = ", ".join(f"{name} {tuple(one) if isinstance(one, tuple) else one}" for name, one in changes.items())

@@ -10,7 +10,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.kinds.registry import find
 from harness.problems.problem import OFFICIAL
-from harness.report.tuned import show
+from harness.report.kernel_tuning import show
 from harness.tuning import tuner
 from harness.tuning.tuner import PREDICTED, Asked
 

@@ -28,11 +28,6 @@ def cost_text(value: float) -> str:
     return f"{value:,.0f}" if value < 1e12 else f"{value:.6g}"
 
 
-def run_text(value_s: float) -> str:
-    """Seconds to about three digits."""
-    return us_text(value_s)
-
-
 @dataclass(frozen=True, kw_only=True)
 class MetricWords:
     """`columns` are the table's: shape, reference, own value, ratio, bound, fraction of it, `further`, samples. `value`
@@ -107,7 +102,7 @@ COSTS = MetricWords(
 )
 RUNS = MetricWords(
     columns=("case", ">ref s", ">time s", ">speedup", ">limit s", ">limit %", ">spread", ">n"),
-    value=run_text,
+    value=us_text,
     further=spread_text,
     legend={
         "time s": "Times to the target are medians over runs",

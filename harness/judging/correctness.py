@@ -44,13 +44,19 @@ class Expected:
 
 def rounding_noise(squares: Tensor, dtype: torch.dtype, accumulation: float | Tensor = 0.0) -> Tensor:
     """The noise of rounding to `dtype` values whose squares sum to `squares`, per element (alters `squares`).
+    `accumulation` is a variance that is added."""
+    return squares.mul_(rounding_variance(dtype)).add_(accumulation).sqrt_()
+
+
+def rounding_variance(dtype: torch.dtype) -> float:
+    """The mean square error of rounding to `dtype`, of a value whose square is 1.
 
     u = eps / 2 is half a unit in the last place at 1: 2^-8 for bf16, 2^-11 for fp16. Rounding x to nearest has a
     mean square error of u^2 x^2 / 3 just above a power of 2 and a quarter of that just below one, 0.18 u^2 x^2 for x
-    spread evenly in its logarithm; u^2 x^2 / 4 is taken. `accumulation` is a variance that is added.
+    spread evenly in its logarithm; u^2 x^2 / 4 is taken.
     """
     u = torch.finfo(dtype).eps / 2
-    return squares.mul_(u * u / 4).add_(accumulation).sqrt_()
+    return u * u / 4
 
 
 def accumulation_variance(length: int, mean_square: Tensor) -> Tensor:

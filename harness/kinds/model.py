@@ -93,7 +93,7 @@ class ModelSession(OpSession):
         if self.peaks is None or self.plan.problem.cost_of is None:
             return None
         prompt_us, by = hardware.bound(self.plan.problem.cost(with_new(case, 1)), self.peaks)
-        steps = int(case.params["new"]) - 1  # type: ignore[arg-type]
+        steps = _steps(case)
         if not steps or (step := self._step(case)) is None:
             return Bound(value=prompt_us, by=by)
         steps_us = steps * step.value
@@ -101,7 +101,7 @@ class ModelSession(OpSession):
 
     def _step(self, case: Case) -> Bound | None:
         """The least time of a step in us, the mean over those after the first token: what they cost together."""
-        steps = int(case.params["new"]) - 1  # type: ignore[arg-type]
+        steps = _steps(case)
         if self.peaks is None or self.plan.problem.cost_of is None or not steps:
             return None
         whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
@@ -112,15 +112,15 @@ class ModelSession(OpSession):
 
     def _own_kernels(self, case: Case) -> float | Failure:
         """By two profiled generations, whose outputs are judged as well."""
-        new = int(case.params["new"])  # type: ignore[arg-type]
-        further = min(PROFILED_STEPS, new - 1)
+        steps = _steps(case)
+        further = min(PROFILED_STEPS, steps)
         spent: list[dict[str, int]] = []
         for count in (1, 1 + further):
             found = op_measure.profiled(self.calls, with_new(case, count), [self.launch.workdir("candidate", 0)])
             if not isinstance(found, list):
                 return found
             spent.append(trace.spent_ns(found[0]))
-        return share(spent[0], spent[1], (new - 1) / further if further else 0, defined(self.plan.submission))
+        return share(spent[0], spent[1], steps / further if further else 0, defined(self.plan.submission))
 
 
 def with_new(case: Case, new: int) -> Case:
@@ -128,8 +128,14 @@ def with_new(case: Case, new: int) -> Case:
     return replace(case, params=case.params | {"new": new})
 
 
+def _steps(case: Case) -> int:
+    """How many tokens a sequence gets after its first."""
+    return int(case.params["new"]) - 1  # type: ignore[arg-type]
+
+
 def _tokens(case: Case) -> int:
-    return int(case.params["batch"]) * int(case.params["new"])  # type: ignore[arg-type]
+    """Of all sequences."""
+    return int(case.params["batch"]) * (1 + _steps(case))  # type: ignore[arg-type]
 
 
 def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
@@ -143,7 +149,7 @@ def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
         own_claims=(),
     )
     found = [rate, replace(first, metric=TTFT)]
-    steps = int(case.params["new"]) - 1  # type: ignore[arg-type]
+    steps = _steps(case)
     if steps:
         firsts = median(first.own), median(first.baseline)
         own, baseline = (

@@ -8,11 +8,9 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from typing import cast
 
-from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.records import (
     Bound,
@@ -37,8 +35,6 @@ from harness.kinds.op import OpKind, OpSession
 from harness.kinds.plan import OpPlan
 from harness.kinds.train_rules import Hyperparameters, Rules
 from harness.kinds.train_run import Run, Runs, Side, mllog_text
-from harness.problems import shape_file
-from harness.problems.problem import Problem
 from harness.ranks import wire
 
 TIME = Metric(name="time_to_target", unit="s")
@@ -60,14 +56,6 @@ class TrainPlan(OpPlan):
 
 class TrainKind(OpKind):
     """Problems whose shape file says `kind: train`."""
-
-    def claims(self, place: Path) -> bool:
-        """None by itself: kind `op` reads folders of a checkout, and the shape file names the kind."""
-        return False
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        """The problem of that name."""
-        return shape_file.find(place.name, checkout)
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
@@ -197,12 +185,10 @@ class TrainSession(OpSession):
             return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
         if held := self._too_fast(case, own):
             return held
-        both_times = (_times(own), _times(other))
-        both_samples = (tuple(float(run.samples) for run in runs) for runs in (own, other))
         return Measured(
-            series=tuple(
-                Series(metric=metric, own=mine, baseline=theirs)
-                for metric, (mine, theirs) in ((TIME, both_times), (SAMPLES, both_samples))
+            series=(
+                Series(metric=TIME, own=_times(own), baseline=_times(other)),
+                Series(metric=SAMPLES, own=_samples(own), baseline=_samples(other)),
             )
         )
 
@@ -235,14 +221,11 @@ class TrainSession(OpSession):
     def account(self) -> Account:
         """With the runs' log lines, and what was to be said of runs."""
         found = super().account()
-        values = {item.name: getattr(found, item.name) for item in fields(found)}
-        return Account(
-            **values
-            | {
-                "empty_call_samples_us": {},  # nothing beside seconds
-                "logs": found.logs | self.lines,
-                "warnings": (*found.warnings, *self.notes),
-            }
+        return replace(
+            found,
+            empty_call_samples_us={},  # nothing beside seconds
+            logs=found.logs | self.lines,
+            warnings=(*found.warnings, *self.notes),
         )
 
 
@@ -250,3 +233,8 @@ def _times(runs: list[Run]) -> tuple[float, ...]:
     """Seconds to the target. One that did not converge is the slowest: as slow as any other, at least."""
     slowest = max(run.seconds for run in runs)
     return tuple(run.seconds if run.has_converged else slowest for run in runs)
+
+
+def _samples(runs: list[Run]) -> tuple[float, ...]:
+    """Sequences to the target."""
+    return tuple(float(run.samples) for run in runs)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from harness.core.records import Verdict, Verdicts
-from harness.judging import correctness, logits
-from harness.ranks import wire
+from harness.judging import logits
+from harness.ranks import strict_check, wire
 from harness.ranks.trusted import Trusted
 
 
@@ -21,15 +21,13 @@ class LogitsTrusted(Trusted):
     def verified(self, command: wire.Verify) -> wire.Verified:
         data = self.made[command.index]
         declared, values = self.taken[command.taken]
-        strict = correctness.strict_declared(declared.kind, declared.device, self.device.kind, declared.note)
-        output = values[0] if strict.passed else None
-        if strict.passed and output is None:
-            strict = Verdict(passed=False, message="its bytes do not fit its dtype and shape")
-        gpumode = strict
-        if output is not None:
-            shape = self.reference.output_shape(data)
-            strict = logits.judged(output, shape, lambda: self.reference.exact_kernel(data, output))
-            if command.published:
-                passed, message = self.reference.check_implementation(data, output)
-                gpumode = Verdict(passed=bool(passed), message="" if passed else str(message))
+        output = strict_check.tensor_of(declared, values[0] if values else None, self.device.kind)
+        if isinstance(output, Verdict):
+            return wire.Verified(verdicts=Verdicts(strict=output, gpumode=output))
+        shape = self.reference.output_shape(data)
+        strict = logits.judged(output, shape, lambda: self.reference.exact_kernel(data, output))
+        gpumode = Verdict(passed=True)
+        if command.published:
+            passed, message = self.reference.check_implementation(data, output)
+            gpumode = Verdict(passed=bool(passed), message="" if passed else str(message))
         return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))

@@ -67,11 +67,17 @@ def _declared(output: Output) -> Sequence[Output]:
     return output.items if output.kind in ("tuple", "list") else (output,)
 
 
-def _judged_part(output: Output, value: torch.Tensor | None, expected: Expected, device: str) -> Verdict:
+def tensor_of(output: Output, value: torch.Tensor | None, device: str) -> torch.Tensor | Verdict:
+    """The tensor that an output is, or why it is none."""
     verdict = correctness.strict_declared(output.kind, output.device, device, output.note)
     if not verdict.passed:
         return verdict
-    return _failed("its bytes do not fit its dtype and shape") if value is None else correctness.strict(value, expected)
+    return _failed("its bytes do not fit its dtype and shape") if value is None else value
+
+
+def _judged_part(output: Output, value: torch.Tensor | None, expected: Expected, device: str) -> Verdict:
+    found = tensor_of(output, value, device)
+    return found if isinstance(found, Verdict) else correctness.strict(found, expected)
 
 
 def _failed(message: str) -> Verdict:

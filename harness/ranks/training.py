@@ -87,6 +87,12 @@ class Log:
         return self._own_run.counts.loading()
 
 
+def config_of(given: dict[str, Any], hyperparameters: dict[str, Any]) -> dict[str, Any]:
+    """What train() gets as its config, of an input."""
+    weights = {name: given[name] for name in ("start", "base") if name in given}
+    return {**given["config"], **hyperparameters, **weights}
+
+
 class _Run:
     """One run of train(), in a thread that works while a call lasts. Two queues pass the turn."""
 
@@ -96,7 +102,7 @@ class _Run:
         self.goes_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.is_done = False
         device = next(iter(given["start"].values())).device
-        config = given["config"] | hyperparameters | {name: given[name] for name in ("start", "base") if name in given}
+        config = config_of(given, hyperparameters)
         data = Data(given["tokens"], device, self.counts)
         arguments = (config, data, given["seed"], given["target"], Log(self))
         settings = (torch.get_num_threads(), device)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from harness.judging import correctness
+from harness.ranks.strict_check import parts_of
 from harness.tuning import records, search, table
 from harness.tuning.records import CaseFound, Kept, Order
 from harness.tuning.search import Candidate, Found, Rates, Tried
@@ -152,8 +153,8 @@ class CaseBench:
     def judged(self, output: Any) -> str:
         """What is wrong with a result; "" where nothing is."""
         outputs = output if isinstance(output, tuple) else (output,)
-        parts = self.expected if isinstance(self.expected, tuple) else (self.expected,)
-        verdicts = map(correctness.strict, outputs, parts)
+        pairs = zip(outputs, parts_of(self.expected), strict=True)
+        verdicts = (correctness.strict(one, right) for one, right in pairs)
         return next((f"wrong: {one.message}" for one in verdicts if not one.passed), "")
 
     def in_turn(self, found: Found) -> dict[tuple[object, ...], float]:

@@ -32,7 +32,7 @@ class Order:
 @dataclass(frozen=True, kw_only=True)
 class CaseFound:
     """What came of one case. `best` is the table's row (its `found` filled in); None where no row is right, or none was
-    measured. `table`: its place's new rows were put into `Result.table`."""
+    measured."""
 
     params: dict[str, Param]
     best: tuple[object, ...] | None

@@ -70,8 +70,18 @@ def predicted_us(flops: float, hbm_bytes: float, read_bytes: float, tiles: int, 
 
 def hopeless(candidates: Sequence[Candidate]) -> int:
     """How many the predictions alone prune."""
-    floor = min((one.predicted_us for one in candidates), default=math.inf)
-    return sum(not one.predicted_us <= MARGIN * floor or math.isinf(one.predicted_us) for one in candidates)
+    most_us = _most_us(candidates)
+    return sum(_is_hopeless(one, most_us) for one in candidates)
+
+
+def _most_us(candidates: Sequence[Candidate]) -> float:
+    """The prediction from which on a row is not worth measuring."""
+    return MARGIN * min((one.predicted_us for one in candidates), default=math.inf)
+
+
+def _is_hopeless(candidate: Candidate, most_us: float) -> bool:
+    """Whether its prediction is above that, or it does not fit."""
+    return math.isinf(candidate.predicted_us) or candidate.predicted_us > most_us
 
 
 def search(
@@ -85,12 +95,12 @@ def search(
     not measured again. A row is pruned if its prediction is above what the best measured row takes, or more than MARGIN
     times the best prediction. At most `at_most` are measured. `is_over` says when the time is spent."""
     tried = {one.row: one for one in known}
-    floor = min((one.predicted_us for one in candidates), default=math.inf)
+    most_us = _most_us(candidates)
     best = min((one.us for one in tried.values() if one.us is not None), default=math.inf)
     pruned, since, new = 0, 0, 0
     ended: Ended = "all measured"
     for candidate in sorted(candidates, key=lambda one: one.predicted_us):
-        if math.isinf(candidate.predicted_us) or candidate.predicted_us > min(best, MARGIN * floor):
+        if _is_hopeless(candidate, min(best, most_us)):
             pruned += 1
             continue
         known_one = tried.get(candidate.row)

@@ -15,7 +15,7 @@ from task import Saved, input_t, output_t
 from torch import Tensor
 from utils import rank_device, seeded, within_tolerance
 
-from harness.judging.correctness import Expected, accumulation_variance, rounding_noise
+from harness.judging.correctness import Expected, accumulation_variance, rounding_noise, rounding_variance
 
 RTOL = ATOL = 2e-2
 SHIFT = 128.0  # of hardened scores: e^128 is beyond float32
@@ -132,7 +132,6 @@ def _exact_backward(queries: Tensor, keys: Tensor, values: Tensor, saved: Saved)
     before it adds up the heads that share keys. ds also has the error of its two sums.
     """
     scale, kv_shape = queries.shape[-1] ** -0.5, keys.shape
-    unit = (torch.finfo(queries.dtype).eps / 4) ** 2  # the variance of rounding 1
     dq, dq_terms = (torch.empty_like(queries, dtype=torch.float32) for _ in range(2))
     dk, dk_terms, dv, dv_terms = (queries.new_zeros(kv_shape, dtype=torch.float32) for _ in range(4))
     for (b, h, g), scores_QK in _scores(queries, keys):
@@ -142,7 +141,8 @@ def _exact_backward(queries: Tensor, keys: Tensor, values: Tensor, saved: Saved)
         delta_Q = (do_QD * saved.output_BHSD[b, h].float()).sum(1)
         dp_QK = do_QD @ v_KD.T
         # In units of a rounding: ds is the difference of two sums in float32, which may be nearly equal.
-        sums_Q = accumulation_variance(queries.shape[-1], dp_QK.square().mean() + delta_Q.square()).div_(unit)
+        sums_Q = accumulation_variance(queries.shape[-1], dp_QK.square().mean() + delta_Q.square())
+        sums_Q.div_(rounding_variance(queries.dtype))
         ds_QK = dp_QK.sub_(delta_Q[:, None]).mul_(p_QK).mul_(scale)
         dq[b, h] = ds_QK @ k_KD
         mine_KD = ds_QK.T @ q_QD

@@ -1,30 +1,3 @@
-"""What a case of llama_lora is made of."""
+"""What a case of llama_lora is made of; its target is a loss."""
 
-from dataclasses import dataclass
-
-from harness.core.decode import DecodeError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Params:
-    """`size` names a model (model.py), `target` is the loss on held-out text that ends a run, `runs` how many
-    runs are scored. `samples` is how many sequences a run may train on, `every` after how many it is evaluated."""
-
-    size: str
-    target: float
-    runs: int
-    samples: int
-    every: int
-
-    def __post_init__(self) -> None:
-        if self.runs < 3:
-            raise DecodeError(".runs", "the fastest and the slowest do not count; choose 3 or more")
-        if self.every < 1 or self.samples % self.every != 0:
-            raise DecodeError(".samples", f"{self.samples} is no multiple of every, {self.every}")
-
-    def check_world_size(self, world_size: int) -> None:
-        """Raises DecodeError where the sequences between two evaluations cannot be split over so many ranks."""
-        if self.every % world_size != 0:
-            raise DecodeError(
-                ".every", f"{self.every} is not divisible by the world size {world_size}; choose a multiple of it"
-            )
+from harness.problems.training import RunParams as Params  # noqa: F401

@@ -6,8 +6,8 @@ warp loads queries and the output's gradients by bulk copies; two warpgroups mul
 by queries: so the two sums take their left operand from registers. The gradient of a score goes through shared memory
 to the third product, the queries' gradient, which is added up in float32 in global memory.
 
-The order within a step keeps the tensor cores busy: the next block's scores are under way while this block's queries'
-gradients leave, and its values' gradient while the scores' is made.
+The order within a step keeps the tensor cores busy: the values' gradient is multiplied while the scores' gradient goes
+through shared memory, and the next block's scores are while this block's queries' gradient leaves.
 """
 
 from common.bulk import bulk_add, bulk_load, bulk_store, partition_barrier

@@ -4,7 +4,7 @@ The same function as reference/llama_pretrain/model.py. What joins: q, k and v, 
 which lie side by side in a flat buffer; the cross entropy is not computed, only its gradient, over the logits.
 """
 
-import math
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -131,17 +131,12 @@ class Flat:
             self.ends[leaf] = at
         assert at == total, "a weight is in no group"
 
-    def sum_while_backward(self) -> "Buckets":
-        """Sums gradients up over ranks, a bucket as soon as the backward pass has it."""
-        return Buckets(self)
-
 
 class Buckets:
-    """Gradients on their way to the other ranks."""
+    """Sums gradients up over ranks, a bucket as soon as the backward pass has it."""
 
     def __init__(self, flat: Flat) -> None:
         self.flat = flat
-        self.is_joint = dist.is_initialized() and dist.get_world_size() > 1
         self.work: list[dist.Work] = []
         total, self.bounds = flat.values.numel(), [0]
         self.open: list[set[str]] = [set()]
@@ -153,7 +148,7 @@ class Buckets:
         self.open = [leaves for leaves in self.open if leaves]
         self.left = [set(leaves) for leaves in self.open]
         # Without other ranks there is nothing to wait for.
-        for number, leaves in enumerate(self.open if self.is_joint else ()):
+        for number, leaves in enumerate(self.open if is_joint() else ()):
             for name in leaves:
                 flat.leaves[name].register_post_accumulate_grad_hook(lambda _, at=number, of=name: self._ready(at, of))
 
@@ -200,6 +195,21 @@ def layer_groups(layers: int) -> list[tuple[str, tuple[str, ...]]]:
     return [*groups, ("embedding", ("embedding",))]
 
 
-def scale_of(batch_size: int, sequence: int) -> float:
-    """What makes a mean of the sum over a batch of all ranks."""
-    return 1.0 / math.prod((batch_size, sequence))
+def is_joint() -> bool:
+    """Whether there are other ranks."""
+    return dist.is_initialized() and dist.get_world_size() > 1
+
+
+def run(config: dict, data, log, flat: Flat, weight_decay: float, gradients: Callable[..., None]) -> dict[str, Tensor]:
+    """All steps of a run: `gradients(inputs, targets, scale)` adds those of all ranks to the flat buffer, of the summed
+    loss times `scale`. Returns the weights."""
+    batch_size, optimizer = config["batch_size"], Optimizer(flat, config, weight_decay)
+    scale = 1.0 / (batch_size * config["sequence"])  # makes a mean of the sum over a batch of all ranks
+    for done in range(batch_size, config["samples"] + 1, batch_size):
+        inputs, targets = data.batch(batch_size)
+        optimizer.set_rate(done)
+        gradients(inputs, targets, scale)
+        optimizer.step()
+        if done % config["evaluate_every"] == 0:
+            log.evaluate(flat.parts, done)
+    return flat.parts

@@ -46,6 +46,11 @@ def chip_of(device: torch.device) -> Chip:
     return Chip(name, properties.multi_processor_count, CHIPS.get(name, 1))
 
 
+def warps_of(threads: int) -> int:
+    """How many warps (waves, on AMD's GPUs) these are, of 64 to 1024 threads."""
+    return min(max(threads, 64), 1024) // (64 if torch.version.hip else 32)
+
+
 def nearest(table: Sequence[F], chip: str, shape: tuple[int, ...]) -> F:
     """The row of that chip (where it has none, of its maker's) whose shape differs least, by factors."""
     makers = [row for row in table if row.chip[:2] == chip[:2]]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
+from common.tuning import warps_of
 from task import input_t, output_t
 from torch import Tensor
 
@@ -234,11 +235,6 @@ def twice(
                 tl.store(line + column, (factor * right).to(logits.dtype.element_ty), mask=column < vocab)
             loss = most + tl.log(total) - (1 - smoothing) * own - smoothing / vocab * plain
             tl.store(losses + row, loss)
-
-
-def warps_of(threads: int) -> int:
-    """How many warps (waves, on AMD's GPUs) these are."""
-    return threads // (64 if torch.version.hip else 32)
 
 
 @cache

@@ -108,8 +108,13 @@ class Streamed(Plain):
         self.turns = turns(config, self.table.device)
         self.caches: dict[int, Any] = {}
         self.prompts: dict[tuple[int, int], Prompt] = {}
-        early = self.tuning.early and not INTERPRETED
-        self.early = {"EARLY": early} | ({"launch_pdl": True} if early else {})
+
+    @property
+    def early(self) -> dict[str, bool]:
+        """What every launch is told: whether a kernel begins before the one ahead of it has ended."""
+        if self.tuning.early and not INTERPRETED:
+            return {"EARLY": True, "launch_pdl": True}
+        return {"EARLY": False}
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, Any]:
         batch, length = tokens.shape

@@ -6,9 +6,7 @@ Legend: T tokens of all prompts, P tokens of one, C hidden, F ffn, H heads, G ke
 
 import triton
 import triton.language as tl
-from streaming import begin
-
-LEAST = tl.constexpr(-1e30)  # a logit that is left out; -inf less -inf is no number
+from streaming import LEAST, begin, normed
 
 
 @triton.jit
@@ -16,8 +14,7 @@ def norm_rows(x_ptr, norm_ptr, out_ptr, eps, C: tl.constexpr, EARLY: tl.constexp
     """The normalised residual stream in the weights' dtype; a program a token."""
     begin(EARLY)
     row, at = tl.program_id(0), tl.arange(0, C)
-    x_C = tl.load(x_ptr + row * C + at)
-    y_C = x_C * tl.rsqrt(tl.sum(x_C * x_C, 0) / C + eps) * tl.load(norm_ptr + at).to(tl.float32)
+    y_C = normed(x_ptr + row * C, norm_ptr, eps, C)
     tl.store(out_ptr + row * C + at, y_C.to(out_ptr.dtype.element_ty))
 
 

@@ -3,7 +3,7 @@ up over ranks at once, the optimizer in one operation."""
 
 import torch
 import torch.distributed as dist
-from common.fused_llama import JOINED, Flat, Llama, Optimizer, scale_of
+from common.fused_llama import JOINED, Flat, Llama, is_joint, run
 
 HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.02, "warmup_samples": 256}
 
@@ -25,24 +25,13 @@ def joined(base: dict[str, torch.Tensor], adapters: dict[str, torch.Tensor], lay
 
 
 def train(config, data, seed, target, log):
-    batch_size = config["batch_size"]
     flat = Flat(config["start"], [(name, (name,)) for name in config["start"]])
     model = Llama(config, flat.values.device)
-    optimizer = Optimizer(flat, config, weight_decay=0.0)
-    scale = scale_of(batch_size, config["sequence"])
-    is_joint = dist.is_initialized() and dist.get_world_size() > 1
 
-    def step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    def gradients(inputs: torch.Tensor, targets: torch.Tensor, scale: float) -> None:
         weights = joined(config["base"], flat.leaves, config["layers"], config["scale"])
         model.backward(weights, inputs, targets, scale)
-        if is_joint:
+        if is_joint():
             dist.all_reduce(flat.gradients)
-        optimizer.step()
 
-    for done in range(batch_size, config["samples"] + 1, batch_size):
-        inputs, targets = data.batch(batch_size)
-        optimizer.set_rate(done)
-        step(inputs, targets)
-        if done % config["evaluate_every"] == 0:
-            log.evaluate(flat.parts, done)
-    return flat.parts
+    return run(config, data, log, flat, 0.0, gradients)

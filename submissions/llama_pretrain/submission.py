@@ -2,28 +2,17 @@
 backward pass goes on, the optimizer in one operation."""
 
 import torch
-from common.fused_llama import Flat, Llama, Optimizer, layer_groups, scale_of
+from common.fused_llama import Buckets, Flat, Llama, layer_groups, run
 
 HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.015, "warmup_samples": 512}
 
 
 def train(config, data, seed, target, log):
-    batch_size = config["batch_size"]
     flat = Flat(config["start"], layer_groups(config["layers"]))
-    model = Llama(config, flat.values.device)
-    optimizer = Optimizer(flat, config, weight_decay=0.1)
-    buckets = flat.sum_while_backward()
-    scale = scale_of(batch_size, config["sequence"])
+    model, buckets = Llama(config, flat.values.device), Buckets(flat)
 
-    def step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    def gradients(inputs: torch.Tensor, targets: torch.Tensor, scale: float) -> None:
         model.backward(flat.leaves, inputs, targets, scale)
         buckets.wait()
-        optimizer.step()
 
-    for done in range(batch_size, config["samples"] + 1, batch_size):
-        inputs, targets = data.batch(batch_size)
-        optimizer.set_rate(done)
-        step(inputs, targets)
-        if done % config["evaluate_every"] == 0:
-            log.evaluate(flat.parts, done)
-    return flat.parts
+    return run(config, data, log, flat, 0.1, gradients)

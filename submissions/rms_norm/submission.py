@@ -14,6 +14,7 @@ from functools import cache
 import torch
 import triton
 import triton.language as tl
+from common.tuning import warps_of
 from task import input_t, output_t
 from torch import Tensor
 
@@ -90,11 +91,6 @@ def sum_up(partial, out, programs, hidden, ROWS: tl.constexpr, COLUMNS: tl.const
         mask = (row < programs)[:, None] & inside[None, :]
         total += tl.load(partial + row[:, None] * hidden + at[None, :], mask=mask, other=0.0)
     tl.store(out + at, tl.sum(total, 0).to(out.dtype.element_ty), mask=inside)
-
-
-def warps_of(threads: int) -> int:
-    """How many warps (waves, on AMD's GPUs) these are."""
-    return min(max(threads, 64), 1024) // (64 if torch.version.hip else 32)
 
 
 @cache

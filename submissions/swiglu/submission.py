@@ -12,6 +12,7 @@ Legend: M rows, F columns of the result.
 import torch
 import triton
 import triton.language as tl
+from common.tuning import warps_of
 from task import input_t, output_t
 from torch import Tensor
 
@@ -61,11 +62,6 @@ def backward(x, grad, out, columns, BLOCK: tl.constexpr):
     made = out + row * 2 * columns
     tl.store(made + at, for_gate.to(out.dtype.element_ty), mask=inside)
     tl.store(made + columns + at, (for_silu * gate).to(out.dtype.element_ty), mask=inside)
-
-
-def warps_of(threads: int) -> int:
-    """How many warps (waves, on AMD's GPUs) these are."""
-    return threads // (64 if torch.version.hip else 32)
 
 
 def forward_on_gpu(x_M2F: Tensor) -> Tensor:

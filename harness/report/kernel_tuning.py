@@ -3,19 +3,16 @@
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.table import Table
 
 from harness.core.records import param_text
-from harness.core.words import clean
+from harness.core.words import clean, plain_table
 from harness.tuning.records import CaseFound, Result
 
 
 def show(found: Result, short: Mapping[str, str], console: Console) -> None:
     """A line a case: the best row, what it takes, what it was predicted to take, and how the search went; then the rows
     that failed."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("shape", "row", "us", "predicted", "measured", "pruned", "of", "ended"):
-        table.add_column(name, justify="right" if name in ("us", "predicted", "measured", "pruned", "of") else "left")
+    table = plain_table("shape", "row", ">us", ">predicted", ">measured", ">pruned", ">of", "ended")
     for case in found.cases:
         table.add_row(*_cells(case, short))
     console.print(f"{clean(found.gpu)}\n")
