@@ -1,7 +1,7 @@
 """What becomes of other people's problem folders here: every folder's own files, by our ranks and by its own eval.py.
 
     python bench/folders.py ../reference-kernels/problems/pmpp_v2 --device cpu
-    python bench/folders.py pmpp_v2 bioml --data docs/measurements/4-gpu-nvidia-h200/folders.yaml
+    python bench/folders.py pmpp_v2 bioml --data docs/measurements/3-gpu-2x-h200/30-folders.yaml
 
 Of each folder with a task.yml below those named: its default submission and `solutions/correct` must pass,
 `solutions/wrong` must fail. Each is evaluated in mode leaderboard, which their eval.py needs three modes for. Memory is

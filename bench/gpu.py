@@ -4,7 +4,7 @@
     python3 bench/gpu.py --ranks 4 evaluations          what each clock says of the reference; turn-around; resolution
     python3 bench/gpu.py --ranks 4 repeats ordering
     python3 bench/gpu.py --ranks 4 entries --record     ... and keeps them in leaderboard.yaml
-    python3 bench/gpu.py --ranks 4 --data docs/measurements/3-gpu-4x-h200/70-again.yaml     ... and in the document
+    python3 bench/gpu.py --ranks 4 --data docs/measurements/2-gpu-4x-h200/70-again.yaml     ... and in the document
 
 entries      submission.py and torch_fused.py, official suite: device and wall times a shape beside reference and bound
 resolution   empty calls, and what they consist of

@@ -2,7 +2,7 @@
 
     python3 bench/ops.py                                 all problems of one rank
     python3 bench/ops.py swiglu cross_entropy            these
-    python3 bench/ops.py --data docs/measurements/5-gpu-1x-h200/10-ops.yaml     ... and in the document
+    python3 bench/ops.py --data docs/measurements/4-gpu-1x-h200/10-ops.yaml     ... and in the document
 
 A time is the median of the device's clock over calls with flushed caches, submitted ahead so that the host is not in
 it. The part of the limit is that of the GPU's data sheet (hardware.yaml), with TFLOP/s where operations set it. Memory
