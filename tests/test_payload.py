@@ -1,7 +1,9 @@
 """Inputs and outputs on their way between processes: they arrive bit by bit, and what is declared falsely does not."""
 
+import gc
 import mmap
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -156,3 +158,17 @@ def test_a_file_that_could_not_be_filled_is_closed() -> None:
     with pytest.raises(ZeroDivisionError):
         sealed_file("input", lambda buffer: 1 // 0)
     assert os.listdir("/proc/self/fd") == open_before
+
+
+def test_a_copy_does_not_keep_the_original() -> None:
+    """On a device it is GiB, which no garbage collector hurries to give back."""
+    gc.disable()
+    try:
+        data = torch.ones(8)
+        memory = weakref.ref(data.untyped_storage())
+        copy = payload.copied([data])
+        del data
+        assert memory() is None
+        assert torch.equal(copy[0], torch.ones(8))
+    finally:
+        gc.enable()

@@ -9,8 +9,9 @@ from harness.core.records import Verdicts
 @dataclass(frozen=True)
 class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
-    path of its folder, `is_pure` whether a kernel must leave its inputs as they are. `tally` puts verdicts into
-    words."""
+    path of its folder, `is_pure` whether a kernel must leave its inputs as they are, `longest` how many times its
+    limit a phase may take: if it is more than 1, the time in which inputs are made and outputs judged does not count
+    towards the limit. `tally` puts verdicts into words."""
 
     note: str = ""
     needs_path: bool = False
@@ -18,6 +19,7 @@ class Checker:
     is_pure: bool = True
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
+    longest: float = 1.0
     judges_baseline: bool = False  # whether what the reference, or the opponent, returns is judged too
 
     def tally(self, verdicts: Sequence[Verdicts]) -> str:
@@ -36,6 +38,7 @@ CHECKERS = {
     "folder": Checker(
         name="folder",
         is_pure=False,
+        longest=4.0,
         needs_path=True,
         note="the folder's own check_implementation; looser than the strict checker: its tolerance, no hardened inputs",
     ),

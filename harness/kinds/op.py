@@ -9,6 +9,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -263,7 +264,7 @@ class OpSession:
     def _timed(self, name: str, seconds: float) -> Iterator[None]:
         self.progress.phase(name)
         began = time.monotonic()
-        self.calls.deadline = began + seconds
+        self.calls.begin(seconds)
         try:
             yield
         finally:
@@ -293,7 +294,10 @@ class OpSession:
                 ) from None
             made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
             case = self.cases[min(self.calls.at, len(self.cases) - 1)].label
-            return op_failures.the_submissions(failure, self.plan, case, made, self.has_run)
+            found = op_failures.the_submissions(failure, self.plan, case, made, self.has_run)
+            if isinstance(found, TimedOut):
+                return replace(found, message=f"{found.message}; {self.calls.phase.told()}")
+            return found
 
 
 def _split(plan: Plan) -> tuple[Warning, ...]:

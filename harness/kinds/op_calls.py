@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
 from harness.judging.checkers import CHECKERS
+from harness.kinds.op_deadline import JUDGING, MAKING, Deadline
 from harness.kinds.plan import OpPlan
 from harness.ranks import clocks, wire
 from harness.ranks.group import Gates, Group, Late, close
@@ -24,12 +25,12 @@ NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nb
 
 class Calls:
     """The groups of one evaluation and the inputs that they have. `at` is the number of the case that runs, among all;
-    `deadline` (monotonic seconds) is the phase's."""
+    `phase` is the running phase's deadline."""
 
     def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
         self.plan = plan
         self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
-        self.deadline = 0.0
+        self.phase = Deadline(0.0)
         self.at = 0
         self.rested: list[Group] = []  # that gave memory back
         self.has_files = plan.device == "cpu"  # each input and output is in a file of its own
@@ -39,10 +40,20 @@ class Calls:
         self.made: list[wire.InputsMade] = []
         self.params: Params | None = None  # of the case whose inputs were made last
         self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
+        self.making_s = 0.0  # how long the inputs that were made last took
         self._opened = 0
         self._inputs_timed = 0
         self._keys: list[int] = []  # of the inputs that were made last
         self._taken = 0  # outputs judged, of those taken since these inputs were made
+
+    @property
+    def deadline(self) -> float:
+        """Monotonic seconds, when the phase has to be over."""
+        return self.phase.at_s
+
+    def begin(self, limit_s: float) -> None:
+        """A phase begins."""
+        self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
 
     def open(self, *groups: Group) -> None:
         """Gives each group's ranks a new process group, in place of what they have; all groups at the same time. A
@@ -77,7 +88,9 @@ class Calls:
         if self.has_files and len(indices) == 1:
             gates = Gates() if again or indices[0] < 0 else self._gates(self.loaded[indices[0]])
             indices = [min(0, indices[0])]
-        return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
+        whose = "the submission" if group is self.candidate else self.plan.baseline_name
+        with self.phase.spent_on(f"calls of {whose}"):
+            return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
 
     def _gates(self, index: int) -> Gates:
         """What ranks get of that input when all have arrived."""
@@ -132,7 +145,10 @@ class Calls:
         close(self.files)  # nobody's any more
         close(files for _, by_rank in self.unjudged for files in by_rank)
         self.files, self.unjudged = [], []
-        self.made = self.trusted.ask(command, wire.InputsMade, self.deadline)
+        began = time.monotonic()
+        with self.phase.spent_on(MAKING):
+            self.made = self.trusted.ask(command, wire.InputsMade, self.deadline)
+        self.making_s = time.monotonic() - began
         if self.has_files:
             self.files = self.trusted.take_files(len(inputs))
         self._keys = [spec.key for spec in inputs]
@@ -238,9 +254,10 @@ class Calls:
         for index in indices:  # all at once: they need not wait for us between two
             self.trusted.send(wire.Verify(index=index, taken=self._taken, published=published))
             self._taken += 1
-        for _ in unjudged:
-            self.trusted.gather(wire.Done, self.deadline)
-        return [self.trusted.gather(wire.Verified, self.deadline) for _ in indices]
+        with self.phase.spent_on(JUDGING):
+            for _ in unjudged:
+                self.trusted.gather(wire.Done, self.deadline)
+            return [self.trusted.gather(wire.Verified, self.deadline) for _ in indices]
 
 
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:

@@ -22,6 +22,7 @@ from harness.ranks.group import Late
 
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
 PROBE_FIRST, PROBE_EVERY = 16, 64
+SLOW_INPUT_S = 1.0  # to make one: half the samples have to do, since calls on inputs so large differ little
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -167,8 +168,10 @@ def _wrong(calls: Calls, indices: Sequence[int], what: str) -> Wrong | None:
 
 def _budget(calls: Calls) -> clocks.Budget:
     """The plan's, with smaller blocks where inputs like the one that was just made are large, and then without a
-    burst, which calls so long do not need."""
+    burst, which calls so long do not need; and with fewer samples where inputs take long to make."""
     budget = calls.plan.budget
+    if calls.making_s > SLOW_INPUT_S:
+        budget = replace(budget, min_samples=budget.min_samples // 2)
     block = min(budget.block, calls.room() - clocks.WARM_CALLS)
     return budget if block >= budget.block else replace(budget, block=max(1, block), burst=budget.burst and block > 0)
 

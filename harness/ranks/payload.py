@@ -13,6 +13,7 @@ import base64
 import io
 import math
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -156,15 +157,22 @@ class _Reading(pickle.Unpickler):
 
 def copied(value: Any) -> Any:
     """A copy of a trusted rank's tree, with its tensors copied."""
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, pid: Any) -> torch.Tensor:
-            return _restored(by_place[pid[:3]].clone(), pid[3], pid[5])
-
     layout, tree = _laid_out(value, 0)
     # By more than its place, since empty tensors share one.
     by_place = {(str(one.dtype), tuple(one.shape), place): one for one, place in layout.places.values()}
-    return Unpickler(io.BytesIO(tree)).load()
+    return _Copying(tree, by_place).load()
+
+
+class _Copying(pickle.Unpickler):
+    """Reads a tree, with copies of the tensors at these places. It is no class within `copied`: such a class is part of
+    a reference cycle and would keep the tensors, GiB of a device, until Python collects its garbage."""
+
+    def __init__(self, tree: bytes, by_place: Mapping[tuple[str, tuple[int, ...], int], torch.Tensor]) -> None:
+        super().__init__(io.BytesIO(tree))
+        self.by_place = by_place
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        return _restored(self.by_place[pid[:3]].clone(), pid[3], pid[5])
 
 
 def write_output(buffer: SharedBuffer, offset: int, value: Any, max_nbytes: int) -> Output:

@@ -22,6 +22,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
 from harness.engine.registry import LOCAL
+from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
 from harness.kinds.kind import Setting
@@ -352,6 +353,7 @@ def _leaderboards(offers: "Sequence[Offer]", options: Options, checkout: Checkou
         suite = setting.suite
         scoring = SCORINGS[setting.problem.ranking_by]
         limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
+        limits_s *= CHECKERS[setting.problem.checker].longest
         found.append(
             Leaderboard(
                 id=number,
