@@ -40,7 +40,8 @@ from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.machine.readings import Unread, module
 
-WORDS = {Exit.OK: "pass", Exit.INVALID: "fail", Exit.TIMED_OUT: "timeout"}  # any other: refused
+REFUSED = "refused"
+WORDS = {Exit.OK: "pass", Exit.INVALID: "fail", Exit.TIMED_OUT: "timeout"}  # any other: REFUSED
 GROUPS = ("trusted", "baseline", "candidate")
 POLL_S = 0.01
 SPARE_BYTES, TIMES = 2 << 30, 3  # beside their eval.py's peak: so much, and a case's inputs and outputs so many times
@@ -113,10 +114,11 @@ def evaluated(
 def table(figures: Figures, found: Sequence[tuple[File, Mapping[str, Ran]]], has_figures: bool) -> None:
     """The verdicts, with times and memory where evaluations ran alone; then who had the memory."""
     whats = ("verdict", "s", "peak GiB") if has_figures else ("verdict",)
-    rows, ratios, wrong = [], [], 0
+    rows, ratios, right, refused = [], [], 0, 0
     for file, ran in found:
-        wrong += any(one.word != file.wanted for one in ran.values())
-        if {one.word for one in ran.values()} == {"pass"} and len(ran) == 2:
+        words = {one.word for one in ran.values()}
+        right, refused = right + (words == {file.wanted}), refused + (REFUSED in words)
+        if words == {"pass"} and len(ran) == 2:
             ratios.append(ran["ours"].seconds / ran["theirs"].seconds)
         cells: list[Cell] = []
         for one in ran.values():
@@ -124,7 +126,7 @@ def table(figures: Figures, found: Sequence[tuple[File, Mapping[str, Ran]]], has
         lines = dict.fromkeys(one.line for one in ran.values() if one.line and one.word != file.wanted)
         rows.append([*file.names, *cells, "; ".join(lines)])
     columns = [f"{name} {what}" for name in (found[0][1] if found else ()) for what in whats]
-    after = f"{len(rows) - wrong} of {len(rows)} as they should be."
+    after = f"{right} of {len(rows)} as they should be, {refused} refused."
     if ratios and has_figures:
         after += f" Where both pass, ours takes {stats.median(ratios):.2f} times as long (median of {len(ratios)})."
     figures.table(["folder", "file", "should", *columns, "why not"], rows, "By file", f"{after}\n")
@@ -182,10 +184,10 @@ def evaluate(file: File, evaluator: str, asked: argparse.Namespace) -> Ran:
         seconds = time.monotonic() - began
         report = json.loads(result.read_text()) if result.is_file() else {}
     return Ran(
-        word=WORDS.get(Exit(code), "refused"),
+        word=WORDS.get(Exit(code), REFUSED),
         seconds=seconds,
         peak_bytes=memory.peak_bytes,
-        line=_why(report) or " ".join(said.split())[-300:],
+        line=(_why(report) or " ".join(said.split())[-300:]).replace(f"{file.folder}/", "").removeprefix("error: "),
         groups=report.get("peak_memory_bytes", {}),
         phases=memory.phases,
         case_bytes=max(map(_least_bytes, report.get("cases", [])), default=0.0),

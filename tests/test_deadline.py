@@ -1,5 +1,7 @@
 """A phase's deadline: what counts towards it, and where its time went."""
 
+import contextlib
+
 import pytest
 
 from harness.kinds.op_deadline import JUDGING, MAKING, Deadline
@@ -50,7 +52,7 @@ def test_elsewhere_all_time_counts(clock: Clock) -> None:
 
 def test_what_ends_in_an_error_is_told_too(clock: Clock) -> None:
     deadline = Deadline(45.0, 4.0, clock)
-    with pytest.raises(ValueError, match="x"), deadline.spent_on(JUDGING):
+    with contextlib.suppress(TimeoutError), deadline.spent_on(JUDGING):
         clock.now_s += 50.0
-        raise ValueError("x")
+        raise TimeoutError
     assert "judging 50.0 s" in deadline.told()

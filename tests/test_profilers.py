@@ -3,6 +3,7 @@
 The tables are written by hand, in the columns that the tools document."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,10 @@ from harness.core.errors import Exit, HarnessError
 from harness.core.records import KernelFigures
 from harness.machine.host import gpus
 from harness.process import profilers
-from harness.process.profilers import Dispatch
+from harness.process.ncu import Ncu, ncu_dispatches
+from harness.process.profiler_tool import Dispatch
 
+ROCPROF = Path(__file__).parent / "fixtures" / "rocprofv3"
 SCALE = Path(__file__).parent / "folders" / "single" / "scale"
 RAW = """==PROF== Connected to process 7
 "ID","Process ID","Kernel Name","gpu__time_duration.sum","sm__warps_active.avg.pct_of_peak_sustained_active",\
@@ -48,7 +51,7 @@ else:
 
 
 def test_ncus_raw_page_is_a_column_a_metric() -> None:
-    found = profilers.ncu_dispatches(RAW)
+    found = ncu_dispatches(RAW)
     assert found[0] == Dispatch(
         name="void gemm<128, 128>(float *)",
         time_us=1.5,
@@ -65,31 +68,44 @@ def test_ncus_raw_page_is_a_column_a_metric() -> None:
 
 def test_ncus_details_page_is_a_row_a_metric() -> None:
     percents = {"memory": 81.25, "dram": 79.0, "occupancy": 62.5}
-    assert profilers.ncu_dispatches(DETAILS) == [Dispatch(name="scale", time_us=2.5, percents=percents)]
+    assert ncu_dispatches(DETAILS) == [Dispatch(name="scale", time_us=2.5, percents=percents)]
 
 
 def test_a_text_without_a_kernel_is_said_to_be_none() -> None:
-    assert profilers.ncu_dispatches('"ID","Kernel Name"\n') == []
+    assert ncu_dispatches('"ID","Kernel Name"\n') == []
     for text in ("", "==ERROR== no\n"):
         with pytest.raises(HarnessError, match="printed no table"):
-            profilers.ncu_dispatches(text)
+            ncu_dispatches(text)
 
 
-def test_of_rocprofs_kernels_those_within_the_marked_call_count(tmp_path: Path) -> None:
-    (tmp_path / "host").mkdir()
-    (tmp_path / "host" / "report_kernel_trace.csv").write_text(
-        '"Kind","Agent_Id","Kernel_Name","Start_Timestamp","End_Timestamp"\n'
-        '"KERNEL_DISPATCH","Agent 2","input",100,900\n'
-        '"KERNEL_DISPATCH","Agent 2","scale",2000,4500\n'
-    )
+@pytest.mark.parametrize(
+    ("version", "within", "times_us"),
+    [
+        ("6.2", ["NormKernel1(int", "NormKernel2(int"], [401.121, 3.52]),
+        ("7.2", ["subtract_kernel(float*", "multiply_kernel(float*"], [11.04, 9.72]),
+    ],
+)
+def test_of_rocprofs_kernels_those_within_the_marked_call_count(
+    version: str, within: list[str], times_us: list[float], tmp_path: Path
+) -> None:
+    """Kernel traces that these versions of ROCm wrote (AMD's training examples and rocprofiler-sdk's documentation);
+    rows of markers in the columns of those that they wrote, with our range's name."""
     tool = profilers.TOOLS["rocprof"]
-    assert [one.name for one in tool.dispatches("rocprofv3", tmp_path)] == ["input", "scale"]  # no range is told
-    (tmp_path / "host" / "report_marker_api_trace.csv").write_text(
-        '"Domain","Function","Start_Timestamp","End_Timestamp"\n"MARKER_CORE_API","custom_kernel",1500,5000\n'
-    )
-    assert tool.dispatches("rocprofv3", tmp_path) == [Dispatch(name="scale", time_us=2.5)]
+    host = tmp_path / "host"
+    host.mkdir()
+    shutil.copy(ROCPROF / f"{version}_kernel_trace.csv", host / "report-7_kernel_trace.csv")
+    assert len(tool.dispatches("rocprofv3", tmp_path)) == len(within) + (
+        2 if version == "6.2" else 1
+    )  # no range is told
+    shutil.copy(ROCPROF / f"{version}_marker_api_trace.csv", host / "report-7_marker_api_trace.csv")
+    found = tool.dispatches("rocprofv3", tmp_path)
+    assert [one.name.partition(",")[0].partition(" float const")[0] for one in found] == within
+    assert [one.time_us for one in found] == pytest.approx(times_us)
+
+
+def test_without_a_trace_rocprof_saw_nothing(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match="no trace of kernels"):
-        tool.dispatches("rocprofv3", tmp_path / "nowhere")
+        profilers.TOOLS["rocprof"].dispatches("rocprofv3", tmp_path)
 
 
 def test_commands_put_the_tool_around_a_process() -> None:
@@ -97,7 +113,9 @@ def test_commands_put_the_tool_around_a_process() -> None:
     assert ncu[0] == "/opt/ncu"
     assert " ".join(ncu).endswith("--profile-from-start off --kernel-name-base demangled -f -o /out/report python x")
     rocprof = profilers.TOOLS["rocprof"].command("rocprofv3", Path("/out"), ["python", "x"])
-    assert rocprof[-4:] == ["/out", "--", "python", "x"]
+    assert " ".join(rocprof) == (
+        "rocprofv3 --kernel-trace --marker-trace --output-format csv -o report-%pid% -d /out -- python x"
+    )
 
 
 # ---- from the command to the table ---------------------------------------------------------------------------------
@@ -106,10 +124,10 @@ def test_commands_put_the_tool_around_a_process() -> None:
 @pytest.fixture
 def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """ncu(script) puts that script in ncu's place, on CPU cores."""
-    monkeypatch.setattr(profilers.Ncu, "places", ())
+    monkeypatch.setattr(Ncu, "places", ())
 
     def put(script: str = FAKE) -> None:
-        monkeypatch.setattr(profilers.Ncu, "devices", ("cpu",))
+        monkeypatch.setattr(Ncu, "devices", ("cpu",))
         path = tmp_path / "bin" / "ncu"
         path.parent.mkdir()
         path.write_text(script)
@@ -187,7 +205,7 @@ def test_what_cannot_be_profiled_is_refused_in_a_line(
     more: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(profilers, "search_path", lambda: "/nowhere")
-    monkeypatch.setattr(profilers.Ncu, "places", ("/nowhere/cuda",))
+    monkeypatch.setattr(Ncu, "places", ("/nowhere/cuda",))
     assert profile("--no-record", *more) == Exit.USAGE
     shown = capsys.readouterr().err.strip()
     assert told in shown

@@ -41,7 +41,8 @@ from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
 from harness.process import profilers
 from harness.process.child import Ended, run_child, signal_name
-from harness.process.profilers import TOOLS, Job, Said, Tool
+from harness.process.profiler_tool import Tool
+from harness.process.profilers import TOOLS, Job, Said
 from harness.ranks.launch import free_port
 
 TAIL_CHARS = 4000  # of what was printed, in an outcome

@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 
 from harness.core.decode import decode, encode
-from harness.process.profilers import RANGE, RESULT, Job, Said
+from harness.process.profiler_tool import RANGE
+from harness.process.profilers import RESULT, Job, Said
 from harness.ranks import folder_check, payload
 from harness.ranks.generate import generated
 from harness.ranks.program import failed, set_meeting

@@ -51,7 +51,7 @@ from harness.judging import verdict
 from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
-from harness.process.profilers import PERCENTS
+from harness.process.ncu import PERCENTS
 from harness.report import metrics
 from harness.report.bars import ASCII, UNICODE, Axis, Marks
 from harness.report.bars import Times as BarTimes
