@@ -41,13 +41,13 @@ def test_however_long_they_take_a_phase_ends(clock: Clock) -> None:
     deadline = Deadline(45.0, 4.0, clock)
     for _ in range(20):
         spend(deadline, clock, MAKING, 40.0)
-    assert deadline.at_s == 100.0 + 4 * 45.0
+    assert deadline.at_s == deadline.last_s == 100.0 + 4 * 45.0
 
 
 def test_elsewhere_all_time_counts(clock: Clock) -> None:
     deadline = Deadline(45.0, clock=clock)
     spend(deadline, clock, MAKING, 30.0)
-    assert deadline.at_s == 145.0
+    assert deadline.at_s == deadline.last_s == 145.0
 
 
 def test_what_ends_in_an_error_is_told_too(clock: Clock) -> None:

@@ -147,7 +147,7 @@ class Calls:
         self.files, self.unjudged = [], []
         began = time.monotonic()
         with self.phase.spent_on(MAKING):
-            self.made = self.trusted.ask(command, wire.InputsMade, self.deadline)
+            self.made = self.trusted.ask(command, wire.InputsMade, self.phase.last_s)
         self.making_s = time.monotonic() - began
         if self.has_files:
             self.files = self.trusted.take_files(len(inputs))
@@ -256,8 +256,8 @@ class Calls:
             self._taken += 1
         with self.phase.spent_on(JUDGING):
             for _ in unjudged:
-                self.trusted.gather(wire.Done, self.deadline)
-            return [self.trusted.gather(wire.Verified, self.deadline) for _ in indices]
+                self.trusted.gather(wire.Done, self.phase.last_s)
+            return [self.trusted.gather(wire.Verified, self.phase.last_s) for _ in indices]
 
 
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:

@@ -16,7 +16,7 @@ class Deadline:
     def __init__(self, limit_s: float, longest: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._limit_s, self._began_s = clock, limit_s, clock()
         self.at_s = self._began_s + limit_s  # of the clock
-        self._last_s = self._began_s + limit_s * longest
+        self.last_s = self._began_s + limit_s * longest  # which no judge may pass
         self._spent_s: dict[str, float] = {}
 
     @contextlib.contextmanager
@@ -29,7 +29,7 @@ class Deadline:
             took_s = self._clock() - began_s
             self._spent_s[what] = self._spent_s.get(what, 0.0) + took_s
             if what in (MAKING, JUDGING):
-                self.at_s = min(self.at_s + took_s, self._last_s)
+                self.at_s = min(self.at_s + took_s, self.last_s)
 
     def told(self) -> str:
         """Where the time went, the most first."""
