@@ -36,6 +36,7 @@ from harness.core import stats
 from harness.core.errors import Exit
 from harness.core.events import PhaseBegan, event_of
 from harness.gpumode.folder import FILE
+from harness.kinds.op_memory import MEMORY
 from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.machine.readings import Unread, module
@@ -202,7 +203,8 @@ def _why(report: Mapping[str, Any]) -> str:
 
 def _least_bytes(case: Mapping[str, Any]) -> float:
     """The bytes of a measured case's inputs and outputs, where memory was measured."""
-    return next((one["least"] or 0.0 for one in case.get("series") or [] if one["metric"] == "memory"), 0.0)
+    series = case["outcome"].get("series", [])
+    return next((one["least"] for one in series if one["metric"]["name"] == MEMORY.name), 0.0)
 
 
 class Memory:

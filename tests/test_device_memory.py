@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from harness.core.records import Case
+from harness.kinds import op_measure
 from harness.kinds.op_calls import Calls
 from harness.ranks import device, program, trusted, wire
+from harness.ranks.clocks import Budget
 from harness.ranks.wire import KEPT_BYTES
 
 
@@ -136,3 +138,10 @@ def test_outgrown_buffers_go_with_the_case(monkeypatch: pytest.MonkeyPatch) -> N
     assert not any(one.closed for one in made)  # somebody may have them open
     exchange.close_buffers()
     assert all(one.closed for one in made)
+
+
+@pytest.mark.parametrize(("making_s", "least"), [(0.1, 16), (1.5, 8)])
+def test_where_inputs_take_long_to_make_half_the_samples_have_to_do(making_s: float, least: int) -> None:
+    plan = SimpleNamespace(budget=Budget(seconds=2.0))
+    calls: Any = SimpleNamespace(plan=plan, making_s=making_s, room=lambda: 100)
+    assert op_measure._budget(calls).min_samples == least
