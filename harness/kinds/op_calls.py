@@ -183,9 +183,7 @@ class Calls:
         sealed files, or else trusted ranks copy it; as much after the baseline's calls, so that what comes next finds
         the machine in the same state. Until its next turn the group rests. `watched`: the first call's memory is to be
         told, see `memory_of`."""
-        if group in self.rested:  # before the turn begins, since it takes a while
-            self.rested.remove(group)
-            group.ask(wire.Regain(), wire.Done, self.deadline)
+        self.regain(group)  # before the turn begins, since it takes a while
         began_ns = time.monotonic_ns()
         self.load(group, indices)
         keys = [self._keys[index] for index in indices if self._keys[index]]
@@ -210,6 +208,12 @@ class Calls:
     def memory_of(self, group: Group) -> int:
         """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""
         return max(told.call_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+
+    def regain(self, group: Group) -> None:
+        """The group gets back as much memory as it gave back when it rested."""
+        if group in self.rested:
+            self.rested.remove(group)
+            group.ask(wire.Regain(), wire.Done, self.deadline)
 
     def rest(self, group: Group) -> None:
         """The group is not on turn: what it keeps of its devices is somebody else's, if it is much; and it does not

@@ -89,11 +89,18 @@ class Runs:
 
     def warm_up(self, side: Side) -> None:
         """Trains up to the first evaluation; nothing comes of it."""
-        self._train(getattr(self.calls, side), _Going())
+        group: Group = getattr(self.calls, side)
+        self._train(group, _Going())
+        self.calls.rest(group)
 
     def run(self, side: Side, seed: int) -> Run | Wrong:
         """A run to the target, or to its own end; Wrong for one that breaks a rule."""
         group: Group = getattr(self.calls, side)
+        found = self._run(group, seed)
+        self.calls.rest(group)  # not before: what it has on its device goes with its input
+        return found
+
+    def _run(self, group: Group, seed: int) -> Run | Wrong:
         going = _Going()
         while True:
             claims = self._train(group, going)
@@ -121,15 +128,16 @@ class Runs:
         calls = self.calls
         is_first = not going.seconds
         if is_first:
+            calls.regain(group)
             calls.load(group, [0])
         began_ns = time.monotonic_ns()
         [called] = calls.call(group, [0], "wall", again=not is_first)
         if calls.has_files:
             began_ns, ended_ns = group.opened_ns, group.sealed_ns()
+            calls.rest(group)
         calls.take(group, [called])
         if not calls.has_files:
             ended_ns = time.monotonic_ns()
-        calls.rest(group)
         going.seconds += (ended_ns - began_ns) / 1e9
         try:
             return claims_of(called[0].output)

@@ -66,7 +66,8 @@ class Data:
             raise RunOver
         with self._counts.loading():
             share = samples // world_size
-            part = self._tokens[first + rank * share :][:share].to(self._device, torch.int64)
+            # Narrow over the bus: a large copy from pageable memory would wait for the device's earlier work.
+            part = self._tokens[first + rank * share :][:share].to(self._device).to(torch.int64)
         self._counts.read += samples
         return part[:, :-1], part[:, 1:]
 

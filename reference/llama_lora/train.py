@@ -11,13 +11,14 @@ HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.02, "warmup_samples": 25
 def train(config: Config, data: Data, seed: int, target: float, log: Log) -> Weights:
     size = model.Size(**{name: config[name] for name in model.Size.__dataclass_fields__})
     batch_size = config["batch_size"]
+    rate = model.rate_of(size, config["learning_rate"])
     weights = {name: weight.clone().requires_grad_() for name, weight in config["start"].items()}
     optimizer = torch.optim.AdamW(
-        weights.values(), lr=config["learning_rate"], betas=(0.9, 0.95), weight_decay=0.0, foreach=False
+        weights.values(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0, foreach=False
     )
     for done in range(batch_size, config["samples"] + 1, batch_size):
         for group in optimizer.param_groups:
-            group["lr"] = config["learning_rate"] * min(1.0, done / config["warmup_samples"])
+            group["lr"] = rate * min(1.0, done / config["warmup_samples"])
         inputs, targets = data.batch(batch_size)
         adapted = model.adapted(config["base"], weights, config["scale"])
         loss = model.summed_loss(size, adapted, inputs, targets) / (batch_size * size.sequence)

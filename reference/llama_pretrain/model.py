@@ -28,7 +28,9 @@ class Size:
     sequence: int
 
 
+BASE_HIDDEN = 64  # whose learning rate hyperparameters name
 SIZES = {
+    "small": Size(vocabulary=4096, hidden=1024, layers=8, heads=16, kv_heads=4, ffn=3072, sequence=512),
     "tiny": Size(vocabulary=256, hidden=64, layers=2, heads=4, kv_heads=2, ffn=128, sequence=64),
 }
 
@@ -111,9 +113,16 @@ def logits(size: Size, weights: Weights, tokens: Tensor) -> Tensor:
 
 
 def summed_loss(size: Size, weights: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The cross entropy of all targets [B, S], summed, in nats."""
-    found = logits(size, weights, inputs)
-    return functional.cross_entropy(found.flatten(0, 1), targets.flatten(), reduction="sum")
+    """The cross entropy of all targets [B, S], summed, in nats. On GPUs products are in bfloat16, by torch's rules for
+    mixed precision; weights, norms and the loss stay float32."""
+    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=inputs.is_cuda):
+        found = logits(size, weights, inputs)
+        return functional.cross_entropy(found.flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+def rate_of(size: Size, learning_rate: float) -> float:
+    """The rate of AdamW for a model of that width: wider ones take less in proportion, as in muP (Yang et al., 2022)."""
+    return learning_rate * BASE_HIDDEN / size.hidden
 
 
 def adapted(base: Weights, adapters: Weights, scale: float) -> Weights:

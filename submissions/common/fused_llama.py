@@ -1,19 +1,22 @@
 """A Llama for training in few operations: joined matrices, backward passes written out, one flat buffer of gradients.
 
 The same function as reference/llama_pretrain/model.py. What joins: q, k and v, and gate and up, are one matrix each,
-which lie side by side in a flat buffer; the cross entropy is not computed, only its gradient, over the logits.
+which lie side by side in a flat buffer; the cross entropy is not computed, only its gradient, over the logits. On GPUs
+the passes are in bfloat16, by Triton kernels between the products, and the weights that are trained stay float32.
 """
 
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from common.llama_kernels import INTERPRETED, NORM_EPSILON, Kernels
 from torch import Tensor
 from torch.nn import functional
 
-EPSILON = 1e-5
 THETA = 10000.0
-BUCKETS = 2  # of the gradient, which are summed up over ranks while the backward pass goes on
+BUCKETS = 2  # of the gradient, at least, which are summed up over ranks while the backward pass goes on
+BUCKET = 1 << 24  # elements of one, about
+BASE_HIDDEN = 64  # as in reference/llama_pretrain/model.py
 JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
 
@@ -23,7 +26,7 @@ class Norm(torch.autograd.Function):
     @staticmethod
     def forward(context, values: Tensor, weight: Tensor) -> Tensor:
         inverse = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
-        inverse = inverse.square_().div_(values.shape[-1]).add_(EPSILON).rsqrt_()
+        inverse = inverse.square_().div_(values.shape[-1]).add_(NORM_EPSILON).rsqrt_()
         normed = values * inverse
         context.save_for_backward(normed, inverse, weight)
         return normed * weight
@@ -60,60 +63,85 @@ class SwiGlu(torch.autograd.Function):
         return found
 
 
+class Eager:
+    """The steps between products, in torch's operations. Legend as in model.py; cosines and sines are [S, D / 2]."""
+
+    def __init__(self, heads: int, kv_heads: int, cosines: Tensor, sines: Tensor) -> None:
+        self.heads, self.kv_heads = heads, kv_heads
+        self.cosines = torch.cat((cosines, cosines), dim=-1)[:, None]  # [S, 1, D]
+        self.sines = torch.cat((-sines, sines), dim=-1)[:, None]
+
+    def added_norm(self, stream: Tensor, delta: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """stream + delta, and its norm, [B, S, H]."""
+        total = stream if delta is None else stream + delta
+        return total, Norm.apply(total, weight)
+
+    def rotated(self, heads: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values of heads [B, S, N + 2 K, D], the first two with their positions."""
+        turned, values = heads.split((self.heads + self.kv_heads, self.kv_heads), dim=2)
+        turned = turned * self.cosines + turned.roll(turned.shape[-1] // 2, -1) * self.sines
+        return *turned.split((self.heads, self.kv_heads), dim=2), values
+
+    def swiglu(self, both: Tensor) -> Tensor:
+        """[B, S, F] of gate and up, [B, S, 2 F]."""
+        return SwiGlu.apply(both)
+
+    def gradient(self, logits: Tensor, targets: Tensor, scale: float) -> Tensor:
+        """`scale` times the gradient of the summed cross entropy of targets [B * S], by logits [B * S, V], over which it
+        may be written."""
+        found = torch.softmax(logits, dim=-1)
+        found.scatter_add_(1, targets[:, None], found.new_full((1, 1), -1.0).expand(len(found), 1))
+        return found.mul_(scale)
+
+
 class Llama:
     """The forward and the backward pass of one shape. `weights` has joined matrices."""
 
     def __init__(self, config: dict, device: torch.device) -> None:
-        self.layers, self.heads, self.kv_heads = config["layers"], config["heads"], config["kv_heads"]
-        self.width = config["hidden"] // self.heads
+        self.layers, self.width = config["layers"], config["hidden"] // config["heads"]
         half = self.width // 2
         rates = THETA ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
         angles = torch.arange(config["sequence"], device=device, dtype=torch.float32)[:, None] * rates
-        cosines, sines = angles.cos(), angles.sin()
-        self.cosines = torch.cat((cosines, cosines), dim=-1)[:, None]  # [S, 1, D]
-        self.sines = torch.cat((-sines, sines), dim=-1)[:, None]
+        steps = Kernels if device.type == "cuda" or INTERPRETED else Eager
+        self.steps = steps(config["heads"], config["kv_heads"], angles.cos(), angles.sin())
 
     def logits(self, weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
         """[B * S, V] for tokens [B, S]."""
         batch, length = tokens.shape
+        steps, delta = self.steps, None
         stream = functional.embedding(tokens, weights["embedding"])
-        rotated_heads = self.heads + self.kv_heads
         for index in range(self.layers):
             layer = f"layers.{index}."
-            inputs = Norm.apply(stream, weights[layer + "in_norm"])
+            stream, inputs = steps.added_norm(stream, delta, weights[layer + "in_norm"])
             heads = functional.linear(inputs, weights[layer + "qkv"]).view(batch, length, -1, self.width)
-            turned, values = heads.split((rotated_heads, self.kv_heads), dim=2)
-            turned = turned * self.cosines + turned.roll(self.width // 2, -1) * self.sines
-            queries, keys = turned.split((self.heads, self.kv_heads), dim=2)
-            mixed = functional.scaled_dot_product_attention(
-                queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), is_causal=True, enable_gqa=True
-            )
+            queries, keys, values = (part.transpose(1, 2) for part in steps.rotated(heads))
+            mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
             mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
-            stream = stream + functional.linear(mixed, weights[layer + "o"])
-            inputs = Norm.apply(stream, weights[layer + "ffn_norm"])
-            ffn = SwiGlu.apply(functional.linear(inputs, weights[layer + "gate_up"]))
-            stream = stream + functional.linear(ffn, weights[layer + "down"])
-        return functional.linear(Norm.apply(stream, weights["norm"]), weights["embedding"]).flatten(0, 1)
+            delta = functional.linear(mixed, weights[layer + "o"])
+            stream, inputs = steps.added_norm(stream, delta, weights[layer + "ffn_norm"])
+            delta = functional.linear(
+                steps.swiglu(functional.linear(inputs, weights[layer + "gate_up"])), weights[layer + "down"]
+            )
+        _, normed = steps.added_norm(stream, delta, weights["norm"])
+        return functional.linear(normed, weights["embedding"]).flatten(0, 1)
 
     def backward(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor, scale: float) -> None:
         """Adds to every weight's gradient `scale` times that of the summed cross entropy."""
         found = self.logits(weights, inputs)
-        with torch.no_grad():
-            gradient = torch.softmax(found, dim=-1)
-            gradient.scatter_add_(1, targets.reshape(-1, 1), gradient.new_full((1, 1), -1.0).expand(len(found), 1))
-            gradient.mul_(scale)
-        found.backward(gradient)
+        found.backward(self.steps.gradient(found.detach(), targets.reshape(-1), scale))
 
 
 class Flat:
-    """Weights as leaves in one flat buffer, and their gradients in another, in the order in which the backward pass has
-    them. `names` of a joined leaf are side by side."""
+    """Weights in one flat buffer, float32, and their gradients in another, in the order in which the backward pass has
+    them. Leaves are what the passes take: the weights, or a copy of them in `dtype`. `names` of a joined leaf are side
+    by side."""
 
-    def __init__(self, given: dict[str, Tensor], groups: list[tuple[str, tuple[str, ...]]]) -> None:
+    def __init__(self, given: dict[str, Tensor], groups: list[tuple[str, tuple[str, ...]]], dtype: torch.dtype) -> None:
         first = next(iter(given.values()))
         total = sum(weight.numel() for weight in given.values())
         self.values = torch.empty(total, device=first.device)
-        self.gradients = torch.zeros(total, device=first.device)
+        self.used = self.values.to(dtype)  # the same tensor where that is float32
+        self.gradients = torch.zeros_like(self.used)
         self.leaves: dict[str, Tensor] = {}
         self.parts: dict[str, Tensor] = {}  # each given weight, where it now lies
         self.ends: dict[str, int] = {}
@@ -126,10 +154,11 @@ class Flat:
                 self.parts[name] = part.copy_(weight)
                 at, rows = at + weight.numel(), rows + weight.shape[0]
             shape = (rows, *given[names[0]].shape[1:])
-            self.leaves[leaf] = self.values[start:at].view(shape).detach().requires_grad_()
+            self.leaves[leaf] = self.used[start:at].view(shape).detach().requires_grad_()
             self.leaves[leaf].grad = self.gradients[start:at].view(shape)
             self.ends[leaf] = at
         assert at == total, "a weight is in no group"
+        self.used.copy_(self.values)
 
 
 class Buckets:
@@ -142,7 +171,7 @@ class Buckets:
         self.open: list[set[str]] = [set()]
         for leaf, end in flat.ends.items():
             self.open[-1].add(leaf)
-            if end >= total * len(self.open) / BUCKETS:
+            if end >= total * len(self.open) / max(BUCKETS, total // BUCKET):
                 self.bounds.append(end)
                 self.open.append(set())
         self.open = [leaves for leaves in self.open if leaves]
@@ -170,9 +199,10 @@ class Optimizer:
     """AdamW over a flat buffer, in one operation, with a warm-up of the rate."""
 
     def __init__(self, flat: Flat, config: dict, weight_decay: float) -> None:
-        self.flat, self.rate, self.warmup = flat, config["learning_rate"], config["warmup_samples"]
+        self.flat, self.warmup = flat, config["warmup_samples"]
+        self.rate = config["learning_rate"] * BASE_HIDDEN / config["hidden"]
         values = flat.values.detach().requires_grad_()
-        values.grad = flat.gradients
+        self.gradients = values.grad = flat.gradients.float()
         self.adamw = torch.optim.AdamW([values], betas=(0.9, 0.95), weight_decay=weight_decay, fused=True)
 
     def set_rate(self, done: int) -> None:
@@ -181,7 +211,9 @@ class Optimizer:
 
     def step(self) -> None:
         """Updates the weights, and makes gradients 0."""
+        self.gradients.copy_(self.flat.gradients)  # nothing happens where they are the same tensor, nor below
         self.adamw.step()
+        self.flat.used.copy_(self.flat.values)
         self.flat.gradients.zero_()
 
 
@@ -193,6 +225,11 @@ def layer_groups(layers: int) -> list[tuple[str, tuple[str, ...]]]:
         for name in ("down", "gate_up", "ffn_norm", "o", "qkv", "in_norm"):
             groups.append((layer + name, tuple(layer + one for one in JOINED.get(name, (name,)))))
     return [*groups, ("embedding", ("embedding",))]
+
+
+def dtype_on(device: torch.device) -> torch.dtype:
+    """In which the passes are."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def is_joint() -> bool:

@@ -3,7 +3,7 @@ up over ranks at once, the optimizer in one operation."""
 
 import torch
 import torch.distributed as dist
-from common.fused_llama import JOINED, Flat, Llama, is_joint, run
+from common.fused_llama import JOINED, Flat, Llama, dtype_on, is_joint, run
 
 HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.02, "warmup_samples": 256}
 
@@ -25,11 +25,13 @@ def joined(base: dict[str, torch.Tensor], adapters: dict[str, torch.Tensor], lay
 
 
 def train(config, data, seed, target, log):
-    flat = Flat(config["start"], [(name, (name,)) for name in config["start"]])
-    model = Llama(config, flat.values.device)
+    device = config["base"]["norm"].device
+    flat = Flat(config["start"], [(name, (name,)) for name in config["start"]], dtype_on(device))
+    base = {name: weight.to(dtype_on(device)) for name, weight in config["base"].items()}
+    model = Llama(config, device)
 
     def gradients(inputs: torch.Tensor, targets: torch.Tensor, scale: float) -> None:
-        weights = joined(config["base"], flat.leaves, config["layers"], config["scale"])
+        weights = joined(base, flat.leaves, config["layers"], config["scale"])
         model.backward(weights, inputs, targets, scale)
         if is_joint():
             dist.all_reduce(flat.gradients)

@@ -2,14 +2,15 @@
 backward pass goes on, the optimizer in one operation."""
 
 import torch
-from common.fused_llama import Buckets, Flat, Llama, layer_groups, run
+from common.fused_llama import Buckets, Flat, Llama, dtype_on, layer_groups, run
 
 HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.015, "warmup_samples": 512}
 
 
 def train(config, data, seed, target, log):
-    flat = Flat(config["start"], layer_groups(config["layers"]))
-    model, buckets = Llama(config, flat.values.device), Buckets(flat)
+    device = config["start"]["norm"].device
+    flat = Flat(config["start"], layer_groups(config["layers"]), dtype_on(device))
+    model, buckets = Llama(config, device), Buckets(flat)
 
     def gradients(inputs: torch.Tensor, targets: torch.Tensor, scale: float) -> None:
         model.backward(flat.leaves, inputs, targets, scale)
