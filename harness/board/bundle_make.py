@@ -49,7 +49,10 @@ class Made:
 
 def make(report: EvalReport, board: Board, given: Mapping[str, str], checkout: Checkout) -> Made:
     """The bundle of that run. `given` fills fields of the system description. Raises UsageError for a field that there
-    is not, SourceError where the source is not kept, HarnessError where the report was altered since."""
+    is not and for a run on a user's own data, SourceError where the source is not kept, HarnessError where the report
+    was altered since."""
+    if report.data:
+        raise UsageError(f"run {report.run_id} is on data of the user's own, which a bundle does not have")
     if unknown := [name for name in given if name not in FIELDS]:
         raise UsageError(f"the system description has no field '{unknown[0]}'{did_you_mean(unknown[0], FIELDS)}")
     folder = checkout.runs / report.run_id

@@ -61,7 +61,10 @@ def problem_version(problem: Problem, suite: Suite) -> str:
 
 
 def judged(report: EvalReport, version: str | None = None) -> Judged | None:
-    """What the board keeps of this evaluation: an entry, or that it was held, and why; None for any other."""
+    """What the board keeps of this evaluation: an entry, or that it was held, and why; None for any other, and for one
+    on a user's own data, which nobody else has."""
+    if report.data:
+        return None
     return entry_of(report, version) or held_of(report, version)
 
 

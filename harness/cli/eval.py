@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `eval`."""
     options.add_file(parser)
     options.add_setting(parser, cpu_suite="cpu")
+    options.add_data(parser)
     result_files.add_for_ci(parser)
     options.add_evaluator(parser)
     options.add_unconfined(parser)

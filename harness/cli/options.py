@@ -125,6 +125,28 @@ def add_seconds(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """The user's own data."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="for training: a folder of token files to train on (docs/training.md); such a run is not ranked",
+    )
+    parser.add_argument(
+        "--target",
+        type=float,
+        metavar="Q",
+        help="with --data: the quality that ends a run (default: what the reference reaches in a fourth of samples)",
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        metavar="N",
+        help="with --data: how many tokens there are (default: as files need)",
+    )
+
+
 def add_recording(parser: argparse.ArgumentParser) -> None:
     """Whether and under whose name what passes is recorded."""
     parser.add_argument(

@@ -448,3 +448,4 @@ class EvalReport:
     logs: dict[str, str] = field(default_factory=dict)  # "candidate rank 3" -> the end of what it printed
     checker: CheckerName = "strict"
     confined: bool = True  # False: the submission ran outside the sandbox
+    data: str = ""  # sha256 of the user's own data, if it ran on that; such a run is not ranked

@@ -132,4 +132,5 @@ def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], sess
         logs=found.logs,
         checker=plan.checker,
         confined=plan.confined,
+        data=plan.data,
     )

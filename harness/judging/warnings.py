@@ -37,6 +37,7 @@ TEXTS = {
     "same process, and kernels run differently under a profiler",
     "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
     "confined: its word is taken, and such runs are ranked apart",
+    "own_data": "trained on {folder} ({tokens:,} tokens, sha256 {sha256}): such a run is not ranked",
     "run": "{case}: {text}",
     "said": "{text}",  # by a report of schema 1, which kept the text alone
     "same_text": "A and B have the same text: whatever differs here is the harness and the machine",

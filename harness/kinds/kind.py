@@ -39,6 +39,15 @@ TORCH = "torch"  # the profiler that our ranks have; the others are process.prof
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnData:
+    """A folder of the user's, in place of what a problem makes. `target` and `vocabulary` as they were declared."""
+
+    folder: Path
+    target: float | None = None
+    vocabulary: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """What is evaluated on what. `suite` has the world size that will run."""
 
@@ -52,6 +61,7 @@ class Setting:
     seed: int | None = None  # of the folder's own evaluator
     tool: str = TORCH  # which profiler mode profile takes
     confined: bool = True  # by the sandbox
+    data: OwnData | None = None
     notes: tuple[Warning, ...] = ()  # for the report
 
 
@@ -100,6 +110,7 @@ class Plan:
     secret: int
     opponent: Submission | None = None
     confined: bool = True
+    data: str = ""  # sha256 of the user's own data, if it runs on that
     notes: tuple[Warning, ...] = ()
 
     @property

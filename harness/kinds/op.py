@@ -323,7 +323,8 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             flush_bytes=plan.flush_bytes,
             folder=top,
             caches=_caches(plan),
-            hidden=tuple(dict.fromkeys((plan.problem.root, ROOT, top))),  # the judges' and the opponent's files too
+            # The judges' and the opponent's files too.
+            hidden=tuple(dict.fromkeys((plan.problem.root, ROOT, top, *plan.hidden))),
             checker=plan.problem.checker,
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,

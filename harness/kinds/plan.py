@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from harness.core.records import Clock, Mode, Submission, Warning
@@ -30,7 +31,7 @@ FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is 
 @dataclass(frozen=True, kw_only=True)
 class OpPlan(Plan):
     """With an `opponent` the baseline ranks run it in place of the reference. `cuda_is_cpu`: "cuda" means the CPU to
-    all ranks. `confined`: whether ranks that nobody trusts are."""
+    all ranks. `confined`: whether ranks that nobody trusts are. `hidden` are folders that those may not see."""
 
     budget: Budget
     threads: int
@@ -39,6 +40,7 @@ class OpPlan(Plan):
     flush_bytes: int
     clocks: tuple[Clock, ...]
     cuda_is_cpu: bool = False
+    hidden: tuple[Path, ...] = ()
 
     def seed(self, *place: int | str) -> int:
         """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Warning
-from harness.kinds.kind import TORCH, Evaluator, Setting
+from harness.kinds.kind import TORCH, Evaluator, OwnData, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.problems.problem import OFFICIAL, Problem
@@ -38,6 +38,9 @@ class Asked:
     tool: str = TORCH
     confined: bool = True
     cpu_suite: str = "cpu"
+    data: Path | None = None
+    target: float | None = None
+    vocabulary: int | None = None
 
 
 def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) -> Setting:
@@ -73,6 +76,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
             raise UsageError(f"--ranks {asked.ranks}: 1 to {most} ranks can be asked for on {device}")
         world_size = asked.ranks
     suite = problem.with_world_size(suite, world_size)
+    data = own_data(asked, problem)
     if asked.evaluator is None and problem.only_theirs:
         notes += (Warning(code="only_theirs", values={"why": problem.only_theirs}),)
     return Setting(
@@ -86,6 +90,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         seed=asked.seed,
         tool=asked.tool,
         confined=asked.confined,
+        data=data,
         notes=notes,
     )
 
@@ -119,6 +124,22 @@ def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[Warning, .
     if not lacking:
         return problem, ()
     return problem, (Warning(code="other_gpus", values={"gpus": ", ".join(lacking), "here": gpus.told}),)
+
+
+def own_data(asked: Asked, problem: Problem) -> OwnData | None:
+    """The user's data that was asked for. Raises UsageError for a problem that takes none."""
+    if asked.data is None:
+        for name in ("target", "vocabulary"):
+            if getattr(asked, name) is not None:
+                raise UsageError(f"--{name}: only --data takes it; add that, or leave --{name} out")
+        return None
+    if not problem.takes_data:
+        raise UsageError(f"--data {asked.data}: {problem.name} makes its own data; leave --data out")
+    if asked.target is not None and not 0 < asked.target < math.inf:
+        raise UsageError(f"--target {asked.target}: a number above 0 is needed")
+    if asked.vocabulary is not None and asked.vocabulary < 1:
+        raise UsageError(f"--vocabulary {asked.vocabulary}: a whole number above 0 is needed")
+    return OwnData(folder=asked.data, target=asked.target, vocabulary=asked.vocabulary)
 
 
 def check_seconds(name: str, seconds: float | None) -> None:

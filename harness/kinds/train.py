@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import cast
 
-from harness.core.errors import UsageError
+from harness.core.errors import HarnessError, UsageError
 from harness.core.records import (
     Bound,
     Case,
@@ -29,17 +29,19 @@ from harness.core.records import (
     Wrong,
 )
 from harness.judging.olympic import MOST_FAILED, converges_too_fast
-from harness.kinds import train_rules
+from harness.kinds import train_data, train_rules
 from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Plan, Progress, Session
 from harness.kinds.op import OpKind, OpSession
 from harness.kinds.plan import OpPlan
 from harness.kinds.train_rules import Hyperparameters, Rules
 from harness.kinds.train_run import Run, Runs, Side, mllog_text
+from harness.problems.token_files import TokenFolder, read_folder
 from harness.ranks import wire
 
 TIME = Metric(name="time_to_target", unit="s")
 SAMPLES = Metric(name="samples", unit="sequences")
 SIDES: tuple[Side, ...] = ("candidate", "baseline")
+LEAST_KNOWN = 2  # runs of the reference, as a variance takes
 STARVED = 0.2  # part of a run that loading may take
 HYPERPARAMETERS = "hyperparameters.json"  # in a rank's folder
 STAGED = f'from harness.ranks.training import kernel\n\ncustom_kernel = kernel("{HYPERPARAMETERS}")\n'  # calls train.py
@@ -48,10 +50,11 @@ NAMES: dict[Side, str] = {"candidate": "submission", "baseline": "reference"}
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPlan(OpPlan):
-    """`hyperparameters` are each side's, checked."""
+    """`hyperparameters` are each side's, checked; `text` is the user's own, where it runs on that."""
 
     rules: Rules
     hyperparameters: dict[Side, Hyperparameters]
+    text: TokenFolder | None
 
 
 class TrainKind(OpKind):
@@ -69,9 +72,15 @@ class TrainKind(OpKind):
         for side, entry in zip(SIDES, (order.submission, order.opponent), strict=True):
             if entry is not None:
                 chosen[side] = train_rules.hyperparameters(entry.source, entry.name, rules, reference)
+        own, text = order.setting.data, None
+        if own is not None:
+            text = read_folder(own.folder, own.vocabulary)
+            order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
         planned = cast(OpPlan, super().plan(order))
         values = {item.name: getattr(planned, item.name) for item in fields(planned)}
-        return TrainPlan(**values, rules=rules, hyperparameters=chosen)
+        if text is not None:
+            values |= {"data": text.sha256, "hidden": text.folders}
+        return TrainPlan(**values, rules=rules, hyperparameters=chosen, text=text)
 
     @contextlib.contextmanager
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
@@ -91,12 +100,13 @@ class TrainSession(OpSession):
         super().__init__(plan, progress)
         self.notes: list[Warning] = []
         self.lines: dict[str, str] = {}  # MLPerf's, by run
+        self.targets: dict[str, float] = {}  # that had to be found, by case
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
         """The submission's file is staged as train.py, and the one that calls it as a kernel as submission.py."""
         files = super().files(role)
         if role not in SIDES:
-            return files
+            return files | (train_data.staged(self.plan.text) if self.plan.text else {})
         if "submission.py" in files:
             files["train.py"] = files["submission.py"]
         hyperparameters = json.dumps(self.plan.hyperparameters[role]).encode()
@@ -113,6 +123,7 @@ class TrainSession(OpSession):
         calls.at = self.checked
         self.checked += 1
         calls.open(calls.candidate, calls.baseline)
+        case = self._aimed(case)
         runs, seed = Runs(calls, case), self.plan.seed("check", calls.at)
         runs.make(seed)
         if case.kind != "test":
@@ -131,7 +142,23 @@ class TrainSession(OpSession):
         """Every run of either side, in turn."""
         return self._guarded(lambda: self._measured(case))
 
+    def _aimed(self, case: Case) -> Case:
+        """The case with its target; one that nobody has declared is what the reference reaches."""
+        if case.params["target"] != train_data.UNKNOWN:
+            return case
+        if case.label not in self.targets:
+            runs, number = Runs(self.calls, case), train_data.aim(case)
+            runs.make(self.plan.seed("target", case.label))
+            quality = runs.quality_after("baseline", number)
+            if quality is None:
+                raise HarnessError(f"{self.plan.baseline_name} diverged on this text, so there is no target")
+            self.targets[case.label] = quality
+            text = f"the target is {quality:.4g}, which the reference reached in {number * runs.every} sequences"
+            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+        return replace(case, params=case.params | {"target": self.targets[case.label]})
+
     def _measured(self, case: Case) -> Measured | Failure:
+        case = self._aimed(case)
         runs = Runs(self.calls, case)
         found: dict[Side, list[Run]] = {side: [] for side in SIDES}
         for number in range(int(case.params["runs"])):  # type: ignore[arg-type]
@@ -183,7 +210,7 @@ class TrainSession(OpSession):
         failed = [run for run in own if not run.has_converged]
         if len(failed) > MOST_FAILED:
             return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
-        if held := self._too_fast(case, own):
+        if held := self._too_fast(case, own, other):
             return held
         return Measured(
             series=(
@@ -192,12 +219,16 @@ class TrainSession(OpSession):
             )
         )
 
-    def _too_fast(self, case: Case, own: list[Run]) -> Held | None:
-        """Whether these runs need fewer sequences than the reference's by more than chance allows."""
-        batch_size = self.plan.hyperparameters["candidate"]["batch_size"]
-        known = self.plan.rules.reference_samples(case.params, batch_size)
+    def _too_fast(self, case: Case, own: list[Run], other: list[Run]) -> Held | None:
+        """Whether these runs need fewer sequences than the reference's by more than chance allows. Where its rules have
+        none, those of this evaluation count, if they are of the reference and have the same batch size."""
+        plan = self.plan
+        batch_size = plan.hyperparameters["candidate"]["batch_size"]
+        known = () if plan.data else plan.rules.reference_samples(case.params, batch_size)
+        if not known and plan.opponent is None and plan.hyperparameters["baseline"]["batch_size"] == batch_size:
+            known = tuple(run.samples for run in other if run.has_converged)
         samples = [float(run.samples) for run in own if run.has_converged]
-        if not known:
+        if len(known) < LEAST_KNOWN:
             text = f"no convergence of the reference is known with batch_size {batch_size}; nothing was held against it"
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
             return None

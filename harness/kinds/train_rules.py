@@ -7,7 +7,7 @@ told what was checked.
 import ast
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
@@ -67,11 +67,20 @@ class Convergence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Text:
+    """How a user's text is cut for a model: into sequences of `sequence` tokens, of which `held_out` are held out."""
+
+    sequence: int
+    held_out: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The file."""
+    """The file. `text` is by the model's size; empty where a user's text cannot be trained on."""
 
     hyperparameters: dict[str, Range]
     convergence: tuple[Convergence, ...] = ()
+    text: dict[str, Text] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if BATCH not in self.hyperparameters:

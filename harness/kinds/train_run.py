@@ -5,6 +5,7 @@ Evaluations, and making data, are between calls; on CPUs, where the group is fro
 """
 
 import io
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -99,6 +100,20 @@ class Runs:
         found = self._run(group, seed)
         self.calls.rest(group)  # not before: what it has on its device goes with its input
         return found
+
+    def quality_after(self, side: Side, evaluations: int) -> float | None:
+        """What that side's weights are worth at that evaluation; None where they are not finite, or not right."""
+        group: Group = getattr(self.calls, side)
+        going, quality = _Going(), math.inf
+        for _ in range(evaluations):
+            if isinstance(self._train(group, going), Wrong):
+                return None
+            evaluated = self._evaluated(going)
+            if not isinstance(evaluated, float):
+                return None
+            quality = evaluated
+        self.calls.rest(group)
+        return quality
 
     def _run(self, group: Group, seed: int) -> Run | Wrong:
         going = _Going()

@@ -66,7 +66,8 @@ class Problem:
     other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
     `leaderboard` is only their folder's name. `device`: what it runs on whatever the machine has, where that is so.
     `data` are patterns of files in its folder that its cases are made of; `shares` are problems whose modules are
-    staged beside its own. `in_place`: a call may write its result into its input."""
+    staged beside its own. `in_place`: a call may write its result into its input. `takes_data`: a user's own data
+    can take the place of what it makes (--data)."""
 
     name: str
     leaderboard: str
@@ -94,6 +95,7 @@ class Problem:
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
     in_place: bool = False
+    takes_data: bool = False
     submission_file: str = "submission.py"  # of the folder of submissions, evaluated if none is named
     lang: Literal["py", "cu"] = "py"  # of a submission
     only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so

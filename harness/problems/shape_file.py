@@ -113,6 +113,7 @@ class _ProblemFile(_SuiteFile):
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
     in_place: bool = False
+    takes_data: bool = False
     submission_file: str = "submission.py"
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
@@ -198,6 +199,7 @@ def read_problem(name: str, root: Path) -> Problem:
         checker=file.checker,
         device=file.device,
         data=file.data,
+        takes_data=file.takes_data,
         shares=file.shares,
         in_place=file.in_place,
         submission_file=file.submission_file,

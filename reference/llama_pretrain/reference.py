@@ -2,41 +2,62 @@
 
 import hashlib
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import model
 import torch
 from corpus import Language
+from own_text import OwnText, own_text
 from torch import Tensor
 
-HELD_OUT = 256  # sequences
+HELD_OUT = {"tiny": 256, "small": 64}  # sequences, by size
 
 
 def generate_input(
-    *, size: str, target: float, runs: int, samples: int, every: int, rank: int, world_size: int, seed: int
+    *,
+    size: str,
+    target: float,
+    runs: int,
+    samples: int,
+    every: int,
+    rank: int,
+    world_size: int,
+    seed: int,
+    data: str = "",
+    vocabulary: int = 0,
 ) -> dict[str, Any]:
-    """What train gets on every rank: the same. Everything is drawn from `seed`, which submissions do not know."""
-    shape = model.SIZES[size]
+    """What train gets on every rank: the same. Everything is drawn from `seed`, which submissions do not know. With
+    `data`, the sha256 of a user's text, sequences are of that, and the model has its vocabulary."""
+    shape = shape_of(size, vocabulary)
     own = int.from_bytes(hashlib.blake2b(f"{seed}/train".encode(), digest_size=4).digest(), "big") % 2**31
     return {
         "start": model.drawn(shape, own, torch.get_default_device()),
-        "tokens": language(shape, seed).text(samples, shape.sequence + 1, seed + 1),
+        "tokens": _own(size, data, seed).text(samples, seed + 1)
+        if data
+        else Language(shape.vocabulary, seed).text(samples, shape.sequence + 1, seed + 1),
         "config": {**asdict(shape), "samples": samples, "evaluate_every": every},
         "seed": own,
         "target": target,
     }
 
 
-def language(size: model.Size, seed: int) -> Language:
-    """The run's."""
-    return Language(size.vocabulary, seed)
-
-
-def held_out(*, size: str, seed: int, **others: Any) -> Tensor:
-    """Sequences of the same language that no submission gets."""
+def shape_of(size: str, vocabulary: int) -> model.Size:
+    """The model's; with a vocabulary of its own, if that is not 0."""
     shape = model.SIZES[size]
-    return language(shape, seed).text(HELD_OUT, shape.sequence + 1, seed + 2)
+    return replace(shape, vocabulary=vocabulary) if vocabulary else shape
+
+
+def _own(size: str, data: str, seed: int) -> OwnText:
+    return own_text(data, model.SIZES[size].sequence + 1, HELD_OUT[size], seed)
+
+
+def held_out(*, size: str, seed: int, data: str = "", **others: Any) -> Tensor:
+    """Sequences of the same language or text that no submission gets."""
+    if data:
+        return _own(size, data, seed).held_out()
+    shape = model.SIZES[size]
+    return Language(shape.vocabulary, seed).text(HELD_OUT[size], shape.sequence + 1, seed + 2)
 
 
 def expected(data: dict[str, Any]) -> model.Weights:

@@ -13,9 +13,7 @@ def train(config: Config, data: Data, seed: int, target: float, log: Log) -> Wei
     batch_size = config["batch_size"]
     rate = model.rate_of(size, config["learning_rate"])
     weights = {name: weight.clone().requires_grad_() for name, weight in config["start"].items()}
-    optimizer = torch.optim.AdamW(
-        weights.values(), lr=rate, betas=(0.9, 0.95), weight_decay=0.1, foreach=False
-    )
+    optimizer = torch.optim.AdamW(weights.values(), lr=rate, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
     for done in range(batch_size, config["samples"] + 1, batch_size):
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, done / config["warmup_samples"])

@@ -87,8 +87,8 @@ class Eager:
         return SwiGlu.apply(both)
 
     def gradient(self, logits: Tensor, targets: Tensor, scale: float) -> Tensor:
-        """`scale` times the gradient of the summed cross entropy of targets [B * S], by logits [B * S, V], over which it
-        may be written."""
+        """`scale` times the gradient of the summed cross entropy of targets [B * S], by logits [B * S, V], over which
+        it may be written."""
         found = torch.softmax(logits, dim=-1)
         found.scatter_add_(1, targets[:, None], found.new_full((1, 1), -1.0).expand(len(found), 1))
         return found.mul_(scale)

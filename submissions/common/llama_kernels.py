@@ -1,4 +1,4 @@
-"""The elementwise steps of a Llama's training as Triton kernels: each reads its inputs once and writes its results once.
+"""The elementwise steps of a Llama's training as Triton kernels: inputs are read once, results written once.
 
 Arithmetic is in float32, whatever the tensors are. Why it wins on GPUs: eager torch writes every step between to memory
 and reads it back, and under autocast in float32. The interpreter runs them on CPU tensors too.
