@@ -3,6 +3,7 @@
 Prints entries for the problem's rules.yaml, one for each target of its shape file and each batch size. Everything runs
 in this process, as one rank: what is measured is no time. `--rates 0.01,0.02` tries learning rates in place of the
 reference's; the entries should be those of a rate that is about the best, since nobody may converge much faster.
+`--device cuda --suite official --curve` takes a GPU, and prints the quality at each evaluation, to choose targets by.
 """
 
 import argparse
@@ -35,14 +36,17 @@ class Watching:
 
     def __init__(self, reference: Any, given: dict[str, Any], held_out: torch.Tensor, targets: list[float]) -> None:
         self.reference, self.given, self.targets = reference, given, targets
-        self.inputs, self.labels = held_out[:, :-1].long(), held_out[:, 1:].long()
+        held_out = held_out.to(next(iter(given["start"].values())).device, torch.int64)
+        self.inputs, self.labels = held_out[:, :-1], held_out[:, 1:]
         self.samples: dict[float, int] = {}
+        self.curve: dict[int, float] = {}
 
     def evaluate(self, weights: dict[str, torch.Tensor], samples: int) -> None:
         """As ranks.training.Log."""
         with torch.no_grad():
             loss = self.reference.summed_loss(self.given, weights, self.inputs, self.labels).item()
         quality = self.reference.quality(loss / self.labels.numel())
+        self.curve[samples] = quality
         for target in self.targets:
             if quality <= target:
                 self.samples.setdefault(target, samples)
@@ -51,19 +55,25 @@ class Watching:
 
 
 def samples_to_targets(
-    problem: Problem, params: dict[str, Any], hyperparameters: dict[str, Any], targets: list[float], seed: int
-) -> dict[float, int]:
-    """One run; a target that is not reached is left out."""
+    problem: Problem,
+    params: dict[str, Any],
+    hyperparameters: dict[str, Any],
+    targets: list[float],
+    seed: int,
+    device: torch.device,
+) -> Watching:
+    """One run; a target that is not reached is left out of `samples`."""
     import train
 
     import reference
 
-    given = reference.generate_input(**params, rank=0, world_size=1, seed=seed)
-    log = Watching(reference, given, reference.held_out(**params, seed=seed), targets)
-    data = Data(given["tokens"], torch.device("cpu"), Counts())
+    with device:
+        given = reference.generate_input(**params, rank=0, world_size=1, seed=seed)
+        log = Watching(reference, given, reference.held_out(**params, seed=seed), targets)
+    data = Data(given["tokens"], device, Counts())
     with contextlib.suppress(Reached, RunOver):
         train.train(config_of(given, hyperparameters), data, given["seed"], min(targets), log)
-    return log.samples
+    return log
 
 
 def main() -> None:
@@ -72,16 +82,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--batches", type=lambda text: [int(one) for one in text.split(",")])
     parser.add_argument("--rates", type=lambda text: [float(one) for one in text.split(",")])
+    parser.add_argument("--suite", help="its benchmarks alone (default: those of all suites)")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--curve", action="store_true", help="print the quality of the first run at each evaluation")
     options = parser.parse_args()
+    device = torch.device(options.device)
     problem = find(options.problem, Checkout(ROOT))
     rules = train_rules.read_rules(problem)
     own = train_rules.reference_hyperparameters(problem, rules)
     for folder in (*problem.shares, problem.name):
         sys.path.insert(0, str(ROOT / "reference" / folder))
     meeting = tempfile.mkdtemp()
-    dist.init_process_group("gloo", init_method=f"file://{meeting}/meet", rank=0, world_size=1)
+    backend = "gloo" if device.type == "cpu" else "nccl"
+    dist.init_process_group(backend, init_method=f"file://{meeting}/meet", rank=0, world_size=1)
     torch.set_num_threads(1)
-    cases = [case for suite in problem.suites.values() for case in suite.benchmarks]
+    suites = [problem.suite(options.suite)] if options.suite else problem.suites.values()
+    cases = [case for suite in suites for case in suite.benchmarks]
     for size in dict.fromkeys(case.params["size"] for case in cases):
         of_size = [case for case in cases if case.params["size"] == size]
         targets = sorted({float(case.params["target"]) for case in of_size}, reverse=True)
@@ -89,9 +105,13 @@ def main() -> None:
             for rate in options.rates or [own["learning_rate"]]:
                 chosen = own | {"batch_size": batch_size, "learning_rate": rate}
                 params = dataclasses.asdict(problem.params_type(**of_size[0].params))
-                found = [samples_to_targets(problem, params, chosen, targets, seed) for seed in range(options.runs)]
+                runs = [
+                    samples_to_targets(problem, params, chosen, targets, seed, device) for seed in range(options.runs)
+                ]
+                if options.curve:
+                    print(" ".join(f"{samples}:{quality:.4g}" for samples, quality in runs[0].curve.items()))
                 for target in targets:
-                    samples = [one[target] for one in found if target in one]
+                    samples = [one.samples[target] for one in runs if target in one.samples]
                     head = f"{{size: {size}, target: {target}, batch_size: {batch_size}, samples: {samples}}}"
                     mean = sum(samples) / max(1, len(samples))
                     print(f"  - {head} # rate {rate:g}, mean {mean:.0f} of {len(samples)} runs", flush=True)

@@ -83,6 +83,7 @@ class OneRank:
     def load(self, group: Any, indices: list[int]) -> None: ...
     def take(self, group: Any, called: Any) -> None: ...
     def rest(self, group: Any) -> None: ...
+    def regain(self, group: Any) -> None: ...
 
     def call(self, group: Any, indices: list[int], clock: str, again: bool) -> list[Any]:
         group.opened_ns = time.monotonic_ns()
@@ -164,6 +165,19 @@ def test_the_clock_stands_while_weights_are_evaluated(runs: Any, monkeypatch: py
     found = one_run(made)
     assert isinstance(found, Run)
     assert found.evaluation_s >= 8 * 0.05 > found.seconds
+
+
+def test_on_gpus_ranks_keep_their_input_until_a_run_is_over(runs: Any) -> None:
+    """A group that rests gives back what it has on its device, its input too."""
+    made = runs(LOOP.format(each="pass", every=128))
+    made.calls.has_files = False
+    events: list[str] = []
+    made.calls.load = lambda group, indices: events.append("load")
+    made.calls.rest = lambda group: events.append("rest")
+    made.calls.regain = lambda group: events.append("regain")
+    found = one_run(made)
+    assert isinstance(found, Run)
+    assert (len(found.evaluations), events) == (8, ["regain", "load", "rest"])
 
 
 def test_runs_on_the_same_seed_get_the_same_and_others_get_others(staged: Any) -> None:
@@ -315,6 +329,34 @@ def test_convergence_that_chance_does_not_explain_is_held() -> None:
     held = judged([run_of(1.0, samples) for samples in (512, 512, 256)], reference)
     assert isinstance(held, Held)
     assert "3 runs needed 427 sequences on average to the target, 6 runs of the reference 1152" in held.evidence
+
+
+def test_without_known_runs_those_of_the_same_evaluation_count() -> None:
+    session = session_of()
+    case = session.plan.suite.benchmarks[0]
+    other = dataclasses.replace(case, params=case.params | {"target": 55.0})
+    own, reference = [[run_of(1.0, samples) for samples in runs] for runs in ((512, 512, 256), (1024, 1280, 1024))]
+    held = session._judged(other, {"candidate": own, "baseline": reference})
+    assert isinstance(held, Held)
+    assert "3 runs of the reference 1109" in held.evidence
+    session.plan.hyperparameters["candidate"] = session.plan.hyperparameters["candidate"] | {"batch_size": 128}
+    assert isinstance(session._judged(other, {"candidate": own, "baseline": reference}), Measured)
+    assert "no convergence of the reference is known" in str(session.notes[-1].values["text"])
+
+
+def test_a_run_whose_loading_starves_compute_is_warned_of(runs: Any) -> None:
+    """By a loader that is really slow, and one that is not."""
+    session = session_of()
+    session.calls = SimpleNamespace(at=0)  # type: ignore[assignment]
+    case = session.plan.suite.benchmarks[0]
+    for number, seconds in enumerate((0.0, 0.05)):
+        sys.modules.pop("train", None)
+        slow = f"with log.loading(): __import__('time').sleep({seconds})"
+        found = one_run(runs(LOOP.format(each=slow + "; sum(range(10**5))", every=128), target=1e6))
+        assert isinstance(found, Run)
+        session._note(case, "candidate", number, found)
+    [note] = [note for note in session.notes if "starves" in str(note.values["text"])]
+    assert "run 2 spent" in str(note.values["text"])
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
