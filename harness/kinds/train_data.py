@@ -1,6 +1,7 @@
 """Training on a user's own text: the suite's cases with it, and what trusted ranks are told of it.
 
-The text's sha256 and vocabulary stand in the cases' parameters. Where its files are, only trusted ranks learn.
+The text's sha256 (`data`) and `vocabulary` are parameters that such cases have beside the problem's own. Where its
+files are, only trusted ranks learn.
 """
 
 import dataclasses

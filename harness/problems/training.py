@@ -9,16 +9,13 @@ from harness.judging.olympic import LEAST_RUNS
 @dataclass(frozen=True, kw_only=True)
 class RunParams:
     """`size` names a model, `target` is the quality on held-out text that ends a run, `runs` how many runs are scored.
-    `samples` is how many sequences a run may train on, `every` after how many it is evaluated. With a user's text
-    `data` is its sha256 and `vocabulary` its own; a target of 0 is what the reference reaches there."""
+    `samples` is how many sequences a run may train on, `every` after how many it is evaluated."""
 
     size: str
     target: float
     runs: int
     samples: int
     every: int
-    data: str = ""
-    vocabulary: int = 0
 
     def __post_init__(self) -> None:
         if self.runs < LEAST_RUNS:
