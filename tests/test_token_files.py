@@ -220,7 +220,7 @@ def test_a_target_without_data_is_refused() -> None:
 
 
 def test_a_run_on_own_data_is_not_ranked_and_makes_no_bundle() -> None:
-    report = run()
+    report = run(1)
     assert judgements.judged(report) is not None
     own = dataclasses.replace(report, data="ab" * 32)
     assert judgements.judged(own) is None

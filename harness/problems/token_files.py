@@ -58,9 +58,7 @@ class TokenFolder:
         apart = [file for file in self.files if file.is_held_out]
         text = [file for file in self.files if not file.is_held_out]
         if not text:
-            raise _error(
-                self.folder, f"{Path(apart[0].path).name} is held out by its name; name a file to train on too"
-            )
+            raise _error(self.folder, f"{Path(apart[0].path).name} is held out by its name; add one to train on")
         pairs = [(text, sequences + (0 if apart else held_out), "to train on")]
         if apart:
             pairs.append((apart, held_out, "to hold out"))

@@ -122,7 +122,7 @@ def summed_loss(size: Size, weights: Weights, inputs: Tensor, targets: Tensor) -
 
 def rate_of(size: Size, learning_rate: float) -> float:
     """The rate of AdamW for a model of that width: wider ones take less in proportion, as muP (Yang et al., 2022)."""
-    return learning_rate * BASE_HIDDEN / size.hidden
+    return learning_rate * min(1.0, BASE_HIDDEN / size.hidden)
 
 
 def adapted(base: Weights, adapters: Weights, scale: float) -> Weights:

@@ -200,7 +200,7 @@ class Optimizer:
 
     def __init__(self, flat: Flat, config: dict, weight_decay: float) -> None:
         self.flat, self.warmup = flat, config["warmup_samples"]
-        self.rate = config["learning_rate"] * BASE_HIDDEN / config["hidden"]
+        self.rate = config["learning_rate"] * min(1.0, BASE_HIDDEN / config["hidden"])
         values = flat.values.detach().requires_grad_()
         self.gradients = values.grad = flat.gradients.float()
         self.adamw = torch.optim.AdamW([values], betas=(0.9, 0.95), weight_decay=weight_decay, fused=True)
