@@ -144,10 +144,11 @@ class TrainSession(OpSession):
 
     def _aimed(self, case: Case) -> Case:
         """The case with its target; one that nobody has declared is what the reference reaches."""
-        if case.params["target"] != train_data.UNKNOWN:
+        if "target" in case.params:
             return case
         if case.label not in self.targets:
-            runs, number = Runs(self.calls, case), train_data.aim(case)
+            unreached = replace(case, params=case.params | {"target": 0.0})
+            runs, number = Runs(self.calls, unreached), train_data.aim(case)
             runs.make(self.plan.seed("target", case.label))
             quality = runs.quality_after("baseline", number)
             if quality is None:

@@ -16,22 +16,18 @@ from harness.problems.token_files import TokenFolder
 
 STAGED = "own_text.json"  # in a trusted rank's folder
 AIM = 4  # a target that is not declared is what the reference reaches in a fourth of its samples
-UNKNOWN = 0.0  # a target that is still to be found
 
 
 def with_text(setting: Setting, text: TokenFolder, target: float | None, rules: Rules) -> Setting:
-    """The setting whose cases train on that text to `target`; None: what the reference reaches. Raises UsageError for
-    too little text."""
+    """The setting whose cases train on that text to `target`; None: they have none yet. Raises UsageError for too
+    little text."""
 
     def moved(case: Case) -> Case:
         form = rules.text[str(case.params["size"])]
         text.check_room(int(case.params["samples"]), form.held_out, form.sequence + 1)  # type: ignore[arg-type]
-        own: Params = {
-            "data": text.sha256[:16],
-            "vocabulary": text.vocabulary,
-            "target": UNKNOWN if target is None else target,
-        }
-        return replace(case, params=case.params | own)
+        own: Params = {"data": text.sha256[:16], "vocabulary": text.vocabulary}
+        others = {name: value for name, value in case.params.items() if name != "target"}
+        return replace(case, params=others | own | ({} if target is None else {"target": target}))
 
     suite: Suite = replace(
         setting.suite,
