@@ -352,7 +352,7 @@ def test_a_run_whose_loading_starves_compute_is_warned_of(runs: Any) -> None:
     for number, seconds in enumerate((0.0, 0.05)):
         sys.modules.pop("train", None)
         slow = f"with log.loading(): __import__('time').sleep({seconds})"
-        found = one_run(runs(LOOP.format(each=slow + "; sum(range(10**6))", every=128), target=1e6))
+        found = one_run(runs(LOOP.format(each=slow + "\n        sum(range(10**6))", every=128), target=1e6))
         assert isinstance(found, Run)
         session._note(case, "candidate", number, found)
     [note] = [note for note in session.notes if "starves" in str(note.values["text"])]
