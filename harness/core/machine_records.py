@@ -75,3 +75,44 @@ class NotSampled:
 
 
 Sampling = Sampled | NotSampled
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkBytes:
+    """Bytes over a GPU's NVLinks, without what the protocol adds."""
+
+    sent: int
+    received: int
+
+    def since(self, before: "LinkBytes") -> "LinkBytes":
+        """What came in addition."""
+        return LinkBytes(sent=self.sent - before.sent, received=self.received - before.received)
+
+    @property
+    def busier(self) -> int:
+        """Of the direction that carried more."""
+        return max(self.sent, self.received)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkTraffic:
+    """What passed over NVLinks in `calls` timed calls of either side: bytes a GPU and call, in the busier direction,
+    the mean over GPUs. `least_bytes` is what a rank must move, by the problem's cost."""
+
+    calls: int
+    own_bytes: float
+    baseline_bytes: float
+    least_bytes: float
+    type: Literal["link_traffic"] = "link_traffic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoTraffic:
+    """Traffic says nothing of communication, and why: no counters, too few bytes to count, or a reference whose own
+    traffic the counters do not show."""
+
+    why: str
+    type: Literal["no_traffic"] = "no_traffic"
+
+
+Traffic = LinkTraffic | NoTraffic

@@ -11,7 +11,7 @@ from typing import Literal
 
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
-from harness.core.machine_records import Environment, MachineState, Peaks, Sampling
+from harness.core.machine_records import Environment, MachineState, Peaks, Sampling, Traffic
 
 # Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
 # the figures that are shown.
@@ -183,10 +183,9 @@ class Series:
 class Measured:
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: when each rank had finished, after the first had started
-    (wall clock, medians). `curves`: one a run, where values improve while a submission runs. `best`: the best value
-    that is known from elsewhere, for contests that score relative to others. `bounds` are those of further series, by
-    their names. `own_kernels` is the share of the time that passed in kernels that the submission defines, where a
-    contest counts it."""
+    (wall clock, medians). `curves`: one a run, where values improve while it runs. `best`: the best value known from
+    elsewhere, for contests that score relative to others. `bounds`: those of further series, by name. `own_kernels`:
+    the part of the time in kernels that the submission defines. `traffic`: what passed between GPUs."""
 
     series: tuple[Series, ...]
     bounded: str = ""
@@ -195,6 +194,7 @@ class Measured:
     best: float | None = None
     bounds: dict[str, "Bound"] = field(default_factory=dict)
     own_kernels: float | None = None
+    traffic: Traffic | None = None
     type: Literal["measured"] = "measured"
 
     def __post_init__(self) -> None:

@@ -37,6 +37,7 @@ from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, S
 from harness.kinds.op_calls import Calls
 from harness.kinds.plan import OpPlan, make_plan
 from harness.machine import doctor, hardware, host
+from harness.machine.link_counters import LinkCounters
 from harness.machine.readings import Gpus
 from harness.machine.sampler import GpuSampler
 from harness.problems import shape_file
@@ -104,6 +105,7 @@ class OpSession:
         self.machine_state: tuple[MachineState, ...] = ()
         self.load_per_core = 0.0  # of other work, before ranks started
         self.sampler: GpuSampler | None = None
+        self.links: LinkCounters | None = None
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
@@ -130,15 +132,18 @@ class OpSession:
         if self.plan.device != "cpu":
             used = readings.gpus.visible[: self.plan.world_size] if isinstance(readings.gpus, Gpus) else None
             self.sampler = GpuSampler(used)
+            self.links = LinkCounters(used) if self.plan.world_size > 1 else None
         with _staged(self.plan, self.files) as self.launch:
             with Ranks(self.launch) as self.ranks:
                 self.calls = Calls(self.plan, self.ranks)
+                self.calls.links = self.links
                 self.phases_s["start"] = time.monotonic() - began
                 try:
                     yield
                 finally:
-                    if self.sampler:
-                        self.sampler.close()
+                    for reader in (self.sampler, self.links):
+                        if reader:
+                            reader.close()
                     compiled = {"compile": self.compile_log} if self.compile_log else {}
                     self.logs = self.ranks.logs() | compiled
                     self.lacking = tuple(self.ranks.lacking)

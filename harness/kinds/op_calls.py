@@ -10,6 +10,7 @@ from harness.core.records import Case, Clock, Params, Verdict, Verdicts
 from harness.judging.checkers import CHECKERS
 from harness.kinds.op_deadline import JUDGING, MAKING, Deadline
 from harness.kinds.plan import OpPlan
+from harness.machine.link_counters import LinkCounters
 from harness.ranks import clocks, wire
 from harness.ranks.group import Gates, Group, Late, close
 from harness.ranks.launch import Ranks, free_port
@@ -39,6 +40,7 @@ class Calls:
         self.unjudged: list[tuple[list[tuple[wire.Output, ...]], list[list[int]]]] = []  # with their files, by rank
         self.made: list[wire.InputsMade] = []
         self.params: Params | None = None  # of the case whose inputs were made last
+        self.links: LinkCounters | None = None  # of the GPUs that these calls run on, if they are several
         self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
         self.making_s = 0.0  # how long the inputs that were made last took
         self._opened = 0
@@ -78,6 +80,7 @@ class Calls:
         keys: Sequence[int] = (),
         late: Late | None = None,
         again: bool = False,
+        idle: bool = False,
     ) -> list[list[wire.CallSample]]:
         """Calls on loaded inputs (-1: empty calls), by call and rank; `again`: on the input of the call before."""
         for other in (self.baseline, self.candidate):
@@ -86,17 +89,18 @@ class Calls:
         lead_s = clocks.LEAD_S if clock == "device" else 0.0
         gates = None
         if self.has_files and len(indices) == 1:
-            gates = Gates() if again or indices[0] < 0 else self._gates(self.loaded[indices[0]])
+            gates = Gates() if again or indices[0] < 0 else self._gates(self.loaded[indices[0]], idle)
             indices = [min(0, indices[0])]
         whose = "the submission" if group is self.candidate else self.plan.baseline_name
         with self.phase.spent_on(f"calls of {whose}"):
             return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
 
-    def _gates(self, index: int) -> Gates:
+    def _gates(self, index: int, idle: bool) -> Gates:
         """What ranks get of that input when all have arrived."""
         return Gates(
             files=[files[index] for files in self.files],
             output_limit=max(rank.output_limit for rank in self.made),
+            idle=idle,
         )
 
     def _freeze(self, group: Group) -> None:
@@ -178,6 +182,7 @@ class Calls:
         clock: Clock = "wall",
         late: Late | None = None,
         watched: bool = False,
+        idle: bool = False,
     ) -> Turn:
         """Calls on these inputs, which the group gets just before. What a candidate returns is fixed at once: it is in
         sealed files, or else trusted ranks copy it; as much after the baseline's calls, so that what comes next finds
@@ -189,14 +194,15 @@ class Calls:
         keys = [self._keys[index] for index in indices if self._keys[index]]
         if watched:
             group.ask(wire.WatchMemory(), wire.Done, self.deadline)
-        called = self.call(group, range(len(indices)), clock, keys, late)
-        self.ahead += len(indices) if group is self.candidate else -len(indices)
+        called = self.call(group, range(len(indices)), clock, keys, late, idle=idle)
+        if not idle:
+            self.ahead += len(indices) if group is self.candidate else -len(indices)
         if self.has_files and not keys:
             began_ns = group.opened_ns  # nobody had any input before
         if self.has_files:
             ended_ns = group.sealed_ns()
             self._freeze(group)
-        self.take(group, called)
+        self.take(group, called, judged=not idle)
         if not self.has_files:
             # What it still had to do when its rank replied is done by now, or the outputs are wrong.
             ended_ns = time.monotonic_ns()

@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from harness.core.machine_records import Peaks
@@ -17,12 +18,14 @@ from harness.judging.checkers import CHECKERS
 from harness.kinds import op_memory
 from harness.kinds.op_calls import Calls
 from harness.kinds.op_check import dependents, probe_s, silent
+from harness.kinds.op_traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
 from harness.ranks.group import Late
 
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
 PROBE_FIRST, PROBE_EVERY = 16, 64
 SLOW_INPUT_S = 1.0  # to make one: half the samples have to do, since calls on inputs so large differ little
+COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -74,16 +77,25 @@ def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | W
             return wrong
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
     began, probe = time.monotonic(), Probe(calls, case, probe_s(turn))
+    cost = plan.problem.cost(case) if plan.problem.cost_of else None
+    traffic = TrafficCount(calls.links, cost.link_bytes if cost else 0)
     with sampling():
         while not clocks.enough(budget, samples, time.monotonic() - began):
             for clock in clocks.due(plan.clocks, samples.count("wall") // budget.block):
-                if (failure := _block(calls, case, budget, samples, clock, probe)) is not None:
+                if (failure := _block(calls, case, budget, samples, clock, probe, traffic)) is not None:
                     return failure
-    return samples
+    samples.traffic = traffic.record()
+    return traffic.doubt() or samples
 
 
 def _block(
-    calls: Calls, case: Case, budget: clocks.Budget, samples: clocks.Samples, clock: Clock, probe: "Probe"
+    calls: Calls,
+    case: Case,
+    budget: clocks.Budget,
+    samples: clocks.Samples,
+    clock: Clock,
+    probe: "Probe",
+    traffic: TrafficCount,
 ) -> Wrong | Held | None:
     """One block of samples on one clock; None where every call was right and possible."""
     turns = clocks.turns(budget, clock, samples.count(clock))
@@ -97,6 +109,8 @@ def _block(
     masked = any(len(indices) > 1 for _, indices in turns)
     count = 1 + max(index for _, indices in turns for index in indices)
     calls.make(case, calls.fresh(count + (late is not None), masked))
+    number = samples.count(clock) // budget.block
+    is_counted = clock == "wall" and (not number or calls.plan.seed("counted", calls.at, number) % COUNT_EVERY == 0)
     own: dict[int, Sequence[wire.CallSample]] = {}
     ref: dict[int, Sequence[wire.CallSample]] = {}
     judged: list[int] = []
@@ -105,7 +119,8 @@ def _block(
             if (held := probe.call(late, count)) is not None:
                 return held
             judged.append(count)
-        turn = calls.turn(calls.baseline if is_baseline else calls.candidate, indices, clock)
+        work = partial(calls.turn, calls.baseline if is_baseline else calls.candidate, indices, clock)
+        turn = traffic.turn(is_baseline, len(indices), work) if is_counted else work()
         if not is_baseline:
             judged += indices
             if doubt := credibility.impossible(turn, clock):

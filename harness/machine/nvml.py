@@ -1,12 +1,13 @@
 """NVIDIA's GPUs as NVML shows them. Reads, never changes a setting; does not import torch.
 
-Beside the sampler the only module that knows NVML. The module pynvml is handed in as `nvml`, so that tests bring a
-fake.
+Beside the sampler and the link counters the only module that knows NVML. The module pynvml is handed in as `nvml`, so
+that tests bring a fake.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.core.machine_records import LinkBytes
 from harness.machine.gpu_common import text_of, usage_of, visible
 from harness.machine.readings import Clocks, Ecc, Gpu, Gpus, Heat, NvLinks, Pair, Pcie, Power, Unread, Usage, attempt
 
@@ -29,6 +30,11 @@ TOPOLOGY = {0: "one board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SY
 NVLINK_VERSIONS = {1: "1", 2: "2", 3: "2.2", 4: "3", 5: "3.1", 6: "4", 7: "5", 8: "6"}  # nvmlNvlinkVersion_t
 P2P_READ, P2P_WRITE, P2P_NVLINK, P2P_ATOMICS = 0, 1, 2, 3  # nvmlGpuP2PCapsIndex_t; nvidia-ml-py has READ as a tuple
 CLOCK_SM, CLOCK_MEMORY = 1, 2  # nvmlClockType_t
+LINK_SENT, LINK_RECEIVED = (
+    138,
+    139,
+)  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _RX: payload so far, KiB
+ALL_LINKS = 0xFFFFFFFF  # as the scope of these: the sum over links (nvml.h)
 
 
 def read_nvidia(nvml: Any, environ: Mapping[str, str]) -> Gpus | Unread:
@@ -128,6 +134,15 @@ def throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
     except (AttributeError, nvml.NVMLError):  # the name that drivers and nvidia-ml-py had before 535
         bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return tuple(reason for bit, reason in THROTTLE_REASONS.items() if bits & bit)
+
+
+def link_bytes(nvml: Any, handle: Any) -> LinkBytes:
+    """What the GPU has sent and received over all its NVLinks. Raises an NVMLError where it has no such counters."""
+    sent, received = nvml.nvmlDeviceGetFieldValues(handle, [(LINK_SENT, ALL_LINKS), (LINK_RECEIVED, ALL_LINKS)])
+    for value in (sent, received):
+        if value.nvmlReturn != 0:
+            raise nvml.NVMLError(value.nvmlReturn)
+    return LinkBytes(sent=sent.value.ullVal << 10, received=received.value.ullVal << 10)
 
 
 def _nvlinks(nvml: Any, handle: Any) -> NvLinks:

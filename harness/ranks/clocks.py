@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from harness.core.machine_records import Traffic
 from harness.core.records import Clock, Measured, Metric, Series
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
@@ -75,6 +76,7 @@ class Samples:
         self.ends_us: list[list[float]] = []  # of the submission's ranks, wall clock; a list a call, as the next two
         self.own_ranks_us: list[list[float]] = []  # device clock
         self.ref_ranks_us: list[list[float]] = []
+        self.traffic: Traffic | None = None  # between GPUs, in calls among these
 
     def count(self, clock: Clock) -> int:
         """How many samples that clock has."""
@@ -126,7 +128,8 @@ class Samples:
             for clock, (own, ref) in times.items()
         ]
         bounded = "device" if "device" in self.own_us else "wall"
-        return Measured(series=tuple(series), bounded=bounded, rank_ends_us=_by_rank(self.ends_us))
+        ends_us = _by_rank(self.ends_us)
+        return Measured(series=tuple(series), bounded=bounded, rank_ends_us=ends_us, traffic=self.traffic)
 
 
 def _by_rank(calls: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -32,10 +32,11 @@ class Late:
 @dataclass(frozen=True, kw_only=True)
 class Gates:
     """The files of one call's input, by rank, which ranks get when all have arrived. Without files the call is an empty
-    one, or one more on the input of the call before."""
+    one, or one more on the input of the call before. `idle`: the kernel is not called, as wire.Call has it."""
 
     files: Sequence[int] = ()
     output_limit: int = 0
+    idle: bool = False
 
     def of(self, rank: int) -> Sequence[int]:
         """What that rank gets."""
@@ -148,8 +149,10 @@ class RankGroup:
         epoch = self.epoch + 1
         self.epoch += len(indices)
         self.told_ns = ()
-        gated, limit = gates is not None, gates.output_limit if gates else 0
-        command = wire.Call(indices=tuple(indices), epoch=epoch, clock=clock, gated=gated, output_limit=limit)
+        gated, limit, idle = (True, gates.output_limit, gates.idle) if gates is not None else (False, 0, False)
+        command = wire.Call(
+            indices=tuple(indices), epoch=epoch, clock=clock, gated=gated, idle=idle, output_limit=limit
+        )
         if gates is not None:
             let_in_ns = self._gated(command, gates, late, deadline)
         elif keys:

@@ -12,6 +12,7 @@ import re
 import socket
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
 from harness.ranks.device import make_device
 from harness.ranks.exchange import Exchange, Masked
-from harness.ranks.stopwatch import Keep, Kernel, Stopwatch
+from harness.ranks.stopwatch import Keep, Kernel, Stopwatch, cloned
 
 HOST = "127.0.0.1"
 SPARE_OUTPUT_BYTES = 16 << 20, 256 << 20  # at least and at most, by which an output may be larger than the right one
@@ -47,6 +48,7 @@ class Program:
         self.exchange = Exchange(self.channel, self.device, self.judged)
         self.kernel: Kernel = lambda data: None
         self.loaded: list[Any] = []
+        self.returned: Any = None  # by the last gated call
         self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
         self.settled = order.cores  # where calls run now
         self.is_watched, self.call_bytes = False, 0  # whether the next call's memory is wanted; the last watched one's
@@ -142,13 +144,15 @@ class Program:
         gc.disable()  # a collection is the harness's garbage, not the kernel's time
         for epoch, index in enumerate(command.indices, start=command.epoch):
             empty = index < 0
-            kernel = (lambda data: None) if empty else self.kernel
+            kernel: Kernel = (lambda data: None) if empty else self.kernel
             if not empty and not command.gated and self.masked[index]:
                 self.unmask(index, self.barrier.key(self.order.rank, epoch))
             self.device.flush_caches()
             self.device.synchronize()
             if command.gated and not empty:
                 self.exchange.expect_gated()
+            if command.idle:  # the copy is as warm as what a kernel has just written
+                kernel = partial(_whatever, cloned(self.returned))
             if epoch == command.epoch:
                 self.channel.send(wire.AtBarrier(epoch=epoch))  # the parent opens
             if command.gated:
@@ -165,6 +169,7 @@ class Program:
             if self.is_watched:
                 self.is_watched, self.call_bytes = False, self.device.watched_bytes()
             if command.gated:
+                self.returned = output
                 output = keep(output)
             samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
         gc.enable()
@@ -212,6 +217,10 @@ def set_meeting(rank: int, world_size: int, port: int) -> None:
 
 
 def _itself(result: Any) -> Any:
+    return result
+
+
+def _whatever(result: Any, data: Any) -> Any:
     return result
 
 

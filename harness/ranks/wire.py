@@ -237,12 +237,15 @@ class Call:
     clock's resolution.
 
     With `gated`, the file of the only input comes after AtBarrier (none: an empty call, or one more on the last input).
-    Ranks read it, wait for each other and run; when all have finished, they send their outputs' files, then Called."""
+    Ranks read it, wait for each other and run; when all have finished, they send their outputs' files, then Called.
+
+    `idle`: all of that but the kernel, whose place a copy of the last gated call's result takes."""
 
     indices: tuple[int, ...]
     epoch: int
     clock: Clock
     gated: bool = False
+    idle: bool = False
     output_limit: int = 0
     type: Literal["call"] = "call"
 

@@ -61,6 +61,7 @@ from harness.report.curves import curve_table, has_curves
 from harness.report.failures import show_failure
 from harness.report.memory import memory_table
 from harness.report.summary import show_summary
+from harness.report.traffic import traffic_words
 
 PROFILE_LEGEND = (
     "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler; "
@@ -379,6 +380,8 @@ def _facts(report: EvalReport, verbose: bool) -> RenderableType:
         grid.add_row("score", f"{score_text(score)}{exact} as {rule.contest} scores: {rule.words}")
         if figures.fraction is not None and verbose:
             grid.add_row("limit", f"{percent_text(figures.fraction.value)} of it, geometric mean over shapes")
+    if traffic := traffic_words(report.results):
+        grid.add_row("communication shown", traffic)
     if verbose:
         _add_provenance(grid, report)
     else:
