@@ -187,7 +187,7 @@ class Calls:
         """Calls on these inputs, which the group gets just before. What a candidate returns is fixed at once: it is in
         sealed files, or else trusted ranks copy it; as much after the baseline's calls, so that what comes next finds
         the machine in the same state. Until its next turn the group rests. `watched`: the first call's memory is to be
-        told, see `memory_of`."""
+        told, see `memory_of`. `idle`: a call without the kernel, and its output, a copy of the last, is not judged."""
         self.regain(group)  # before the turn begins, since it takes a while
         began_ns = time.monotonic_ns()
         self.load(group, indices)

@@ -25,6 +25,7 @@ from harness.ranks.group import Late
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
 PROBE_FIRST, PROBE_EVERY = 16, 64
 SLOW_INPUT_S = 1.0  # to make one: half the samples have to do, since calls on inputs so large differ little
+IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks make a call without its kernel, on CPUs
 COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
@@ -127,6 +128,8 @@ def _block(
                 return Held(check="clock", evidence=doubt)
         (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
         samples.saw(clock, turn, is_baseline)
+        if calls.has_files and is_baseline and calls.plan.opponent is None and indices[0] % IDLE_EVERY == 0:
+            samples.saw_idle(calls.turn(calls.baseline, indices, clock, idle=True))
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
     return _wrong(calls, judged, f"a timed call ({clock} clock)")
 

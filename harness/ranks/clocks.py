@@ -102,6 +102,10 @@ class Samples:
             witness = self.witnesses[clock]
             (witness.ref if is_baseline else witness.own).append(turn.last(self.block))
 
+    def saw_idle(self, turn: Turn) -> None:
+        """What the parent saw of a call of the baseline's ranks without its kernel."""
+        self.witnesses["wall"].idle.append(turn)
+
     def counted_us(self, clock: Clock = "wall") -> tuple[list[float], list[float]]:
         """What counts on that clock, of submission and reference."""
         own_us, ref_us = self.own_us[clock], self.ref_us[clock]

@@ -3,7 +3,7 @@
 A rank's own figures are claims: a submission can patch the clock that it reads, and the program that reads it. What the
 parent sees cannot be patched: from the moment when it lets ranks at their input to the moment when all outputs are
 fixed. Part of that time passes outside the call, in the harness's own code: inputs are read, outputs written, messages
-sent. The reference does the same with as many bytes, so its calls tell how long that takes.
+sent. Ranks that run the reference do the same with as many bytes, so they tell how long that takes.
 
 EachCall is for ranks on CPU cores, whose calls come one by one. Bursts is for ranks on GPUs, whose calls follow each
 other: the parent sees when it gave each call its key and when all had finished it, and when the whole burst's outputs
@@ -19,8 +19,7 @@ from typing import Protocol
 from harness.ranks.wire import CallSample
 
 SLACK_US, SLACK_PART = 10.0, 0.04  # by which claims may fall short of what was seen, whichever is more;
-ERRORS, MOST_PART = 1.0, 0.15  # or so many standard errors, since it may be chance, but at most this part of a call
-ERRORS_IN_BURSTS = 2.0  # there are more calls of them, of which neighbours resemble each other
+ERRORS, MOST_PART = 2.0, 0.15  # in bursts also so many standard errors, but at most this part of a call
 LEAST_PART = 0.1  # of a typical call, that every call counts, however little of it was seen
 UNCLAIMED_US, UNCLAIMED_Z = 500.0, 3.0  # what `doubt` lets pass
 
@@ -80,6 +79,7 @@ class Witness(Protocol):
 
     own: list[Turn]
     ref: list[Turn]
+    idle: list[Turn]
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
         """What the calls of submission and baseline count, which claim these times."""
@@ -90,22 +90,29 @@ class Witness(Protocol):
 
 @dataclass(kw_only=True)
 class EachCall:
-    """Every turn is one call, of either side in pairs. The baseline's claims count if it runs our reference; an
-    opponent's are held against what was seen as the submission's are."""
+    """Every turn is one call, of either side in pairs. `idle` are calls of the baseline's ranks without its kernel:
+    around them passes what passes around any call. If more passes around the submission's, no claim counts, neither
+    its own nor the reference's, and every call counts what was seen of it less what is typical around an idle one.
+
+    An opponent in the reference's place is not trusted with idle calls: either side is held against the other."""
 
     claim: Claim
     is_trusted: bool  # the baseline
     own: list[Turn] = field(default_factory=list)
     ref: list[Turn] = field(default_factory=list)
+    idle: list[Turn] = field(default_factory=list)
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
-        own = self._borne_out(own_us, self.own, self.ref)
-        return own, list(ref_us) if self.is_trusted else self._borne_out(ref_us, self.ref, self.own)
+        if not self.own:
+            return list(own_us), list(ref_us)
+        if not self.is_trusted:
+            return self._each_by(own_us, self.own, self.ref), self._each_by(ref_us, self.ref, self.own)
+        own, ref = (Seen(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
+        return (list(own_us), list(ref_us)) if own.excess.is_borne_out else (own.counted_us(), ref.counted_us())
 
-    def _borne_out(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
-        if not turns:
-            return list(claims_us)
-        seen = Seen(turns, others, self.claim, ERRORS)
+    def _each_by(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
+        """What one side's calls count, by what passes outside the other side's."""
+        seen = Seen(turns, others, self.claim)
         return list(claims_us) if seen.excess.is_borne_out else seen.counted_us()
 
     def doubt(self, baseline: str) -> str:
@@ -119,8 +126,8 @@ class EachCall:
         if more_us <= max(UNCLAIMED_US, claimed_us) or not self._is_longer_outside():
             return ""
         return (
-            f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around {baseline}'s "
-            "calls passed between handing out the input and taking the result"
+            f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around calls of "
+            f"{baseline}'s ranks passed between handing out the input and taking the result"
         )
 
     def _is_longer_outside(self) -> bool:
@@ -137,37 +144,41 @@ class Bursts(EachCall):
     can say that it has finished while its device still works. If they are not, each call counts the mean of what was
     seen of its burst."""
 
-    def _borne_out(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
-        if not turns:
-            return list(claims_us)
+    def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
+        if not self.own:
+            return list(own_us), list(ref_us)
+        own = self._each_by(own_us, self.own, self.ref)
+        return own, list(ref_us) if self.is_trusted else self._each_by(ref_us, self.ref, self.own)
+
+    def _each_by(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
         own, other = ([call for turn in side for call in turn.each()] for side in (turns, others))
-        calls, bursts = (Seen(*sides, self.claim, ERRORS_IN_BURSTS) for sides in ((own, other), (turns, others)))
+        calls, bursts = (Seen(*sides, self.claim, ERRORS) for sides in ((own, other), (turns, others)))
         own_end_us, other_end_us = ([turn.end_us for turn in side] for side in (turns, others))
-        ends = Excess(own_end_us, other_end_us, bursts.call_us, ERRORS_IN_BURSTS)
+        ends = Excess(own_end_us, other_end_us, bursts.call_us, ERRORS)
         if calls.excess.is_borne_out and ends.is_borne_out:
             return list(claims_us)
-        return [us for us, turn in zip(bursts.counted_us(), turns, strict=True) for _ in turn.called]
+        counted_us = bursts.counted_us(less_us=bursts.excess.slack_us)
+        return [us for us, turn in zip(counted_us, turns, strict=True) for _ in turn.called]
 
 
 class Seen:
-    """What the parent saw of one side's turns, beside the other side's, in pairs.
+    """What the parent saw of one side's turns, less what is typically outside others.
 
-    Claims are borne out if, in their mean and their median, no more than the slack passed outside the calls that did
-    not outside the others'. Else what was seen of every turn counts, less what is typically outside and the slack. So
-    it does not matter which calls claim too little: their pattern changes nothing, and a lie gains no more than the
-    slack.
+    Claims are borne out if, in their mean and their median, no more than the slack passed outside the calls that is not
+    typical. It does not matter which calls claim too little: their pattern changes nothing. With `errors`, for what may
+    be chance, turns and others are pairs on the same inputs.
     """
 
-    def __init__(self, turns: Sequence[Turn], others: Sequence[Turn], claim: Claim, errors: float) -> None:
+    def __init__(self, turns: Sequence[Turn], others: Sequence[Turn], claim: Claim, errors: float = 0.0) -> None:
         outside_us, other_us = ([turn.unclaimed_us(claim) for turn in side] for side in (turns, others))
         typical_us = statistics.median(other_us)
         self.seen_us = [turn.seen_us - typical_us for turn in turns]
         self.call_us = max(SLACK_US, statistics.median(self.seen_us))
-        self.excess = Excess(outside_us, other_us, self.call_us, errors)
+        self.excess = Excess(outside_us, other_us if errors else [typical_us] * len(turns), self.call_us, errors)
 
-    def counted_us(self) -> list[float]:
-        """What counts of every turn, per call."""
-        return [max(seen - self.excess.slack_us, LEAST_PART * self.call_us) for seen in self.seen_us]
+    def counted_us(self, less_us: float = 0.0) -> list[float]:
+        """What counts of every turn, per call, where claims do not."""
+        return [max(seen - less_us, LEAST_PART * self.call_us) for seen in self.seen_us]
 
 
 class Excess:
