@@ -4,13 +4,13 @@
                                                 for distrust alone, in turn
     python bench/trust.py corpus [--only WHICH] [--workers N]     tests/hostile/ and tests/test_faults.py, counted
     python bench/trust.py busy [--times 20]     honest evaluations beside other work: how many are held?
-    python bench/trust.py attacks [--pairs 3] [--files NAME ...] [--device cuda] [--ranks 2]     files of tests/hostile/
-                                                that are after time: what they gain over the honest kernel that they
-                                                run, and in how many shapes their claims did not count
+    python bench/trust.py attacks [--times 1] [--files NAME ...] [--device cuda] [--ranks 2]     files of tests/hostile/
+                                                and honest controls: how they end, the speedup that they show, and in
+                                                how many shapes their claims did not count
 
-Without: no probe, no cache test, no comparison with the parent's clock; the sandbox stays on, what it takes to confine
-a cell is measured apart and added. Judging timed outputs is not counted as a cost: an evaluator that did not would be
-wrong, not quick.
+Without: no probe, no cache test, no idle calls, no comparison with the parent's clock; the sandbox stays on, what it
+takes to confine a cell is measured apart and added. Judging timed outputs is not counted as a cost: an evaluator that
+did not would be wrong, not quick.
 """
 
 import argparse
@@ -32,7 +32,8 @@ from unittest import mock
 from figures import ROOT, Figures, add_data_argument
 
 from harness.core.checkout import Checkout
-from harness.core.records import EvalReport, Measured, Passed, Submission
+from harness.core.errors import HarnessError
+from harness.core.records import EvalReport, Measured, Mode, Passed, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import op_check, op_measure
@@ -48,21 +49,40 @@ from harness.process.sandbox import Sandbox
 from harness.ranks import witness
 
 PROBLEMS = ("a2a", "gemm_rs", "ag_gemm")
-# Of tests/hostile/, with the problem's reference as their kernel: an honest one is as fast as the reference.
+# Of tests/hostile/, each where its docstring says: on CPUs, on GPUs or on both.
 ATTACKS = (
     "honest_reference",
     "clock_a_quarter",
-    "clock_two_of_three",
     "clock_four_fifths",
+    "clock_two_of_three",
     "clock_work_before",
     "clock_work_after",
+    "clock_synchronize_patched",
     "ahead_at_the_gate",
+    "ahead_of_the_gate",
+    "ahead_of_its_calls",
+    "ahead_in_a_burst",
+    "busy_while_the_reference_runs",
     "burn_beside_the_reference",
     "burn_and_wake_each_other",
     "flood_its_log",
     "slow_the_judges",
+    "starve_the_parent",
+    "silent_expert_is_a_factor",
     "silent_in_timed_calls",
+    "silent_behind_a_flag",
+    "zeros_before_the_timed_calls",
+    "cut_off_the_inputs",
+    "fill_its_cache",
+    "copy_the_shipped_submission",
+    "forged_colours",
+    "honest_joined_thread",
+    "honest_own_process_group",
+    "honest_pins_its_threads",
+    "honest_starts_a_program",
+    "honest_strided_view",
 )
+TOLD_CHARS = 60  # of why an attack was not ranked
 TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
 CELLS = 2  # baseline and candidate
 CELL_TRIES = 20
@@ -90,7 +110,8 @@ def trusting() -> Iterator[None]:
     """Evaluations as they would be if nobody had to be distrusted."""
     with (
         mock.patch.object(op_check, "_probe", return_value=Passed()),
-        mock.patch.object(op_measure, "_cached", return_value=""),
+        mock.patch.object(op_measure, "_cached", return_value=None),
+        mock.patch.object(op_measure, "_has_idle_call", return_value=False),
         mock.patch.object(op_measure.Probe, "due", return_value=None),
         mock.patch.object(witness.EachCall, "doubt", return_value=""),
     ):
@@ -106,10 +127,16 @@ def evaluation_s(problem_name: str) -> float:
     return time.monotonic() - began
 
 
-def evaluated(problem: Problem, suite: Suite, submission: Submission | None = None, device: str = "cpu") -> EvalReport:
-    """A whole evaluation, of the problem's shipped submission if of no other."""
+def evaluated(
+    problem: Problem,
+    suite: Suite,
+    submission: Submission | None = None,
+    device: str = "cpu",
+    mode: Mode = "leaderboard",
+) -> EvalReport:
+    """An evaluation, of the problem's shipped submission if of no other."""
     submission = submission or read_submission(problem.default_submission(), ROOT)
-    plan = make_plan(problem, suite, submission, "leaderboard", device, suite.benchmarks[0].world_size, "bench")
+    plan = make_plan(problem, suite, submission, mode, device, suite.benchmarks[0].world_size, "bench")
     return evaluate(plan, Silent())
 
 
@@ -190,40 +217,55 @@ def busy(figures: Figures, times: int) -> None:
     )
 
 
-def attacks(figures: Figures, names: Sequence[str], pairs: int, device: str, ranks: int, suite_name: str) -> None:
-    """The table of what attacks on the clock gain: how an evaluation ends, and the speedup that it shows over that of
-    the reference as a submission, in turn."""
+def attacks(figures: Figures, names: Sequence[str], times: int, device: str, ranks: int, suite_name: str) -> None:
+    """The table of how evaluations of attacks and of honest controls end, and the speedup that they show. Most have the
+    reference as their kernel, so that 1 is the truth."""
     rows = []
     for name in names:
-        told = re.search("^problem: (.*)$", (HOSTILE / f"{name}.py").read_text(), re.MULTILINE)
-        problem = find(told[1] if told else "gemm_rs" if device != "cpu" else "a2a", Checkout.here())
+        told = dict(re.findall("^(problem|devices|mode): (.*)$", (HOSTILE / f"{name}.py").read_text(), re.MULTILINE))
+        if names is ATTACKS and told.get("devices", "") not in ("", "cpu" if device == "cpu" else "gpu"):
+            continue
+        problem = find(told.get("problem", "gemm_rs" if device != "cpu" else "a2a"), Checkout.here())
         suite = problem.with_world_size(problem.suite(suite_name), ranks)
         outcomes: Counter[str] = Counter()
-        gains: list[float] = []
+        speedups: list[float] = []
         unborne, cases = 0, 0
-        for _ in range(pairs):
-            honest, attack = (
-                evaluated(problem, suite, read_submission(HOSTILE / f"{file}.py", ROOT), device)
-                for file in ("honest_reference", name)
-            )
-            outcomes[ended(attack)] += 1
-            if (failed := verdict.first_failure(attack)) is not None:
-                print(name, failed.outcome, file=sys.stderr, flush=True)
-            if honest.figures is not None and attack.figures is not None:
-                gains.append(attack.figures.ratio.value / honest.figures.ratio.value)
-            measured = [result.outcome for result in attack.results if isinstance(result.outcome, Measured)]
+        for _ in range(times):
+            began = time.monotonic()
+            mode: Mode = "benchmark" if told.get("mode") == "benchmark" else "leaderboard"
+            outcome, report = outcome_of(problem, suite, HOSTILE / f"{name}.py", device, mode)
+            outcomes[outcome] += 1
+            print(f"{name}: {outcome}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            if report is None:
+                continue
+            if report.figures is not None:
+                speedups.append(report.figures.ratio.value)
+            measured = [result.outcome for result in report.results if isinstance(result.outcome, Measured)]
             cases += len(measured)
             unborne += sum(bool(one.ranked.own_claims) for one in measured)
-        shown = ", ".join(f"{outcome} {count}x" for outcome, count in outcomes.items())
-        gain = f"{100 * (statistics.median(gains) - 1):+.1f} %" if gains else "none"
-        rows.append((name, shown, gain, f"{unborne} of {cases}"))
-        print(*rows[-1], *(f"{gain:.3f}" for gain in gains), file=sys.stderr, flush=True)
+        shown = ", ".join(f"{outcome}{f' {count}x' * (times > 1)}" for outcome, count in outcomes.items())
+        speedup = f"{statistics.median(speedups):.2f}" if speedups else "-"
+        rows.append((name, problem.name, shown, speedup, f"{unborne} of {cases}" if cases else "-"))
+        print(*rows[-1], *(f"{one:.3f}" for one in speedups), file=sys.stderr, flush=True)
     figures.table(
-        ("attack", "outcome", "gain", "shapes whose claims did not count"),
+        ("file", "problem", "outcome", "speedup shown", "shapes whose claims did not count"),
         rows,
-        after=f"Suite `{suite_name}`, {ranks} ranks on {device}, medians of {pairs} pairs; `honest_reference` is the "
+        after=f"Suite `{suite_name}`, {ranks} ranks on {device}, {times} evaluations each; `honest_reference` is the "
         "noise.",
     )
+
+
+def outcome_of(problem: Problem, suite: Suite, path: Path, device: str, mode: Mode) -> tuple[str, EvalReport | None]:
+    """How the evaluation of that file ends, with its first words where it is not ranked, and its report."""
+    try:
+        report = evaluated(problem, suite, read_submission(path, ROOT), device, mode)
+    except HarnessError as error:
+        return f"error: {str(error)[:TOLD_CHARS]}", None
+    failed = verdict.first_failure(report)
+    if failed is None:
+        return "ranked", report
+    said = getattr(failed.outcome, "evidence", "") or getattr(failed.outcome, "message", "")
+    return f"{ended(report)}: {said.splitlines()[0][:TOLD_CHARS]}", report
 
 
 def ended(report: EvalReport) -> str:
@@ -266,7 +308,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="of attacks (default: %(default)s)")
     parser.add_argument("--suite", default="quick", help="of attacks (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=2, help="of attacks (default: %(default)s)")
-    parser.add_argument("--times", type=int, default=20, metavar="N", help="evaluations each in busy (default: 20)")
+    parser.add_argument("--times", type=int, metavar="N", help="evaluations each in busy (20) and attacks (1)")
     parser.add_argument("--only", choices=CORPORA, help="of corpus (default: all)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="tests at a time in corpus (default: 2)")
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="evaluations each way (default: 5)")
@@ -277,16 +319,16 @@ def main() -> None:
             "cost": "What trust costs",
             "corpus": "What the corpora show",
             "busy": "Honest submissions on a busy machine",
-            "attacks": "What attacks on the clock gain",
+            "attacks": "What attacks come to",
         }[options.what],
         f"{host.environment((gpu_names() or ('',))[0] if options.device != 'cpu' else '', 8).machine_class}",
     )
     if options.what == "cost":
         cost(figures, options.pairs)
     elif options.what == "attacks":
-        attacks(figures, options.files, options.pairs, options.device, options.ranks, options.suite)
+        attacks(figures, options.files, options.times or 1, options.device, options.ranks, options.suite)
     elif options.what == "busy":
-        busy(figures, options.times)
+        busy(figures, options.times or 20)
     else:
         corpus(figures, options.only, options.workers)
     figures.write(options.data)

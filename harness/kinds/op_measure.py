@@ -26,6 +26,7 @@ from harness.ranks.group import Late
 PROBE_FIRST, PROBE_EVERY = 16, 64
 SLOW_INPUT_S = 1.0  # to make one: half the samples have to do, since calls on inputs so large differ little
 IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks make a call without its kernel, on CPUs
+IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks also make an idle call, on CPUs
 COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
@@ -128,10 +129,16 @@ def _block(
                 return Held(check="clock", evidence=doubt)
         (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
         samples.saw(clock, turn, is_baseline)
-        if calls.has_files and is_baseline and calls.plan.opponent is None and indices[0] % IDLE_EVERY == 0:
+        if is_baseline and _has_idle_call(calls, indices[0]):
             samples.saw_idle(calls.turn(calls.baseline, indices, clock, idle=True))
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
     return _wrong(calls, judged, f"a timed call ({clock} clock)")
+
+
+def _has_idle_call(calls: Calls, index: int) -> bool:
+    """Whether the baseline's ranks make a call on that input without the kernel, too. Those of an opponent would not be
+    trusted with it."""
+    return calls.has_files and calls.plan.opponent is None and index % IDLE_EVERY == 0
 
 
 class Probe:
