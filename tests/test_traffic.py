@@ -1,15 +1,19 @@
 """What NVLinks carried: read from the GPUs' counters, held against the least, told in words."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from factories import results, timed
 
+from harness.core.decode import decode, encode
 from harness.core.machine_records import LinkTraffic, NoTraffic, Traffic
-from harness.core.records import Held
+from harness.core.records import Held, Measured
 from harness.kinds.op_traffic import TrafficCount
 from harness.machine.link_counters import LinkCounters
 from harness.ranks.witness import Turn
+from harness.report.traffic import traffic_words
 
 MIB = 1 << 20
 CALLS = 10
@@ -103,3 +107,19 @@ def test_where_counters_say_nothing_nobody_is_held_and_the_record_says_why(case:
 def test_nothing_is_counted_without_gpus_or_links_to_count_on() -> None:
     assert TrafficCount(None, MIB).record() is None
     assert TrafficCount(LinkCounters(nvml=Nvml()), 0).record() is None
+
+
+def test_a_report_says_how_communication_was_shown() -> None:
+    counted_shape = LinkTraffic(calls=20, own_bytes=3.0 * MIB, baseline_bytes=4.0 * MIB, least_bytes=2.0 * MIB)
+    small = NoTraffic(why="40 KiB in 10 calls are too few to count")
+
+    def told(*found: Traffic | None) -> str:
+        return traffic_words(results([], [replace(timed(), traffic=one) for one in found]))
+
+    assert told(counted_shape, counted_shape) == "by traffic in all shapes: NVLink carried 1.50x to 1.50x the least"
+    assert told(counted_shape, small).startswith("by traffic in 1 of 2 shapes")
+    assert told(small) == "not by traffic: 40 KiB in 10 calls are too few to count"
+    assert told(None) == "", "on CPUs and on one GPU"
+    for one in (counted_shape, small, None):
+        measured = replace(timed(), traffic=one)
+        assert decode(Measured, encode(measured)) == measured
