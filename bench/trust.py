@@ -82,7 +82,6 @@ ATTACKS = (
     "honest_starts_a_program",
     "honest_strided_view",
 )
-TOLD_CHARS = 60  # of why an attack was not ranked
 TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
 CELLS = 2  # baseline and candidate
 CELL_TRIES = 20
@@ -233,9 +232,9 @@ def attacks(figures: Figures, names: Sequence[str], times: int, device: str, ran
         for _ in range(times):
             began = time.monotonic()
             mode: Mode = "benchmark" if told.get("mode") == "benchmark" else "leaderboard"
-            outcome, report = outcome_of(problem, suite, HOSTILE / f"{name}.py", device, mode)
+            outcome, said, report = outcome_of(problem, suite, HOSTILE / f"{name}.py", device, mode)
             outcomes[outcome] += 1
-            print(f"{name}: {outcome}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            print(f"{name}: {outcome}, {time.monotonic() - began:.0f} s {said!r}", file=sys.stderr, flush=True)
             if report is None:
                 continue
             if report.figures is not None:
@@ -255,17 +254,18 @@ def attacks(figures: Figures, names: Sequence[str], times: int, device: str, ran
     )
 
 
-def outcome_of(problem: Problem, suite: Suite, path: Path, device: str, mode: Mode) -> tuple[str, EvalReport | None]:
-    """How the evaluation of that file ends, with its first words where it is not ranked, and its report."""
+def outcome_of(
+    problem: Problem, suite: Suite, path: Path, device: str, mode: Mode
+) -> tuple[str, str, EvalReport | None]:
+    """How the evaluation of that file ends, what is said of it where it is not ranked, and its report."""
     try:
         report = evaluated(problem, suite, read_submission(path, ROOT), device, mode)
     except HarnessError as error:
-        return f"error: {str(error)[:TOLD_CHARS]}", None
+        return "error", str(error), None
     failed = verdict.first_failure(report)
     if failed is None:
-        return "ranked", report
-    said = getattr(failed.outcome, "evidence", "") or getattr(failed.outcome, "message", "")
-    return f"{ended(report)}: {said.splitlines()[0][:TOLD_CHARS]}", report
+        return "ranked", "", report
+    return ended(report), getattr(failed.outcome, "evidence", "") or getattr(failed.outcome, "message", ""), report
 
 
 def ended(report: EvalReport) -> str:
