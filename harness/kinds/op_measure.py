@@ -25,7 +25,6 @@ from harness.ranks.group import Late
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
 PROBE_FIRST, PROBE_EVERY = 16, 64
 SLOW_INPUT_S = 1.0  # to make one: half the samples have to do, since calls on inputs so large differ little
-IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks make a call without its kernel, on CPUs
 IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks also make an idle call, on CPUs
 COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
