@@ -183,9 +183,8 @@ class Series:
 class Measured:
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: each rank's end after the first start (wall clock, medians).
-    `curves`: one a run. `best`: the best value known from elsewhere, for contests that score relative to others.
-    `bounds`: those of further series, by name. `own_kernels`: the part of the time in kernels that the submission
-    defines. `traffic`: what passed between GPUs."""
+    `curves`: one a run. `best`: the best value known from elsewhere. `bounds`: those of further series, by name.
+    `own_kernels`: the part of its time in kernels of its own. `traffic`: what passed between GPUs."""
 
     series: tuple[Series, ...]
     bounded: str = ""
