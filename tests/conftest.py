@@ -31,6 +31,11 @@ TIMEOUT_S = 30.0
 RANKS = 2  # two have all that is tried, and start in a quarter of the time of eight
 OTHERS_S = 60.0
 COMMAND = [sys.executable, "-I", "-S", preloaded.__file__]  # then a module and its arguments
+# Hundreds of processes import the harness. Without bytecode on the disk each would compile it, for a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# As many workers as cores run at a time. Threads of torch would wait for each other, and burn cores while they do.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def heed_signals() -> None:
