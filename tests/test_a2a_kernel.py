@@ -136,7 +136,7 @@ def shapes(rank: int, world_size: int) -> None:
 
 
 def back_to_back(rank: int, world_size: int) -> None:
-    routed_back_to_back(a2a, 16, rank, world_size)
+    routed_back_to_back(a2a, 8, rank, world_size)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import heed_signals
+from conftest import COMMAND, heed_signals
 
 from harness.core.errors import Exit, UsageError
 from harness.machine import host
@@ -106,7 +106,7 @@ def test_no_record_writes_neither_board_nor_runs(harness: Harness, checkout: Pat
 
 
 def test_two_evaluations_at_once_are_both_recorded(checkout: Path) -> None:
-    command = [sys.executable, "-m", "harness", "eval", "a2a", "--suite", "quick", "--ranks", "2", "--author"]
+    command = [*COMMAND, "harness", "eval", "a2a", "--suite", "quick", "--ranks", "2", "--author"]
     both = [
         subprocess.Popen([*command, author], cwd=checkout, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for author in ("ada", "bob")

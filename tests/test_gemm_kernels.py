@@ -293,7 +293,7 @@ def back_to_back(rank: int, world_size: int) -> None:
     tune_interpreter(flag_s=lag_s)
     w = world_size
     two_flags, one_flag = (32 * w, 40, 40, False), (32 * w, 32, 8, False)  # that a rank sets for another
-    lags = [(1, 2), (0, 4)] * 2  # which rank, after how many flags
+    lags = [(1, 2), (0, 4)]  # which rank, after how many flags
     made = [inputs((two_flags, one_flag)[call % 2], call, rank, world_size) for call in range(2 * len(lags))]
     outputs = []
     for call, data in enumerate(made):
@@ -321,7 +321,7 @@ def by_split(rank: int, world_size: int) -> None:
 
 
 def by_engine(rank: int, world_size: int) -> None:
-    """Calls of two shapes in turn where a copy engine sends. One rank after the other is late with that for two calls,
+    """Calls of two shapes in turn where a copy engine sends. Rank 0 and then rank 1 are late with that for two calls,
     between its first copies, so that others are a call ahead."""
     tune_interpreter()
     engine = importlib.import_module("common.engine").CpuEngine
@@ -338,7 +338,7 @@ def by_engine(rank: int, world_size: int) -> None:
     w, rows = world_size, gemm.TABLE
     gemm.TABLE = [row._replace(engine=True) for row in rows if row.chip == "interpreter"][:1]
     gemm.way_of.cache_clear()
-    made = [inputs([(96 * w, 40, 72, True), (16 * w, 72, 40, False)][call % 2], call, rank, w) for call in range(8)]
+    made = [inputs([(96 * w, 40, 72, True), (16 * w, 72, 40, False)][call % 2], call, rank, w) for call in range(4)]
     outputs = []
     for call, data in enumerate(made):
         late_for, left = call // 2, 2

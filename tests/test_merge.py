@@ -475,7 +475,7 @@ def test_the_merged_file_of_a_shipped_submission_passes_on_its_own(
     made = harness("merge", problem, "--out", str(alone))
     assert made.returncode == Exit.OK, made.stderr
     ranks = "2" if find(problem, Checkout.here()).multi_gpu else "1"
-    result = harness("eval", problem, str(alone), "--suite", "quick", "--ranks", ranks)
+    result = harness("check", problem, str(alone), "--suite", "quick", "--ranks", ranks)
     assert result.returncode == Exit.OK, result.stdout + result.stderr
 
 

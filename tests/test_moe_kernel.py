@@ -106,7 +106,7 @@ def shapes(rank: int, world_size: int) -> None:
 
 
 def back_to_back(rank: int, world_size: int) -> None:
-    routed_back_to_back(moe, 12, rank, world_size)
+    routed_back_to_back(moe, 8, rank, world_size)
 
 
 @triton.jit
