@@ -9,6 +9,7 @@ command line is run with them by this file:
 as `python -m harness eval a2a`. What is about that start (the README's commands, a killed parent) uses the latter.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -97,6 +98,8 @@ class Server:
 def serve(listening: socket.socket) -> None:
     from harness.ranks import zygote  # imports torch, which is what this process is for
 
+    gc.collect()
+    gc.freeze()  # else each fork collects, and copies, all that was imported
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
@@ -129,8 +132,8 @@ def serve(listening: socket.socket) -> None:
 
 
 def run_module(name: str) -> None:
-    """As `python -m NAME` with the arguments that are left."""
-    sys.path[0] = os.getcwd()
+    """As `python -m NAME` with the arguments that are left. NAME may be a module of the tests too."""
+    sys.path.insert(0, os.getcwd())
     from harness.ranks import launch
 
     launch.subprocess = SUBPROCESS
