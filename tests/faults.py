@@ -1,7 +1,7 @@
 """What can go wrong around an evaluation, a row a fault, and how each one has to end; test_faults.py goes through them.
 
-As a program, `python tests/faults.py NAME ARGUMENT...` is `python -m harness ARGUMENT...` with that fault injected: the
-row's function is called in the evaluation's own process when its moment comes.
+As a program, `python tests/preloaded.py faults NAME ARGUMENT...` is `python -m harness ARGUMENT...` with that fault
+injected: the row's function is called in the evaluation's own process when its moment comes.
 """
 
 import contextlib
@@ -499,8 +499,8 @@ def main(name: str, arguments: Sequence[str]) -> None:
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
-    if fault.at not in ("before", "spawn"):  # those are about how it starts
-        launch.subprocess = prefork.SUBPROCESS
+    # those are about how it starts
+    launch.subprocess = subprocess if fault.at in ("before", "spawn") else prefork.SUBPROCESS
     phase, fired = "before", False
 
     def reached(moment: str, ranks: Any = None) -> None:

@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import socket
 import sys
 from types import ModuleType
@@ -22,6 +23,7 @@ from typing import Any
 SOCKET = "TESTS_COMMANDS"  # the variable that says where the server listens
 READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC", "TZ")  # variables
 MESSAGE_BYTES = 1 << 18
+HEEDED = (signal.SIGINT, signal.SIGHUP)  # unless whoever starts a command has them ignored, as nohup does
 FIRST_FREE = 100  # number of a file; those of a command line are below
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -43,13 +45,17 @@ def main() -> None:
         server.connect(path)
         numbers = [int(name) for name in os.listdir("/proc/self/fd")]
         numbers = sorted(number for number in numbers if number != server.fileno() and is_open(number))
+        ignored = [number for number in HEEDED if signal.getsignal(number) is signal.SIG_IGN]
         order = {"argv": sys.argv[1:], "cwd": os.getcwd(), "environ": dict(os.environ), "files": numbers}
+        order["ignored"] = ignored
         files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", numbers))]
         server.sendmsg([json.dumps(order).encode()], files)
         answer = server.recv(16).decode()
     if answer == "real":
         real()
-    os._exit(int(answer) if answer else 137)
+    if not answer:
+        os.kill(os.getpid(), signal.SIGKILL)  # as it was
+    os._exit(int(answer))
 
 
 def is_open(number: int) -> bool:
@@ -70,7 +76,6 @@ def serve(listening: socket.socket) -> None:
     import gc
     import importlib
     import pkgutil
-    import signal
 
     sys.path.insert(0, ROOT)
     sys.path.insert(0, HERE)
@@ -104,7 +109,6 @@ def serve(listening: socket.socket) -> None:
 def played(order: dict[str, object], files: list[int], asking: socket.socket) -> int:
     """In the forked process: becomes what the client would be, and tells it the exit code at the end."""
     import runpy
-    import signal
     import tempfile
     import traceback
 
@@ -114,7 +118,8 @@ def played(order: dict[str, object], files: list[int], asking: socket.socket) ->
         os.dup2(fd, number)
         os.close(fd)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, handler in zip(HEEDED, (signal.default_int_handler, signal.SIG_DFL), strict=True):
+        signal.signal(number, signal.SIG_IGN if number in order["ignored"] else handler)
     os.environ.clear()
     os.environ.update(order["environ"])
     os.chdir(order["cwd"])

@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from conftest import copy_checkout, heed_signals
+from conftest import COMMAND, copy_checkout, heed_signals
 from faults import FAULTS, MARK, MINE, NOTHING, NOTHING_PLAYED, Fault
 
 from harness.board import leaderboard, reports
@@ -34,7 +33,6 @@ from harness.machine.host import descendants
 from harness.process import sandbox
 
 GROUPS = [pytest.mark.xdist_group(f"faults-{number}") for number in range(4)]
-PROGRAM = Path(__file__).parent / "faults.py"
 TINY = """
   tiny:
     description: One of each.
@@ -76,11 +74,9 @@ class Run:
         full = os.open("/dev/full", os.O_WRONLY)
         self.began = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, PROGRAM, fault.name, *fault.run],
+            [*COMMAND, "faults", fault.name, *fault.run],
             cwd=checkout,
-            env=os.environ
-            | {"TMPDIR": str(self.temporary), "COLUMNS": "200", "NO_COLOR": "1", MARK: str(self.mark)}
-            | {"PYTHONPATH": str(checkout)},  # whose harness it is then
+            env=os.environ | {"TMPDIR": str(self.temporary), "COLUMNS": "200", "NO_COLOR": "1", MARK: str(self.mark)},
             stdin=subprocess.DEVNULL,
             stdout={"stdout": broken, "full stdout": full}.get(fault.broken, write),
             stderr=broken if fault.broken == "stderr" else write,
@@ -119,7 +115,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = copy_checkout(tmp_path_factory.mktemp("faults") / "checkout")
     shapes = folder / "shapes" / "a2a.yaml"
     shapes.write_text(shapes.read_text() + TINY)
-    shutil.copy(folder / "submissions/a2a/submission.py", folder / MINE)
+    shutil.copy(folder / "submissions/a2a/reference.py", folder / MINE)
     sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
     yield folder
     sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 0)
@@ -137,7 +133,7 @@ def mend(checkout: Path, leaderboard: bytes | None) -> None:
     if leaderboard is not None:
         path.rmdir() if path.is_dir() else path.unlink()
         path.write_bytes(leaderboard)
-    shutil.copy(checkout / "submissions/a2a/submission.py", checkout / MINE)
+    shutil.copy(checkout / "submissions/a2a/reference.py", checkout / MINE)
 
 
 def recorded(checkout: Path) -> set[str]:
