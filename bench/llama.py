@@ -1,12 +1,13 @@
 """The figures of docs/models.md that need a GPU: our Llama 3.2 1B beside torch eager and torch.compile, in one run.
 
-    python3 bench/llama.py                       is it right? then time to first token, a step, tokens a second
+    python3 bench/llama.py                       is ours right? then time to first token, a step, tokens a second
     python3 bench/llama.py check                 only whether ours is right, at several sizes
     python3 bench/llama.py kernels               what each kernel of a prompt and of a step takes
     python3 bench/llama.py sweep                 other tiles and blocks, each kernel by itself
-    python3 bench/llama.py --no-compile          without torch.compile, which takes a minute or more
+    python3 bench/llama.py compare --compile     torch.compile too, which takes minutes to make its kernels
 
-Times are medians of the host's clock around work that has ended, one model after the other in turn.
+Times are medians of the host's clock around work that has ended, one model after the other in turn. `check` and
+`compare` take 30 seconds each.
 """
 
 import argparse
@@ -16,11 +17,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / part) for part in ("submissions/llama", "reference/llama", "reference/common", "")]
+sys.path[:0] = [
+    str(ROOT / part) for part in ("submissions/llama", "submissions", "reference/llama", "reference/common", "")
+]
 
 import torch
 from adapter import Generation
@@ -32,6 +36,7 @@ from harness.judging import correctness
 from harness.machine import hardware
 
 NAME = "1b"
+BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compiled"}  # modules by name
 SIZES = ((1, 1024, 8), (1, 48, 8), (1, 333, 4), (4, 200, 4))  # batch, prompt, new tokens, of `check`
 
 
@@ -41,7 +46,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=1024)
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("there is no GPU here; `make eval PROBLEM=llama` runs on CPU cores")
@@ -54,23 +59,25 @@ def main() -> None:
             traceback.print_exc()
 
 
-def models(options: argparse.Namespace) -> dict[str, Generation]:
-    """The builds that are measured, by name."""
-    names = {"eager": "reference", "ours": "model"} | ({} if options.no_compile else {"compile": "torch_compiled"})
-    return {name: Generation(importlib.import_module(module).build) for name, module in names.items()}
-
-
 def check(options: argparse.Namespace) -> None:
-    """Whether logits are right: the largest error over its limit, at most 1."""
-    ours = Generation(importlib.import_module("model").build)
+    """Whether logits are right: the largest error over its limit, at most 1. As it is, and with one kernel for gate, up
+    and down."""
+    ours = importlib.import_module("streamed")
+    fused = ours.Tuning(fused=ours.Columns())
+    check_one("ours", importlib.import_module("model").build)
+    check_one("fused", lambda config, weights: ours.Streamed(config, weights, fused))
+
+
+def check_one(name: str, build: Callable[..., Any]) -> None:
+    run = Generation(build)
     for batch, prompt, new in SIZES:
         data = reference.generate_input(0, 1, NAME, batch, prompt, new, seed=prompt)
         for attempt in range(2):  # the second one runs the graphs that the first one made
-            output = ours(data)
+            output = run(data)
             expected = reference.exact_kernel(data, output)
             margin, verdict = correctness.margin(output, expected), correctness.strict(output, expected)
             same = float((output.argmax(-1) == expected.value.argmax(-1)).float().mean())
-            print(f"check {batch} x {prompt} + {new}, run {attempt}: margin {margin:.3f}, greedy {same:.3f} alike")
+            print(f"{name} {batch} x {prompt} + {new}, run {attempt}: margin {margin:.3f}, greedy {same:.3f} alike")
             if verdict.message:
                 print(f"  {verdict.message}", flush=True)
 
@@ -84,38 +91,55 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Time to first token, a step without and with the harness's sampling, tokens a second."""
+    """Time to first token, a step without and with the harness's sampling, tokens a second. With torch.compile there is
+    a table without it first, since nothing else takes so long."""
     prompt, new = options.prompt, options.new
     inputs = [reference.generate_input(0, 1, NAME, 1, prompt, new, seed) for seed in range(options.repeats + 1)]
-    firsts = [(name, tokens, shifts[:, :1]) for name, tokens, shifts in inputs]
     ready: dict[str, Generation] = {}
-    for name, run in models(options).items():
-        try:
-            took = seconds(lambda run=run: run(firsts[0])), seconds(lambda run=run: run(inputs[0]))
+    for names in (("eager", "ours"), ("compile",) if options.compile else ()):
+        for name in names:
+            run = Generation(importlib.import_module(BUILDS[name]).build)
+            took = seconds(partial(run, first(inputs[0]))), seconds(partial(run, inputs[0]))
             print(f"{name}: first calls {took[0]:.1f} and {took[1]:.1f} s", flush=True)
             ready[name] = run
-        except Exception:
-            traceback.print_exc()
+        if names:
+            show(options, timed(ready, inputs))
+    print(f"peak memory of all: {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
+
+
+def first(data: Any) -> Any:
+    """The same prompt with one new token."""
+    name, tokens, shifts = data
+    return name, tokens, shifts[:, :1]
+
+
+def timed(ready: dict[str, Generation], inputs: list[Any]) -> dict[str, dict[str, float]]:
+    """Medians in us by model: time to first token, a whole generation, a step. The first input has been called on."""
     times: dict[str, dict[str, list[float]]] = {name: {"ttft": [], "all": [], "step": []} for name in ready}
-    for data, first in zip(inputs[1:], firsts[1:], strict=True):
+    for data in inputs[1:]:
         for name, run in ready.items():
-            times[name]["ttft"].append(seconds(lambda run=run, first=first: run(first)))
-            times[name]["all"].append(seconds(lambda run=run, data=data: run(data)))
-            times[name]["step"].append(steps(run.model, data[1], new))
+            times[name]["ttft"].append(seconds(partial(run, first(data))))
+            times[name]["all"].append(seconds(partial(run, data)))
+            times[name]["step"].append(steps(run.model, data[1], data[2].shape[1]))
+    return {name: {key: 1e6 * statistics.median(one) for key, one in found.items()} for name, found in times.items()}
+
+
+def show(options: argparse.Namespace, times: dict[str, dict[str, float]]) -> None:
+    """The table, with shares of the limits."""
+    prompt, new = options.prompt, options.new
     peaks = hardware.match(torch.cuda.get_device_name())
     assert peaks is not None
-    bound_us = [hardware.bound(cost(Params(model=NAME, batch=1, prompt=prompt, new=n), 1), peaks)[0] for n in (1, new)]
-    step_us = (bound_us[1] - bound_us[0]) / max(1, new - 1)
-    print(f"{torch.cuda.get_device_name()}, prompt {prompt}, {new} new; limits: first token {bound_us[0]:.0f} us,")
-    print(f"a step by bytes about {step_bound_us(prompt, new, peaks):.0f} us ({step_us:.0f} by the difference)")
+    first_us = hardware.bound(cost(Params(model=NAME, batch=1, prompt=prompt, new=1), 1), peaks)[0]
+    step_us = step_bound_us(prompt, new, peaks)
+    print(
+        f"{torch.cuda.get_device_name()}, prompt {prompt}, {new} new; limits: {first_us:.0f} us, a step {step_us:.0f}"
+    )
     print(f"{'':8} {'ttft us':>9} {'of limit':>9} {'step us':>9} {'of limit':>9} {'sampled us':>10} {'tokens/s':>9}")
     for name, found in times.items():
-        ttft, whole, step = (1e6 * statistics.median(found[key]) for key in ("ttft", "all", "step"))
-        sampled = (whole - ttft) / max(1, new - 1)
-        limits = bound_us[0] / ttft, step_bound_us(prompt, new, peaks) / step
-        cells = f"{ttft:9.0f} {limits[0]:9.1%} {step:9.1f} {limits[1]:9.1%} {sampled:10.1f} {new / whole * 1e6:9.1f}"
+        sampled = (found["all"] - found["ttft"]) / max(1, new - 1)
+        cells = f"{found['ttft']:9.0f} {first_us / found['ttft']:9.1%} {found['step']:9.1f} "
+        cells += f"{step_us / found['step']:9.1%} {sampled:10.1f} {new / found['all'] * 1e6:9.1f}"
         print(f"{name:8} {cells}", flush=True)
-    print(f"peak memory of all: {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
 
 
 def step_bound_us(prompt: int, new: int, peaks: Any) -> float:
@@ -128,7 +152,7 @@ def step_bound_us(prompt: int, new: int, peaks: Any) -> float:
 def steps(model: Any, tokens: Any, new: int) -> float:
     """Seconds a step, of steps that follow each other at once."""
     _, cache = model.prefill(tokens)
-    token = tokens[:, 0].clone()
+    token = tokens.new_zeros(len(tokens))  # of the strides that steps get: torch.compile asks for them
     kept = [cache]
 
     def work() -> None:
@@ -140,14 +164,13 @@ def steps(model: Any, tokens: Any, new: int) -> float:
 
 def kernels(options: argparse.Namespace) -> None:
     """Device time by kernel, of a prompt and of steps, of kernels that do not overlap."""
-    ours = importlib.import_module("model")
+    ours = importlib.import_module("streamed")
     run = Generation(lambda config, weights: ours.Streamed(config, weights, ours.Tuning(early=False)))
     data = reference.generate_input(0, 1, NAME, 1, options.prompt, 9, 1)
-    first = (data[0], data[1], data[2][:, :1])
     for _ in range(2):
         run(data)
-        run(first)
-    for name, given in (("prompt", first), ("prompt and 8 steps", data)):
+        run(first(data))
+    for name, given in (("prompt", first(data)), ("prompt and 8 steps", data)):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             run(given)
             torch.cuda.synchronize()
@@ -171,7 +194,7 @@ def event_us(replay: Callable[[], Any], times: int = 5) -> float:
 
 def sweep(options: argparse.Namespace) -> None:
     """Whole steps and whole prompts with one thing changed at a time."""
-    ours = importlib.import_module("model")
+    ours = importlib.import_module("streamed")
     config = CONFIGS[NAME]
     model = ours.Streamed(config, draw(config, torch.device("cuda")))
     tokens = reference.generate_input(0, 1, NAME, 1, options.prompt, 1, 1)[1]
@@ -220,8 +243,22 @@ def sweep(options: argparse.Namespace) -> None:
     for name, choices in tiles.items():
         for choice in choices:
             attempt(step, **{name: ours.Tile(*choice)})
+    for columns in (
+        (64, 4, 256, 4, 16, 0),
+        (64, 4, 256, 4, 16, 16),
+        (64, 4, 256, 4, 16, 64),
+        (64, 4, 256, 6, 16, 16),
+        (64, 8, 256, 3, 16, 16),
+        (32, 4, 256, 4, 8, 0),
+        (32, 4, 256, 4, 8, 32),
+        (32, 2, 128, 4, 8, 16),
+        (16, 2, 256, 4, 4, 16),
+    ):
+        attempt(step, fused=ours.Columns(*columns))
     attempt(whole)
     attempt(whole, early=False)
+    for blocks in ((64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 256, 64, 4, 8)):
+        attempt(whole, qkv=ours.Blocks(*blocks))
     for blocks in (
         (64, 64, 64, 3, 4),
         (64, 128, 64, 2, 4),

@@ -1,81 +1,112 @@
-"""The Triton kernels of submissions/llama: interpreted on CPU cores, and compiled for a GPU that is not here.
+"""The Triton kernels of submissions/llama: interpreted on CPU cores, and compiled for a GPU that is not here; and the
+model split over ranks, by kernels and by torch's operators.
 
-Also a script: with TRITON_INTERPRET=1, which has to be set before Triton is imported, it generates with them.
+Also a script that generates with them, in one process or in ranks; see kernel_ranks.
 """
 
 import dataclasses
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_ranks import played_by, started
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("submissions/llama", "reference/llama", "reference/common", "tests", ".")
+PARTS = ("submissions/llama", "submissions", "reference/llama", "reference/common", "tests", ".")
 
 
-def generate() -> None:
-    """A prompt and steps of two sequences of a tiny float32 model, against the reference; exits with what is wrong."""
-    sys.path[:0] = [str(ROOT / part) for part in PARTS]
-    import model
-    import params
-    import torch
-
+def error_of(build: Any, name: str, batch: int, prompt: int, new: int) -> str:
+    """What is wrong with a generation by that model; empty where nothing is."""
     import reference
     from harness.judging import correctness
 
-    torch.set_num_threads(1)
+    data = reference.generate_input(0, 1, name, batch, prompt, new, 5)
+    output = reference.Generation(build)(data)
+    return correctness.strict(output, reference.exact_kernel(data, output)).message
+
+
+def pico() -> Any:
+    """Adds a model of that name, tiny and in float32; returns tiles that suit it."""
+    import params
+    import streamed
+
     nano = params.CONFIGS["nano"]
     sizes = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 128, "vocab": 64}
     params.CONFIGS["pico"] = dataclasses.replace(nano, **sizes, dtype="float32", max_length=64)
-    small = model.Blocks(32, 32, 32, 2, 4)
-    tuning = model.Tuning(
-        project=model.Tile(8, 4),
-        out=model.Tile(32, 4),
-        gate_up=model.Tile(64, 4),
-        down=model.Tile(32, 4),
-        logits=model.Tile(64, 4),
+    small = streamed.Blocks(32, 32, 32, 2, 4)
+    return streamed.Tuning(
+        project=streamed.Tile(8, 4),
+        out=streamed.Tile(32, 4),
+        gate_up=streamed.Tile(64, 4),
+        down=streamed.Tile(32, 4),
+        logits=streamed.Tile(32, 4),
         keys=16,
-        attention=model.Blocks(16, 16, 16, 2, 4),
+        attention=streamed.Blocks(16, 16, 16, 2, 4),
         long=small,
         swiglu=small,
         short=small,
+        qkv=small,
     )
-    data = reference.generate_input(0, 1, "pico", 2, 17, 3, 5)
-    output = reference.Generation(lambda config, weights: model.Streamed(config, weights, tuning))(data)
-    found = correctness.strict(output, reference.exact_kernel(data, output))
-    sys.exit(found.message or 0)
 
 
-def test_interpreted_kernels_generate_what_the_reference_does() -> None:
+def alone() -> str:
     """A prompt that fills no block, keys in several parts, and the last layer's shortcut."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", __file__]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    import streamed
+
+    tuning = pico()._replace(fused=streamed.Columns(64, 32, 32, 2, 4, 16))
+    return error_of(lambda config, weights: streamed.Streamed(config, weights, tuning), "pico", 2, 17, 3)
+
+
+def split_by_kernels(rank: int, world_size: int) -> None:
+    """On every rank; then a second model, which finds what the first one left in the heap."""
+    import tensor_parallel
+    import torch
+    from common.heap import open_heap
+
+    tuning, heap = pico(), open_heap(torch.device("cpu"))
+    for sizes in ((2, 17, 2), (1, 5, 1)):
+        wrong = error_of(lambda *given: tensor_parallel.SplitStreamed(*given, heap, tuning), "pico", *sizes)
+        assert not wrong, wrong
+
+
+def split_by_torch(rank: int, world_size: int) -> None:
+    """The reference, and ours; of the key heads of `tiny` several ranks have the same one."""
+    import tensor_parallel
+
+    import reference
+
+    for build in (reference.build, tensor_parallel.build):
+        wrong = error_of(build, "tiny" if world_size == 4 else "heads", 2, 9, 3)
+        assert not wrong, wrong
+
+
+@pytest.mark.parametrize(("play", "interpreted"), [("alone", True), ("kernels", True), ("torch", False)])
+def test_generates_what_the_reference_does(play: str, interpreted: bool) -> None:
+    assert started(__file__, play, interpreted=interpreted) == ""
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules of the kernels, uninterpreted; other tests' modules of these names stay theirs."""
-    for name in ("prompt", "streaming"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.syspath_prepend(str(ROOT / "submissions/llama"))
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("across", "prompt", "streaming", "common")]:
+        monkeypatch.delitem(sys.modules, name)
+    for folder in ("submissions", "submissions/llama"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    import across
     import prompt
     import streaming
 
-    return prompt, streaming
+    return across, prompt, streaming
 
 
 def test_kernels_compile_for_hopper_without_spills(kernels: Any) -> None:
     """At the 1B's sizes: weights are loaded before the kernel before has ended, products are the tensor cores'."""
     import torch
-    from compiled import compiled
+    from compiled import UNITS, compiled
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    prompt, streaming = kernels
+    across, prompt, streaming = kernels
     bf, wide = torch.bfloat16, torch.float32
 
     class Warmed:
@@ -87,9 +118,21 @@ def test_kernels_compile_for_hopper_without_spills(kernels: Any) -> None:
 
     early = {"launch_pdl": True}
     constants = {"C": 2048, "K": 2048, "B": 1, "ROWS": 8, "EARLY": True}
-    added = compiled("sm_90", Warmed(streaming.add_product), (wide, bf, bf), constants, early | {"num_warps": 4})
+    added = compiled("sm_90", Warmed(streaming.add_product), (wide, wide, bf, bf), constants, early | {"num_warps": 4})
     assert added.spilled_bytes == 0
     assert added.assembly.index("ld.global") < added.assembly.index("griddepcontrol.wait")
+    whole = (wide, wide, bf, bf, bf, wide, 1e-5)
+    constants = {"C": 2048, "F": 8192, "B": 1, "COLUMNS": 64, "ROWS": 4, "DOWN_ROWS": 256, "STAGES": 4, "AHEAD": 16}
+    fused = compiled(
+        "sm_90", Warmed(streaming.feed_forward), whole, constants | {"EARLY": True}, early | {"num_warps": 16}
+    )
+    assert fused.spilled_bytes == 0
+    assert "cp.async.cg.shared.global" in fused.assembly, "weights are on their way while others are multiplied"
+    across_ranks = (wide, bf, bf, torch.int64, torch.int32, 0, 0, 0)
+    constants = {"SUMS": 33, "C": 2048, "K": 4096, "B": 1, "WORLD": 2, "ROWS": 4, "EARLY": True}
+    summed = compiled("sm_90", Warmed(across.add_products), across_ranks, constants, early | {"num_warps": 4})
+    assert summed.fit * UNITS["sm_90"] >= 2048 // 4, "programs that wait for other ranks' all have room"
+    assert "ld.volatile.global.b64" in summed.assembly
     blocks = [TensorDescriptor.from_tensor(torch.empty(256, 2048, dtype=bf), [128, 64]) for _ in range(2)]
     constants = {"N": 2048, "K": 2048, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
     constants |= {"ADD": True, "SWIGLU": False, "EARLY": True}
@@ -99,5 +142,20 @@ def test_kernels_compile_for_hopper_without_spills(kernels: Any) -> None:
     assert "wgmma.mma" in product.assembly
 
 
+def main() -> str:
+    """Plays what the command line names."""
+    import torch
+
+    sys.path[:0] = [str(ROOT / part) for part in PARTS]
+    torch.set_num_threads(1)
+    if sys.argv[1] == "alone":
+        return alone()
+    import tensor_parallel  # noqa: F401 - once, ahead of all ranks
+
+    if sys.argv[1] == "kernels":
+        return played_by(2, split_by_kernels)
+    return played_by(4, split_by_torch) or played_by(8, split_by_torch)
+
+
 if __name__ == "__main__":
-    generate()
+    sys.exit(main() or 0)

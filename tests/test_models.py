@@ -62,7 +62,19 @@ from harness.report.metrics import measured_in
 
 CHECKOUT = Checkout(ROOT)
 LLAMA = find("llama", CHECKOUT)
-BROUGHT = ("reference", "adapter", "params", "task", "weights", "utils", "model", "plain", "prompt", "streaming")
+BROUGHT = (
+    "reference",
+    "adapter",
+    "params",
+    "task",
+    "weights",
+    "utils",
+    "model",
+    "plain",
+    "prompt",
+    "streamed",
+    "streaming",
+)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +145,22 @@ def test_our_submission_passes_where_there_are_no_kernels(reference: Any, name: 
     assert correctness.margin(output, reference.exact_kernel(data, output)) < 1
 
 
+def test_ranks_without_key_heads_of_their_own_have_the_same_one(reference: Any) -> None:
+    """Of `nano`, with 2 key heads, on 4 ranks; all parts together are the model."""
+    import params
+    import weights
+
+    config, whole = params.CONFIGS["nano"], weights.draw(params.CONFIGS["nano"], torch.device("cpu"))
+    sizes, parts = zip(*(weights.share(config, whole, rank, 4) for rank in range(4)), strict=True)
+    assert [(one.heads, one.kv_heads, one.ffn) for one in sizes] == [(1, 1, 64)] * 4
+    of_layer = "model.layers.1.{}.weight".format
+    for name, axis in (("self_attn.q_proj", 0), ("self_attn.o_proj", 1), ("mlp.up_proj", 0), ("mlp.down_proj", 1)):
+        assert torch.equal(torch.cat([part[of_layer(name)] for part in parts], axis), whole[of_layer(name)])
+    keys = [part[of_layer("self_attn.k_proj")] for part in parts]
+    assert torch.equal(keys[0], keys[1])
+    assert torch.equal(torch.cat(keys[1:3]), whole[of_layer("self_attn.k_proj")])
+
+
 def test_a_token_that_does_not_nearly_tie_is_wrong() -> None:
     """And one that does is right: the strict verdict alone would let both pass."""
     value = torch.zeros(1, 1, 64)
@@ -197,6 +225,14 @@ def test_a_prompt_is_bound_by_flops_of_what_is_needed() -> None:
     needed = 2 * 1024 * (15 * layer + 2048 * 1024) + 2 * (layer - 2048 * 1024) + 2 * 2048 * 128256
     attention = 4 * 2048 * (15 * 1024 * 1025 / 2 + 1024)
     assert cost(new=1).flops == pytest.approx(needed + attention, rel=1e-9)
+
+
+def test_ranks_share_what_a_generation_costs() -> None:
+    official = LLAMA.suite("official")
+    alone, shared = (LLAMA.cost(LLAMA.with_world_size(official, ranks).benchmarks[0]) for ranks in (1, 4))
+    assert (shared.flops, shared.hbm_bytes) == (alone.flops / 4, alone.hbm_bytes / 4)
+    with pytest.raises(UsageError, match="heads 32 of 1b is not divisible by 3 ranks"):
+        LLAMA.with_world_size(official, 3)
 
 
 # ---- what is a submission's own --------------------------------------------------------------------------------------

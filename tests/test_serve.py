@@ -485,7 +485,7 @@ def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout:
     try:
         assert server.stdout is not None
         names, opened, *_ = (server.stdout.readline() for _ in range(3))
-        assert names == "amd-all2all, amd-ag-gemm, amd-gemm-rs, llama_lora, llama_pretrain, moe, scale\n"
+        assert names == "amd-all2all, amd-ag-gemm, amd-gemm-rs, llama, llama_lora, llama_pretrain, moe, scale\n"
         url = opened.split()[1].rstrip("/")
         source = (ROOT / "reference/a2a/reference.py").read_text() + "\n\ncustom_kernel = ref_kernel\n"
         with PopcornClient(url, "grace:1") as client:

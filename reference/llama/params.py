@@ -66,6 +66,18 @@ CONFIGS = {
         max_length=256,
         rope_original=64,
     ),
+    "heads": Config(  # as many as 8 ranks need
+        layers=3,
+        hidden=128,
+        heads=16,
+        kv_heads=8,
+        head_dim=16,
+        ffn=512,
+        vocab=1024,
+        dtype="float32",
+        max_length=128,
+        rope_original=64,
+    ),
     "nano": Config(
         layers=4,
         hidden=128,
@@ -98,10 +110,23 @@ class Params:
         if self.prompt + self.new > most:
             raise DecodeError(".new", f"prompt and new tokens are {self.prompt + self.new}, more than {most}")
 
+    def check_world_size(self, world_size: int) -> None:
+        """Raises DecodeError where heads, columns and words cannot be shared out to so many ranks. Ranks may have the
+        same keys."""
+        config = CONFIGS[self.model]
+        sizes = {"heads": config.heads, "ffn": config.ffn, "vocab": config.vocab}
+        for name, size in sizes.items():
+            if size % world_size:
+                raise DecodeError(".model", f"{name} {size} of {self.model} is not divisible by {world_size} ranks")
+        if config.kv_heads % world_size and world_size % config.kv_heads:
+            raise DecodeError(".model", f"{config.kv_heads} key heads of {self.model} do not suit {world_size} ranks")
+
 
 def cost(params: Params, world_size: int) -> Cost:
     """One generation, steps one after the other: every step reads weights that fit no cache, and the keys and values of
-    all tokens before. In the last layer only keys and values of the prompt's tokens are needed, but for the last."""
+    all tokens before. In the last layer only keys and values of the prompt's tokens are needed, but for the last.
+
+    Of several ranks each has its share at least. What they send each other is left out: a rank may do without."""
     config = CONFIGS[params.model]
     prompt, steps = params.prompt, params.new - 1
     of_keys = 2 * config.hidden * config.kv_heads * config.head_dim  # elements of a layer's matrices for both
@@ -113,10 +138,10 @@ def cost(params: Params, world_size: int) -> Cost:
     flops += 2 * config.head_weights * params.new
     flops += 4 * config.heads * config.head_dim * (seen + config.layers * later)
     element = ELEMENT_BYTES[config.dtype]
-    weights = element * (config.layers * config.layer_weights + config.head_weights)
+    weights = element * (config.layers * config.layer_weights + config.head_weights) / world_size
     reads = params.new if weights > LARGEST_CACHE_BYTES else 1
-    of_token = 2 * element * config.layers * config.kv_heads * config.head_dim  # keys and values
+    of_token = 2 * element * config.layers * config.kv_heads * config.head_dim / world_size  # keys and values
     kept = params.batch * of_token * (prompt + steps)
     again = params.batch * of_token * (later - steps)  # read by each step, where they fit no cache either
     hbm_bytes = weights * reads + kept + (again if reads > 1 else 0)
-    return Cost(flops=params.batch * flops, hbm_bytes=hbm_bytes, link_bytes=0)
+    return Cost(flops=params.batch * flops / world_size, hbm_bytes=hbm_bytes, link_bytes=0)

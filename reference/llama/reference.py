@@ -1,20 +1,21 @@
 """llama: a decoder of the Llama 3.2 family in plain torch, and what its logits are judged by.
 
 Legend: B sequences, P tokens of the prompt, N new tokens, T tokens at a time, S tokens so far, H heads, G key heads,
-D head_dim, V vocabulary, C hidden.
+D head_dim, V vocabulary, C hidden, W ranks.
 """
 
 import math
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from adapter import Generation, one_thread
 from params import CONFIGS, Config
 from task import input_t, output_t
 from torch import Tensor
-from utils import rank_device, seeded
-from weights import draw
+from utils import all_gather_single, rank_device, seeded
+from weights import draw, share
 
 from harness.judging.correctness import Expected
 
@@ -108,9 +109,34 @@ def rotated(x_BHTD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
     return x_BHTD * cos_TD + torch.cat([-second, first], -1) * sin_TD
 
 
+class Split(Llama):
+    """The model with heads, ffn columns and words of the vocabulary split over ranks (tensor parallelism, Shoeybi et
+    al., 2019, arXiv 1909.08053). Every rank has all logits."""
+
+    SUMMED = ("o_proj.weight", "down_proj.weight")
+
+    def __init__(self, config: Config, weights: dict[str, Tensor]) -> None:
+        rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        super().__init__(*share(config, weights, rank, self.world_size))
+        self.words = self.weights["model.embed_tokens.weight"].chunk(self.world_size)[rank]
+
+    def linear(self, x: Tensor, name: str) -> Tensor:
+        product = super().linear(x, name)
+        if name.endswith(self.SUMMED):
+            dist.all_reduce(product)
+        return product
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        mine = F.linear(self.norm(hidden, "model.norm.weight"), self.words)
+        all_WBv = mine.new_empty(self.world_size * len(mine), mine.shape[1])
+        all_gather_single(all_WBv, mine)
+        return all_WBv.view(self.world_size, *mine.shape).transpose(0, 1).flatten(1)
+
+
 def build(config: Config, weights: dict[str, Tensor]) -> Llama:
     """What is timed as the reference."""
-    return Llama(config, weights)
+    is_split = dist.is_initialized() and dist.get_world_size() > 1
+    return (Split if is_split else Llama)(config, weights)
 
 
 ref_kernel = Generation(build)

@@ -4,6 +4,8 @@ Products of normalised rows have entries of about 1 in every layer, so that each
 residual stream begins with and which makes the logits, is small. Queries are larger, so that attention is not flat.
 """
 
+from dataclasses import replace
+
 import torch
 from params import Config
 from torch import Tensor
@@ -43,3 +45,26 @@ def draw(config: Config, device: torch.device) -> dict[str, Tensor]:
             f"{prefix}mlp.down_proj.weight": matrix(config.hidden, config.ffn, 2.0),
         }
     return weights | {"model.norm.weight": norm()}
+
+
+def share(config: Config, weights: dict[str, Tensor], rank: int, world_size: int) -> tuple[Config, dict[str, Tensor]]:
+    """A rank's part of the model, and its sizes: some of the heads, with their keys, and of the ffn columns. What
+    o_proj and down_proj then make of it are parts of sums over ranks. Embedding and norms stay whole.
+
+    Of fewer key heads than ranks, several ranks have the same one.
+    """
+    kv_heads = max(1, config.kv_heads // world_size)
+    first = rank * config.kv_heads // world_size * config.head_dim
+    mine = replace(config, heads=config.heads // world_size, kv_heads=kv_heads, ffn=config.ffn // world_size)
+
+    def part(name: str, weight: Tensor) -> Tensor:
+        layer = name.split(".")[-2]
+        if layer in ("k_proj", "v_proj"):
+            return weight.narrow(0, first, kv_heads * config.head_dim).clone()
+        if layer in ("q_proj", "gate_proj", "up_proj"):
+            return weight.chunk(world_size)[rank].clone()
+        if layer in ("o_proj", "down_proj"):
+            return weight.chunk(world_size, 1)[rank].contiguous()
+        return weight
+
+    return mine, {name: part(name, weight) for name, weight in weights.items()}

@@ -100,11 +100,19 @@ class Plain:
             if number + 1 == len(self.layers):  # of which only the last token's result is needed
                 query, x = query[:, -1:], x.view(batch, count, -1)[:, -1]
             attend = self.one_attends if query.shape[1] == 1 else self.all_attend
-            x = torch.addmm(x, attend(query, *kept[:, :, :, :end]), layer.out.T)
+            x = self.added(x, attend(query, *kept[:, :, :, :end]), layer.out)
             gate, up = F.linear(self.normed(x, layer.mlp_norm), layer.gate_up).chunk(2, -1)
-            x = torch.addmm(x, F.silu(gate).mul_(up), layer.down.T)
+            x = self.added(x, F.silu(gate).mul_(up), layer.down)
         cache.length = end
-        return F.linear(self.normed(x, self.norm), self.table), cache
+        return self.logits(self.normed(x, self.norm)), cache
+
+    def added(self, x: Tensor, a: Tensor, weight: Tensor) -> Tensor:
+        """x + a weight^T, all [tokens, width]."""
+        return torch.addmm(x, a, weight.T)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """[B, V] of the normalised last tokens [B, C]."""
+        return F.linear(x, self.table)
 
     def turn_in_place(self, x: Tensor, begin: int, end: int) -> None:
         """Turns the heads [B, T, H + G, D] of tokens at these positions."""

@@ -115,43 +115,49 @@ def attend(
     r: tl.constexpr = H // G
     pair, split = tl.program_id(0), tl.program_id(1)
     length = tl.load(at_ptr) + 1
+    splits = tl.cdiv(length, BLOCK)
     head, d, key = tl.arange(0, PADDED), tl.arange(0, D), split * BLOCK + tl.arange(0, BLOCK)
     inside_R = head < r
     place = (pair * LENGTH + key)[:, None] * D + d[None, :]
     k_KD = tl.load(k_ptr + place, mask=(key < length - 1)[:, None], other=0.0)
     v_KD = tl.load(v_ptr + place, mask=(key < length - 1)[:, None], other=0.0)
     begin(EARLY)
-    if split == (length - 1) // BLOCK:  # the token's own are among them
-        k_KD = tl.load(k_ptr + place, mask=(key < length)[:, None], other=0.0)
-        v_KD = tl.load(v_ptr + place, mask=(key < length)[:, None], other=0.0)
-    q_RD = tl.load(q_ptr + (pair * r + head)[:, None] * D + d[None, :], mask=inside_R[:, None], other=0.0)
-    logit_RK = tl.where((key < length)[None, :], tl.dot(q_RD, tl.trans(k_KD)) * scale, LEAST)
-    most_R = tl.max(logit_RK, 1)
-    weight_RK = tl.exp(logit_RK - most_R[:, None])
-    sum_R = tl.sum(weight_RK, 1)
-    total_RD = tl.dot(weight_RK.to(v_KD.dtype), v_KD)
-    place_R = (pair * r + head) * 2 * S + split
-    tl.store(scales_ptr + place_R, most_R, mask=inside_R)
-    tl.store(scales_ptr + place_R + S, sum_R, mask=inside_R)
-    place_RD = ((pair * r + head)[:, None] * S + split) * D + d[None, :]
-    tl.store(parts_ptr + place_RD, total_RD, mask=inside_R[:, None])
-    tl.debug_barrier()  # every thread's stores come before the count
-    if tl.atomic_add(arrived_ptr + pair, 1, sem="acq_rel") == S - 1:
-        tl.store(arrived_ptr + pair, 0)
-        part = tl.arange(0, S)
-        for one in tl.static_range(r):
-            at = pair * r + one
-            most_S = tl.load(scales_ptr + at * 2 * S + part)
-            weight_S = tl.exp(most_S - tl.max(most_S, 0))
-            whole = tl.sum(weight_S * tl.load(scales_ptr + at * 2 * S + S + part), 0)
-            part_SD = tl.load(parts_ptr + (at * S + part)[:, None] * D + d[None, :])
-            out_D = tl.sum(part_SD * weight_S[:, None], 0) / whole
-            tl.store(out_ptr + at * D + d, out_D.to(out_ptr.dtype.element_ty))
+    if split < splits:
+        if split == splits - 1:  # the token's own are among them
+            k_KD = tl.load(k_ptr + place, mask=(key < length)[:, None], other=0.0)
+            v_KD = tl.load(v_ptr + place, mask=(key < length)[:, None], other=0.0)
+        q_RD = tl.load(q_ptr + (pair * r + head)[:, None] * D + d[None, :], mask=inside_R[:, None], other=0.0)
+        logit_RK = tl.where((key < length)[None, :], tl.dot(q_RD, tl.trans(k_KD)) * scale, LEAST)
+        most_R = tl.max(logit_RK, 1)
+        weight_RK = tl.exp(logit_RK - most_R[:, None])
+        sum_R = tl.sum(weight_RK, 1)
+        total_RD = tl.dot(weight_RK.to(v_KD.dtype), v_KD)
+        place_R = (pair * r + head) * 2 * S + split
+        tl.store(scales_ptr + place_R, most_R, mask=inside_R)
+        tl.store(scales_ptr + place_R + S, sum_R, mask=inside_R)
+        place_RD = ((pair * r + head)[:, None] * S + split) * D + d[None, :]
+        tl.store(parts_ptr + place_RD, total_RD, mask=inside_R[:, None])
+        tl.debug_barrier()  # every thread's stores come before the count
+        if tl.atomic_add(arrived_ptr + pair, 1, sem="acq_rel") == splits - 1:
+            tl.store(arrived_ptr + pair, 0)
+            # All loads at once: each takes as long as the rest of this together.
+            head_r, part = pair * r + tl.arange(0, r), tl.arange(0, S)
+            there = (part < splits)[None, :]
+            at_rS = head_r[:, None] * 2 * S + part[None, :]
+            most_rS = tl.load(scales_ptr + at_rS, mask=there, other=LEAST)
+            sum_rS = tl.load(scales_ptr + at_rS + S, mask=there, other=0.0)
+            at_rSD = (head_r[:, None] * S + part[None, :])[:, :, None] * D + d[None, None, :]
+            part_rSD = tl.load(parts_ptr + at_rSD, mask=there[:, :, None], other=0.0)
+            weight_rS = tl.exp(most_rS - tl.max(most_rS, 1)[:, None])
+            weight_rS /= tl.sum(weight_rS * sum_rS, 1)[:, None]
+            out_rD = tl.sum(part_rSD * weight_rS[:, :, None], 1)
+            tl.store(out_ptr + head_r[:, None] * D + d[None, :], out_rD.to(out_ptr.dtype.element_ty))
 
 
 @triton.jit
 def add_product(
     x_ptr,  # [B, C] float32
+    copy_ptr,  # as x: gets the sum too
     a_ptr,  # [B, K]
     w_ptr,  # [C, K]
     C: tl.constexpr,
@@ -166,8 +172,9 @@ def add_product(
     begin(EARLY)
     for b in tl.static_range(B):
         a_K = tl.load(a_ptr + b * K + k).to(tl.float32)
-        added_R = tl.sum(w_RK.to(tl.float32) * a_K[None, :], 1)
-        tl.store(x_ptr + b * C + row, tl.load(x_ptr + b * C + row) + added_R)
+        sum_R = tl.load(x_ptr + b * C + row) + tl.sum(w_RK.to(tl.float32) * a_K[None, :], 1)
+        tl.store(x_ptr + b * C + row, sum_R)
+        tl.store(copy_ptr + b * C + row, sum_R)
 
 
 @triton.jit
@@ -194,6 +201,65 @@ def gate_and_up(
         gate_R = tl.sum(gate_RC.to(tl.float32) * x_C[None, :], 1)
         up_R = tl.sum(up_RC.to(tl.float32) * x_C[None, :], 1)
         tl.store(out_ptr + b * F + row, (gate_R * tl.sigmoid(gate_R) * up_R).to(out_ptr.dtype.element_ty))
+
+
+@triton.jit
+def prefetch(pointers):
+    """Asks for the lines at these places (a tensor of pointers) to be in the L2."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [pointers.to(tl.int64)], tl.int32, False, 1
+    )
+
+
+@triton.jit
+def feed_forward(
+    x_ptr,  # [B, C] float32
+    sum_ptr,  # [B, C] float32, which holds x, and is another tensor: some programs add while others still read x
+    norm_ptr,
+    w_ptr,  # [2 F, C]: gates, then ups
+    down_ptr,  # [C, F]
+    inner_ptr,  # [B, F] float32: of use to one program each
+    eps,
+    C: tl.constexpr,
+    F: tl.constexpr,
+    B: tl.constexpr,
+    COLUMNS: tl.constexpr,  # entries of silu(gate) * up that a program has
+    ROWS: tl.constexpr,  # of w at a time
+    DOWN_ROWS: tl.constexpr,
+    STAGES: tl.constexpr,  # of tiles that are on their way
+    AHEAD: tl.constexpr,  # rows of w that are asked for before the kernel before has ended; 0: none
+    EARLY: tl.constexpr,
+):
+    """sum += (silu(gate) * up) down^T of the normalised x. A program has some columns of the inner vector from both
+    sides: their gates and ups, and their part of every sum of the product behind, so that no program waits for another
+    in between. Weights stream through it without a stop."""
+    first = tl.program_id(0) * COLUMNS
+    c, line = tl.arange(0, C), tl.arange(0, C // 64) * 64
+    if EARLY and AHEAD > 0:
+        lines = w_ptr + (first + tl.arange(0, AHEAD))[:, None] * C + line[None, :]
+        prefetch(lines)
+        prefetch(lines + F * C)
+    begin(EARLY)
+    for b in tl.static_range(B):
+        x_C = normed(x_ptr + b * C, norm_ptr, eps, C)
+        for row in tl.range(first, first + COLUMNS, ROWS, num_stages=STAGES):
+            rows = row + tl.arange(0, ROWS)
+            gate_RC = tl.load(w_ptr + rows[:, None] * C + c[None, :])
+            up_RC = tl.load(w_ptr + F * C + rows[:, None] * C + c[None, :])
+            gate_R = tl.sum(gate_RC.to(tl.float32) * x_C[None, :], 1)
+            up_R = tl.sum(up_RC.to(tl.float32) * x_C[None, :], 1)
+            tl.store(inner_ptr + b * F + rows, gate_R * tl.sigmoid(gate_R) * up_R)
+    tl.debug_barrier()  # other threads read what these stored
+    f = first + tl.arange(0, COLUMNS)
+    for b in tl.static_range(B):
+        inner_F = tl.load(inner_ptr + b * F + f)
+        # Not all begin with the same rows, whose sums would have to take turns.
+        for step in tl.range(0, C, DOWN_ROWS, num_stages=STAGES):
+            rows = (step + tl.program_id(0) * DOWN_ROWS) % C + tl.arange(0, DOWN_ROWS)
+            w_RF = tl.load(down_ptr + rows[:, None] * F + f[None, :])
+            tl.atomic_add(
+                sum_ptr + b * C + rows, tl.sum(w_RF.to(tl.float32) * inner_F[None, :], 1), sem="relaxed", scope="gpu"
+            )
 
 
 @triton.jit

@@ -1,0 +1,295 @@
+"""Llama 3.2 by Triton kernels, on NVIDIA GPUs from Hopper on: memory, graphs, and which kernel gets what.
+
+A decode step is five kernels a layer (streaming.py): norm, queries, keys, values and their turn; attention split over
+the cache, put together by the last program to arrive; product added to the residual stream; norm, gate, up and swiglu;
+product added. All of a step is one CUDA graph, whose kernels overlap at their ends: each loads its weights before it
+waits for the one before. A prompt goes through Triton products on the tensor cores with swiglu or the sum in the same
+kernel (prompt.py), a graph for each length. In the last layer only the last token goes on behind keys and values, since
+only its logits are asked for.
+
+Legend: B sequences, P tokens of a prompt, T = B P, C hidden, F ffn, V vocabulary, H heads, G key heads, D head_dim.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from plain import Plain, turns
+from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
+from streaming import add_product, attend, embed, feed_forward, gate_and_up, logits, project
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+INTERPRETED = triton.knobs.runtime.interpret
+MOST_BATCH = 8  # sequences; more would have too many sums in a program
+MOST_GRAPHS = 4  # of prompts
+LOG2E = 1.4426950408889634
+
+
+class Tile(NamedTuple):
+    """Of a streaming kernel: weights' rows of a program, and its warps."""
+
+    rows: int
+    warps: int
+
+
+class Blocks(NamedTuple):
+    """Of a product on the tensor cores."""
+
+    m: int
+    n: int
+    k: int
+    stages: int
+    warps: int
+
+
+class Columns(NamedTuple):
+    """Of feed_forward: columns of a program, rows of tiles before and behind, stages, warps, rows asked for ahead."""
+
+    columns: int = 64
+    rows: int = 4
+    down_rows: int = 256
+    stages: int = 4
+    warps: int = 16
+    ahead: int = 16
+
+
+class Tuning(NamedTuple):
+    """What was fastest on an H200, batch 1 (bench/llama.py)."""
+
+    project: Tile = Tile(4, 4)
+    out: Tile = Tile(8, 4)
+    gate_up: Tile = Tile(4, 4)
+    down: Tile = Tile(2, 4)
+    logits: Tile = Tile(8, 4)
+    fused: Columns | None = None  # gate, up and down in one kernel; None: in two
+    keys: int = 64  # of a part of the cache
+    attention: Blocks = Blocks(64, 64, 64, 3, 4)  # m tokens, n keys at a time
+    long: Blocks = Blocks(128, 128, 64, 4, 8)
+    qkv: Blocks = Blocks(128, 128, 64, 4, 8)
+    swiglu: Blocks = Blocks(128, 128, 64, 4, 8)
+    short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
+    early: bool = True
+
+
+class Cache:
+    """A step's memory for that many sequences; `at` is how many tokens keys and values have."""
+
+    def __init__(self, config: Any, batch: int, table: Tensor, keys: int) -> None:
+        splits = config.max_length // keys
+        heads, kv_heads, head_dim = config.heads, config.kv_heads, config.head_dim
+        wide = table.new_empty(0, dtype=torch.float32)
+        self.batch = batch
+        self.at = torch.zeros(1, dtype=torch.int32, device=table.device)
+        self.token = torch.zeros(batch, dtype=torch.int64, device=table.device)
+        shape = (config.layers, batch, kv_heads, config.max_length, head_dim)
+        self.keys, self.values = table.new_zeros(shape), table.new_zeros(shape)
+        self.x = wide.new_empty(batch, config.hidden)  # the residual stream
+        self.copy = torch.empty_like(self.x)  # of x, for feed_forward
+        self.wide_inner = wide.new_empty(batch, config.ffn)
+        self.query, self.mixed = (table.new_empty(batch, heads * head_dim) for _ in range(2))
+        self.inner = table.new_empty(batch, config.ffn)
+        self.parts = wide.new_empty(batch * heads, splits, head_dim)
+        self.scales = wide.new_empty(batch * heads, 2, splits)
+        self.arrived = torch.zeros(batch * kv_heads, dtype=torch.int32, device=table.device)
+        self.logits = wide.new_empty(batch, config.vocab)
+        self.step: Any = None  # what runs a decode step
+
+
+class Prompt:
+    """A prompt's memory, and what runs it."""
+
+    def __init__(self, config: Any, cache: Cache, length: int) -> None:
+        total, like = cache.batch * length, cache.query
+        self.tokens = cache.token.new_zeros(cache.batch, length)
+        self.x = cache.x.new_empty(total, config.hidden)
+        self.normed, self.inner = like.new_empty(total, config.hidden), like.new_empty(total, config.ffn)
+        self.qkv = like.new_empty(total, (config.heads + 2 * config.kv_heads) * config.head_dim)
+        self.query, self.mixed = (like.new_empty(total, config.heads * config.head_dim) for _ in range(2))
+        self.run: Any = None
+
+
+class Streamed(Plain):
+    """The model by kernels. A cache is good until the next prompt of as many sequences, and so are logits until the
+    next step."""
+
+    def __init__(self, config: Any, weights: dict[str, Tensor], tuning: Tuning | None = None) -> None:
+        super().__init__(config, weights, paired=False)
+        self.tuning = tuning or Tuning()
+        self.turns = turns(config, self.table.device)
+        self.caches: dict[int, Any] = {}
+        self.prompts: dict[tuple[int, int], Prompt] = {}
+
+    @property
+    def early(self) -> dict[str, bool]:
+        """What every launch is told: whether a kernel begins before the one ahead of it has ended."""
+        if self.tuning.early and not INTERPRETED:
+            return {"EARLY": True, "launch_pdl": True}
+        return {"EARLY": False}
+
+    def prefill(self, tokens: Tensor) -> tuple[Tensor, Any]:
+        batch, length = tokens.shape
+        if batch > MOST_BATCH:
+            return super().prefill(tokens)
+        if not isinstance(self.caches.get(batch), Cache):
+            self.caches = {batch: Cache(self.config, batch, self.table, self.tuning.keys)}
+            self.prompts = {}
+        cache = self.caches[batch]
+        prompt = self.prompts.get((batch, length))
+        if prompt is None:
+            while len(self.prompts) >= MOST_GRAPHS:
+                del self.prompts[next(iter(self.prompts))]
+            prompt = self.prompts[batch, length] = Prompt(self.config, cache, length)
+            prompt.run = self.graph(lambda: self.run_prompt(prompt, cache))
+        prompt.tokens.copy_(tokens)
+        prompt.run()
+        return cache.logits, cache
+
+    def decode(self, token: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        if not isinstance(cache, Cache):
+            return super().decode(token, cache)
+        cache.token.copy_(token)
+        if cache.step is None:
+            at = cache.at.clone()
+            cache.step = self.graph(lambda: self.run_step(cache))
+            cache.at.copy_(at)
+        cache.step()
+        return cache.logits, cache
+
+    def graph(self, work: Any) -> Any:
+        """What does that work again and again: a CUDA graph."""
+        if INTERPRETED:
+            return work
+        work()  # compiles, and allocates what it needs
+        torch.cuda.synchronize()
+        made = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(made):
+            work()
+        return made.replay
+
+    # ---- a step
+
+    def run_step(self, cache: Cache) -> None:
+        config = self.config
+        embed[(cache.batch,)](cache.token, self.table, cache.x, config.hidden, **self.early)
+        for number in range(config.layers):
+            self.run_layer(number, cache, cache.x, config.hidden)
+        self.run_head(cache)
+
+    def run_layer(self, number: int, cache: Cache, x: Tensor, stride: int) -> None:
+        """A layer for one token of each sequence, whose residual stream is `x`, a row every `stride` elements; what
+        comes behind keys and values is added to the cache's own x."""
+        config, tuning, layer, batch = self.config, self.tuning, self.layers[number], cache.batch
+        keys, values = cache.keys[number], cache.values[number]
+        sizes = {"H": config.heads, "G": config.kv_heads, "D": config.head_dim, "LENGTH": config.max_length}
+        programs = (config.heads + 2 * config.kv_heads) * (config.head_dim // 2 // tuning.project.rows)
+        project[(programs,)](
+            x, stride, layer.norm, layer.qkv, self.turns, cache.at, cache.query, keys, values, config.eps,
+            B=batch, C=config.hidden, PAIRS=tuning.project.rows, num_warps=tuning.project.warps, **sizes, **self.early,
+        )  # fmt: skip
+        splits = config.max_length // tuning.keys
+        attend[(batch * config.kv_heads, splits)](
+            cache.query, keys, values, cache.at, cache.parts, cache.scales, cache.arrived, cache.mixed,
+            config.head_dim**-0.5, PADDED=max(16, config.heads // config.kv_heads), BLOCK=tuning.keys, S=splits,
+            num_warps=4, **sizes, **self.early,
+        )  # fmt: skip
+        self.add(cache, cache.mixed, layer.out, tuning.out)
+        self.feed_forward(cache, layer)
+
+    def feed_forward(self, cache: Cache, layer: Any) -> None:
+        config, tuning = self.config, self.tuning
+        sizes = {"C": config.hidden, "F": config.ffn, "B": cache.batch}
+        if (fused := tuning.fused) is not None:
+            feed_forward[(config.ffn // fused.columns,)](
+                cache.copy, cache.x, layer.mlp_norm, layer.gate_up, layer.down, cache.wide_inner, config.eps, **sizes,
+                COLUMNS=fused.columns, ROWS=fused.rows, DOWN_ROWS=fused.down_rows, STAGES=fused.stages,
+                AHEAD=fused.ahead, num_warps=fused.warps, **self.early,
+            )  # fmt: skip
+            return
+        gate_and_up[(config.ffn // tuning.gate_up.rows,)](
+            cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, **sizes, ROWS=tuning.gate_up.rows,
+            num_warps=tuning.gate_up.warps, **self.early,
+        )  # fmt: skip
+        self.add(cache, cache.inner, layer.down, tuning.down)
+
+    def add(self, cache: Cache, inner: Tensor, weight: Tensor, tile: Tile) -> None:
+        add_product[(len(weight) // tile.rows,)](
+            cache.x, cache.copy, inner, weight, C=len(weight), K=weight.shape[1], B=cache.batch, ROWS=tile.rows,
+            num_warps=tile.warps, **self.early,
+        )  # fmt: skip
+
+    def run_head(self, cache: Cache) -> None:
+        config, tile = self.config, self.tuning.logits
+        logits[(config.vocab // tile.rows,)](
+            cache.x, self.norm, self.table, cache.logits, cache.at, 1, config.eps, C=config.hidden, V=config.vocab,
+            B=cache.batch, ROWS=tile.rows, num_warps=tile.warps, **self.early,
+        )  # fmt: skip
+
+    # ---- a prompt
+
+    def run_prompt(self, prompt: Prompt, cache: Cache) -> None:
+        config, (total, hidden) = self.config, prompt.x.shape
+        length = total // cache.batch
+        embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
+        norm_rows[(total,)](prompt.x, self.layers[0].norm, prompt.normed, config.eps, hidden, **self.early)
+        for number, layer in enumerate(self.layers[:-1]):
+            self.product(prompt.normed, layer.qkv, prompt.qkv, self.tuning.qkv)
+            self.keep(prompt, cache, number, prompt.qkv, config.heads)
+            self.attention(prompt, cache, number, length)
+            self.add_rows(prompt, prompt.mixed, layer.out, layer.mlp_norm)
+            self.product(prompt.normed, layer.gate_up, prompt.inner, self.tuning.swiglu, SWIGLU=True)
+            self.add_rows(prompt, prompt.inner, layer.down, self.layers[number + 1].norm)
+        # The last layer has keys and values of all tokens, and goes on with the last token alone.
+        number, layer = config.layers - 1, self.layers[-1]
+        of_keys = layer.qkv[config.heads * config.head_dim :]
+        self.product(prompt.normed, of_keys, (made := prompt.qkv.view(-1)[: total * len(of_keys)].view(total, -1)))
+        self.keep(prompt, cache, number, made, 0)
+        last = prompt.x.view(cache.batch, length, hidden)[:, -1]
+        cache.x.copy_(last)
+        cache.at.fill_(length - 1)
+        self.run_layer(number, cache, cache.x, hidden)
+        self.run_head(cache)
+
+    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor) -> None:
+        """The residual stream += a weight^T, and its norm."""
+        self.product(a, weight, prompt.x, ADD=True)
+        norm_rows[(len(a),)](prompt.x, norm, prompt.normed, self.config.eps, prompt.x.shape[1], **self.early)
+
+    def product(
+        self, a: Tensor, b: Tensor, out: Tensor, blocks: Blocks | None = None, ADD: bool = False, SWIGLU: bool = False
+    ) -> None:
+        blocks = self.tuning.short if len(a) <= 64 else blocks or self.tuning.long
+        (m, k), n = a.shape, out.shape[1]
+        step = min(blocks.k, k)
+        multiply[(triton.cdiv(m, blocks.m) * triton.cdiv(n, blocks.n),)](
+            TensorDescriptor.from_tensor(a, [blocks.m, step]), TensorDescriptor.from_tensor(b, [blocks.n, step]), out,
+            m, N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=step, ADD=ADD, SWIGLU=SWIGLU,
+            num_stages=blocks.stages, num_warps=blocks.warps, **self.early,
+        )  # fmt: skip
+
+    def keep(self, prompt: Prompt, cache: Cache, number: int, qkv: Tensor, heads: int) -> None:
+        config = self.config
+        turn_and_keep[(len(qkv),)](
+            qkv, self.turns, prompt.query, cache.keys[number], cache.values[number], len(qkv) // cache.batch,
+            H=heads, G=config.kv_heads, D=config.head_dim, LENGTH=config.max_length,
+            PADDED=triton.next_power_of_2(heads + 2 * config.kv_heads), **self.early,
+        )  # fmt: skip
+
+    def attention(self, prompt: Prompt, cache: Cache, number: int, length: int) -> None:
+        config, blocks = self.config, self.tuning.attention
+        attend_prompt[(triton.cdiv(length, blocks.m), cache.batch * config.heads)](
+            prompt.query, cache.keys[number], cache.values[number], prompt.mixed, length,
+            LOG2E * config.head_dim**-0.5, H=config.heads, G=config.kv_heads, D=config.head_dim,
+            LENGTH=config.max_length, BLOCK_M=blocks.m, BLOCK=blocks.n, num_warps=blocks.warps,
+            num_stages=blocks.stages, **self.early,
+        )  # fmt: skip
+
+
+def fits(config: Any, table: Tensor) -> bool:
+    """Whether there are kernels for these sizes on this device."""
+    sizes = (config.hidden, config.ffn, config.head_dim, config.heads * config.head_dim)
+    are_powers = all(size & (size - 1) == 0 for size in (*sizes, config.heads // config.kv_heads))
+    if INTERPRETED:  # whose bfloat16 arithmetic is wrong
+        return are_powers and table.dtype == torch.float32
+    on_hopper = table.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(table.device) >= (9, 0)
+    return are_powers and on_hopper and table.dtype == torch.bfloat16 and config.hidden >= 1024
