@@ -1,6 +1,6 @@
 # Every target makes what it needs. PYTHON=python3 uses that interpreter as it is, without a .venv.
 #
-#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [TOOL=ncu] [DEVICE=cpu] [AUTHOR=name] [JSON=file] [ENGINE=slurm]
+#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [TOOL=ncu] [DEVICE=cpu] [AUTHOR=name] [JSON=file] [ENGINE=slurm] [NODES=2]
 #   make eval PROBLEM=path/to/folder [EVAL=theirs]     a problem folder of GPU MODE's, with its task.yml
 #   make eval PROBLEM=llama_pretrain DATA=folder [TARGET=q] [VOCABULARY=n]     trains on your token files (docs/training.md)
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
@@ -49,6 +49,7 @@ endif
 flag = $(if $(2),--$(1) '$(2)')
 WHERE = $(call flag,engine,$(ENGINE))
 OWN_DATA = $(call flag,data,$(DATA)) $(call flag,target,$(TARGET)) $(call flag,vocabulary,$(VOCABULARY))
+SPREAD = $(call flag,nodes,$(NODES))
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
 .PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-slurm lint fuzz bench measurements clean
@@ -68,11 +69,11 @@ need-file:
 	@test -n "$(PROBLEM)$(SUBMISSION)" || { echo "which problem? make $(MAKECMDGOALS) PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
 
 eval: need-file $(SETUP)
-	@$(RUN) -m harness eval $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(OWN_DATA) $(call flag,eval,$(EVAL)) \
+	@$(RUN) -m harness eval $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(SPREAD) $(OWN_DATA) $(call flag,eval,$(EVAL)) \
 	  $(call flag,mode,$(MODE)) $(call flag,tool,$(TOOL)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 check: need-file $(SETUP)
-	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(OWN_DATA) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(SPREAD) $(OWN_DATA) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
 
 merge: need-file $(SETUP)
 	@$(RUN) -m harness merge $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)

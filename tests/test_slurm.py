@@ -389,6 +389,16 @@ class TestCluster:
         assert wrong.returncode == Exit.USAGE
         assert "no/such.py" in wrong.stderr
 
+    def test_ranks_of_one_evaluation_run_on_both_nodes(self, checkout: Path, cluster: Cluster) -> None:
+        """srun starts an agent on each; 16 ranks of the shipped submission, which falls back to collectives there."""
+        (checkout / registry.FILE).write_text("engine: slurm\nnodes: 2\n")
+        command = ["check", "a2a", "--ranks", "16", "--nodes", "2", "--suite", "nodes", "--engine", "slurm"]
+        ran = commanded(checkout, cluster, *command)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        refused = commanded(checkout, cluster, *command, "--nodes", "4")
+        assert refused.returncode == Exit.USAGE
+        assert "this Slurm job has 2 nodes" in refused.stderr
+
     def test_submissions_to_a_server_are_jobs(self, engine: SlurmEngine, tmp_path: Path) -> None:
         """What popcorn-cli sends: evaluated on two nodes at once, each told to its submitter once, also where the
         server is started again meanwhile."""

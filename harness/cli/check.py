@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_data(parser)
     result_files.add_for_ci(parser)
     options.add_evaluator(parser)
+    options.add_nodes(parser)
     options.add_unconfined(parser)
     options.add_quiet(parser, LINES)
     options.add_verbose(parser)

@@ -44,6 +44,7 @@ VERBS = {
     "export": "write runs and leaderboard as CSV, JSON lines or parquet",
     "plot": "draw a recorded run as SVG or PNG",
     "serve": "answer popcorn-cli, and show the boards live",
+    "agent": "run this node's ranks of an evaluation on several nodes",
     "problems": "list the problems and their suites",
     "new": "write the files of a new problem, which evaluate at once",
     "new-submission": "write a submission that passes, to begin with",

@@ -107,6 +107,18 @@ def add_setting(parser: argparse.ArgumentParser, cpu_suite: str) -> None:
     result_files.add_json(parser)
 
 
+def add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Over how many nodes ranks are spread."""
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="spread the ranks over N machines of one kind, this one and others that run `agent`, or those of a Slurm "
+        "job (docs/cluster.md; default: 1)",
+    )
+
+
 def add_unconfined(parser: argparse.ArgumentParser) -> None:
     """The switch for machines where the sandbox keeps drivers from working."""
     parser.add_argument(

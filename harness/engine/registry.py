@@ -29,7 +29,7 @@ def slurm_settings(root: Path) -> SlurmSettings:
     if not (root / FILE).exists():
         return SlurmSettings(engine="slurm")
     settings = read_yaml(SlurmSettings, root / FILE, root)
-    for name, least in (("time_limit_min", 1), ("jobs_at_once", 1), ("gpus_per_node", 0)):
+    for name, least in (("time_limit_min", 1), ("jobs_at_once", 1), ("nodes", 1), ("gpus_per_node", 0)):
         if (value := getattr(settings, name)) < least:
             raise BadFileError(f"{FILE}: $.{name}: {value}: expected at least {least}")
     return settings

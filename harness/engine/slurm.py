@@ -60,13 +60,14 @@ HAS_NODES = {"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING"}
 @dataclass(frozen=True, kw_only=True)
 class SlurmSettings:
     """What engine.yaml says of a cluster. `folder`: where jobs have their folders, which all nodes see; below the
-    checkout if it is relative. `jobs_at_once`: of a server's submissions. `python`: the interpreter on the nodes.
-    `options` go to sbatch as they are."""
+    checkout if it is relative. `nodes`: of each job. `jobs_at_once`: of a server's submissions. `python`: the
+    interpreter on the nodes. `options` go to sbatch as they are."""
 
     engine: Literal["slurm"]
     folder: str = ".cache/jobs"
     partition: str = ""
     account: str = ""
+    nodes: int = 1
     gpus_per_node: int = 0
     exclusive: bool = False
     time_limit_min: int = 60
@@ -78,7 +79,8 @@ class SlurmSettings:
         """The options of sbatch that all jobs have."""
         named = {"partition": self.partition, "account": self.account, "gpus-per-node": self.gpus_per_node}
         chosen = [f"--{name}={value}" for name, value in named.items() if value]
-        return [*chosen, *(["--exclusive"] if self.exclusive else []), *self.options]
+        several = [f"--nodes={self.nodes}", "--ntasks-per-node=1"] if self.nodes > 1 else []
+        return [*chosen, *several, *(["--exclusive"] if self.exclusive else []), *self.options]
 
 
 @dataclass(frozen=True)

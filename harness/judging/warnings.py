@@ -25,6 +25,8 @@ TEXTS = {
     "make": "{count} cases pass the folder's check_implementation with a result unlike its ref_kernel's: {message}",
     "split": "suite {suite} is for {meant} ranks and was split over {ranks}: its times do not compare with those of "
     "{meant} ranks",
+    "nodes": "the ranks were spread over {nodes} nodes, whose clocks are not compared: the wall clock is the longest "
+    "of the nodes' own times, and leaves out by how much they start apart (docs/cluster.md)",
     "throttled": "GPU {gpu} throttled while it was timed ({reasons}): SM clock {least} to {most} MHz, {celsius} C, "
     "{watts:.0f} W; times of this run can be worse than the machine's",
     "sandbox": "{text}",  # a layer that is missing, in process.sandbox's words

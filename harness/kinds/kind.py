@@ -62,6 +62,7 @@ class Setting:
     tool: str = TORCH  # which profiler mode profile takes
     confined: bool = True  # by the sandbox
     data: OwnData | None = None
+    nodes: int = 1  # that the ranks are spread over, in equal shares
     notes: tuple[Warning, ...] = ()  # for the report
 
 
@@ -111,6 +112,7 @@ class Plan:
     opponent: Submission | None = None
     confined: bool = True
     data: str = ""  # sha256 of the user's own data, if it runs on that
+    nodes: int = 1
     notes: tuple[Warning, ...] = ()
 
     @property

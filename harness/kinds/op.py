@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.core.checkout import ROOT, Checkout
-from harness.core.errors import HarnessError
+from harness.core.errors import HarnessError, UsageError
 from harness.core.files import remove
 from harness.core.machine_records import MachineState, Peaks
 from harness.core.records import (
@@ -40,6 +40,8 @@ from harness.machine import doctor, hardware, host
 from harness.machine.link_counters import LinkCounters
 from harness.machine.readings import Gpus
 from harness.machine.sampler import GpuSampler
+from harness.nodes import start
+from harness.nodes.agent import has_own_network
 from harness.problems import shape_file
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
@@ -71,6 +73,8 @@ class OpKind:
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
         setting = order.setting
+        if setting.nodes > 1 and order.mode == "profile":
+            raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
         cuda_is_cpu, notes = conditions(setting, order.submission)
         return make_plan(
             setting.problem,
@@ -84,6 +88,7 @@ class OpKind:
             cuda_is_cpu=cuda_is_cpu,
             confined=setting.confined,
             notes=notes,
+            nodes=setting.nodes,
         )
 
     @contextlib.contextmanager
@@ -122,7 +127,7 @@ class OpSession:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Ranks run within."""
-        began = time.monotonic()
+        began, plan = time.monotonic(), self.plan
         self.progress.phase("start")
         # Before any rank runs, which would be seen as somebody else's work.
         readings = doctor.read(with_smoke=False)
@@ -132,8 +137,12 @@ class OpSession:
         if self.plan.device != "cpu":
             used = readings.gpus.visible[: self.plan.world_size] if isinstance(readings.gpus, Gpus) else None
             self.sampler = GpuSampler(used)
-            self.links = LinkCounters(used) if self.plan.world_size > 1 else None
-        with _staged(self.plan, self.files) as self.launch:
+            self.links = LinkCounters(used) if self.plan.world_size > self.plan.nodes == 1 else None
+        with (
+            _staged(plan, self.files) as staged,
+            start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
+        ):
+            self.launch = replace(staged, nodes=nodes)
             with Ranks(self.launch) as self.ranks:
                 self.calls = Calls(self.plan, self.ranks)
                 self.calls.links = self.links
@@ -254,14 +263,14 @@ class OpSession:
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
         return Account(
             phases_s=self.phases_s,
-            environment=host.environment(self.device_model, plan.world_size),
+            environment=host.environment(self.device_model, plan.world_size, plan.nodes),
             device_model=self.device_model,
             empty_call_samples_us=self.empty_call_samples_us,
             peaks=self.peaks,
             machine_state=self.machine_state,
             gpu_sampling=sampling,
             peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(*warnings.of_sampling(sampling), *lacking, *_split(plan)),
+            warnings=(*warnings.of_sampling(sampling), *lacking, *_spread(plan)),
             logs=self.logs,
         )
 
@@ -305,12 +314,17 @@ class OpSession:
             return found
 
 
-def _split(plan: Plan) -> tuple[Warning, ...]:
-    """That the suite's shapes are split over another number of ranks than it is for."""
+def _spread(plan: Plan) -> tuple[Warning, ...]:
+    """That the suite's shapes are split over another number of ranks than it is for, or ranks over several nodes."""
     meant = {case.world_size for case in plan.problem.suite(plan.suite.name).benchmarks}
-    if meant == {plan.world_size}:
-        return ()
-    return (Warning(code="split", values={"suite": plan.suite.name, "meant": max(meant), "ranks": plan.world_size}),)
+    found: list[Warning] = []
+    if meant != {plan.world_size}:
+        found.append(
+            Warning(code="split", values={"suite": plan.suite.name, "meant": max(meant), "ranks": plan.world_size})
+        )
+    if plan.nodes > 1:
+        found.append(Warning(code="nodes", values={"nodes": plan.nodes}))
+    return tuple(found)
 
 
 @contextlib.contextmanager

@@ -33,4 +33,4 @@ def measured(calls: Calls, device_model: str, load_per_core: float) -> Peaks:
 
 
 def _file(plan: OpPlan, device_model: str) -> Path:
-    return peaks_cache.path(plan.problem.root, device_model, plan.world_size)
+    return peaks_cache.path(plan.problem.root, device_model, plan.world_size, plan.nodes)

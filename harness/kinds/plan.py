@@ -14,6 +14,7 @@ from harness.problems.problem import Problem, Suite
 from harness.ranks.barrier import KEY_BITS
 from harness.ranks.clocks import Budget, block
 
+ON_NODES: tuple[Clock, ...] = ("wall",)  # devices start together by one page of memory, which nodes do not share
 CLOCKS: dict[str, tuple[Clock, ...]] = {
     "cpu": ("wall",),
     "cuda": ("wall", "device", "gpumode"),
@@ -81,13 +82,15 @@ def make_plan(
     cuda_is_cpu: bool = False,
     confined: bool = True,
     notes: tuple[Warning, ...] = (),
+    nodes: int = 1,
 ) -> OpPlan:
     """The plan of one evaluation on this machine. Raises UsageError where the ranks cannot fit."""
     problem.check_runnable()
-    host.check_memory(world_size)
+    local_size = world_size // nodes
+    host.check_memory(local_size)
     host.check_files(world_size)
     host.check_temporary(device)
-    spin = cores() > 3 * world_size  # all groups, and one core for the parent
+    spin = cores() > 3 * local_size  # all groups, and one core for the parent
     return OpPlan(
         kind=problem.kind,
         problem=problem,
@@ -102,14 +105,15 @@ def make_plan(
         checker=problem.checker,
         budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=block(device)),
         secret=secrets.randbits(63),
-        threads=max(1, cores() // world_size),
+        threads=max(1, cores() // local_size),
         # The same for the rank of either side: a process keeps for life what its cores are worth to its device.
-        cores=host.near_cores(world_size) if spin else (),
+        cores=host.near_cores(local_size) if spin else (),
         spin=spin,
-        clocks=CLOCKS[device],
-        flush_bytes=min(2 * host.last_level_cache_bytes(), FLUSH_CAP_BYTES) // world_size,
+        clocks=CLOCKS[device] if nodes == 1 else ON_NODES,
+        flush_bytes=min(2 * host.last_level_cache_bytes(), FLUSH_CAP_BYTES) // local_size,
         opponent=opponent,
         cuda_is_cpu=cuda_is_cpu,
         confined=confined,
+        nodes=nodes,
         notes=notes,
     )

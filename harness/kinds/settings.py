@@ -18,6 +18,7 @@ from harness.problems.shape_file import find as find_problem
 from harness.problems.submission import directives, read_submission
 
 MAX_RANKS = 1024
+MAX_NODES = 250  # of one /24 network
 DEVICES = ("cpu", "cuda", "rocm")
 
 
@@ -37,6 +38,7 @@ class Asked:
     seed: int | None = None
     tool: str = TORCH
     confined: bool = True
+    nodes: int = 1
     cpu_suite: str = "cpu"
     data: Path | None = None
     target: float | None = None
@@ -69,12 +71,13 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     if asked.seconds is not None:
         check_seconds("--seconds", asked.seconds)
         suite = replace(suite, benchmark_s=asked.seconds)
-    world_size = suite.benchmarks[0].world_size if device == "cpu" else min(gpus.count, suite.benchmarks[0].world_size)
+    most = MAX_RANKS if device == "cpu" else gpus.count * max(1, asked.nodes)
+    world_size = min(most, suite.benchmarks[0].world_size)
     if asked.ranks is not None:
-        most = MAX_RANKS if device == "cpu" else gpus.count
         if not 1 <= asked.ranks <= most:
             raise UsageError(f"--ranks {asked.ranks}: 1 to {most} ranks can be asked for on {device}")
         world_size = asked.ranks
+    check_nodes(asked.nodes, world_size, problem)
     suite = problem.with_world_size(suite, world_size)
     data = own_data(asked, problem)
     if asked.evaluator is None and problem.only_theirs:
@@ -91,6 +94,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         tool=asked.tool,
         confined=asked.confined,
         data=data,
+        nodes=asked.nodes,
         notes=notes,
     )
 
@@ -140,6 +144,16 @@ def own_data(asked: Asked, problem: Problem) -> OwnData | None:
     if asked.vocabulary is not None and asked.vocabulary < 1:
         raise UsageError(f"--vocabulary {asked.vocabulary}: a whole number above 0 is needed")
     return OwnData(folder=asked.data, target=asked.target, vocabulary=asked.vocabulary)
+
+
+def check_nodes(nodes: int, world_size: int, problem: Problem) -> None:
+    """UsageError where the problem's ranks cannot be spread over so many nodes."""
+    if not 1 <= nodes <= MAX_NODES:
+        raise UsageError(f"--nodes {nodes}: 1 to {MAX_NODES} nodes can be asked for")
+    if nodes > 1 and not (problem.kind == "op" and problem.multi_gpu):
+        raise UsageError(f"--nodes {nodes}: {problem.name} runs on one machine; leave --nodes out")
+    if world_size % nodes:
+        raise UsageError(f"--nodes {nodes}: {world_size} ranks do not divide into {nodes} equal shares; name --ranks")
 
 
 def check_seconds(name: str, seconds: float | None) -> None:

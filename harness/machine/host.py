@@ -135,12 +135,14 @@ def check_temporary(device: str) -> None:
         )
 
 
-def environment(device_model: str, world_size: int) -> Environment:
-    """The machine and software as every report has them; `device_model` is the GPUs', empty where the CPU is used."""
+def environment(device_model: str, world_size: int, nodes: int = 1) -> Environment:
+    """The machine and software as every report has them; `device_model` is the GPUs', empty where the CPU is used. Of
+    `nodes` alike this is one."""
     total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
     model = cpu_model()
+    one = f"{world_size // nodes}x {device_model}" if device_model else f"{cores()} cores of {model}"
     return Environment(
-        machine_class=f"{world_size}x {device_model}" if device_model else f"{cores()} cores of {model}",
+        machine_class=f"{nodes} nodes of {one}" if nodes > 1 else one,
         cpu=model,
         cores=cores(),
         memory_bytes=total[0] if total else 0,

@@ -17,9 +17,9 @@ BUSY = 0.5  # runnable processes a core from which on a measurement is not the l
 METHOD = 2  # of harness/ranks/peaks.py; a change there makes what was measured before void
 
 
-def path(root: Path, device: str, world_size: int) -> Path:
+def path(root: Path, device: str, world_size: int, nodes: int = 1) -> Path:
     """Where this machine's peaks lie: a name of their own for whatever they depend on."""
-    environment = host.environment(device, world_size)
+    environment = host.environment(device, world_size, nodes)
     what = f"{METHOD}/{world_size}/{environment.machine_class}/{environment.machine}/{environment.torch}"
     return root / FOLDER / f"peaks-{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
 

@@ -16,11 +16,11 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core.checkout import ROOT
-from harness.process import seccomp
+from harness.process import link, seccomp
 
 # What a kernel, a compiler or a driver is known to look at. A list of what may stay and not of what must go: nobody
 # knows all the names that secrets have. DENIED then takes NVIDIA_API_KEY and its like back out.
@@ -68,12 +68,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
     """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name. Of the
-    folders in `hidden` they see no more than these two and what Python imports from there."""
+    folders in `hidden` they see no more than these two and what Python imports from there. With `link`, an address,
+    their network has an interface beside its loopback, whose descriptor is then in `link_fds`."""
 
     folder: Path
     cache: Path
     device: str
     hidden: tuple[Path, ...] = ()
+    link: str = ""
+    link_fds: list[int] = field(default_factory=list)
 
     @property
     def has_devices(self) -> bool:
@@ -179,6 +182,8 @@ def _enter_namespaces(sandbox: Sandbox, own_pids: bool) -> None:
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     with socket.socket() as sock:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP))
+    if sandbox.link:
+        sandbox.link_fds.append(link.open_link(sandbox.link))
     if own_pids:
         _fork_first_process()
     _checked("mount", _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None))

@@ -7,6 +7,7 @@ its own, ranks spin on the page and leave within a microsecond of each other. Wi
 from ranks that still work, so ranks sleep in a futex that one system call wakes.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import mmap
@@ -47,13 +48,16 @@ class Barrier:
 
     With `spin`, every rank has a core of its own. Waiting has no deadline here: the parent ends a process that waits
     too long.
+
+    Where ranks run on several nodes, each node has a page, and so has the parent. Every change is told by `bell`, an
+    eventfd, and carried to the other pages (nodes.pages).
     """
 
-    def __init__(self, fd: int, world_size: int, spin: bool) -> None:
+    def __init__(self, fd: int, world_size: int, spin: bool, bell: int | None = None) -> None:
         self.page = mmap.mmap(fd, _nbytes(world_size))
         self.words = memoryview(self.page).cast("q")
         self.marks = range(FIRST_MARK, FIRST_MARK + MARKS_STRIDE * world_size, MARKS_STRIDE)
-        self.spin = spin
+        self.spin, self.bell = spin, bell
 
     def memory(self) -> tuple[int, int]:
         """Address and size of the page. A device watches its first word, the released epoch. Devices read and write the
@@ -93,6 +97,7 @@ class Barrier:
     def stand_in(self, rank: int, epoch: int) -> None:
         """Has the other ranks believe that this one has come: they do not wait for it in `open`."""
         self.words[self.marks[rank]] = epoch
+        self._ring()
 
     def all_finished(self, epoch: int) -> bool:
         """Whether all ranks have finished `epoch`. If they have not, returns a moment later."""
@@ -120,6 +125,7 @@ class Barrier:
     def _meet(self, rank: int, epoch: int, mark: int, word: int) -> None:
         words = self.words
         words[self.marks[rank] + mark] = epoch
+        self._ring()
         # Whoever sees all marks wakes the rest. Two that come at once may each miss the other's mark (a store can
         # be seen late), hence the look again every RECHECK_NS.
         while (seen := words[word]) < epoch:
@@ -128,8 +134,24 @@ class Barrier:
             else:
                 self._sleep(word, seen)
 
+    def merge(self, changes: Iterable[tuple[int, int]]) -> None:
+        """Takes in changed words of another page of this barrier, each by its place and value. Epochs only grow, so
+        that the larger holds; a key has one writer, the parent."""
+        for word, value in changes:
+            if (word >= FIRST_MARK and (word - FIRST_MARK) % MARKS_STRIDE == KEY) or value > self.words[word]:
+                self._set(word, value)
+        for mark, word in enumerate((RELEASED, FINISHED)):
+            if (all_marked := min(self.words[place + mark] for place in self.marks)) > self.words[word]:
+                self._set(word, all_marked)
+
+    def _ring(self) -> None:
+        if self.bell is not None:
+            with contextlib.suppress(BlockingIOError):  # it rings already
+                os.eventfd_write(self.bell, 1)
+
     def _set(self, word: int, value: int) -> None:
         self.words[word] = value
+        self._ring()
         if not self.spin and SYS_FUTEX is not None:
             _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAKE, 2**31 - 1, None, None, 0)
 

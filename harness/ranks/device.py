@@ -140,8 +140,8 @@ class Gpu:
 
     kind, backend, has_files = "cuda", "nccl", False
 
-    def __init__(self, rank: int, world_size: int, barrier: Barrier) -> None:
-        self.id: torch.device | None = torch.device("cuda", rank)
+    def __init__(self, rank: int, local_rank: int, world_size: int, barrier: Barrier) -> None:
+        self.id: torch.device | None = torch.device("cuda", local_rank)
         self.rank, self.world_size = rank, world_size
         self.barrier = barrier
         self.barrier_pointer = 0
@@ -238,6 +238,8 @@ class Gpu:
         self.barrier.wait_device(self.rank, epoch)
 
 
-def make_device(name: str, rank: int, world_size: int, threads: int, flush_bytes: int, barrier: Barrier) -> Device:
+def make_device(order: wire.RankOrder, barrier: Barrier) -> Device:
     """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
-    return Cpu(threads, flush_bytes) if name == "cpu" else Gpu(rank, world_size, barrier)
+    if order.device == "cpu":
+        return Cpu(order.threads, order.flush_bytes)
+    return Gpu(order.rank, order.local_rank, order.world_size, barrier)

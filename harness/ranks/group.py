@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from harness.core.records import Clock
-from harness.ranks import channel, failure, wire
+from harness.ranks import channel, failure, node_clock, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.rank import Rank
 from harness.ranks.watch import Processes, Watch
@@ -92,10 +92,11 @@ class Group(Protocol):
 
 
 class RankGroup:
-    """One group of running ranks; see Group."""
+    """One group of running ranks, on so many nodes; see Group."""
 
-    def __init__(self, processes: Processes, role: wire.Role, barrier: Barrier) -> None:
+    def __init__(self, processes: Processes, role: wire.Role, barrier: Barrier, nodes: int = 1) -> None:
         self.processes, self.role, self.barrier = processes, role, barrier
+        self.nodes = nodes
         self.members = processes.ranks[role]
         self.watch = Watch(processes, role)
         self.epoch = 0
@@ -160,7 +161,9 @@ class RankGroup:
         else:
             let_in_ns = self._ready(command, lead_s, late, deadline)
         called = self._called(len(indices), deadline)
-        if late is not None:  # as they say themselves
+        if self.nodes > 1:
+            called = node_clock.aligned(called, self.nodes, self.told_ns[:-1] or [self.opened_ns])
+        elif late is not None:  # as they say themselves, by the clock that is this process's too
             ends_ns = [call.end_ns for call in called[late.at]]
             self.early = {*self.early, *(rank for rank, end_ns in enumerate(ends_ns) if end_ns < let_in_ns)}
         return called

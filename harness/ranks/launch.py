@@ -49,7 +49,8 @@ GOODBYE_S = 6.0  # for the zygote to kill everything and go
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
-    that outlives the run. `hidden`, `checker`, `cuda_is_cpu` and `confined` are as in wire.RankOrder."""
+    that outlives the run. `hidden`, `checker`, `cuda_is_cpu` and `confined` are as in wire.RankOrder. `nodes` has a
+    connection to the agent of each node that runs ranks; without, all run here."""
 
     world_size: int
     device: str
@@ -63,6 +64,12 @@ class Launch:
     checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
+    nodes: tuple[socket.socket, ...] = ()
+
+    @property
+    def local_size(self) -> int:
+        """How many ranks of a group a node runs."""
+        return self.world_size // max(1, len(self.nodes))
 
     def workdir(self, role: wire.Role, rank: int) -> Path:
         """The folder that a rank starts in, its own."""
@@ -82,6 +89,7 @@ class Ranks:
         self.freezes = 0
         self.frozen: dict[wire.Role, int] = {}  # groups that do not run, each by the number of its last Freeze
         self.freezing: dict[wire.Role, int] = {}  # those of them that have not answered yet
+        self.bells: dict[wire.Role, int] = {}  # of the groups' barriers, where they have ranks on several nodes
         self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
         self.control, self.their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.log = Log()
@@ -129,6 +137,9 @@ class Ranks:
             self.freezing.pop(role, None)
             self._tell(wire.Thaw(role=role))
 
+    def show_stacks(self, role: wire.Role) -> None:
+        self._tell(wire.ShowStacks(role=role))
+
     def check_zygote(self) -> None:
         """Raises HarnessError if the process that ranks are forked from was stopped: it lets no group go on then, and a
         rank that is waited for is not to blame."""
@@ -166,6 +177,8 @@ class Ranks:
                 rank.gone = rank.gone or "ended with the process that ranks are forked from"
             return False
         message: wire.ZygoteMessage = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(data))
+        if isinstance(message, wire.NodeLost):
+            raise HarnessError(message.why)
         if isinstance(message, wire.Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
         elif isinstance(message, wire.Frozen):
@@ -184,32 +197,16 @@ class Ranks:
         return True
 
     def _start(self) -> None:
-        threads = str(self.launch.threads)
+        launch = self.launch
         sandbox.hide(True)  # a submission's ranks could read the run's secret out of this process
-        self.zygote = subprocess.Popen(
-            [sys.executable, "-m", "harness.ranks.zygote", str(self.their_control.fileno()), str(self.launch.folder)],
-            cwd=ROOT,
-            env={
-                **sandbox.environment(os.environ),
-                **MALLOC,
-                **PROFILER_LOG,
-                "PATH": search_path(),
-                "OMP_NUM_THREADS": threads,
-                "MKL_NUM_THREADS": threads,
-            },
-            pass_fds=[self.their_control.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self.log.write_fd,
-            stderr=self.log.write_fd,
-            start_new_session=True,  # Ctrl-C goes to the parent alone, which then ends the ranks in order
-        )
+        self.zygote = start_zygote(self.their_control, launch.folder, launch.threads, self.log.write_fd, launch.nodes)
         self.their_control.close()
         os.close(self.log.write_fd)
-        barriers = {role: make_barrier(self.launch.world_size) for role in ROLES}
+        barriers = {role: make_barrier(launch.world_size) for role in ROLES}
+        self.bells = {role: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for role in ROLES if launch.nodes}
         for rank in self.all_ranks():
             self._order(rank, barriers[rank.role])
-        world_size, spin = self.launch.world_size, self.launch.spin
-        groups = {role: RankGroup(self, role, Barrier(barriers[role], world_size, spin)) for role in ROLES}
+        groups = {role: self._group(role, barriers[role]) for role in ROLES}
         for fd in barriers.values():
             os.close(fd)
         self.trusted: Group = groups["trusted"]
@@ -228,14 +225,19 @@ class Ranks:
                     "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
                 ) from None
 
+    def _group(self, role: wire.Role, barrier: int) -> RankGroup:
+        shared = Barrier(barrier, self.launch.world_size, self.launch.spin, self.bells.get(role))
+        return RankGroup(self, role, shared, max(1, len(self.launch.nodes)))
+
     def _order(self, rank: Rank, barrier: int) -> None:
         order = wire.RankOrder(
             role=rank.role,
             rank=rank.rank,
             world_size=self.launch.world_size,
+            local_size=self.launch.local_size,
             device=self.launch.device,
             threads=self.launch.threads,
-            cores=self.launch.cores[rank.rank] if self.launch.cores else (),
+            cores=self.launch.cores[rank.rank % self.launch.local_size] if self.launch.cores else (),
             spin=self.launch.spin,
             flush_bytes=self.launch.flush_bytes,
             workdir=str(self.launch.workdir(rank.role, rank.rank)),
@@ -245,7 +247,8 @@ class Ranks:
             cuda_is_cpu=self.launch.cuda_is_cpu,
             confined=self.launch.confined,
         )
-        self._tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier])
+        bell = [self.bells[rank.role]] if self.bells else []
+        self._tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
         rank.their_sock.close()
         os.close(rank.log.write_fd)
 
@@ -263,9 +266,37 @@ class Ranks:
         self.selector.close()
         self.control.close()
         os.close(self.log.fd)
+        for bell in self.bells.values():
+            os.close(bell)
         for rank in self.all_ranks():
             rank.sock.close()
             os.close(rank.log.fd)
+
+
+def start_zygote(
+    control: socket.socket, folder: Path, threads: int, log: int, nodes: Sequence[socket.socket] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts the process that ranks are forked from, which takes its orders from `control`; or, where ranks run on
+    nodes, the one that has those nodes' agents start them."""
+    program = ["harness.nodes.hub" if nodes else "harness.ranks.zygote", str(control.fileno()), str(folder)]
+    sockets = [node.fileno() for node in nodes]
+    return subprocess.Popen(
+        [sys.executable, "-m", *program, *map(str, sockets)],
+        cwd=ROOT,
+        env={
+            **sandbox.environment(os.environ),
+            **MALLOC,
+            **PROFILER_LOG,
+            "PATH": search_path(),
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+        },
+        pass_fds=[control.fileno(), *sockets],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,  # Ctrl-C goes to the parent alone, which then ends the ranks in order
+    )
 
 
 def free_port() -> int:

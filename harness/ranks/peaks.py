@@ -25,13 +25,14 @@ COPY_BYTES = {"cpu": 8 << 20, "cuda": 1 << 30}  # larger than a private cache, o
 LINK_BYTES = 256 << 20  # of one rank, on GPUs
 
 
-def measure(rank: int, world_size: int, device: torch.device, folder: Path) -> PeaksMeasured:
+def measure(rank: int, world_size: int, local_size: int, device: torch.device, folder: Path) -> PeaksMeasured:
     """The rates of one rank while all work, each the best of several tries: flops a second in products of bf16 numbers,
     bytes of memory a second (reads and writes both counted), and bytes that the rank sends a second. Needs an open
     process group.
 
     One rank has no links: their rate is 0. On CPUs each rank has a file in `folder` that its neighbour maps and reads,
-    which is the cheapest way to move bytes on one host. On GPUs each rank sends to all others at once through the
+    which is the cheapest way to move bytes on one host; the neighbour is one of the `local_size` ranks of the same host
+    where there are others. On GPUs each rank sends to all others at once through the
     process group.
     """
     kind, nbytes = device.type, COPY_BYTES[device.type]
@@ -49,21 +50,22 @@ def measure(rank: int, world_size: int, device: torch.device, folder: Path) -> P
     return PeaksMeasured(
         flops_per_s=flops_per_s,
         memory_bytes_per_s=2 * nbytes / memory_s,  # each byte is read and written
-        link_bytes_per_s=link(rank, world_size, device, folder) if world_size > 1 else 0.0,
+        link_bytes_per_s=link(rank, world_size, local_size, device, folder) if world_size > 1 else 0.0,
     )
 
 
-def _host_link(rank: int, world_size: int, device: torch.device, folder: Path) -> float:
+def _host_link(rank: int, world_size: int, local_size: int, device: torch.device, folder: Path) -> float:
     nbytes = COPY_BYTES["cpu"]
     target = bytearray(nbytes)
     (folder / f"link-{rank}").write_bytes(target)
     dist.barrier()  # waits for: every rank's file
-    with open(folder / f"link-{(rank + 1) % world_size}", "r+b") as file, mmap.mmap(file.fileno(), nbytes) as window:
+    neighbour = rank - rank % local_size + (rank + 1) % local_size
+    with open(folder / f"link-{neighbour}", "r+b") as file, mmap.mmap(file.fileno(), nbytes) as window:
         own = memoryview(target)
         return nbytes / _best_s(lambda: own.__setitem__(slice(None), memoryview(window)), device)
 
 
-def _device_link(rank: int, world_size: int, device: torch.device, folder: Path) -> float:
+def _device_link(rank: int, world_size: int, local_size: int, device: torch.device, folder: Path) -> float:
     source, target = (torch.zeros(LINK_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
     leaving = LINK_BYTES * (world_size - 1) / world_size
     return leaving / _best_s(lambda: dist.all_to_all_single(target, source), device)

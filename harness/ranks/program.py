@@ -40,10 +40,8 @@ class Program:
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.order, self.fds = order, fds
         self.channel = channel.Channel(socket.socket(fileno=fds["channel"]))
-        self.barrier = Barrier(fds["barrier"], order.world_size, order.spin)
-        self.device = make_device(
-            order.device, order.rank, order.world_size, order.threads, order.flush_bytes, self.barrier
-        )
+        self.barrier = Barrier(fds["barrier"], order.world_size, order.spin, fds.get("bell"))
+        self.device = make_device(order, self.barrier)
         self.stopwatch = Stopwatch(self.device, self.barrier, order.world_size)
         self.exchange = Exchange(self.channel, self.device, self.judged)
         self.kernel: Kernel = lambda data: None
@@ -93,9 +91,13 @@ class Program:
     def open_group(self, command: wire.OpenGroup) -> wire.Reply:
         order = self.order
         set_meeting(order.rank, order.world_size, command.free_port)
+        meeting = f"file://{Path(order.workdir).parent}/meet-{command.number}"
+        if order.network is not None:
+            set_nodes(order.local_rank, order.local_size, order.network)
+            meeting = f"tcp://{order.network.master}:{command.free_port}"
         dist.init_process_group(
             backend=self.device.backend,
-            init_method=f"file://{Path(order.workdir).parent}/meet-{command.number}",
+            init_method=meeting,
             rank=order.rank,
             world_size=order.world_size,
             device_id=self.device.id,
@@ -212,7 +214,19 @@ def set_meeting(rank: int, world_size: int, port: int) -> None:
         RANK=str(rank),
         LOCAL_RANK=str(rank),
         WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
         GLOO_SOCKET_IFNAME="lo",
+    )
+
+
+def set_nodes(local_rank: int, local_size: int, network: wire.Network) -> None:
+    """The same where ranks run on several nodes. There they meet at rank 0's address."""
+    os.environ.update(
+        MASTER_ADDR=network.master,
+        LOCAL_RANK=str(local_rank),
+        LOCAL_WORLD_SIZE=str(local_size),
+        GLOO_SOCKET_IFNAME=network.interface,
+        NCCL_SOCKET_IFNAME=network.interface,
     )
 
 

@@ -191,4 +191,5 @@ class Trusted(Program):
 
     def measure_peaks(self, command: wire.MeasurePeaks) -> wire.Reply:
         device, group_folder = self.device.id or torch.device("cpu"), Path(self.order.workdir).parent
-        return peaks.measure(self.order.rank, self.order.world_size, device, group_folder)
+        order = self.order
+        return peaks.measure(order.rank, order.world_size, order.local_size, device, group_folder)

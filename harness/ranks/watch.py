@@ -1,8 +1,5 @@
 """Waiting for a group's replies: notices when a rank of any group raises or ends, and when the deadline passes."""
 
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol, TypeVar
@@ -30,6 +27,9 @@ class Processes(Protocol):
 
     def thaw(self, role: wire.Role) -> None:
         """Lets them go on."""
+
+    def show_stacks(self, role: wire.Role) -> None:
+        """Has each of its ranks write its Python stack into its log."""
 
     def check_zygote(self) -> None:
         """Raises HarnessError if the process that ranks are forked from was stopped."""
@@ -90,11 +90,7 @@ class Watch:
         self.processes.check_zygote()
         self.processes.thaw(self.role)  # to tell where they are
         marks = {rank: rank.log.total_bytes for rank in self.members}
-        for rank in self.members:
-            if not rank.pid:  # it has not been started yet
-                continue
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(rank.pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
+        self.processes.show_stacks(self.role)
         until = time.monotonic() + STACKS_S
         while time.monotonic() < until:
             self.processes.poll(until - time.monotonic())

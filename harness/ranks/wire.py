@@ -12,7 +12,7 @@ OUT_OF_MEMORY = "out of the device's memory"  # so begins the message of a rank 
 KEPT_BYTES = 256 << 20  # of a device, that a rank may keep for later calls while others are on turn
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]
-FDS = ("channel", "log", "barrier")  # the descriptors that go with a RankOrder, in this order
+FDS = ("channel", "log", "barrier", "bell")  # that go with a RankOrder, in this order; on one host there is no bell
 MAX_FILES = 64  # that go with one message
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
 MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each other
@@ -20,16 +20,28 @@ MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each oth
 
 # ---- parent and zygote -----------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
+class Network:
+    """What joins one group's ranks on several nodes: rank 0's address there, and the interface that this node reaches
+    it by. With `own`, an address, that interface is made, and the group's ranks on this node have no other network."""
+
+    master: str
+    interface: str
+    own: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankOrder:
     """Everything that a rank gets at its start. `role` names its program. `threads`, `cores` (empty: any) and
     `flush_bytes` are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in
     `cache`. Of the folders in `hidden` an untrusted rank sees only what is its own and what Python imports. Outputs are
     judged by `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what
-    its user may."""
+    its user may. Of the ranks of the group each node runs `local_size`, one after the other; with more than one node
+    there is a `network`."""
 
     role: Role
     rank: int
     world_size: int
+    local_size: int
     device: str
     threads: int
     cores: tuple[int, ...]
@@ -41,7 +53,13 @@ class RankOrder:
     checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
+    network: Network | None = None
     type: Literal["rank"] = "rank"
+
+    @property
+    def local_rank(self) -> int:
+        """Its number among its group's ranks on its node."""
+        return self.rank % self.local_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +79,15 @@ class Thaw:
     type: Literal["thaw"] = "thaw"
 
 
-ZygoteOrder = RankOrder | Freeze | Thaw
+@dataclass(frozen=True, kw_only=True)
+class ShowStacks:
+    """Have each of the group's ranks write its Python stack into its log. No answer."""
+
+    role: Role
+    type: Literal["show_stacks"] = "show_stacks"
+
+
+ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +104,9 @@ class Frozen:
 @dataclass(frozen=True, kw_only=True)
 class Confined:
     """The process that one group's ranks are forked from is confined. `lacking` names the layers that the kernel does
-    not have."""
+    not have. The interface of the group's own network between nodes, if it has one, comes with the message."""
 
+    role: Role
     lacking: tuple[str, ...]
     type: Literal["confined"] = "confined"
 
@@ -103,7 +130,15 @@ class Exited:
     type: Literal["exited"] = "exited"
 
 
-ZygoteMessage = Confined | Started | Exited | Frozen
+@dataclass(frozen=True, kw_only=True)
+class NodeLost:
+    """A node does not answer any more. No rank is to blame."""
+
+    why: str
+    type: Literal["node_lost"] = "node_lost"
+
+
+ZygoteMessage = Confined | Started | Exited | Frozen | NodeLost
 
 
 # ---- commands: parent to rank ----------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ from harness.ranks.wire import (
     Frozen,
     RankOrder,
     Role,
+    ShowStacks,
     Started,
     ZygoteMessage,
     ZygoteOrder,
@@ -64,6 +65,7 @@ SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
 FREEZE_S, FREEZE_LOOK_S = 1.0, 0.0003  # for all processes of a group to stop; between two looks
 RUNNING = "RS"  # states of a process that has not stopped, or not yet; one in an uninterruptible wait stops behind it
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+DESCRIPTOR = struct.Struct("i")
 GONE = (BrokenPipeError, ConnectionResetError)  # who is at the other end of a socket
 
 
@@ -155,9 +157,13 @@ class Zygote:
                 with contextlib.suppress(*GONE):  # which `hear` will find
                     socket.send_fds(self.cells[order.role].control, [message], fds)
         elif isinstance(order, RankOrder):
-            self.fork(order, dict(zip(FDS, fds, strict=True)))
+            self.fork(order, dict(zip(FDS, fds, strict=False)))
         elif isinstance(order, Freeze):
             self.tell(Frozen(role=order.role, number=order.number, running=freeze()))
+        elif isinstance(order, ShowStacks):
+            for pid in self.ranks:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
         else:
             signal_all(signal.SIGCONT)
 
@@ -180,7 +186,7 @@ class Zygote:
 
     def hear(self, cell: Cell) -> bool:
         """Hands on what the cell and its ranks tell; False once the cell is gone, and all of its ranks with it."""
-        data, sender = receive(cell.control)
+        data, sender, fds = receive(cell.control)
         if not data:
             for pid in cell.pids.values():
                 self.tell(Exited(pid=pid, code=-signal.SIGKILL))
@@ -191,7 +197,7 @@ class Zygote:
             message = replace(message, pid=sender)
         elif isinstance(message, Exited):
             message = replace(message, pid=cell.pids.pop(message.pid))
-        self.tell(message)
+        self.tell(message, fds)
         return True
 
     def reap(self) -> None:
@@ -206,18 +212,23 @@ class Zygote:
                 self.ranks.remove(pid)
                 self.tell(Exited(pid=pid, code=os.waitstatus_to_exitcode(status)))
 
-    def tell(self, message: Any) -> None:
-        self.control.send(json.dumps(encode(message)).encode())
+    def tell(self, message: Any, fds: Sequence[int] = ()) -> None:
+        """Sends the message with these descriptors, which are closed here."""
+        socket.send_fds(self.control, [json.dumps(encode(message)).encode()], fds)
+        for fd in fds:
+            os.close(fd)
 
 
-def receive(control: socket.socket) -> tuple[bytes, int]:
-    """The next message, and its sender's pid; b"" at the end."""
+def receive(control: socket.socket) -> tuple[bytes, int, list[int]]:
+    """The next message, its sender's pid, and the descriptor that came with it, if one did; b"" at the end."""
+    room = socket.CMSG_SPACE(CREDENTIALS.size) + socket.CMSG_SPACE(DESCRIPTOR.size)
     try:
-        data, ancillary, _, _ = control.recvmsg(MAX_MESSAGE_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+        data, ancillary, _, _ = control.recvmsg(MAX_MESSAGE_BYTES, room)
     except ConnectionResetError:  # what it was sent was not read any more
-        return b"", 0
-    told = [content for _, kind, content in ancillary if kind == socket.SCM_CREDENTIALS]
-    return data, CREDENTIALS.unpack(told[0])[0] if told else 0
+        return b"", 0, []
+    told = {kind: content for _, kind, content in ancillary}
+    sender = CREDENTIALS.unpack(told[socket.SCM_CREDENTIALS])[0] if socket.SCM_CREDENTIALS in told else 0
+    return data, sender, list(DESCRIPTOR.unpack(told[socket.SCM_RIGHTS])) if socket.SCM_RIGHTS in told else []
 
 
 def open_cell(order: RankOrder) -> socket.socket:
@@ -248,12 +259,13 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
         cache=Path(order.cache),
         device=order.device,
         hidden=tuple(map(Path, order.hidden)),
+        link=order.network.own if order.network else "",
     )
     lacking = sandbox.enter(order.confined)
     hide(True)  # what it holds is beyond its ranks too
     die_with(zygote)
     cell = Zygote(control, is_cell=True)
-    cell.tell(Confined(lacking=lacking))
+    cell.tell(Confined(role=order.role, lacking=lacking), sandbox.link_fds)
     cell.run()
 
 

@@ -49,13 +49,22 @@ class Turn(NamedTuple):
 
 
 def open_heap(device: torch.device) -> "Heap | None":
-    """This process's heap for tensors on `device`; None where CPU ranks can share no memory, or GPUs are not alike. The
-    first call is collective."""
+    """This process's heap for tensors on `device`; None where ranks are on several hosts, CPU ranks can share no
+    memory, or GPUs are not alike. The first call is collective."""
     if device not in _heaps:
         make = CpuHeap if device.type == "cpu" else GpuHeap
         heap = make(device, dist.get_rank(), dist.get_world_size())
-        _heaps[device] = heap if heap.suits() and heap.allocate(flags=64, half_bytes=1 << 20) else None
+        able = is_one_host(heap.rank, heap.world_size) and heap.suits()
+        _heaps[device] = heap if able and heap.allocate(flags=64, half_bytes=1 << 20) else None
     return _heaps[device]
+
+
+def is_one_host(rank: int, world_size: int) -> bool:
+    """Whether this host runs all ranks, by torchrun's variable. Where it does not, rank 0 says so."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    if here < world_size and rank == 0:
+        print(f"{here} of {world_size} ranks on each host, which share no memory: through collectives")
+    return here >= world_size
 
 
 def lay_out(*arrays: tuple[torch.dtype, tuple[int, ...]]) -> tuple[list[int], int]:

@@ -1,0 +1,54 @@
+"""The verb `agent`: this machine runs ranks of an evaluation that another one directs."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+
+from harness.core.checkout import Checkout
+from harness.core.errors import Exit, UsageError
+from harness.nodes import agent, meeting
+
+DESCRIPTION = """Run this node's ranks of an evaluation on several nodes (docs/cluster.md), which another node directs:
+`eval --nodes 2` prints the command to type here. In a Slurm job the evaluation starts its agents itself."""
+NODE_RANKS = ("SLURM_PROCID", "GROUP_RANK")  # Slurm's, torchrun's
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `agent`."""
+    parser.add_argument(
+        "--node-rank", type=int, metavar="N", help="this node's number, from 1 (default: SLURM_PROCID or GROUP_RANK)"
+    )
+    parser.add_argument("--master-addr", metavar="HOST", help="where the evaluation runs (default: MASTER_ADDR)")
+    parser.add_argument("--master-port", type=int, metavar="PORT", help="its port (default: MASTER_PORT)")
+    parser.add_argument(
+        "--wait", type=float, default=meeting.WAIT_S, metavar="SECONDS", help="how long to look for it (default: 120)"
+    )
+
+
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`agent`: takes part in one evaluation."""
+    token = os.environ.pop(meeting.TOKEN, "")
+    if not token:
+        raise UsageError(f"{meeting.TOKEN} is not set; `eval --nodes` prints the whole command")
+    address = namespace.master_addr or os.environ.get("MASTER_ADDR")
+    if not address:
+        raise UsageError("where does the evaluation run? name it with --master-addr, or in MASTER_ADDR")
+    port = _number(namespace.master_port, "--master-port", ("MASTER_PORT",), os.environ)
+    node = _number(namespace.node_rank, "--node-rank", NODE_RANKS, os.environ)
+    sock = meeting.connected(address, port, namespace.wait)
+    master = meeting.agreed(sock, node, token, agent.can_link(), namespace.wait)
+    sock.settimeout(None)
+    print(f"node {node} takes part in the evaluation of {address}:{port}", file=sys.stderr, flush=True)
+    agent.serve(sock, node, master)
+    return Exit.OK
+
+
+def _number(given: int | None, option: str, names: tuple[str, ...], environ: Mapping[str, str]) -> int:
+    """The option's value, or that of the first of these variables that is set."""
+    if given is not None:
+        return given
+    text = next((environ[name] for name in names if name in environ), "")
+    if not text.isdigit():
+        raise UsageError(f"{option} is needed (or {' or '.join(names)}, a number)")
+    return int(text)

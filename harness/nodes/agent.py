@@ -1,0 +1,160 @@
+"""A node's agent: starts the ranks of one evaluation that run here, and carries what they and the parent say.
+
+It has a zygote of its own, to which it is what the parent is elsewhere: ranks are confined, frozen and ended as on one
+machine. It ends with the evaluation, and everything below it.
+"""
+
+import contextlib
+import io
+import json
+import os
+import socket
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from harness.core.decode import decode, encode
+from harness.core.errors import HarnessError
+from harness.core.files import remove
+from harness.nodes.frames import Frame, Kind, PeerGoneError
+from harness.nodes.relay import PACKET_BYTES, Relay, number_of
+from harness.process import sandbox
+from harness.process.link import INTERFACE, interface_of
+from harness.ranks import wire
+from harness.ranks.barrier import Barrier, make_barrier
+from harness.ranks.launch import GOODBYE_S, ROLES, start_zygote
+
+ADDRESSES = "10.77.0.{}"  # in each group's own network, which nobody else is in: node 0 has 1
+IPV4 = 4
+
+
+class Agent(Relay):
+    """The agent of number `node`; `sock` leads to the hub, and `master` is node 0's address. Its files are below
+    `folder`."""
+
+    def __init__(self, sock: socket.socket, node: int, master: str, folder: Path) -> None:
+        super().__init__([sock])
+        self.node, self.master, self.folder = node, master, folder
+        self.interface = interface_of(sock.getsockname()[0])
+        self.hub = self.peers[0]
+        self.zygote: subprocess.Popen[bytes] | None = None
+        self.links: dict[wire.Role, int] = {}  # descriptors of the groups' own networks
+        self.barriers: dict[wire.Role, int] = {}
+        self.bells: dict[wire.Role, int] = {}
+
+    def heard(self, peer: object, frame: Frame) -> None:
+        """Orders for the zygote, and what a rank needs to start."""
+        if frame.kind == Kind.PACKET:
+            with contextlib.suppress(OSError, KeyError):  # IP's packets may be lost
+                os.write(self.links[ROLES[frame.number]], frame.data)
+        elif frame.kind == Kind.FOLDER:
+            self.unpacked = frame.data  # the order follows at once
+        else:
+            order = decode(cast("type[wire.ZygoteOrder]", wire.ZygoteOrder), json.loads(frame.data))
+            if isinstance(order, wire.RankOrder):
+                self._start(order)
+            else:
+                self._tell(order, [])
+
+    def _start(self, order: wire.RankOrder) -> None:
+        if self.zygote is None:
+            self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.zygote = start_zygote(theirs, self.folder, order.threads, log=2)
+            theirs.close()
+            self.watch_read(self.control, self._on_zygote)
+        if order.role not in self.barriers:
+            self.barriers[order.role] = make_barrier(order.world_size)
+            self.bells[order.role] = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            fds = self.barriers[order.role], order.world_size, order.spin, self.bells[order.role]
+            self.add_page(order.role, Barrier(*fds))
+        here = self._here(order)
+        with tarfile.open(fileobj=io.BytesIO(self.unpacked)) as archive:
+            archive.extractall(here.workdir, filter="data")
+        ours, channel = socket.socketpair()
+        log, their_log = os.pipe()
+        number = number_of(order.role, order.rank, order.world_size)
+        self.add_rank(number, self.hub, ours, log, writes_log=False)
+        self._tell(here, [channel.fileno(), their_log, self.barriers[order.role], self.bells[order.role]])
+        channel.close()
+        os.close(their_log)
+
+    def _here(self, order: wire.RankOrder) -> wire.RankOrder:
+        """The order with this node's folders and network."""
+        group, there = self.folder / order.role, Path(order.workdir).parents[1]
+        network = wire.Network(master=self.master, interface=self.interface)
+        if order.role != "trusted" and has_own_network(order.confined, order.device):
+            own = ADDRESSES.format(self.node + 1)
+            network = wire.Network(master=ADDRESSES.format(1), interface=INTERFACE, own=own)
+        return replace(
+            order,
+            workdir=str(group / str(order.rank)),
+            cache=str(group / "cache"),
+            hidden=(*(path for path in order.hidden if path != str(there)), str(self.folder)),
+            network=network,
+        )
+
+    def _tell(self, order: wire.ZygoteOrder, fds: list[int]) -> None:
+        socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
+
+    def _on_zygote(self) -> None:
+        message, fds, _, _ = socket.recv_fds(self.control, wire.MAX_MESSAGE_BYTES, 1)
+        if not message:
+            raise EOFError
+        if fds:
+            self._open(decode(wire.Confined, json.loads(message)).role, fds[0])
+        self.hub.send(Kind.CONTROL, 0, message)
+
+    def _open(self, role: wire.Role, link: int) -> None:
+        """What the group's ranks send to other nodes is read from its link."""
+        self.links[role] = link
+        os.set_blocking(link, False)
+        self.watch_read(link, lambda: self._on_packet(ROLES.index(role), link))
+
+    def _on_packet(self, number: int, link: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            packet = os.read(link, PACKET_BYTES)
+            if packet[:1] and packet[0] >> 4 == IPV4 and not self.hub.is_full:
+                self.hub.send(Kind.PACKET, number, packet)
+
+    def end(self) -> None:
+        """Ends the zygote, and all below it."""
+        if self.zygote is None:
+            return
+        self.control.close()
+        try:
+            self.zygote.wait(GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            self.zygote.kill()
+            self.zygote.wait()
+
+
+def has_own_network(confined: bool, device: str) -> bool:
+    """Whether untrusted ranks have no network but their group's; see Sandbox.enter."""
+    return confined and device != "rocm"
+
+
+def can_link() -> bool:
+    """Whether groups can have networks of their own here."""
+    tried = sandbox.Sandbox(folder=Path("/"), cache=Path("/"), device="cpu", link=ADDRESSES.format(1))
+    return sandbox.has_namespaces(tried)
+
+
+def serve(sock: socket.socket, node: int, master: str) -> None:
+    """Takes part in one evaluation, to its end. Raises HarnessError where this node is what ended it."""
+    folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+    sandbox.hide(True)
+    agent = Agent(sock, node, master, folder)
+    try:
+        agent.run()
+    except PeerGoneError:
+        pass  # the evaluation is done
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        raise HarnessError("the process that ranks are forked from ended; is the machine out of memory?") from None
+    finally:
+        agent.end()
+        sock.close()
+        sandbox.hide(False)
+        remove(folder)

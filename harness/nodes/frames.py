@@ -1,0 +1,109 @@
+"""What the hub and an agent send each other: frames over one TCP connection. Neither side waits for the other."""
+
+import enum
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+HEAD = struct.Struct(">BHQ")  # kind, number, bytes that follow
+READ_BYTES = 1 << 20
+FULL_BYTES = 8 << 20  # unsent, from which on what can be lost is not sent
+
+
+class Kind(enum.IntEnum):
+    """What a frame holds. Its number is that of a rank (`relay.number_of`) or a group (its place in launch.ROLES)."""
+
+    CONTROL = 0  # JSON of the zygote's protocol (ranks.wire)
+    FOLDER = 1  # of a rank that is to be started: a tar archive of its working folder
+    STREAM = 2  # bytes of a rank's channel, with the files before
+    FILE = 3  # a sealed file of it
+    UNSEALED = 4  # a descriptor came that is no sealed file
+    CLOSED = 5  # nothing more will come of the channel
+    LOG = 6  # what a rank printed
+    WORDS = 7  # changes of a group's barrier page
+    PACKET = 8  # of a group's own network
+
+
+@dataclass(frozen=True)
+class Frame:
+    kind: Kind
+    number: int
+    data: bytes
+
+
+class PeerGoneError(Exception):
+    """The connection has ended, or what comes is none of these frames."""
+
+
+class Peer:
+    """One end of the connection; `wants_write` is called when that there is something unsent begins or ends."""
+
+    def __init__(self, sock: socket.socket, wants_write: Callable[["Peer", bool], None]) -> None:
+        self.sock, self.wants_write = sock, wants_write
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a barrier's word is a few bytes
+        self._received = bytearray()
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unsent that packets and logs had better be lost."""
+        return self._unsent_bytes > FULL_BYTES
+
+    def send(self, kind: Kind, number: int, data: bytes = b"") -> None:
+        """Sends the frame, now or as soon as there is room. Raises PeerGoneError."""
+        was_idle = not self._unsent
+        frame = HEAD.pack(kind, number, len(data)) + data
+        self._unsent.append(memoryview(frame))
+        self._unsent_bytes += len(frame)
+        if was_idle:
+            self.flush()
+            if self._unsent:
+                self.wants_write(self, True)
+
+    def flush(self) -> None:
+        """Sends what there is room for. Raises PeerGoneError."""
+        try:
+            while self._unsent:
+                sent = self.sock.send(self._unsent[0])
+                self._unsent_bytes -= sent
+                if sent < len(self._unsent[0]):
+                    self._unsent[0] = self._unsent[0][sent:]
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PeerGoneError(str(error)) from None
+
+    def write_more(self) -> None:
+        """Called when there is room again."""
+        self.flush()
+        if not self._unsent:
+            self.wants_write(self, False)
+
+    def receive(self) -> Iterator[Frame]:
+        """The frames that have come in full. Raises PeerGoneError."""
+        try:
+            data = self.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PeerGoneError(str(error)) from None
+        if not data:
+            raise PeerGoneError("it closed the connection")
+        self._received += data
+        at = 0
+        while len(self._received) >= at + HEAD.size:
+            kind, number, nbytes = HEAD.unpack_from(self._received, at)
+            if kind not in Kind.__members__.values():
+                raise PeerGoneError(f"it sent a frame of kind {kind}")
+            end = at + HEAD.size + nbytes
+            if len(self._received) < end:
+                break
+            yield Frame(Kind(kind), number, bytes(self._received[at + HEAD.size : end]))
+            at = end
+        del self._received[:at]

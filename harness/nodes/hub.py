@@ -1,0 +1,128 @@
+"""The process that does the zygote's job for ranks on nodes: `python -m harness.nodes.hub FD FOLDER SOCKET...`.
+
+The parent starts it with the zygote's socket (FD) and folder, and a connection to each node's agent. An order for a
+rank goes to the rank's node, with what is in its working folder; an order for a group goes to all. A node that is lost
+ends the evaluation, and so does the hub's own end.
+"""
+
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from harness.core.decode import decode, encode
+from harness.core.files import remove
+from harness.nodes.frames import Frame, Kind, Peer, PeerGoneError
+from harness.nodes.relay import Relay, number_of
+from harness.process.sandbox import hide
+from harness.ranks import wire
+from harness.ranks.barrier import Barrier
+
+PID_BITS = 22  # of a process id: PID_MAX_LIMIT, linux/threads.h
+NODE_AT = 19  # in an IPv4 packet: the last byte of its destination, which is the node's number from 1
+
+
+class Hub(Relay):
+    """`control` is the parent's, `sockets` are the nodes', in their order."""
+
+    def __init__(self, control: socket.socket, sockets: list[socket.socket]) -> None:
+        super().__init__(sockets)
+        self.control = control
+        self.frozen: dict[tuple[wire.Role, int], list[int]] = {}  # what nodes answered to each Freeze so far
+        self.watch_read(control, self._on_control)
+
+    def _on_control(self) -> None:
+        message, fds, _, _ = socket.recv_fds(self.control, wire.MAX_MESSAGE_BYTES, len(wire.FDS))
+        if not message:
+            raise EOFError
+        order = decode(cast("type[wire.ZygoteOrder]", wire.ZygoteOrder), json.loads(message))
+        if not isinstance(order, wire.RankOrder):
+            for peer in self.peers:
+                peer.send(Kind.CONTROL, 0, message)
+            return
+        peer, number = self.peers[order.rank // order.local_size], number_of(order.role, order.rank, order.world_size)
+        self._add(order, number, peer, dict(zip(wire.FDS, fds, strict=True)))
+        peer.send(Kind.FOLDER, number, _archive(Path(order.workdir)))
+        peer.send(Kind.CONTROL, number, message)
+
+    def _add(self, order: wire.RankOrder, number: int, peer: Peer, fds: dict[str, int]) -> None:
+        self.add_rank(number, peer, socket.socket(fileno=fds["channel"]), fds["log"], writes_log=True)
+        if order.role in self.pages:
+            os.close(fds["bell"])
+        else:
+            self.add_page(order.role, Barrier(fds["barrier"], order.world_size, order.spin, fds["bell"]))
+        os.close(fds["barrier"])
+
+    def heard(self, peer: Peer, frame: Frame) -> None:
+        """Packets go to their node, and what a zygote says to the parent."""
+        if frame.kind == Kind.PACKET:
+            node = frame.data[NODE_AT] - 1 if len(frame.data) > NODE_AT else -1
+            if 0 <= node < len(self.peers) and not self.peers[node].is_full:  # IP's packets may be lost
+                self.peers[node].send(Kind.PACKET, frame.number, frame.data)
+            return
+        message = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(frame.data))
+        if isinstance(message, wire.Started | wire.Exited):  # two nodes may have the same process ids
+            message = replace(message, pid=self.peers.index(peer) << PID_BITS | message.pid)
+        if isinstance(message, wire.Frozen):
+            answers = self.frozen.setdefault((message.role, message.number), [])
+            answers.append(message.running)
+            if len(answers) < len(self.peers):
+                return
+            message = replace(message, running=sum(self.frozen.pop((message.role, message.number))))
+        self.tell(message)
+
+    def tell(self, message: wire.ZygoteMessage) -> None:
+        """To the parent."""
+        self.control.send(json.dumps(encode(message)).encode())
+
+    def lost(self) -> wire.NodeLost:
+        """Which node's connection has ended."""
+        gone = [node for node, peer in enumerate(self.peers) if _is_gone(peer)]
+        which = f"node {gone[0]}" if gone else "a node"
+        return wire.NodeLost(
+            why=f"{which} was lost in the middle of the evaluation: its agent ended, or the network between did; "
+            "what the agent printed there says more. Nothing is recorded; evaluate again"
+        )
+
+
+def _is_gone(peer: Peer) -> bool:
+    """Whether its connection has ended."""
+    try:
+        return peer.sock.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _archive(folder: Path) -> bytes:
+    """What is in the folder, as a tar archive."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(folder, arcname=".")
+    return packed.getvalue()
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    hide(True)
+    hub = Hub(control, [socket.socket(fileno=int(fd)) for fd in sys.argv[3:]])
+    try:
+        hub.run()
+    except PeerGoneError:
+        hub.tell(hub.lost())
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the parent is done, or gone
+    finally:
+        remove(Path(sys.argv[2]))  # the parent would, but nothing stops a kill of it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""What the hub and an agent have in common: one loop that carries what ranks and the parent send each other.
+
+Each has a near end of every rank: its channel, its log, its group's barrier page. What comes out of one of these goes
+to the far end as frames, and the other way round. Files go by their content and are made anew, sealed. Pages are kept
+alike: see Page. Nothing that ranks say is looked at.
+"""
+
+import contextlib
+import fcntl
+import os
+import selectors
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from harness.nodes.frames import Frame, Kind, Peer
+from harness.ranks import wire
+from harness.ranks.barrier import Barrier
+from harness.ranks.launch import ROLES
+
+READ_BYTES = 1 << 17
+PACKET_BYTES = 1 << 16
+WORD = struct.Struct(">Hq")  # its place in the page, and its value
+LOST_LOG_BYTES = 1 << 20  # unsent, from which on more of a log is not kept
+
+
+def number_of(role: wire.Role, rank: int, world_size: int) -> int:
+    """A rank's number in frames."""
+    return ROLES.index(role) * world_size + rank
+
+
+class Page:
+    """A near barrier page and, of each far one, the words that it is known to have."""
+
+    def __init__(self, barrier: Barrier, peers: Sequence[Peer]) -> None:
+        self.barrier = barrier
+        self.known = {peer: [0] * len(barrier.words) for peer in peers}
+
+    def merge(self, peer: Peer, data: bytes) -> None:
+        """Takes in what has changed there."""
+        changes = list(WORD.iter_unpack(data))
+        for word, value in changes:
+            self.known[peer][word] = value
+        self.barrier.merge(changes)
+
+    def changes_for(self, peer: Peer) -> bytes:
+        """What has changed here that is not known there; from now on it is."""
+        known = self.known[peer]
+        changed = [(word, value) for word, value in enumerate(self.barrier.words) if value != known[word]]
+        for word, value in changed:
+            known[word] = value
+        return b"".join(WORD.pack(word, value) for word, value in changed)
+
+
+class Writer:
+    """The near end of a rank's channel or log, which is never waited for."""
+
+    def __init__(self, fd: int, watch: Callable[["Writer", bool], None], sock: socket.socket | None = None) -> None:
+        self.fd, self.watch, self.sock = fd, watch, sock
+        os.set_blocking(fd, False)
+        self.unsent: deque[tuple[memoryview, list[int]]] = deque()
+        self.unsent_bytes = 0
+
+    def write(self, data: bytes, fds: list[int]) -> None:
+        """Writes it with these descriptors, which are closed then."""
+        self.unsent.append((memoryview(data), fds))
+        self.unsent_bytes += len(data)
+        if len(self.unsent) == 1:
+            self.flush()
+            if self.unsent:
+                self.watch(self, True)
+
+    def flush(self) -> None:
+        """Writes what there is room for. What nobody reads any more is dropped."""
+        try:
+            while self.unsent:
+                data, fds = self.unsent[0]
+                sent = socket.send_fds(self.sock, [data], fds) if self.sock and fds else os.write(self.fd, data)
+                for fd in fds:
+                    os.close(fd)
+                self.unsent_bytes -= sent
+                if sent < len(data):
+                    self.unsent[0] = (data[sent:], [])
+                else:
+                    self.unsent.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.unsent.clear()
+
+    def write_more(self) -> None:
+        """Called when there is room again."""
+        self.flush()
+        if not self.unsent:
+            self.watch(self, False)
+
+
+class RankEnd:
+    """The near end of one rank, behind `peer`: its channel, and the log that is written to (hub) or read (agent)."""
+
+    def __init__(self, number: int, peer: Peer, channel: socket.socket, writer: Writer, log: Writer | None) -> None:
+        self.number, self.peer, self.channel, self.writer, self.log = number, peer, channel, writer, log
+        self.files: list[int] = []  # that go with the next bytes
+
+
+class Relay:
+    """The loop; the hub and the agent add what they do with CONTROL, FOLDER and PACKET frames."""
+
+    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.peers = [Peer(sock, self._watch_peer) for sock in sockets]
+        self.ends: dict[int, RankEnd] = {}
+        self.pages: dict[wire.Role, Page] = {}
+        for peer in self.peers:
+            self.selector.register(peer.sock, selectors.EVENT_READ, lambda mask, peer=peer: self._on_peer(peer, mask))
+
+    def run(self) -> None:
+        """Carries everything until a connection ends, which PeerGoneError, EOFError or an end of a process tells."""
+        while True:
+            for key, mask in self.selector.select():
+                key.data(mask)
+
+    def heard(self, peer: Peer, frame: Frame) -> None:
+        """A frame that is not the relay's own."""
+        raise NotImplementedError
+
+    # ---- what is watched
+
+    def watch_read(self, source: int | socket.socket, read: Callable[[], None]) -> None:
+        """From now on `read` is called when something can be read there."""
+        self.selector.register(source, selectors.EVENT_READ, lambda mask: read())
+
+    def add_rank(self, number: int, peer: Peer, channel: socket.socket, log: int, writes_log: bool) -> None:
+        """The near end of a rank. Its log is written to, or else read."""
+        writer = Writer(channel.fileno(), self._watch_channel, channel)
+        end = RankEnd(number, peer, channel, writer, Writer(log, self._watch_log) if writes_log else None)
+        self.ends[number] = end
+        self.selector.register(channel, selectors.EVENT_READ, lambda mask: self._on_channel(end, mask))
+        if not writes_log:
+            os.set_blocking(log, False)
+            self.watch_read(log, lambda: self._on_log(end, log))
+
+    def add_page(self, role: wire.Role, barrier: Barrier) -> None:
+        """The near page of a group, which has a bell."""
+        assert barrier.bell is not None
+        bell = barrier.bell
+        self.pages[role] = Page(barrier, self.peers)
+        self.watch_read(bell, lambda: self._on_bell(role, bell))
+
+    def _watch_peer(self, peer: Peer, wants_write: bool) -> None:
+        self._modify(peer.sock, wants_write)
+
+    def _watch_channel(self, writer: Writer, wants_write: bool) -> None:
+        with contextlib.suppress(KeyError):  # closed meanwhile
+            self._modify(writer.fd, wants_write)
+
+    def _watch_log(self, writer: Writer, wants_write: bool) -> None:
+        if wants_write:
+            self.selector.register(writer.fd, selectors.EVENT_WRITE, lambda mask: writer.write_more())
+        else:
+            self.selector.unregister(writer.fd)
+
+    def _modify(self, source: int | socket.socket, wants_write: bool) -> None:
+        key = self.selector.get_key(source)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_write else 0)
+        self.selector.modify(source, events, key.data)
+
+    # ---- what happens
+
+    def _on_peer(self, peer: Peer, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            peer.write_more()
+        if mask & selectors.EVENT_READ:
+            for frame in peer.receive():
+                self._on_frame(peer, frame)
+
+    def _on_frame(self, peer: Peer, frame: Frame) -> None:
+        if frame.kind == Kind.WORDS:
+            role = ROLES[frame.number]
+            self.pages[role].merge(peer, frame.data)
+            self._tell_pages(role)
+        elif frame.kind in (Kind.CONTROL, Kind.FOLDER, Kind.PACKET):
+            self.heard(peer, frame)
+        elif (end := self.ends.get(frame.number)) is not None:
+            self._on_rank(end, frame)
+
+    def _on_rank(self, end: RankEnd, frame: Frame) -> None:
+        """What the far end of a rank sent."""
+        if frame.kind == Kind.STREAM:
+            files, end.files = end.files, []
+            end.writer.write(frame.data, files)
+        elif frame.kind in (Kind.FILE, Kind.UNSEALED):
+            end.files.append(made_file(frame.data, frame.kind == Kind.FILE))
+        elif frame.kind == Kind.LOG and end.log is not None and end.log.unsent_bytes < LOST_LOG_BYTES:
+            end.log.write(frame.data, [])
+        elif frame.kind == Kind.CLOSED:
+            with contextlib.suppress(OSError):
+                end.channel.shutdown(socket.SHUT_WR)
+
+    def _on_channel(self, end: RankEnd, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            end.writer.write_more()
+        if not mask & selectors.EVENT_READ:
+            return
+        try:
+            data, fds, _, _ = socket.recv_fds(end.channel, READ_BYTES, wire.MAX_FILES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds = b"", []
+        for fd in fds:
+            content = content_of(fd)
+            end.peer.send(Kind.UNSEALED if content is None else Kind.FILE, end.number, content or b"")
+            os.close(fd)
+        end.peer.send(Kind.STREAM if data else Kind.CLOSED, end.number, data)
+        if not data:
+            self.selector.unregister(end.channel)
+
+    def _on_log(self, end: RankEnd, log: int) -> None:
+        data = os.read(log, READ_BYTES)
+        if not data:
+            self.selector.unregister(log)
+        elif not end.peer.is_full:
+            end.peer.send(Kind.LOG, end.number, data)
+
+    def _on_bell(self, role: wire.Role, bell: int) -> None:
+        with contextlib.suppress(BlockingIOError):  # a rank may have taken it
+            os.eventfd_read(bell)
+        self._tell_pages(role)
+
+    def _tell_pages(self, role: wire.Role) -> None:
+        page = self.pages[role]
+        for peer in self.peers:
+            if changes := page.changes_for(peer):
+                peer.send(Kind.WORDS, ROLES.index(role), changes)
+
+
+def content_of(fd: int) -> bytes | None:
+    """What a sealed file has; None of anything that could still change, or never end."""
+    try:
+        if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & wire.SEALS != wire.SEALS:
+            return None
+    except OSError:
+        return None
+    parts, size, at = [], os.fstat(fd).st_size, 0
+    while at < size:
+        parts.append(os.pread(fd, min(size - at, 1 << 30), at))
+        at += len(parts[-1])
+    return b"".join(parts)
+
+
+def made_file(content: bytes, is_sealed: bool) -> int:
+    """A file with that content, in memory, as its far end was."""
+    fd = os.memfd_create("carried", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view[: 1 << 30]) :]
+    if is_sealed:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, wire.SEALS)
+    return fd
