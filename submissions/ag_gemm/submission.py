@@ -12,6 +12,8 @@ Where a tile holds the rows of several ranks (few rows) there is nothing of one'
 the L2 for their part of the weights while they wait. Where tiles are fewer than multiprocessors, several programs may
 share a tile's depth; the last of them adds up all sums in float32 (the table's `split`).
 
+On Hopper also by a kernel with explicit warps, for loads, products and sends (hopper.py).
+
 Where products are the largest, a copy engine sends the rows, to one rank after the other, and the library multiplies
 them: those of one rank after the other's, each product behind a wait of its stream for a flag. The tuning table says
 which way a shape goes.
@@ -75,11 +77,16 @@ from common.gemm import (
 from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher, make_ahead, new_output
 from common.signals import flag_pointers, order_bulk_loads, signal, wait_beyond
+from common.space import SHARED_BYTES
 from common.tuning import Chip, chip_of, dividing, nearest
+from hopper import warps_kernel
 from task import input_t, output_t
 from torch import Tensor
 from torch.nn.functional import linear
 from tuning import TABLE, Row
+
+WARPGROUP_ROWS = 64  # that a warpgroup multiplies
+BARRIER_BYTES = 2 << 10  # more than all barriers of a program, and what Triton takes, need of its shared memory
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older name
 
@@ -290,36 +297,30 @@ def ag_gemm_kernel(
 
 
 launch = Launcher(ag_gemm_kernel)
+launchers = {"plain": launch, "engine": None, "warps": Launcher(warps_kernel)}
 
 
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
-    launch: Launcher | None  # of the kernel, which the rest is for; None: a copy engine sends, the library multiplies
+    kernel: str  # of the tuning table
+    launch: Launcher | None  # of that kernel, which the rest is for; None: a copy engine sends, the library multiplies
     sizes: tuple[int, int, int]  # m, n, K
     output: tuple[int, int]  # M, n
     programs: int
     nbytes: int  # of the heap
     flags: int
     work: int  # float32 of the workspace
-    sending: tuple[int, int, int, int]  # senders, send_group, lead and prefetch
+    sending: tuple[int, ...]  # senders, and for the plain kernel send_group, lead and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
 
     def example_arguments(self) -> tuple[torch.dtype | int, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
         rank, epoch, flags, gathered = 1, 2, 1 << 14, 1 << 20
-        return (
-            *[torch.bfloat16] * 4,
-            torch.int64,
-            torch.float32,
-            *self.sizes,
-            rank,
-            epoch,
-            flags,
-            gathered,
-            *self.sending,
-        )
+        more = (torch.float32,) if self.kernel == "plain" else ()
+        numbers = (*self.sizes, rank, epoch, flags, gathered, *self.sending)
+        return (*[torch.bfloat16] * 4, torch.int64, *more, *numbers)
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -356,6 +357,10 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     block_m = dividing(row.block_m, m)
     if block_m < 16 or depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
+    if row.kernel == "warps":
+        if by_warps(row, chip, block_m, m):
+            return plan_by_warps(row, chip, world_size, (m, columns, depth), block_m, bias)
+        row = row._replace(kernel="plain")
     flag_m, flags_k = min(row.flag_m, block_m, m), -(-depth // row.flag_k)
     programs = chip.multiprocessors * row.per_sm
     tiles = -(-rows // block_m) * -(-columns // row.block_n)
@@ -380,12 +385,48 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "INTERPRET": INTERPRETED,
     }
     options = {"num_warps": row.warps, "num_stages": row.stages}
-    flags = world_size if row.engine else world_size * (m // flag_m) * flags_k
+    flags = world_size if row.kernel == "engine" else world_size * (m // flag_m) * flags_k
     sizes, nbytes = (m, columns, depth), rows * depth * 2
     send_group = max(1, min(row.send_rows, m) // flag_m)
     sending = (min(row.senders, chip.multiprocessors), send_group, row.lead, row.prefetch)
-    launcher = None if row.engine else launch
-    return Plan(launcher, sizes, (rows, columns), programs, nbytes, flags, work, sending, constants, options)
+    made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, work)
+    return Plan(*made, sending, constants, options)
+
+
+def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
+    """Whether the kernel with explicit warps can have these blocks: one or two warpgroups' rows, and chunks of whole
+    steps of the product."""
+    whole = block_m in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS) and row.split == 1 and row.flag_k % row.block_k == 0
+    return chip.name == "sm_90" and whole and m >= 8
+
+
+def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, int], block_m: int, bias: bool) -> Plan:
+    """The plan of the kernel with explicit warps."""
+    m, columns, depth = sizes
+    send_m, flags_k = min(row.send_m, m), -(-depth // row.flag_k)
+    ring, chunk = row.stages * (block_m + row.block_n) * row.block_k * 2, send_m * row.flag_k * 2
+    room = SHARED_BYTES - BARRIER_BYTES - ring - block_m * row.block_n * 2
+    constants = {
+        "WORLD": world_size,
+        "HAS_BIAS": bias,
+        "MIXED": m < block_m,
+        "BLOCK_M": block_m,
+        "BLOCK_N": row.block_n,
+        "BLOCK_K": row.block_k,
+        "GROUPS": block_m // WARPGROUP_ROWS,
+        "STAGES": row.stages,
+        "GROUP": row.group,
+        "SEND_M": send_m,
+        "SEND_K": row.flag_k,
+        "FLAGS_K": flags_k,
+        "FLAGS_K2": triton.next_power_of_2(flags_k),
+        "SEND_GROUP": max(1, min(row.send_rows, m) // send_m),
+        "BUFFERS": 2 if 2 * chunk <= room else 1,
+    }
+    rows, programs = m * world_size, chip.multiprocessors
+    flags, sending = rows // send_m * flags_k, (min(row.senders, programs),)
+    made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, rows * depth * 2, flags, 0)
+    return Plan(*made, sending, constants, {"num_warps": 4})  # of the first warpgroup; the kernel asks for the others
 
 
 def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
@@ -393,14 +434,10 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
     if plan.launch is None:
         return beside_engine(input_mK, weight_nK, bias_n, heap, turn)
     output_Mn = new_output(plan.output, input_mK)
-    tensors = (
-        input_mK,
-        weight_nK,
-        output_Mn if bias_n is None else bias_n,
-        output_Mn,
-        heap.pointers,
-        workspace(heap.device, plan.work),
-    )
+    bias = output_Mn if bias_n is None else bias_n
+    tensors: tuple[Tensor, ...] = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
+    if plan.kernel == "plain":
+        tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
     plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
     make_ahead(output_Mn)

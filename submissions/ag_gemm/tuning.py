@@ -7,7 +7,10 @@ class Row(NamedTuple):
     """`shape` is M, a rank's N, and K. `senders` programs send this rank's rows, in blocks of `send_m` rows, before
     they join the others `lead` rounds of tiles later. Of `send_rows` rows after the other they send the first columns
     first; a flag tells the arrival of `flag_k` columns of `flag_m` rows.
-    `engine`: a copy engine sends, and the chip's library multiplies; of the row nothing else counts then.
+    `kernel`: "plain", which does everything; "engine": a copy engine sends, the chip's library multiplies, and of the
+    row nothing else counts; or "warps", with explicit warps (Hopper), 4 for every 64 of `block_m` beside those that
+    load and send. For "warps" `split` and `lead` to `prefetch` mean nothing, but that its chunks, with a flag each, are
+    of `send_m` rows and `flag_k` columns, of which `send_rows` rows go column by column.
     `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
     rows of several ranks. `per_sm`: programs a multiprocessor. `split`: programs that share a tile's depth."""
 
@@ -28,7 +31,7 @@ class Row(NamedTuple):
     flag_m: int
     flag_k: int
     prefetch: int
-    engine: bool
+    kernel: str
     found: str
 
 
@@ -36,21 +39,21 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (64, 1024, 8192), 64, 32, 128, 2, 8, 4, 8, 1, 48, 1, 16, 32, 32, 256, 1024, False, "23.4 us, best of 684, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (64, 4608, 7168), 64, 64, 128, 1, 8, 4, 6, 1, 32, 1, 16, 32, 32, 256, 1024, False, "36.1 us, best of 434, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (64, 9216, 7168), 64, 128, 128, 1, 8, 4, 4, 1, 32, 1, 16, 64, 64, 256, 1024, False, "53.8 us, best of 110, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (512, 3072, 4096), 128, 128, 64, 1, 8, 8, 4, 1, 16, 1, 32, 128, 32, 256, 4096, False, "40.8 us, best of 434, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (512, 6144, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 16, 1, 32, 256, 64, 256, 4096, False, "56.1 us, best of 218, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 720, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 512, 64, 256, 4096, False, "45.6 us, best of 723, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 1024, 128, 1024, 4096, False, "44.3 us, best of 97, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 1, 8, 4, 4, 2, 24, 4, 32, 512, 64, 256, 4096, False, "101.2 us, best of 1085, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 2048, 4096), 128, 128, 64, 1, 8, 4, 3, 2, 16, 2, 32, 1024, 128, 1024, 4096, False, "116.8 us, best of 385, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 24, 6, 32, 512, 64, 256, 4096, False, "374.7 us, best of 976, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 12, 4, 128, 1024, 128, 256, 4096, False, "646.7 us, best of 121, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 1, 8, 8, 3, 1, 0, 0, 32, 128, 128, 256, 4096, True, "1255.8 us, best of 213, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 14784, 8192), 128, 256, 64, 1, 8, 8, 3, 1, 16, 4, 32, 128, 128, 256, 4096, False, "2644.6 us, best of 145, 2x NVIDIA H200, 2026-11-22"),
-    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 1, 8, 4, 2, 1, 56, 1, 8, 64, 64, 256, 4096, False, UNMEASURED),
-    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 1, 4, 8, 2, 1, 56, 4, 16, 128, 128, 256, 4096, False, UNMEASURED),
-    Row("interpreter", (64, 64, 64), 32, 32, 32, 1, 2, 1, 1, 1, 1, 0, 16, 32, 32, 32, 0, False, "small, as the interpreter is slow"),
+    Row("sm_90", (64, 1024, 8192), 64, 32, 128, 2, 8, 4, 8, 1, 48, 1, 16, 32, 32, 256, 1024, "plain", "23.4 us, best of 684, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (64, 4608, 7168), 64, 64, 128, 1, 8, 4, 6, 1, 32, 1, 16, 32, 32, 256, 1024, "plain", "36.1 us, best of 434, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (64, 9216, 7168), 64, 128, 128, 1, 8, 4, 4, 1, 32, 1, 16, 64, 64, 256, 1024, "plain", "53.8 us, best of 110, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (512, 3072, 4096), 128, 128, 64, 1, 8, 8, 4, 1, 16, 1, 32, 128, 32, 256, 4096, "plain", "40.8 us, best of 434, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (512, 6144, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 16, 1, 32, 256, 64, 256, 4096, "plain", "56.1 us, best of 218, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 720, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 512, 64, 256, 4096, "plain", "45.6 us, best of 723, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 1024, 128, 1024, 4096, "plain", "44.3 us, best of 97, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 1, 8, 4, 4, 2, 24, 4, 32, 512, 64, 256, 4096, "plain", "101.2 us, best of 1085, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 2048, 4096), 128, 128, 64, 1, 8, 4, 3, 2, 16, 2, 32, 1024, 128, 1024, 4096, "plain", "116.8 us, best of 385, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 24, 6, 32, 512, 64, 256, 4096, "plain", "374.7 us, best of 976, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 12, 4, 128, 1024, 128, 256, 4096, "plain", "646.7 us, best of 121, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 1, 8, 8, 3, 1, 0, 0, 32, 128, 128, 256, 4096, "engine", "1255.8 us, best of 213, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 14784, 8192), 128, 256, 64, 1, 8, 8, 3, 1, 16, 4, 32, 128, 128, 256, 4096, "plain", "2644.6 us, best of 145, 2x NVIDIA H200, 2026-11-22"),
+    Row("gfx942", (64, 2304, 7168), 64, 32, 64, 1, 8, 4, 2, 1, 56, 1, 8, 64, 64, 256, 4096, "plain", UNMEASURED),
+    Row("gfx942", (8192, 3696, 8192), 128, 128, 32, 1, 4, 8, 2, 1, 56, 4, 16, 128, 128, 256, 4096, "plain", UNMEASURED),
+    Row("interpreter", (64, 64, 64), 32, 32, 32, 1, 2, 1, 1, 1, 1, 0, 16, 32, 32, 32, 0, "plain", "small, as the interpreter is slow"),
 ]
 # fmt: on

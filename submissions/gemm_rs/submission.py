@@ -11,6 +11,8 @@ rounded once. So hardly any program waits for a link. Where a tile is as wide as
 programs share a tile's depth so that all multiprocessors have work, the sums are made at the end, by all programs. Who
 has the last part of a shared tile adds up all parts in float32 first (the table's `split`).
 
+On Hopper also by a kernel with explicit warps, for loads, products and sends (hopper.py).
+
 Where products are the largest, beside a copy engine: a kernel leaves the products of one rank's rows after another's in
 its own memory and counts their tiles; the engine sends a piece once its count is full, while the next is multiplied.
 Last come the rank's own rows, whose tiles add in float32 what the others have sent, before they are rounded. No program
@@ -78,10 +80,12 @@ from common.heap import Heap, open_heap
 from common.launch import INTERPRETED, Launcher, make_ahead, new_output
 from common.signals import count_up, finish_bulk_stores, flag_pointers, order_bulk_loads, signal, wait
 from common.tuning import Chip, chip_of, dividing, nearest
+from hopper import warps_kernel
 from task import input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
 
+WARPGROUP_ROWS = 64  # that a warpgroup multiplies
 MOST_PIECES = 8  # in which a copy engine sends a rank's rows
 
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # older name
@@ -377,13 +381,14 @@ def beside_engine_kernel(
 
 launch = Launcher(gemm_rs_kernel)
 launch_beside_engine = Launcher(beside_engine_kernel)
+launchers = {"plain": launch, "engine": launch_beside_engine, "warps": Launcher(warps_kernel)}
 
 
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
-    engine: bool  # sends
-    launch: Launcher  # of the kernel that the rest is for
+    kernel: str  # of the tuning table
+    launch: Launcher  # of that kernel
     sizes: tuple[int, int, int]  # M, N, k
     output: tuple[int, int]  # m, N
     programs: int
@@ -396,7 +401,7 @@ class Plan(NamedTuple):
     def example_arguments(self) -> tuple[torch.dtype | int, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
         rank, epoch, flags, slots = 1, 2, 1 << 14, 1 << 20
-        more = (torch.bfloat16, torch.int32) if self.engine else (torch.float32,)
+        more = {"plain": (torch.float32,), "engine": (torch.bfloat16, torch.int32), "warps": ()}[self.kernel]
         return (*[torch.bfloat16] * 4, torch.int64, *more, *self.sizes, rank, epoch, flags, slots)
 
 
@@ -433,26 +438,34 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     m = rows // world_size
     block_m, sum_m = dividing(row.block_m, m), 1 << min(row.sum_m.bit_length(), (m & -m).bit_length()) - 1
     sum_m = min(sum_m, block_m)
-    if row.engine:
+    if row.kernel == "engine":
         block_m = min(block_m, m)
+    if row.kernel == "warps" and not by_warps(row, chip, block_m, m):
+        row = row._replace(kernel="plain")
     if block_m < 16 or depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
     programs = chip.multiprocessors * row.per_sm
     options = {"num_warps": row.warps, "num_stages": row.stages}
+    if row.kernel == "warps":
+        options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
     tiles_m, tiles_n = max(1, m // block_m), -(-columns // row.block_n)
     tiles = -(-rows // max(m, block_m)) * tiles_m * tiles_n
     split, work = shared(row.split, tiles, block_m, row.block_n)
     piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
     pieces = -(-tiles_m // piece_tiles)
-    constants = {  # of either kernel, in the order of its parameters
+    constants = {  # of each kernel, in the order of its parameters
         "WORLD": world_size,
         "HAS_BIAS": bias,
         "OWNERS": max(1, block_m // m),
         "FUSED": split == 1 and m >= block_m,
+        "MIXED": m < block_m,
         "BLOCK_M": block_m,
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
         "SPLIT": split,
+        "GROUPS": block_m // WARPGROUP_ROWS,
+        "PIECE": min(m, WARPGROUP_ROWS),
+        "STAGES": row.stages,
         "GROUP": row.group,
         "SUM_M": sum_m,
         "SUM_N": min(row.sum_n, row.block_n),
@@ -464,21 +477,28 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "AMD": chip.name.startswith("gfx"),
         "INTERPRET": INTERPRETED,
     }
-    kernel, launcher, flags = gemm_rs_kernel, launch, world_size * tiles_m * tiles_n
-    if row.engine:
-        kernel, launcher, flags = beside_engine_kernel, launch_beside_engine, world_size * pieces
-    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
+    launcher, flags = launchers[row.kernel], world_size * (pieces if row.kernel == "engine" else tiles_m * tiles_n)
+    constants = {name: value for name, value in constants.items() if name in launcher.kernel.arg_names}
     sizes, nbytes = (rows, columns, depth), rows * columns * 2
-    return Plan(row.engine, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
+    return Plan(row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
+
+
+def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
+    """Whether the kernel with explicit warps can have these blocks: one or two warpgroups' rows, and of those parts of
+    8 rows or more for each rank, which only a tile of one block of 64 columns can be cut into."""
+    whole = block_m in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS) and row.split == 1
+    return chip.name == "sm_90" and whole and (m >= WARPGROUP_ROWS or (m >= 8 and row.block_n <= 64))
 
 
 def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
-    if plan.engine:
+    if plan.kernel == "engine":
         return beside_engine(input_Mk, weight_Nk, bias_N, heap, plan)
     output_mN = new_output(plan.output, input_Mk)
     turn = heap.turn(plan.nbytes, plan.flags)
     bias = output_mN if bias_N is None else bias_N
-    tensors = (input_Mk, weight_Nk, bias, output_mN, heap.pointers, workspace(heap.device, plan.work))
+    tensors: tuple[Tensor, ...] = (input_Mk, weight_Nk, bias, output_mN, heap.pointers)
+    if plan.kernel == "plain":
+        tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
     plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
     make_ahead(output_mN)

@@ -1,0 +1,464 @@
+"""ag_gemm on Hopper by explicit warps: one loads, one or two warpgroups multiply, one warp sends.
+
+The sending warps of the programs share the rank's rows. Each copies chunk after chunk through shared memory to every
+other rank, and flags it as soon as it has arrived there; only that warp waits for links. The loading warp begins with
+the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no other
+rank. Where a tile holds rows of several ranks, the first weights are on their way before any row has come.
+"""
+
+from common.bulk import bulk_load, bulk_store
+from common.warps import (
+    FLAG_BYTES,
+    bf16_behind,
+    finish_copies,
+    multiplied,
+    next_stage,
+    order_bulk_loads,
+    read_flag,
+    set_flag,
+)
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+
+@gluon.jit
+def in_groups(index, tiles_m, tiles_n, GROUP):
+    """Row and column of the tile at `index`: column by column within GROUP rows of tiles, so that the tiles that are
+    multiplied at the same time share operands in the L2."""
+    first = index // (GROUP * tiles_n) * GROUP
+    rows = gl.minimum(tiles_m - first, GROUP)
+    inside = index % (GROUP * tiles_n)
+    return first + inside % rows, inside // rows
+
+
+@gluon.jit
+def place(
+    tile, m, n, rank, WORLD: gl.constexpr, MIXED: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+    GROUP: gl.constexpr,
+):  # fmt: skip
+    """Row and column where a tile begins. The rank's own rows come first, then those of the others as they arrive: row
+    of tiles after row of tiles, one rank after the other in each."""
+    tiles_n = gl.cdiv(n, BLOCK_N)
+    if MIXED:
+        tile_m, tile_n = in_groups(tile, gl.cdiv(m * WORLD, BLOCK_M), tiles_n, GROUP)
+        row = tile_m * BLOCK_M
+    else:
+        tiles_m = m // BLOCK_M
+        own_tiles = tiles_m * tiles_n
+        if tile < own_tiles:
+            tile_m, tile_n = in_groups(tile, tiles_m, tiles_n, GROUP)
+            row = rank * m + tile_m * BLOCK_M
+        else:
+            arrival, tile_n = in_groups(tile - own_tiles, tiles_m * (WORLD - 1), tiles_n, GROUP)
+            # The rank before this one has sent to it first.
+            source = (rank + WORLD - 1 - arrival % (WORLD - 1)) % WORLD
+            row = source * m + arrival // (WORLD - 1) * BLOCK_M
+    return row, tile_n * BLOCK_N
+
+
+@gluon.jit
+def come_to(
+    flags,
+    flags_m,
+    row,
+    epoch,
+    come,
+    ROWS: gl.constexpr,
+    SEND_M: gl.constexpr,
+    FLAGS_K: gl.constexpr,
+    FLAGS_K2: gl.constexpr,
+):  # fmt: skip
+    """How many of the first chunks of these ROWS rows have come, as soon as these are more than `come`; they may then
+    be copied. `flags` is the address of the first flag of all, `flags_m` how many of
+    them are below each other."""
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    index = gl.arange(0, ROWS // SEND_M * FLAGS_K2, layout)
+    columns = gl.minimum(index % FLAGS_K2, FLAGS_K - 1)
+    rows = gl.minimum(row // SEND_M + index // FLAGS_K2, flags_m - 1)
+    numbers = rows * FLAGS_K + columns
+    addresses = flags + numbers.to(gl.int64) * FLAG_BYTES
+    before = come
+    while come <= before:
+        come = gl.min(gl.where(read_flag(addresses) < epoch, columns, FLAGS_K), axis=0)
+    order_bulk_loads()
+    return come
+
+
+@gluon.jit
+def load_tiles(
+    a_ptr,
+    b_ptr,
+    sizes,
+    heap,
+    ring,
+    WORLD: gl.constexpr,
+    MIXED: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    GROUPS: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP: gl.constexpr,
+    SEND_M: gl.constexpr,
+    SEND_K: gl.constexpr,
+    FLAGS_K: gl.constexpr,
+    FLAGS_K2: gl.constexpr,
+):
+    """The loading warp."""
+    m, n, K, rank = sizes
+    blocks_ptr, epoch, flags, gathered = heap
+    a_ring, b_ring, filled, emptied = ring
+    HALF: gl.constexpr = BLOCK_M // GROUPS
+    b_desc = tma.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
+    tiles = gl.cdiv(m * WORLD, BLOCK_M) * gl.cdiv(n, BLOCK_N)
+    begun = 0  # stages that have their part of the weights before their turn
+    if MIXED:
+        row, column = place(gl.program_id(0), m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        if gl.program_id(0) < tiles:
+            begun = gl.minimum(gl.cdiv(K, BLOCK_K), STAGES)
+        for stage in range(begun):
+            mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+            bulk_load(b_desc, [column, stage * BLOCK_K], filled.index(stage), b_ring.index(stage))
+    a_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
+    own_block = gl.load(blocks_ptr + rank)
+    all_ptr = bf16_behind(own_block, gathered)
+    all_desc = tma.make_tensor_descriptor(all_ptr, [m * WORLD, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
+    slot = 0
+    phase = 1  # of a ring that is empty
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        row, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        own = row // m == rank
+        if MIXED:
+            own = rank < 0
+        come = gl.where(own, FLAGS_K, 0)
+        for depth in range(0, K, BLOCK_K):
+            if begun > 0:
+                begun -= 1
+            else:
+                mbarrier.wait(emptied.index(slot), phase)
+                mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+                bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
+            if depth // SEND_K >= come:
+                come = come_to(
+                    own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K, FLAGS_K2
+                )
+            for group in gl.static_range(GROUPS):
+                part_s = a_ring.index(slot * GROUPS + group)
+                if own:
+                    bulk_load(a_desc, [row - rank * m + group * HALF, depth], filled.index(slot), part_s)
+                else:
+                    bulk_load(all_desc, [row + group * HALF, depth], filled.index(slot), part_s)
+            slot, phase = next_stage(slot, phase, STAGES)
+
+
+@gluon.jit
+def multiply_tiles(
+    bias_ptr,
+    out_ptr,
+    sizes,
+    ring,
+    out_s,
+    MINE: gl.constexpr,  # which of the groups this is
+    WORLD: gl.constexpr,
+    MIXED: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    GROUPS: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP: gl.constexpr,
+):
+    """A warpgroup: its part of every tile's rows, which it stores by a bulk copy beside the next product."""
+    m, n, K, rank = sizes
+    a_ring, b_ring, filled, emptied = ring
+    HALF: gl.constexpr = BLOCK_M // GROUPS
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
+    )
+    M = m * WORLD
+    out_desc = tma.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [HALF, BLOCK_N], out_s.layout)
+    steps = gl.cdiv(K, BLOCK_K)
+    places = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
+    slot = 0
+    phase = 0
+    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(n, BLOCK_N), gl.num_programs(0)):
+        row, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
+        if HAS_BIAS:  # first: it would take more registers last
+            bias = gl.load(bias_ptr + column + places, mask=column + places < n, other=0.0)
+            acc += bias.to(gl.float32)[None, :]
+        acc, slot, phase = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, phase, MINE, GROUPS, STAGES)
+        rounded = acc.to(gl.bfloat16)
+        tma.store_wait(0)
+        out_s.index(MINE).store(rounded)
+        fence_async_shared()
+        bulk_store(out_desc, [row + MINE * HALF, column], out_s.index(MINE))
+    tma.store_wait(0)
+
+
+@gluon.jit
+def send_rows(
+    a_ptr,
+    senders,
+    sizes,
+    heap,
+    chunks,
+    loaded,
+    WORLD: gl.constexpr,
+    TO_ITSELF: gl.constexpr,
+    SEND_M: gl.constexpr,
+    SEND_K: gl.constexpr,
+    FLAGS_K: gl.constexpr,
+    SEND_GROUP: gl.constexpr,
+    BUFFERS: gl.constexpr,
+):
+    """The sending warp: this program's part of the rank's rows to every other rank, the next chunk from memory while
+    this one is on its way."""
+    m, _, K, rank = sizes
+    blocks_ptr, epoch, flags, gathered = heap
+    FIRST: gl.constexpr = 0 if TO_ITSELF else 1
+    own_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [SEND_M, SEND_K], chunks.layout)
+    flags_m = m // SEND_M
+    count = flags_m * FLAGS_K
+    if gl.program_id(0) < gl.minimum(senders, count):
+        chunk_m, chunk_k = in_groups(gl.program_id(0), flags_m, FLAGS_K, SEND_GROUP)
+        mbarrier.expect(loaded.index(0), SEND_M * SEND_K * 2)
+        bulk_load(own_desc, [chunk_m * SEND_M, chunk_k * SEND_K], loaded.index(0), chunks.index(0))
+    blocks = ()
+    peer_descs = ()
+    for step in gl.static_range(FIRST, WORLD):  # the next rank first: all links are busy
+        block = gl.load(blocks_ptr + (rank + step) % WORLD)
+        blocks += (block,)
+        to_ptr = bf16_behind(block, gathered + rank * m * K * 2)
+        peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, K], [K, 1], [SEND_M, SEND_K], chunks.layout),)
+    slot = 0
+    phase = 0
+    if gl.program_id(0) < senders:
+        for chunk in range(gl.program_id(0), count, senders):
+            chunk_m, chunk_k = in_groups(chunk, flags_m, FLAGS_K, SEND_GROUP)
+            mbarrier.wait(loaded.index(slot), phase)
+            for step in gl.static_range(WORLD - FIRST):
+                bulk_store(peer_descs[step], [chunk_m * SEND_M, chunk_k * SEND_K], chunks.index(slot))
+            slot, phase = next_stage(slot, phase, BUFFERS)
+            if BUFFERS == 1:
+                tma.store_wait(0)
+            after = chunk + senders
+            if after < count:  # what was sent from its buffer before has arrived
+                after_m, after_k = in_groups(after, flags_m, FLAGS_K, SEND_GROUP)
+                mbarrier.expect(loaded.index(slot), SEND_M * SEND_K * 2)
+                bulk_load(own_desc, [after_m * SEND_M, after_k * SEND_K], loaded.index(slot), chunks.index(slot))
+            finish_copies()
+            flag = flags + ((rank * flags_m + chunk_m) * FLAGS_K + chunk_k).to(gl.int64) * FLAG_BYTES
+            for step in gl.static_range(WORLD - FIRST):
+                set_flag(blocks[step] + flag, epoch)
+
+
+@gluon.jit(do_not_specialize=["rank", "epoch", "flags", "senders"])
+def warps_kernel(
+    a_ptr,  # all as in ag_gemm_kernel
+    b_ptr,
+    bias_ptr,
+    out_ptr,
+    blocks_ptr,
+    m,
+    n,
+    K,
+    rank,
+    epoch,
+    flags,
+    gathered,
+    senders,  # programs whose sending warp has something to do
+    WORLD: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    MIXED: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    GROUPS: gl.constexpr,  # warpgroups that multiply
+    STAGES: gl.constexpr,
+    GROUP: gl.constexpr,
+    SEND_M: gl.constexpr,  # rows and columns of a chunk, of which one flag says that it has arrived
+    SEND_K: gl.constexpr,
+    FLAGS_K: gl.constexpr,  # flags of a row, and that rounded up to a power of two
+    FLAGS_K2: gl.constexpr,
+    SEND_GROUP: gl.constexpr,  # rows of chunks that are sent column by column
+    BUFFERS: gl.constexpr,  # for chunks: 1 or 2
+):
+    HALF: gl.constexpr = BLOCK_M // GROUPS
+    a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
+    b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], gl.bfloat16)
+    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
+    chunk_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([SEND_M, SEND_K], gl.bfloat16)
+    a_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES * GROUPS, HALF, BLOCK_K], a_layout)
+    b_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BLOCK_N, BLOCK_K], b_layout)
+    out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, BLOCK_N], out_layout)
+    chunks = gl.allocate_shared_memory(gl.bfloat16, [BUFFERS, SEND_M, SEND_K], chunk_layout)
+    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    loaded = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(filled.index(stage), count=1)
+        mbarrier.init(emptied.index(stage), count=GROUPS)
+    for buffer in gl.static_range(BUFFERS):
+        mbarrier.init(loaded.index(buffer), count=1)
+    fence_async_shared()
+    sizes = (m, n, K, rank)
+    heap = (blocks_ptr, epoch, flags, gathered)
+    ring = (a_ring, b_ring, filled, emptied)
+    # Names for these tuples would make tensors of the constants in them.
+    if GROUPS == 1:
+        gl.warp_specialize(
+            [
+                (
+                    multiply_tiles,
+                    (
+                        bias_ptr,
+                        out_ptr,
+                        sizes,
+                        ring,
+                        out_s,
+                        0,
+                        WORLD,
+                        MIXED,
+                        HAS_BIAS,
+                        BLOCK_M,
+                        BLOCK_N,
+                        BLOCK_K,
+                        GROUPS,
+                        STAGES,
+                        GROUP,
+                    ),
+                ),
+                (
+                    load_tiles,
+                    (
+                        a_ptr,
+                        b_ptr,
+                        sizes,
+                        heap,
+                        ring,
+                        WORLD,
+                        MIXED,
+                        BLOCK_M,
+                        BLOCK_N,
+                        BLOCK_K,
+                        GROUPS,
+                        STAGES,
+                        GROUP,
+                        SEND_M,
+                        SEND_K,
+                        FLAGS_K,
+                        FLAGS_K2,
+                    ),
+                ),
+                (
+                    send_rows,
+                    (
+                        a_ptr,
+                        senders,
+                        sizes,
+                        heap,
+                        chunks,
+                        loaded,
+                        WORLD,
+                        MIXED,
+                        SEND_M,
+                        SEND_K,
+                        FLAGS_K,
+                        SEND_GROUP,
+                        BUFFERS,
+                    ),
+                ),
+            ],
+            [1, 1],
+            [56, 56],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (
+                    multiply_tiles,
+                    (
+                        bias_ptr,
+                        out_ptr,
+                        sizes,
+                        ring,
+                        out_s,
+                        0,
+                        WORLD,
+                        MIXED,
+                        HAS_BIAS,
+                        BLOCK_M,
+                        BLOCK_N,
+                        BLOCK_K,
+                        GROUPS,
+                        STAGES,
+                        GROUP,
+                    ),
+                ),
+                (
+                    multiply_tiles,
+                    (
+                        bias_ptr,
+                        out_ptr,
+                        sizes,
+                        ring,
+                        out_s,
+                        1,
+                        WORLD,
+                        MIXED,
+                        HAS_BIAS,
+                        BLOCK_M,
+                        BLOCK_N,
+                        BLOCK_K,
+                        GROUPS,
+                        STAGES,
+                        GROUP,
+                    ),
+                ),
+                (
+                    load_tiles,
+                    (
+                        a_ptr,
+                        b_ptr,
+                        sizes,
+                        heap,
+                        ring,
+                        WORLD,
+                        MIXED,
+                        BLOCK_M,
+                        BLOCK_N,
+                        BLOCK_K,
+                        GROUPS,
+                        STAGES,
+                        GROUP,
+                        SEND_M,
+                        SEND_K,
+                        FLAGS_K,
+                        FLAGS_K2,
+                    ),
+                ),
+                (
+                    send_rows,
+                    (
+                        a_ptr,
+                        senders,
+                        sizes,
+                        heap,
+                        chunks,
+                        loaded,
+                        WORLD,
+                        MIXED,
+                        SEND_M,
+                        SEND_K,
+                        FLAGS_K,
+                        SEND_GROUP,
+                        BUFFERS,
+                    ),
+                ),
+            ],
+            [4, 1, 1],
+            [224, 56, 56],
+        )

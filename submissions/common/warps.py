@@ -1,0 +1,128 @@
+"""What gemm_rs's and ag_gemm's kernels with explicit warps (Hopper) have in common: a ring of stages in shared memory
+between the warp that loads and those that multiply; tiles that leave through shared memory; and flags between ranks.
+
+Memory that ranks share is written and read by bulk copies here, which go past the path of ordinary loads and stores.
+So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started them
+sets a flag with a release at system scope (`set_flag`); the other rank's warp reads it with an acquire at system scope
+(`wait_for`), and a fence lets the bulk copies that follow see what it has seen (`order_bulk_loads`).
+"""
+
+from common.bulk import partition_barrier
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_init,
+    warpgroup_mma_wait,
+)
+
+FLAG_BYTES = gl.constexpr(128)  # a flag's line, as in heap
+
+
+@gluon.jit
+def next_stage(slot, phase, STAGES: gl.constexpr):
+    """The stage of the ring behind this one, and the phase of its barriers."""
+    wraps = (slot == STAGES - 1).to(gl.int32)
+    return (slot + 1) * (1 - wraps), phase ^ wraps
+
+
+@gluon.jit
+def multiplied(
+    a_ring,
+    b_ring,
+    filled,
+    emptied,
+    acc,
+    steps,
+    slot,
+    phase,
+    MINE: gl.constexpr,
+    GROUPS: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """`acc` + the product of what the next `steps` stages hold, and the stage behind them with its phase."""
+    acc = warpgroup_mma_init(acc)
+    for step in range(steps):
+        mbarrier.wait(filled.index(slot), phase)
+        acc = warpgroup_mma(a_ring.index(slot * GROUPS + MINE), b_ring.index(slot).permute((1, 0)), acc, is_async=True)
+        # At most this product is under way now: the stage of the one before it may be filled again.
+        acc = warpgroup_mma_init(warpgroup_mma_wait(1, deps=(acc,)))
+        mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1, pred=step > 0)
+        slot, phase = next_stage(slot, phase, STAGES)
+    product = warpgroup_mma_wait(0, deps=(acc,))
+    mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1)
+    return product, slot, phase
+
+
+@gluon.jit
+def hand_over(values, buffer, full, free, phase):
+    """Rounds a tile into shared memory, for the warp that sends it, and the phase of the next one."""
+    rounded = values.to(gl.bfloat16)
+    mbarrier.wait(free, phase ^ 1)
+    buffer.store(rounded)
+    fence_async_shared()
+    mbarrier.arrive(full, count=1)
+    return phase ^ 1
+
+
+@gluon.jit
+def bf16_behind(block, offset):
+    """A pointer to the bf16 that lie `offset` bytes behind the address of a block of the heap."""
+    return (block + offset).to(gl.pointer_type(gl.bfloat16))
+
+
+@gluon.jit
+def finish_copies():
+    """The bulk copies that this warp has started are complete, and what they wrote is before what it releases next."""
+    gl.inline_asm_elementwise(
+        "cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;",
+        "=r,~{memory}",
+        [],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+    partition_barrier()
+
+
+@gluon.jit
+def set_flag(address, epoch):
+    """One thread of the warp sets the flag at this address (int64) to `epoch`, once all that the warp has stored can be
+    seen by whoever sees that."""
+    gl.inline_asm_elementwise(
+        "{ .reg .pred first; .reg .b32 lane; mov.u32 lane, %laneid; setp.eq.u32 first, lane, 0;"
+        " @first st.release.sys.global.u32 [$1], $2; mov.b32 $0, 0; }",
+        "=r,l,r,~{memory}",
+        [address, epoch],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def read_flag(address):
+    """The flags at these addresses (int64), each acquired by the thread that reads it."""
+    return gl.inline_asm_elementwise(
+        "ld.acquire.sys.global.u32 $0, [$1];", "=r,l,~{memory}", [address], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def order_bulk_loads():
+    """What this warp's threads have acquired is seen by its bulk copies from here on."""
+    partition_barrier()
+    gl.inline_asm_elementwise(
+        "fence.proxy.async.global; mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def wait_for(address, epoch):
+    """Returns once the flag at this address has come to `epoch`; what it tells of may then be copied."""
+    value = epoch - 1
+    while value < epoch:
+        value = read_flag(address)
+    order_bulk_loads()
