@@ -4,11 +4,12 @@
     python3 bench/tune.py ag_gemm --ranks 4 --write             ... and writes them into submissions/ag_gemm/tuning.py
     python3 bench/tune.py gemm_rs --ranks 4 --shapes 0 3 --at-most 24
     python3 bench/tune.py gemm_rs --ranks 4 --shape 64 1024 16384 --write       a shape of one's own
+    python3 bench/tune.py gemm_rs ag_gemm --ranks 2 --kernels warps     beside the table's rows only rows of that kernel
     python3 bench/tune.py gemm_rs --ranks 4 --dry-run           what would be measured on an H200; needs no GPU
 
 Every rank runs each candidate on cold caches after a barrier of all devices; its time is the median over calls of
 the slowest rank's, by the devices' events; the best are then measured in turn. One that gives a wrong result, or does
-not fit the chip, is left out. Kernels are compiled first, by as many processes as there are cores.
+not fit the chip, or never ends, is left out. Kernels are compiled first, by as many processes as there are cores.
 
 Where there are two ways to go about a shape, with a copy engine and without, the hosts' clock decides between the best
 rows of both, since they ask different things of hosts.
@@ -22,7 +23,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import random
 import statistics
 import sys
 import tempfile
@@ -35,33 +35,18 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from candidates import candidates
 from figures import Figures, add_data_argument, need_gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
+KERNELS = ("plain", "engine", "warps")  # of the tables of gemm_rs and ag_gemm
+START_S, ROW_S = 120, 30  # for ranks to come together, and to measure a row; a kernel that never ends is killed then
 WARM, CALLS = 3, 15
 FINALISTS, ROUNDS = 4, 3  # compared in turn
 BEGIN_S = 0.002  # ahead of a call by the hosts' clock, which all wait for: by then their caches are as in evaluations
 LEAD_CYCLES = 1_500_000  # three quarters of a millisecond: hosts submit a dozen calls behind it
 FLUSH_BYTES = 128 << 20  # more than the L2 of any GPU that is tuned here
-SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
-PREFETCHES = (1024, 2048, 4096)
-FLAGS = ((32, 256), (64, 256), (128, 256), (128, 512), (128, 1024))  # rows and columns that one tells of
-SENT_AT_ONCE = 128 * 256  # elements, in a program's registers
-SPLITS = (2, 4, 8, 16)  # where tiles are few
-MOST_SHARES = 264  # of all tiles: two programs a multiprocessor
-SEND_ROWS = (128, 512, 2048)  # as many as a round of tiles has of a rank, and less
-ENGINE_M = 4096  # rows from which on copy engines are tried; below they lost by far
-ENGINE_GROUPS = (8, 16)  # of the kernel beside them
-SUMS = ((16, 64), (32, 64), (64, 128))  # of gemm_rs; the first where rows are few
-LATE_SUMS = ((64, 128), (128, 128), (64, 256), (128, 256))
-GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
-A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
-    7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
-    4096: [(2048, 2, 4, 6), (2048, 4, 4, 6), (4096, 4, 8, 3), (1024, 4, 2, 10)],
-    2880: [(1536, 1, 4, 6), (1536, 2, 4, 6), (2880, 2, 8, 3), (960, 2, 4, 6)],
-}
-A2A_SMALL = list(itertools.product((2048, 1024, 3072, 6144), (1,), (4, 8), (2, 4)))
 FOUND = "{us:.1f} us, best of {count}, {ranks}x {gpu}, {day}"
 
 
@@ -101,108 +86,23 @@ def case_of(problem: str, params: dict[str, int], world_size: int) -> Case:
     return Case(shape, (world_size, *shape, bias), params)
 
 
-def candidates(problem: str, tuning: ModuleType, chip: str, case: Case, at_most: int) -> list[Any]:
-    """Rows for that benchmark: those of the table, then a random choice of others. Not a choice is what costs no
-    compilation: all numbers of senders and rounds, with a quarter as many blocks."""
-    shape, ranks = case.shape, case.sizes[0]
-    rows = [row._replace(shape=shape) for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
-    rows = list({row[2:-1]: row for row in rows}.values())
-    small, blocks, chance = shape[0] <= 512, products(shape), random.Random(0)
-    beside_engine = [block for block in blocks if shape[0] >= ENGINE_M and block[0] == 128 and block[4] == 3]
-    if problem == "a2a":
-        rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
-        return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
-    if problem == "gemm_rs":
-        sums_of = SUMS[:1] if shape[0] <= 64 else SUMS[1:]
-        rest = [
-            tuning.Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, False, "")
-            for block, group, sums in itertools.product(blocks, GROUPS, sums_of)
-            for split in splits_of(block, shape)
-            if sums[1] <= block[1]
-        ]
-        by_engine = [
-            tuning.Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, True, "")
-            for block, group in itertools.product(beside_engine, ENGINE_GROUPS)
-        ]
-        late = [
-            row._replace(sum_m=sum_m, sum_n=sum_n, sum_late=True)
-            for row, (sum_m, sum_n) in itertools.product(rows, LATE_SUMS)
-            if sum_m <= row.block_m <= shape[0] // ranks and sum_n <= row.block_n and row.split == 1 and not row.engine
-        ]
-        # What a row has already is not measured twice.
-        return list(dict.fromkeys(rows + late)) + by_engine + chance.sample(rest, min(at_most, len(rest)))
-    senders = (16, 32, 48, 64, 96, 132) if small else (8, 12, 16, 24, 32, 48)
-    prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
-    leads, mine = (0, 1) if small else (0, 1, 2, 3, 4, 6), shape[0] // ranks
-    sent = {  # how many rows at once, how many column by column, and a flag's rows and columns
-        (send_m, max(min(send_rows, mine), flag_m), flag_m, flag_k)
-        for send_rows, (flag_m, flag_k) in itertools.product(SEND_ROWS, FLAGS)
-        for send_m in ((16,) if shape[0] <= 64 else (32, min(flag_m, SENT_AT_ONCE // flag_k)))
-        if flag_m <= max(mine, FLAGS[0][0])
-    }
-    chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in rows]
-    chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
-    by_engine = [
-        tuning.Row(
-            chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, 32, 32, *FLAGS[0], PREFETCHES[-1], True, ""
-        )
-        for block in beside_engine[:1]  # of which nothing counts
-    ]
-    by_programs = [
-        tuning.Row(chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, *rows_of, ahead, False, "")
-        for block in dict.fromkeys(chosen)
-        for split, *when, rows_of, ahead in itertools.product(
-            splits_of(block, shape), senders, leads, sorted(sent), prefetches
-        )
-        if rows_of[2] <= block[0]
-    ]
-    return rows + by_engine + by_programs
-
-
-def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
-    """Blocks (M, N, K), warps, stages and programs a multiprocessor that may be good for a product of that shape."""
-    if shape[0] <= 64:
-        sizes, depths, stages = [(64, 32, 4), (64, 64, 4), (64, 128, 4)], (64, 128), (4, 5, 6, 8)
-    elif shape[0] <= 512:
-        sizes, depths, stages = (
-            [(128, 128, 8), (128, 128, 4), (128, 256, 8), (128, 64, 4), (64, 128, 4)],
-            (64, 128),
-            (3, 4, 5),
-        )
-    else:
-        sizes, depths, stages = (
-            [(128, 256, 8), (128, 128, 4), (128, 128, 8), (256, 128, 8), (128, 64, 4), (64, 128, 4), (64, 256, 8)],
-            (64,),
-            (3, 4, 5),
-        )
-    return [
-        (bm, bn, bk, warps, stage, per_sm)
-        for (bm, bn, warps), bk, stage, per_sm in itertools.product(sizes, depths, stages, (1, 2))
-        if (bm + bn) * bk * 2 * stage * per_sm <= SHARED_BYTES and warps * per_sm <= 8
-    ]
-
-
-def splits_of(block: tuple[int, ...], shape: tuple[int, int, int]) -> list[int]:
-    """Among how many programs the depth of a tile may well be shared."""
-    tiles = -(-shape[0] // block[0]) * -(-shape[1] // block[1])
-    return [1, *(split for split in SPLITS if tiles * split <= MOST_SHARES)]
-
-
 def parts(rows: list[Any], count: int) -> list[list[Any]]:
     """The rows in `count` parts, those with the same blocks in one."""
     ordered = sorted(rows, key=lambda row: row[2:9])
     return [ordered[len(rows) * i // count : len(rows) * (i + 1) // count] for i in range(count)]
 
 
-def close(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return all(0.5 <= a / b <= 2 for a, b in zip(one, other, strict=True))
+def plan_of(submission: ModuleType, row: Any, chip: Any, case: Case) -> Any:
+    """The row's plan; None where there is none, or only of another kernel."""
+    plan = submission.make_plan(row, chip, *case.sizes)
+    return plan if getattr(plan, "kernel", "") == getattr(row, "kernel", "") else None
 
 
 def plans_of(submission: ModuleType, tuning: ModuleType, chip: Any, case: Case, rows: list[Any]) -> list[Any]:
     """The plans of these rows that need kernels of their own."""
     plans: dict[str, Any] = {}
     for row in rows:
-        plan = submission.make_plan(tuning.Row(*row), chip, *case.sizes)
+        plan = plan_of(submission, tuning.Row(*row), chip, case)
         if plan and plan.launch:
             plans.setdefault(repr((plan.launch.kernel, plan.constants, plan.options)), plan)
     return list(plans.values())
@@ -237,14 +137,20 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
         operands = data[:2] if problem == "a2a" else data
         tried = []
         for row in (tuning.Row(*fields) for fields in rows):
-            plan = submission.make_plan(row, chip, *case.sizes)
+            plan = plan_of(submission, row, chip, case)
             call = functools.partial(submission.as_planned, *operands, heap, plan)
+            if rank == 0:
+                Path(f"{meeting}-trying").write_text(json.dumps(row))
             us, wrong = measured(call, plan, expected, clock)
             if not wrong:
                 tried.append((us, row, call))
             elif rank == 0:
                 print(f"left out, {wrong}: {row}", file=sys.stderr, flush=True)
-        results, walls = by_way(in_turn(sorted(tried, key=lambda item: item[0]), clock), clock)
+        # The first row is the table's: it is among those that are compared in turn.
+        ordered = sorted(tried, key=lambda item: item[0])
+        best = ordered[:FINALISTS] + [item for item in ordered[FINALISTS:] if item[1] == tuning.Row(*rows[0])]
+        rest = [item for item in ordered if item not in best]
+        results, walls = by_way(in_turn(best, clock) + rest, clock)
         found.append((case.shape, [(us, row) for us, row, _ in results]))
         if rank == 0:
             Path(out).write_text(json.dumps(found))
@@ -259,15 +165,14 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
 Tried = list[tuple[float, Any, Any]]  # us, row and call, best first
 
 
-def in_turn(tried: Tried, clock: "Clock") -> Tried:
+def in_turn(best: Tried, clock: "Clock") -> Tried:
     """The best of those tried are measured in turn once more, since a GPU grows warm meanwhile, and slower where it
     meets its power cap."""
-    best, rest = tried[:FINALISTS], tried[FINALISTS:]
     times: list[list[float]] = [[] for _ in best]
     for _, (kept, (_, _, call)) in itertools.product(range(ROUNDS), zip(times, best, strict=True)):
         kept += clock.times_us(call)
     final = [(statistics.median(kept), row, call) for kept, (_, row, call) in zip(times, best, strict=True)]
-    return sorted(final, key=lambda item: item[0]) + rest
+    return sorted(final, key=lambda item: item[0])
 
 
 def by_way(tried: Tried, clock: "Clock") -> tuple[Tried, list[tuple[Any, float]]]:
@@ -286,7 +191,7 @@ def by_way(tried: Tried, clock: "Clock") -> tuple[Tried, list[tuple[Any, float]]
 
 def sends_by_engine(row: Any) -> bool:
     """Whether a copy engine sends."""
-    return getattr(row, "engine", False)
+    return getattr(row, "kernel", "") == "engine"
 
 
 class Clock:
@@ -374,6 +279,10 @@ def main() -> None:
         "--shape", type=int, nargs=3, metavar=("M", "N", "K"), help="another one, of all ranks, not a2a's"
     )
     parser.add_argument("--at-most", type=int, default=48, help="kernels compiled for a shape (default: %(default)s)")
+    parser.add_argument(
+        "--kernels", nargs="+", choices=KERNELS, default=KERNELS, help="of which others than the table's rows are tried"
+    )
+    parser.add_argument("--minutes", type=float, default=60, help="of measuring, at most (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="only count rows and kernels")
     parser.add_argument("--write", action="store_true", help="write the best rows into the tables")
     parser.add_argument("--out", type=Path, default=Path("build/tune"), help="folder for all that was measured")
@@ -397,7 +306,15 @@ def main() -> None:
             params = dict(zip(("m", "n", "k", "has_bias"), (*options.shape, False), strict=True))
             chosen = [case_of(problem, params, options.ranks)]
         jobs[problem] = [
-            (case, [tuple(row) for row in candidates(problem, tuning, chip.name, case, options.at_most)])
+            (
+                case,
+                [
+                    tuple(row)
+                    for row in candidates(
+                        problem, tuning, chip.name, case.shape, options.ranks, options.at_most, options.kernels
+                    )
+                ],
+            )
             for case in chosen
         ]
         if options.dry_run:
@@ -420,20 +337,79 @@ def main() -> None:
 
     for problem in options.problems:
         out = options.out / f"{problem}.json"
-        with tempfile.TemporaryDirectory() as folder:
-            arguments = (options.ranks, problem, jobs[problem], str(Path(folder, "meeting")), str(out))
-            torch.multiprocessing.spawn(rank_main, arguments, nprocs=options.ranks)
+        found = on_ranks(problem, jobs[problem], options.ranks, out, began + 60 * options.minutes)
         print(f"{problem} measured {time.monotonic() - began:.0f} s after the start", flush=True)
-        best = [
-            (" x ".join(map(str, shape)), results[0][0], str(tuple(results[0][1][2:-1])), f"best of {len(rows)}")
-            for (shape, results), (_, rows) in zip(json.loads(out.read_text()), jobs[problem], strict=True)
+        table = [
+            (" x ".join(map(str, shape)), *beside(results, rows[0]), str(tuple(results[0][1][2:-1])), len(rows))
+            for (shape, results), (_, rows) in zip(found, jobs[problem], strict=False)
             if results
         ]
-        figures.table(("shape", "us", "row", ""), best, problem)
+        figures.table(("shape", "the table's row", "the best", "which is", "of how many"), table, f"{problem}: us")
         figures.write(options.data)
         if options.write:
             _, tuning = load(problem)
-            write_best(problem, tuning, jobs[problem], json.loads(out.read_text()), options.ranks)
+            write_best(problem, tuning, jobs[problem][: len(found)], found, options.ranks)
+
+
+def beside(results: list[Any], known: tuple[Any, ...]) -> tuple[str, str]:
+    """What the row that the table has takes, where it was measured, and the best one, us."""
+    known_us = [us for us, row in results if row == as_json(known)]
+    return f"{known_us[0]:.1f}" if known_us else "-", f"{results[0][0]:.1f}"
+
+
+def as_json(row: tuple[Any, ...]) -> list[Any]:
+    """The row as it comes back from the ranks."""
+    return json.loads(json.dumps(row))
+
+
+def on_ranks(problem: str, jobs: list[Any], ranks: int, out: Path, deadline: float) -> list[Any]:
+    """Of each case, as far as they come until the deadline, what its rows take. A row with which the ranks never end,
+    or die, is left out, and they are started again for the rest."""
+    found: list[Any] = []
+    left = list(jobs)
+    while left and time.monotonic() < deadline:
+        out.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            meeting = Path(folder, "meeting")
+            failure = ended(
+                torch.multiprocessing.spawn(
+                    rank_main, (ranks, problem, left, str(meeting), str(out)), nprocs=ranks, join=False
+                ),
+                trying := Path(f"{meeting}-trying"),
+                deadline,
+            )
+            done = json.loads(out.read_text()) if out.exists() else []
+            found, left = found + done, left[len(done) :]
+            if not failure:
+                break
+            if not trying.exists():
+                raise RuntimeError(f"the ranks did not come together: {failure}")
+            row = json.loads(trying.read_text())
+            print(f"left out, {failure}: {row}", file=sys.stderr, flush=True)
+            if left:
+                case, rows = left[0]
+                left[0] = case, [one for one in rows if as_json(one) != row]
+    return found
+
+
+def ended(context: Any, trying: Path, deadline: float) -> str:
+    """Waits for the ranks; why they did not end well, "" if they did. They are killed where a row takes too long."""
+    began = time.time()
+    failure = ""
+    try:
+        while not context.join(timeout=1):
+            started = trying.exists()
+            waited = time.time() - (trying.stat().st_mtime if started else began)
+            late = waited > (ROW_S if started else START_S)
+            if late or time.monotonic() > deadline:
+                failure = "never ended" if late else "the time is up"
+                break
+    except Exception as error:
+        failure = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
+    for process in context.processes:
+        process.kill()
+        process.join()
+    return failure
 
 
 def write_best(problem: str, tuning: ModuleType, jobs: list[Any], found: list[Any], ranks: int) -> None:

@@ -97,7 +97,7 @@ def test_an_nvidia_gpu_writes_16_bytes_at_a_time_and_orders_memory_for_the_whole
     for row, _, kernel in built(submission, "sm_90"):
         text = kernel.assembly
         # Beside a copy engine there are no stores but bulk copies, which are counted.
-        stores, release = (set(), COUNT) if row.engine else ({"st.global.v4.b32"}, RELEASE)
+        stores, release = (set(), COUNT) if row.kernel == "engine" else ({"st.global.v4.b32"}, RELEASE)
         # Programs that share a tile also count themselves, set that back, and store sums as their products lie.
         counts, more = ({SHARED_COUNT}, {"st.global.b32", "st.global.v2.b32"}) if row.split > 1 else (set(), set())
         assert stores <= set(re.findall(r"\bst\.global[.\w]*", text)) <= stores | more, row
@@ -111,7 +111,7 @@ def test_a_tile_stored_by_bulk_copies_has_arrived_before_it_is_counted() -> None
     """Triton alone waits only until its copies have read their source, by `wait_group.read`."""
     arrived, sent = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group"
     with imported("gemm_rs") as submission:
-        texts = [kernel.assembly for row, _, kernel in built(submission, "sm_90") if row.engine]
+        texts = [kernel.assembly for row, _, kernel in built(submission, "sm_90") if row.kernel == "engine"]
     assert texts
     for text in texts:
         assert re.search(sent, text)
@@ -204,8 +204,8 @@ def test_between_ways_that_cost_hosts_differently_the_tuner_goes_by_the_hosts_cl
     monkeypatch.setattr(sys, "path", [str(ROOT / "bench"), *sys.path])
     tune = importlib.import_module("tune")
     with imported("gemm_rs") as submission:
-        kernel = submission.TABLE[0]._replace(engine=False)
-    beside, slower = kernel._replace(engine=True), kernel._replace(group=1)
+        kernel = submission.TABLE[0]._replace(kernel="plain")
+    beside, slower = kernel._replace(kernel="engine"), kernel._replace(group=1)
     walls = {kernel: 450.0, beside: 550.0}
     clock = SimpleNamespace(walls_us=lambda call: [walls[call]] * 3)
     tried = [(350.0, beside, beside), (390.0, kernel, kernel), (400.0, slower, slower)]
@@ -336,7 +336,7 @@ def by_engine(rank: int, world_size: int) -> None:
 
     engine.send = late_send
     w, rows = world_size, gemm.TABLE
-    gemm.TABLE = [row._replace(engine=True) for row in rows if row.chip == "interpreter"][:1]
+    gemm.TABLE = [row._replace(kernel="engine") for row in rows if row.chip == "interpreter"][:1]
     gemm.way_of.cache_clear()
     made = [inputs([(96 * w, 40, 72, True), (16 * w, 72, 40, False)][call % 2], call, rank, w) for call in range(4)]
     outputs = []
@@ -361,7 +361,7 @@ def a_program_a_tile(rank: int, world_size: int) -> None:
             return kernel[(4 * world_size,)]
 
     gemm.launch_beside_engine.kernel = Many()
-    gemm.TABLE = [row._replace(engine=True) for row in gemm.TABLE if row.chip == "interpreter"][:1]
+    gemm.TABLE = [row._replace(kernel="engine") for row in gemm.TABLE if row.chip == "interpreter"][:1]
     gemm.way_of.cache_clear()
     check((32 * world_size, 40, 40, True), 0, rank, world_size)
     assert tiles == [(1,)]

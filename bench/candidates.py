@@ -1,0 +1,189 @@
+"""Rows of the tuning tables that may be good for a shape: what tune.py measures."""
+
+import itertools
+import math
+import random
+from types import ModuleType
+from typing import Any
+
+SHARED_BYTES = 227 << 10  # a multiprocessor's, for programs; NVIDIA H100 white paper
+PREFETCHES = (1024, 2048, 4096)
+FLAGS = ((32, 256), (64, 256), (128, 256), (128, 512), (128, 1024))  # rows and columns that one tells of
+SENT_AT_ONCE = 128 * 256  # elements, in a program's registers
+SPLITS = (2, 4, 8, 16)  # where tiles are few
+MOST_SHARES = 264  # of all tiles: two programs a multiprocessor
+SEND_ROWS = (128, 512, 2048)  # as many as a round of tiles has of a rank, and less
+ENGINE_M = 4096  # rows from which on copy engines are tried; below they lost by far
+ENGINE_GROUPS = (8, 16)  # of the kernel beside them
+SUMS = ((16, 64), (32, 64), (64, 128))  # of gemm_rs; the first where rows are few
+LATE_SUMS = ((64, 128), (128, 128), (64, 256), (128, 256))
+GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
+WARPS_BLOCKS = {  # of kernels with explicit warps, by how many rows there are at most: M, N, K and stages
+    64: [(64, 64, 128, 6), (64, 64, 64, 12), (64, 64, 128, 5), (64, 128, 64, 8), (64, 32, 128, 8), (64, 128, 128, 4)],
+    512: [
+        (128, 128, 64, 5), (128, 128, 64, 6), (128, 256, 64, 3), (64, 128, 64, 8), (64, 256, 64, 4), (128, 64, 64, 8),
+        (128, 128, 128, 2), (128, 128, 64, 4), (64, 128, 64, 6),
+    ],
+    None: [(128, 256, 64, 3), (128, 128, 64, 5), (128, 128, 64, 6), (128, 128, 64, 4), (64, 256, 64, 4)],
+}  # fmt: skip
+WARPS_GROUPS = (8, 16, 4)
+WARPS_SENDERS = (132, 64, 32)
+WARPS_BARRIER_BYTES = 2 << 10
+CHUNKS = (
+    (16, 128),
+    (32, 128),
+    (64, 128),
+    (64, 64),
+    (64, 256),
+    (128, 128),
+)  # rows and columns that sending warps copy at once
+A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
+    7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
+    4096: [(2048, 2, 4, 6), (2048, 4, 4, 6), (4096, 4, 8, 3), (1024, 4, 2, 10)],
+    2880: [(1536, 1, 4, 6), (1536, 2, 4, 6), (2880, 2, 8, 3), (960, 2, 4, 6)],
+}
+A2A_SMALL = list(itertools.product((2048, 1024, 3072, 6144), (1,), (4, 8), (2, 4)))
+
+
+def candidates(
+    problem: str,
+    tuning: ModuleType,
+    chip: str,
+    shape: tuple[int, ...],
+    ranks: int,
+    at_most: int,
+    kernels: tuple[str, ...],
+) -> list[Any]:
+    """Rows for that benchmark: those of the table, the nearest one first, then others of these kernels, at most so many
+    that need a kernel compiled for each way to go. Not a choice is what costs no compilation: all numbers of senders
+    and rounds, with a quarter as many blocks."""
+    near = [row for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
+    rows = [row._replace(shape=shape) for row in sorted(near, key=lambda row: apart(row.shape, shape))]
+    rows = list({row[2:-1]: row for row in rows}.values())
+    if problem == "a2a":
+        rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
+        return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
+    plain = [row for row in rows if row.kernel == "plain"]
+    make = of_gemm_rs if problem == "gemm_rs" else of_ag_gemm
+    rest = make(tuning.Row, chip, shape, ranks, at_most, plain)
+    known = {row[2:-1] for row in rows}  # what a row has already is not measured twice
+    return rows + [row for row in dict.fromkeys(rest) if row.kernel in kernels and row[2:-1] not in known]
+
+
+def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most: int, plain: list[Any]) -> list[Any]:
+    """Rows of gemm_rs. `plain` are those that the table has of the plain kernel."""
+    blocks, chance, sums_of = products(shape), random.Random(0), SUMS[:1] if shape[0] <= 64 else SUMS[1:]
+    some = [
+        Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, "plain", "")
+        for block, group, sums in itertools.product(blocks, GROUPS, sums_of)
+        for split in splits_of(block, shape)
+        if sums[1] <= block[1]
+    ]
+    by_engine = [
+        Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, "engine", "")
+        for block, group in itertools.product(beside_engine(blocks, shape), ENGINE_GROUPS)
+    ]
+    late = [
+        row._replace(sum_m=sum_m, sum_n=sum_n, sum_late=True)
+        for row, (sum_m, sum_n) in itertools.product(plain, LATE_SUMS)
+        if sum_m <= row.block_m <= shape[0] // ranks and sum_n <= row.block_n and row.split == 1
+    ]
+    warps = [
+        Row(chip, shape, *block[:3], 1, group, 4 * block[0] // 64, block[3], 1, 64, 64, False, "warps", "")
+        for group, block in itertools.product(WARPS_GROUPS[: 1 if shape[0] <= 512 else None], by_warps(shape, 0))
+    ]
+    return late + by_engine + chance.sample(some, min(at_most, len(some))) + warps[:at_most]
+
+
+def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most: int, plain: list[Any]) -> list[Any]:
+    """Rows of ag_gemm. `plain` are those that the table has of the plain kernel."""
+    small, blocks, chance, mine = shape[0] <= 512, products(shape), random.Random(0), shape[0] // ranks
+    senders = (16, 32, 48, 64, 96, 132) if small else (8, 12, 16, 24, 32, 48)
+    prefetches = PREFETCHES if shape[0] <= 64 else PREFETCHES[-1:]
+    leads = (0, 1) if small else (0, 1, 2, 3, 4, 6)
+    sent = {  # how many rows at once, how many column by column, and a flag's rows and columns
+        (send_m, max(min(send_rows, mine), flag_m), flag_m, flag_k)
+        for send_rows, (flag_m, flag_k) in itertools.product(SEND_ROWS, FLAGS)
+        for send_m in ((16,) if shape[0] <= 64 else (32, min(flag_m, SENT_AT_ONCE // flag_k)))
+        if flag_m <= max(mine, FLAGS[0][0])
+    }
+    chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in plain]
+    chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
+    by_engine = [
+        Row(chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, 32, 32, *FLAGS[0], PREFETCHES[-1], "engine", "")
+        for block in beside_engine(blocks, shape)[:1]  # of which nothing counts
+    ]
+    by_programs = [
+        Row(chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, *rows_of, ahead, "plain", "")
+        for block in dict.fromkeys(chosen)
+        for split, *when, rows_of, ahead in itertools.product(
+            splits_of(block, shape), senders, leads, sorted(sent), prefetches
+        )
+        if rows_of[2] <= block[0]
+    ]
+    warps = [
+        (*block[:3], 1, WARPS_GROUPS[0], 4 * block[0] // 64, block[3], 1, chunk_m, send_rows, chunk_m, chunk_k)
+        for send_rows, (chunk_m, chunk_k) in itertools.product(SEND_ROWS[: 1 if small else 2], CHUNKS)
+        for block in by_warps(shape, chunk_m * chunk_k * 2)
+        if chunk_m <= mine and chunk_k >= block[2] and (chunk_m > 16 or mine <= 64)
+    ]
+    with_senders = [
+        Row(chip, shape, *row[:8], count, 0, *row[8:], 0, "warps", "")
+        for row, count in itertools.product(warps[:at_most], WARPS_SENDERS)
+    ]
+    return by_engine + by_programs + with_senders
+
+
+def beside_engine(blocks: list[tuple[int, ...]], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [block for block in blocks if shape[0] >= ENGINE_M and block[0] == 128 and block[4] == 3]
+
+
+def by_warps(shape: tuple[int, ...], more_bytes: int) -> list[tuple[int, ...]]:
+    """Blocks (M, N, K) and stages for the kernels with explicit warps, the likeliest first. They need so many bytes of
+    shared memory beside their ring and a tile of the output."""
+    most_rows = 64 if shape[0] <= 64 else 512 if shape[0] <= 512 else shape[0]
+    sizes = WARPS_BLOCKS.get(most_rows, WARPS_BLOCKS[None])
+    return [
+        block
+        for block in sizes
+        if block[3] * (block[0] + block[1]) * block[2] * 2 + block[0] * block[1] * 2 + more_bytes
+        <= SHARED_BYTES - WARPS_BARRIER_BYTES
+    ]
+
+
+def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
+    """Blocks (M, N, K), warps, stages and programs a multiprocessor that may be good for a product of that shape."""
+    if shape[0] <= 64:
+        sizes, depths, stages = [(64, 32, 4), (64, 64, 4), (64, 128, 4)], (64, 128), (4, 5, 6, 8)
+    elif shape[0] <= 512:
+        sizes, depths, stages = (
+            [(128, 128, 8), (128, 128, 4), (128, 256, 8), (128, 64, 4), (64, 128, 4)],
+            (64, 128),
+            (3, 4, 5),
+        )
+    else:
+        sizes, depths, stages = (
+            [(128, 256, 8), (128, 128, 4), (128, 128, 8), (256, 128, 8), (128, 64, 4), (64, 128, 4), (64, 256, 8)],
+            (64,),
+            (3, 4, 5),
+        )
+    return [
+        (bm, bn, bk, warps, stage, per_sm)
+        for (bm, bn, warps), bk, stage, per_sm in itertools.product(sizes, depths, stages, (1, 2))
+        if (bm + bn) * bk * 2 * stage * per_sm <= SHARED_BYTES and warps * per_sm <= 8
+    ]
+
+
+def splits_of(block: tuple[int, ...], shape: tuple[int, int, int]) -> list[int]:
+    """Among how many programs the depth of a tile may well be shared."""
+    tiles = -(-shape[0] // block[0]) * -(-shape[1] // block[1])
+    return [1, *(split for split in SPLITS if tiles * split <= MOST_SHARES)]
+
+
+def apart(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """By which factors two shapes differ."""
+    return sum(abs(math.log(a / b)) for a, b in zip(one, other, strict=True))
+
+
+def close(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return all(0.5 <= a / b <= 2 for a, b in zip(one, other, strict=True))
