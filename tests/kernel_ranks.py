@@ -27,7 +27,8 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAY_S = 60.0  # after which ranks are taken to wait for each other forever
-BROUGHT = ("submission", "tuning", "common", "task", "reference", "params", "utils")  # modules, by a submission
+# Modules that a submission brings.
+BROUGHT = ("submission", "tuning", "hopper", "common", "task", "reference", "params", "utils")
 RELEASE, ACQUIRE = "atom.global.sys.release.exch.b32", "atom.global.sys.acquire.add.u32"
 
 Routing = tuple[int, int, int, int]  # num_experts, experts_per_token, hidden_dim, max_num_tokens
