@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
 KERNELS = ("plain", "engine", "warps")  # of the tables of gemm_rs and ag_gemm
 START_S, ROW_S = 120, 30  # for ranks to come together, and to measure a row; a kernel that never ends is killed then
+PARTS = 8  # of a shape's rows that are compiled at the same time
 WARM, CALLS = 3, 15
 FINALISTS, ROUNDS = 4, 3  # compared in turn
 BEGIN_S = 0.002  # ahead of a call by the hosts' clock, which all wait for: by then their caches are as in evaluations
@@ -327,7 +328,10 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     work = [
-        (problem, case, part) for problem in options.problems for case, rows in jobs[problem] for part in parts(rows, 4)
+        (problem, case, part)
+        for problem in options.problems
+        for case, rows in jobs[problem]
+        for part in parts(rows, PARTS)
     ]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(min(len(os.sched_getaffinity(0)), 48), mp_context=context) as pool:
