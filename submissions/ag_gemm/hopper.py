@@ -13,7 +13,7 @@ from common.warps import (
     finish_copies,
     multiplied,
     next_stage,
-    order_bulk_loads,
+    order_copies,
     read_flag,
     set_flag,
 )
@@ -81,7 +81,7 @@ def come_to(
     before = come
     while come <= before:
         come = gl.min(gl.where(read_flag(addresses) < epoch, columns, FLAGS_K), axis=0)
-    order_bulk_loads()
+    order_copies()
     return come
 
 

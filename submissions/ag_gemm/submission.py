@@ -86,7 +86,7 @@ from torch.nn.functional import linear
 from tuning import TABLE, Row
 
 WARPGROUP_ROWS = 64  # that a warpgroup multiplies
-BARRIER_BYTES = 2 << 10  # more than all barriers of a program, and what Triton takes, need of its shared memory
+OVERHEAD_BYTES = 2 << 10  # more than all barriers of a program, and what Triton takes, need of its shared memory
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older name
 
@@ -405,7 +405,7 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     m, columns, depth = sizes
     send_m, flags_k = min(row.send_m, m), -(-depth // row.flag_k)
     ring, chunk = row.stages * (block_m + row.block_n) * row.block_k * 2, send_m * row.flag_k * 2
-    room = SHARED_BYTES - BARRIER_BYTES - ring - block_m * row.block_n * 2
+    room = SHARED_BYTES - OVERHEAD_BYTES - ring - block_m * row.block_n * 2
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,

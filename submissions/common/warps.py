@@ -4,7 +4,7 @@ between the warp that loads and those that multiply; tiles that leave through sh
 Memory that ranks share is written and read by bulk copies here, which go past the path of ordinary loads and stores.
 So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started them
 sets a flag with a release at system scope (`set_flag`); the other rank's warp reads it with an acquire at system scope
-(`wait_for`), and a fence lets the bulk copies that follow see what it has seen (`order_bulk_loads`).
+(`wait_for`), and a fence lets the bulk copies that follow see what it has seen (`order_copies`).
 """
 
 from common.bulk import partition_barrier
@@ -111,7 +111,7 @@ def read_flag(address):
 
 
 @gluon.jit
-def order_bulk_loads():
+def order_copies():
     """What this warp's threads have acquired is seen by its bulk copies from here on."""
     partition_barrier()
     gl.inline_asm_elementwise(
@@ -125,4 +125,4 @@ def wait_for(address, epoch):
     value = epoch - 1
     while value < epoch:
         value = read_flag(address)
-    order_bulk_loads()
+    order_copies()

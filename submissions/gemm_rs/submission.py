@@ -381,6 +381,7 @@ def beside_engine_kernel(
 
 launch = Launcher(gemm_rs_kernel)
 launch_beside_engine = Launcher(beside_engine_kernel)
+kernels = {"plain": gemm_rs_kernel, "engine": beside_engine_kernel, "warps": warps_kernel}
 launchers = {"plain": launch, "engine": launch_beside_engine, "warps": Launcher(warps_kernel)}
 
 
@@ -478,7 +479,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "INTERPRET": INTERPRETED,
     }
     launcher, flags = launchers[row.kernel], world_size * (pieces if row.kernel == "engine" else tiles_m * tiles_n)
-    constants = {name: value for name, value in constants.items() if name in launcher.kernel.arg_names}
+    constants = {name: value for name, value in constants.items() if name in kernels[row.kernel].arg_names}
     sizes, nbytes = (rows, columns, depth), rows * columns * 2
     return Plan(row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
 
