@@ -45,7 +45,7 @@ def launcher(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A launcher on a device with room for 100 programs, whose driver does not tell kernels' parameters."""
     monkeypatch.setattr(module.triton, "set_allocator", lambda allocate: None)
     monkeypatch.setattr(module, "_current_stream", lambda: STREAM)
-    monkeypatch.setattr(module, "_by_driver", lambda compiled, programs, stream, count, otherwise: None)
+    monkeypatch.setattr(module, "_by_driver", lambda compiled, programs, stream, are_floats, otherwise: None)
     monkeypatch.setattr(module, "_room", lambda compiled: 100)
     return module.Launcher(FakeKernel())
 
@@ -152,7 +152,7 @@ def by_driver(
     for library in ("CDLL", "PyDLL"):
         monkeypatch.setattr(ctypes, library, lambda name: driver)
     monkeypatch.setattr(module, "_allocate", lambda nbytes, alignment, stream: SCRATCH[:nbytes])
-    return module._by_driver(compiled, 100, STREAM, count, lambda *raw: left.append(raw)), left
+    return module._by_driver(compiled, 100, STREAM, (False,) * count, lambda *raw: left.append(raw)), left
 
 
 @pytest.mark.parametrize("scratches", [0, 1, 2], ids=["no scratch memory", "one", "two"])

@@ -1,10 +1,10 @@
 """What kernels with explicit warps (Hopper) need by the names that the installed Triton has, since 3.6 and 3.9 call it
-differently: bulk copies between global and shared memory, other views of that, and the barrier of a partition's
-warps."""
+differently: copies between global and shared memory, other views of that, and the barrier of a partition's warps."""
 
 from triton._C.libtriton import ir
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import _unwrap_if_constexpr, builtin
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
 
@@ -28,3 +28,5 @@ bulk_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 bulk_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 bulk_add = getattr(tma, "async_atomic_add", None) or _add
 partition_barrier = getattr(gl, "thread_barrier", None) or gl.barrier
+# (block of shared memory, pointers, mask): every thread copies what of it is its own
+copy_ahead = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared

@@ -8,10 +8,11 @@ memory of a call's output is allocated behind the launch of the call before, whe
 
 import ctypes
 import functools
+import itertools
 import operator
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -20,6 +21,7 @@ from torch import Tensor
 INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
 LIBCUDA = "libcuda.so.1"
 FORMATS = {4: "i", 8: "Q"}  # of a kernel's parameters by their bytes: numbers, and addresses or large numbers
+FLOAT = "f"  # of a number that is a float, which kernels take as float32
 
 Launch = Callable[..., None]  # of addresses and numbers
 
@@ -53,7 +55,7 @@ class Launcher:
         self,
         programs: int,
         tensors: tuple[Tensor, ...],
-        numbers: tuple[int, ...],
+        numbers: tuple[float, ...],
         constants: dict[str, Any],
         options: dict[str, Any],
     ) -> None:
@@ -64,9 +66,9 @@ class Launcher:
         device, and the numbers that the kernel is specialized on, but for larger multiples of 16.
         """
         if INTERPRETED:
-            # As one program, which plays the part of all: the interpreter runs programs one after the other, and the
-            # first would wait for ranks that wait for its second.
-            self.kernel[(1,)](*tensors, *numbers, **constants)
+            # Programs that may wait are one, which plays the part of all: the interpreter runs programs one after the
+            # other, and the first would wait for ranks that wait for its second.
+            self.kernel[(1 if self.all_at_once else programs,)](*tensors, *numbers, **constants)
             return
         addresses = [tensor.data_ptr() for tensor in tensors]
         key: tuple[int, ...] = (id(constants), _current_stream())
@@ -79,7 +81,7 @@ class Launcher:
         launch(*addresses, *numbers)
 
     def _prepare(
-        self, programs: int, arguments: tuple[Tensor | int, ...], constants: dict[str, Any], options: dict[str, Any]
+        self, programs: int, arguments: tuple[Tensor | float, ...], constants: dict[str, Any], options: dict[str, Any]
     ) -> Launch:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
@@ -87,17 +89,35 @@ class Launcher:
         programs, stream = min(programs, _room(compiled)) if self.all_at_once else programs, _current_stream()
         run = functools.partial(compiled[(programs, 1, 1)], stream=stream)
 
-        def by_triton(*raw: int) -> None:
+        def by_triton(*raw: float) -> None:
             triton.set_allocator(_allocate)  # a thread has its own
             run(*raw, *constants.values())
 
-        return _by_driver(compiled, programs, stream, len(arguments), by_triton) or by_triton
+        are_floats = tuple(isinstance(argument, float) for argument in arguments)
+        return _by_driver(compiled, programs, stream, are_floats, by_triton) or by_triton
 
     def compile(
-        self, arguments: tuple[torch.dtype | int, ...], constants: dict[str, Any], options: dict[str, Any]
+        self, arguments: tuple[torch.dtype | float, ...], constants: dict[str, Any], options: dict[str, Any]
     ) -> Any:
         """The compiled kernel for tensors of these dtypes, for its figures; fills Triton's cache."""
         return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
+
+
+class Step(NamedTuple):
+    """A launch without its tensors, and without the numbers that differ between calls of the same shapes."""
+
+    launcher: Launcher
+    programs: int
+    numbers: tuple[float, ...]
+    constants: dict[str, Any]
+    options: dict[str, Any]
+
+    def __call__(self, tensors: tuple[Tensor, ...], numbers: tuple[float, ...] = ()) -> None:
+        self.launcher(self.programs, tensors, self.numbers + numbers, self.constants, self.options)
+
+    def compile(self, arguments: tuple[torch.dtype, ...], numbers: tuple[float, ...] = ()) -> Any:
+        """The compiled kernel, see Launcher."""
+        return self.launcher.compile((*arguments, *self.numbers, *numbers), self.constants, self.options)
 
 
 def _current_stream() -> int:
@@ -120,20 +140,23 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
-def _by_driver(compiled: Any, programs: int, stream: int, count: int, otherwise: Launch) -> Launch | None:
-    """What launches a compiled kernel of `count` arguments by one call of CUDA's driver, and `otherwise` where the
-    driver refuses: Triton knows how to begin in a new thread, and says what is wrong in words. None where this driver
+def _by_driver(
+    compiled: Any, programs: int, stream: int, are_floats: tuple[bool, ...], otherwise: Launch
+) -> Launch | None:
+    """What launches a compiled kernel by one call of CUDA's driver, and `otherwise` where the driver refuses;
+    `are_floats`: which of its arguments are, one for each. Triton knows how to begin in a new thread, and says what is wrong in words. None where this driver
     does not tell what the kernel's parameters are, or they are others than our arguments and Triton's scratch memory.
     """
     if torch.version.hip:
         return None
-    metadata, sizes = compiled.metadata, _parameter_sizes(compiled.function)
+    metadata, sizes, count = compiled.metadata, _parameter_sizes(compiled.function), len(are_floats)
     unusual = metadata.launch_cooperative_grid or metadata.launch_pdl or metadata.num_ctas > 1
     if unusual or metadata.profile_scratch_size or not 0 <= len(sizes) - count <= 2 or not {*sizes} <= {*FORMATS}:
         return None
     scratch = _allocate(max(16, programs * metadata.global_scratch_size), 16, stream)
     more = (scratch.data_ptr(), 0)[: len(sizes) - count]  # behind the arguments: its scratch memory, and its profiler's
-    formats = "".join(FORMATS[size] for size in sizes)
+    kinds = itertools.zip_longest(sizes, are_floats)
+    formats = "".join(FLOAT if is_float else FORMATS[size] for size, is_float in kinds)
     packed = struct.Struct(formats)
     memory = ctypes.create_string_buffer(packed.size)
     begin, ends = ctypes.addressof(memory), [struct.calcsize(formats[: i + 1]) for i in range(len(sizes))]
@@ -144,7 +167,7 @@ def _by_driver(compiled: Any, programs: int, stream: int, count: int, otherwise:
     # Python's lock is kept: nobody packs other arguments meanwhile.
     submit = functools.partial(of_driver.cuLaunchKernelEx, ctypes.byref(how), function, places, None)
 
-    def launch(*raw: int) -> None:
+    def launch(*raw: float) -> None:
         packed.pack_into(memory, 0, *raw, *more)
         if submit():
             otherwise(*raw)

@@ -1,10 +1,11 @@
+#!POPCORN leaderboard cross-entropy
 """cross_entropy, forward and backward in one kernel: logits are read once, and the gradient is written over them.
 
-A program holds a row in registers, as pairs of bf16 in 32-bit words. A long row is cut into parts, and a program loads
-its part of the next row while it works on one. A row of several parts belongs to as many programs, which tell each
-other their largest logit and their sum of exponentials through memory: 8 bytes, written once, that are 0 until then.
-All programs run at once, so that none waits for one that has not begun. Odd shapes and strides take a kernel that reads
-a row twice, and so does the interpreter, which runs programs one after the other.
+On NVIDIA's GPUs rows are copied ahead into shared memory (ring.py): the copies of the next rows are under way while a
+program works on one. On AMD's a row is in registers (registers.py). A long row is cut into parts, and a part is a
+program's: programs tell each other their largest logit and their sum of exponentials. Rows that do not consist of whole
+words of 4 or 16 bytes are read twice, which needs no more than one program a row. The table (tuning.py) says which
+kernel runs with which parts.
 
 Why it wins on GPUs: 4 bytes an element is the least that the problem needs, and eager torch moves many times as much,
 in float32. CPU ranks work in rows that fit the cache.
@@ -12,296 +13,163 @@ in float32. CPU ranks work in rows that fit the cache.
 Legend: M tokens, V classes.
 """
 
+import math
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
-import triton.language as tl
-from common.tuning import warps_of
+from common.launch import INTERPRETED, Launcher, Step
+from common.tuning import Chip, chip_of, nearest, warps_of
+from registers import once, twice
+from ring import ring_kernel
 from task import input_t, output_t
 from torch import Tensor
+from tuning import TABLE, Row
 
-INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
 COUNTED = 4096  # targets that a program looks at at a time
-BLOCK = 8192  # columns that the kernel that reads twice has at a time
+BLOCK, THREADS = 8192, 512  # columns and threads of the kernel that reads twice
+REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
-LOG2E = tl.constexpr(1.4426950408889634)
-NOTHING = tl.constexpr(-8323200)  # two bf16 of minus infinity
+
+launchers = {"ring": Launcher(ring_kernel), "registers": Launcher(once), "twice": Launcher(twice, all_at_once=False)}
 
 
-class Blocks(NamedTuple):
-    """How rows are cut. `words` of a part, `threads` of its program, `resident` threads of a multiprocessor, by which
-    registers are dealt out; `ahead`: whether a program loads its part of the next row while it works on one."""
+class Shape(NamedTuple):
+    """What a plan depends on. `stride` of a row; `granule`: so many logits, at most 8, lie at a multiple of their bytes
+    in every row; `smooth`: whether there is label smoothing."""
 
-    words: int
-    threads: int
-    resident: int
-    ahead: bool
+    tokens: int
+    vocab: int
+    stride: int
+    granule: int
+    smooth: bool
 
 
-# The fastest of those tried on an H200: rows that fit one program, and rows that do not.
-WHOLE = Blocks(words=16384, threads=512, resident=1024, ahead=False)
-PARTED = Blocks(words=4096, threads=128, resident=512, ahead=True)
+class Plan(NamedTuple):
+    """The kernel and how it is launched. `told`: words of 64 bits that each part tells the others."""
+
+    kernel: str
+    step: Step
+    parts: int
+    told: int
+
+    def compile(self) -> Any:
+        """The kernel for the dtypes it is called with; fills Triton's cache."""
+        int64, float32, bf16 = torch.int64, torch.float32, torch.bfloat16
+        words, sums = (torch.int32, float32) if self.kernel == "registers" else (bf16, int64)
+        between = (int64, sums) if self.kernel != "twice" else ()
+        logits = (bf16,) if self.kernel != "registers" else (words, bf16)
+        return self.step.compile((*logits, int64, float32, *between), (-100, 0.1, 2.0))
 
 
 def custom_kernel(data: input_t) -> output_t:
-    logits_MV, targets_M, ignore_index, smoothing, loss_scale = data
+    logits_MV, targets_M, *numbers = data
     losses_M = torch.empty(len(targets_M), dtype=torch.float32, device=logits_MV.device)
-    if not (logits_MV.is_cuda or INTERPRETED):
-        on_cpu(logits_MV, targets_M, losses_M, ignore_index, smoothing, loss_scale)
-    elif fits_words(logits_MV) and not (INTERPRETED and parts_of(logits_MV.shape[1]) > 1):
-        read_once(logits_MV, targets_M, losses_M, ignore_index, smoothing, loss_scale)
+    if logits_MV.is_cuda or INTERPRETED:
+        by_plan(plan_of(logits_MV.device, shape_of(data)), data, losses_M)
     else:
-        read_twice(logits_MV, targets_M, losses_M, ignore_index, smoothing, loss_scale)
+        on_cpu(logits_MV, targets_M, losses_M, *numbers)
     return losses_M, logits_MV
 
 
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
 
 
-@triton.jit
-def gradient_factor(targets, tokens, ignore_index, loss_scale, COUNTED: tl.constexpr):
-    """What the gradient of a token's loss is multiplied by: the scale over the number of tokens that count."""
-    counted = tl.zeros((COUNTED,), tl.int32)
-    for start in range(0, tokens, COUNTED):
-        at = start + tl.arange(0, COUNTED)
-        counted += (tl.load(targets + at, mask=at < tokens, other=ignore_index) != ignore_index).to(tl.int32)
-    return loss_scale / tl.sum(counted).to(tl.float32)
+def shape_of(data: input_t) -> Shape:
+    logits_MV, _, _, smoothing, _ = data
+    (tokens, vocab), stride = logits_MV.shape, logits_MV.stride(0)
+    return Shape(tokens, vocab, stride, math.gcd(vocab, stride, logits_MV.data_ptr() // 2, 8), smoothing != 0)
 
 
-@triton.jit
-def halves(words):
-    """The bf16 numbers in 32-bit words as float32: those at even columns, those at odd ones."""
-    return (words << 16).to(tl.float32, bitcast=True), (words & -65536).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def again(words, number):
-    """The same words: adds 0, as `number` is finite, which the compiler cannot know. Else it would hold a row as
-    float32 from one use to the next, in twice the registers."""
-    return words + (tl.abs(number) == float("inf")).to(tl.int32)
-
-
-@triton.jit
-def joined(even, odd):
-    """32-bit words of two bf16 numbers each."""
-    low = even.to(tl.bfloat16).to(tl.int16, bitcast=True).to(tl.int32) & 65535
-    return low | (odd.to(tl.bfloat16).to(tl.int16, bitcast=True).to(tl.int32) << 16)
-
-
-@triton.jit
-def exchanged(slots, sums, part, most, total, plain, PARTS: tl.constexpr, SMOOTH: tl.constexpr):
-    """The largest logit of the whole row, its sum of exponentials relative to that, and the sum of its logits. A slot
-    has the first two of a part; the latter is at least 1, so a slot that was written is not 0."""
-    if SMOOTH:
-        tl.store(sums + part, plain)
-        tl.debug_barrier()  # before the exchange, which another thread may do
-    told = (most.to(tl.int32, bitcast=True).to(tl.int64) << 32) | total.to(tl.int32, bitcast=True).to(tl.int64)
-    tl.atomic_xchg(slots + part, told, sem="release", scope="gpu")
-    parts = tl.arange(0, PARTS)
-    nothing = tl.zeros((PARTS,), tl.int64)
-    heard = tl.atomic_add(slots + parts, nothing, sem="acquire", scope="gpu")
-    while tl.min((heard != 0).to(tl.int32)) == 0:
-        heard = tl.atomic_add(slots + parts, nothing, sem="acquire", scope="gpu")
-    mosts = (heard >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-    totals = heard.to(tl.int32).to(tl.float32, bitcast=True)
-    most = tl.max(mosts)
-    total = tl.sum(totals * tl.exp2((mosts - most) * LOG2E))
-    if SMOOTH:
-        tl.debug_barrier()
-        plain = tl.sum(tl.load(sums + parts, volatile=True))
-    return most, total, plain
-
-
-@triton.jit
-def once(
-    words,
-    logits,
-    targets,
-    losses,
-    slots,
-    sums,
-    tokens,
-    vocab,
-    width,
-    stride,
-    ignore_index,
-    smoothing,
-    loss_scale,
-    PARTS: tl.constexpr,
-    WORDS: tl.constexpr,
-    SMOOTH: tl.constexpr,
-    COUNTED: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
-    """Parts of rows. `words` are the logits as 32-bit words, `stride` words a row, `width` words a part; programs come
-    in groups of PARTS. With AHEAD a program loads its part of the next row while it works on one."""
-    factor = gradient_factor(targets, tokens, ignore_index, loss_scale, COUNTED)
-    part = tl.program_id(0) % PARTS
-    place = tl.arange(0, WORDS)
-    column = part * width + place
-    inside = (place < width) & (column < vocab // 2)
-    first, step = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
-    if AHEAD:
-        following = tl.load(words + tl.cast(first, tl.int64) * stride + column, mask=inside, other=NOTHING)
-    for row in range(first, tokens, step):
-        line = words + tl.cast(row, tl.int64) * stride
-        if AHEAD:
-            pairs = following
-            there = inside & (column < tl.where(row + step < tokens, vocab, 0))
-            following = tl.load(line + step * stride + column, mask=there, other=NOTHING)
-        else:
-            pairs = tl.load(line + column, mask=inside, other=NOTHING)
-        target = tl.load(targets + row).to(tl.int32)
-        if target == ignore_index:
-            tl.store(line + column, tl.zeros((WORDS,), tl.int32), mask=inside)
-            if part == 0:
-                tl.store(losses + row, 0.0)
-        else:
-            is_mine = target // 2 // width == part
-            at_target = logits + tl.cast(row, tl.int64) * stride * 2 + target
-            own = tl.load(at_target).to(tl.float32)
-            even, odd = halves(pairs)
-            most = tl.max(tl.maximum(even, odd))
-            plain = 0.0
-            if SMOOTH:
-                even, odd = halves(again(pairs, most))
-                plain = tl.sum(tl.where(inside, even + odd, 0.0))
-            even, odd = halves(again(pairs, most + plain))
-            total = tl.sum(tl.exp2((even - most) * LOG2E) + tl.exp2((odd - most) * LOG2E))
-            if PARTS > 1:
-                most, total, plain = exchanged(
-                    slots + row * PARTS, sums + row * PARTS, part, most, total, plain, PARTS, SMOOTH
-                )
-            else:
-                tl.debug_barrier()  # the target's logit is read before it is written over
-            share = factor / total
-            even, odd = halves(again(pairs, total))
-            even = tl.exp2((even - most) * LOG2E) * share
-            odd = tl.exp2((odd - most) * LOG2E) * share
-            if SMOOTH:
-                even -= factor * smoothing / vocab
-                odd -= factor * smoothing / vocab
-            tl.store(line + column, joined(even, odd), mask=inside)
-            if is_mine:
-                tl.debug_barrier()  # its element is written once more
-                right = tl.exp2((own - most) * LOG2E) / total - (1 - smoothing) - smoothing / vocab
-                tl.store(at_target, (factor * right).to(logits.dtype.element_ty))
-                loss = most + tl.log(total) - (1 - smoothing) * own - smoothing / vocab * plain
-                tl.store(losses + row, loss)
-
-
-@triton.jit
-def twice(
-    logits,
-    targets,
-    losses,
-    tokens,
-    vocab,
-    stride,
-    ignore_index,
-    smoothing,
-    loss_scale,
-    BLOCK: tl.constexpr,
-    COUNTED: tl.constexpr,
-):
-    """Rows, read a second time when their sum of exponentials is known."""
-    factor = gradient_factor(targets, tokens, ignore_index, loss_scale, COUNTED)
-    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
-        line = logits + tl.cast(row, tl.int64) * stride
-        target = tl.load(targets + row).to(tl.int32)
-        if target == ignore_index:
-            for start in range(0, vocab, BLOCK):
-                column = start + tl.arange(0, BLOCK)
-                tl.store(line + column, tl.zeros((BLOCK,), logits.dtype.element_ty), mask=column < vocab)
-            tl.store(losses + row, 0.0)
-        else:
-            own = tl.load(line + target).to(tl.float32)
-            most, total, plain = float("-inf"), 0.0, 0.0
-            for start in range(0, vocab, BLOCK):
-                column = start + tl.arange(0, BLOCK)
-                value = tl.load(line + column, mask=column < vocab, other=float("-inf")).to(tl.float32)
-                larger = tl.maximum(most, tl.max(value))
-                total = total * tl.exp2((most - larger) * LOG2E) + tl.sum(tl.exp2((value - larger) * LOG2E))
-                most = larger
-                plain += tl.sum(tl.where(column < vocab, value, 0.0))
-            tl.debug_barrier()  # all has been read before any of it is written over
-            for start in range(0, vocab, BLOCK):
-                column = start + tl.arange(0, BLOCK)
-                value = tl.load(line + column, mask=column < vocab, other=0.0).to(tl.float32)
-                right = tl.exp2((value - most) * LOG2E) / total - smoothing / vocab
-                right -= tl.where(column == target, 1 - smoothing, 0.0)
-                tl.store(line + column, (factor * right).to(logits.dtype.element_ty), mask=column < vocab)
-            loss = most + tl.log(total) - (1 - smoothing) * own - smoothing / vocab * plain
-            tl.store(losses + row, loss)
+def by_plan(plan: Plan, data: input_t, losses_M: Tensor) -> None:
+    """Fills the losses, and writes the gradient over the logits."""
+    logits_MV, targets_M, ignore_index, smoothing, loss_scale = data
+    numbers = (ignore_index, float(smoothing), float(loss_scale))
+    told = [targets_M, targets_M]
+    if plan.told:
+        told = [*torch.zeros(plan.told, len(targets_M), plan.parts, dtype=torch.int64, device=logits_MV.device)] * 2
+    if plan.kernel == "twice":
+        plan.step((logits_MV, targets_M, losses_M), numbers)
+    elif plan.kernel == "ring":
+        plan.step((logits_MV, targets_M, losses_M, told[0], told[1]), numbers)
+    else:
+        sums = told[1].view(torch.float32)
+        plan.step((logits_MV.view(torch.int32), logits_MV, targets_M, losses_M, told[0], sums), numbers)
 
 
 @cache
-def multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+def plan_of(device: torch.device, shape: Shape) -> Plan:
+    """The plan by the table."""
+    chip = chip_of(device)
+    row = nearest(TABLE, chip.name, (shape.tokens, shape.vocab))
+    return make_plan(row, chip, shape) or plan_twice(row, chip, shape)
 
 
-def resident(device: torch.device, blocks: Blocks) -> int:
-    """How many programs of `once` run at the same time."""
-    return multiprocessors(device) * (blocks.resident // blocks.threads)
+def make_plan(row: Row, chip: Chip, shape: Shape) -> Plan | None:
+    """The plan by that row of the table; None where its kernel cannot do the shape."""
+    return PLANS[row.kernel](row, chip, shape)
 
 
-def blocks_of(vocab: int) -> Blocks:
-    return WHOLE if vocab <= 2 * WHOLE.words else PARTED
+def plan_ring(row: Row, chip: Chip, shape: Shape) -> Plan | None:
+    """As many parts as let each fit what the row keeps of its own shape's."""
+    each = 8 * row.threads
+    fitting = each * triton.next_power_of_2(triton.cdiv(row.shape[1], row.parts * each))
+    parts = triton.next_power_of_2(triton.cdiv(shape.vocab, fitting))
+    groups = chip.multiprocessors * row.resident // parts
+    if shape.granule < 8 or not groups:
+        return None
+    width = 8 * triton.cdiv(shape.vocab, 8 * parts)
+    constants = {
+        "PARTS": parts,
+        "VECTORS": triton.next_power_of_2(triton.cdiv(width, each)),
+        "SLOTS": row.slots,
+        "LAG": row.lag if parts > 1 else 0,
+        "SMOOTH": shape.smooth,
+    }
+    numbers = (shape.tokens, shape.vocab, width, shape.stride // 8)
+    programs = min(groups, shape.tokens) * parts
+    step = Step(launchers["ring"], programs, numbers, constants, options_of(row))
+    return Plan("ring", step, parts, (1 + shape.smooth) * (parts > 1))
 
 
-def parts_of(vocab: int) -> int:
-    return triton.next_power_of_2(triton.cdiv(vocab, 2 * blocks_of(vocab).words))
+def plan_registers(row: Row, chip: Chip, shape: Shape) -> Plan | None:
+    """The same, of 32-bit words."""
+    words = triton.next_power_of_2(triton.cdiv(row.shape[1], 2 * row.parts))
+    parts = triton.next_power_of_2(triton.cdiv(shape.vocab, 2 * words))
+    groups = chip.multiprocessors * row.resident // parts
+    if shape.granule < 2 or not groups or (INTERPRETED and parts > 1):
+        return None
+    constants = {
+        "PARTS": parts,
+        "WORDS": words,
+        "SMOOTH": shape.smooth,
+        "COUNTED": COUNTED,
+        "AHEAD": row.slots > 1,
+    }
+    width = 16 * triton.cdiv(shape.vocab, 32 * parts)  # so that every part begins where a wide load may
+    numbers = (shape.tokens, shape.vocab, width, shape.stride // 2)
+    programs = min(groups, shape.tokens) * parts
+    step = Step(launchers["registers"], programs, numbers, constants, options_of(row))
+    return Plan("registers", step, parts, (1 + shape.smooth) * (parts > 1))
 
 
-def fits_words(logits_MV: Tensor) -> bool:
-    """Whether rows consist of 32-bit words, and a row's parts all run at the same time."""
-    whole = not (logits_MV.shape[1] % 2 or logits_MV.stride(0) % 2 or logits_MV.storage_offset() % 2)
-    vocab = logits_MV.shape[1]
-    return whole and parts_of(vocab) <= resident(logits_MV.device, blocks_of(vocab))
+def plan_twice(row: Row, chip: Chip, shape: Shape) -> Plan:
+    """What every shape and stride can have."""
+    programs = min(shape.tokens, 2 * chip.multiprocessors)
+    numbers = (shape.tokens, shape.vocab, shape.stride)
+    constants = {"BLOCK": BLOCK, "COUNTED": COUNTED}
+    return Plan("twice", Step(launchers["twice"], programs, numbers, constants, {"num_warps": warps_of(THREADS)}), 1, 0)
 
 
-def read_once(
-    logits_MV: Tensor, targets_M: Tensor, losses_M: Tensor, ignore_index: int, smoothing: float, loss_scale: float
-) -> None:
-    tokens, vocab = logits_MV.shape
-    words = logits_MV.view(torch.int32)
-    parts, blocks = parts_of(vocab), blocks_of(vocab)
-    groups = resident(logits_MV.device, blocks) // parts
-    slots = torch.zeros(tokens, parts, dtype=torch.int64, device=logits_MV.device) if parts > 1 else targets_M
-    sums = torch.empty(tokens, parts, dtype=torch.float32, device=logits_MV.device) if smoothing else losses_M
-    once[(min(groups, tokens) * parts,)](
-        words,
-        logits_MV,
-        targets_M,
-        losses_M,
-        slots,
-        sums,
-        tokens,
-        vocab,
-        16 * triton.cdiv(vocab, 32 * parts),  # so that every part begins where a wide load may
-        words.stride(0),
-        ignore_index,
-        smoothing,
-        loss_scale,
-        parts,
-        blocks.words,
-        smoothing != 0,
-        COUNTED,
-        blocks.ahead,
-        num_warps=warps_of(blocks.threads),
-        **({} if torch.version.hip else {"maxnreg": 65536 // blocks.resident}),
-    )
+PLANS = {"ring": plan_ring, "registers": plan_registers, "twice": plan_twice}
 
 
-def read_twice(
-    logits_MV: Tensor, targets_M: Tensor, losses_M: Tensor, ignore_index: int, smoothing: float, loss_scale: float
-) -> None:
-    tokens, vocab = logits_MV.shape
-    programs = min(tokens, 2 * multiprocessors(logits_MV.device))
-    numbers = (tokens, vocab, logits_MV.stride(0), ignore_index, smoothing, loss_scale)
-    twice[(programs,)](logits_MV, targets_M, losses_M, *numbers, BLOCK, COUNTED, num_warps=warps_of(512))
+def options_of(row: Row) -> dict[str, int]:
+    """So many threads, and registers for as many programs as are to run on a multiprocessor."""
+    registers = min(REGISTERS // (row.threads * row.resident), MOST_REGISTERS)
+    threads = {"num_warps": warps_of(row.threads)}
+    return threads if row.chip.startswith("gfx") else threads | {"maxnreg": registers}
 
 
 # ---- CPUs ------------------------------------------------------------------------------------------------------------

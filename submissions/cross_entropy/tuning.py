@@ -1,0 +1,34 @@
+"""cross_entropy: the kernel and its parts for each chip and shape; `python -m harness tune-kernel cross_entropy` finds
+rows."""
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """`shape` is tokens and classes. `kernel`: "ring" (NVIDIA), "registers" or "twice". A row of logits is cut into
+    `parts`, a power of two. `threads` of a program; `resident` programs of a multiprocessor; `slots`: how many parts a
+    program holds, those that are under way included. `lag`: by how many rows, 0 or 1, the gradient is behind what it
+    waits for (rings of two or more parts)."""
+
+    chip: str
+    shape: tuple[int, int]
+    kernel: str
+    parts: int
+    threads: int
+    resident: int
+    slots: int
+    lag: int
+    found: str
+
+
+UNMEASURED = "not measured: compiles without spilling"
+
+# fmt: off
+TABLE = [
+    Row("sm_90", (8192, 32000), "ring", 1, 512, 1, 3, 0, UNMEASURED),
+    Row("sm_90", (16384, 128256), "ring", 4, 512, 1, 3, 1, UNMEASURED),
+    Row("gfx942", (8192, 32000), "registers", 1, 512, 2, 1, 0, UNMEASURED),
+    Row("gfx942", (16384, 128256), "registers", 16, 128, 4, 2, 0, UNMEASURED),
+    Row("interpreter", (16, 3000), "registers", 1, 64, 1, 1, 0, "small, as the interpreter is slow"),
+]
+# fmt: on
