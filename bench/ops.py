@@ -2,6 +2,7 @@
 
     python3 bench/ops.py                                 all problems of one rank
     python3 bench/ops.py swiglu cross_entropy            these
+    python3 bench/ops.py --seconds 240                   nothing is compiled by torch that begins later
     python3 bench/ops.py --data docs/measurements/4-gpu-1x-h200/10-ops.yaml     ... and in the document
 
 A time is the median of the device's clock over calls with flushed caches, submitted ahead so that the host is not in
@@ -11,8 +12,10 @@ of every shape before it is timed. attention is measured by cuDNN, too.
 """
 
 import argparse
+import math
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,6 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="*", help=f"of {', '.join(single)} (default: all)")
     parser.add_argument("--without-compile", action="store_true", help="leave torch.compile out, which takes minutes")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="leave it out after so many (default: no limit)"
+    )
     add_data_argument(parser)
     options = parser.parse_args()
     if unknown := set(options.problems) - set(single):
@@ -56,8 +62,9 @@ def main() -> None:
     name = torch.cuda.get_device_name(0)
     figures = Figures("Operators of one GPU", f"1x {name}")
     absent = [library for library in LIBRARIES if find_spec(library) is None]
+    until = time.monotonic() + options.seconds * (not options.without_compile)
     for problem in options.problems or single:
-        rows = list(measured(problem, name, not options.without_compile))
+        rows = list(measured(problem, name, until))
         whose = ("ours", "eager", *VENDORS.get(problem, {}), "compile")
         columns = ("shape", "limit us", *(f"{who} {what}" for who in whose for what in CELLS))
         figures.table(columns, rows, problem, f"Not on this machine: {', '.join(absent)}." if absent else "")
@@ -89,8 +96,9 @@ def is_single(name: str) -> bool:
     return problem.kind == "op" and not problem.multi_gpu and problem.cost_of is not None
 
 
-def measured(name: str, gpu: str, with_compile: bool) -> Iterator[list[str | float]]:
-    """A row a shape. What fails says so in its cell, and the others go on."""
+def measured(name: str, gpu: str, compile_until: float) -> Iterator[list[str | float]]:
+    """A row a shape. What fails says so in its cell, and the others go on. torch.compile is left out from that moment
+    of the monotonic clock on."""
     problem, peaks = find(name, Checkout.here()), hardware.match(gpu)
     assert peaks is not None, f"{gpu} is not in hardware.yaml"
     with imported(name) as submission, torch.device("cuda"):
@@ -101,7 +109,7 @@ def measured(name: str, gpu: str, with_compile: bool) -> Iterator[list[str | flo
             row: list[str | float] = [case.label.replace("  ", " "), limit_us]
             kernels: list[tuple[str, Kernel]] = [("ours", submission.custom_kernel), ("eager", reference.ref_kernel)]
             kernels += VENDORS.get(name, {}).items()
-            if with_compile:
+            if time.monotonic() < compile_until:
                 kernels.append(("compile", compiled_of(name, reference)))
             for who, kernel in kernels:
                 try:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,10 +79,17 @@ def compiled(
     chip: str, launcher: Any, arguments: Sequence[Any], constants: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Compiled:
     """The kernel of a submission's Launcher, compiled for such arguments as it is for a call on the chip."""
+    (found,) = compiled_all(chip, lambda: launcher.compile(tuple(arguments), dict(constants), dict(options)))
+    return found
+
+
+def compiled_all(chip: str, compile_plan: Callable[[], Any]) -> list[Compiled]:
+    """The kernel, or the list of them, that a submission's plan compiles."""
     with compiling_for(chip):
-        made = launcher.compile(tuple(arguments), dict(constants), dict(options))
+        made = compile_plan()
     read = _read_nvidia if TARGETS[chip].backend == "cuda" else _read_amd
-    return read(made.asm, made.metadata.shared, made.metadata.num_warps)
+    kernels = made if isinstance(made, list) else [made]
+    return [read(one.asm, one.metadata.shared, one.metadata.num_warps) for one in kernels]
 
 
 def _read_nvidia(asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compiled:

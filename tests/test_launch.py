@@ -144,15 +144,20 @@ FUNCTION, SCRATCH = 4096, torch.zeros(2400, dtype=torch.int8)
 
 
 def by_driver(
-    module: Any, monkeypatch: pytest.MonkeyPatch, driver: Any, count: int = 4, **metadata: Any
+    module: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: Any,
+    are_floats: tuple[bool, ...] = (False,) * 4,
+    **metadata: Any,
 ) -> tuple[Any, list[tuple[int, ...]]]:
-    """A launch of 100 programs of a kernel of `count` arguments, if there is one, and what was left to Triton."""
+    """A launch of 100 programs of a kernel of as many arguments as `are_floats`, if there is one, and what was left to
+    Triton."""
     left: list[tuple[int, ...]] = []
     compiled = SimpleNamespace(function=FUNCTION, metadata=SimpleNamespace(**{**COMPILED, **metadata}))
     for library in ("CDLL", "PyDLL"):
         monkeypatch.setattr(ctypes, library, lambda name: driver)
     monkeypatch.setattr(module, "_allocate", lambda nbytes, alignment, stream: SCRATCH[:nbytes])
-    return module._by_driver(compiled, 100, STREAM, (False,) * count, lambda *raw: left.append(raw)), left
+    return module._by_driver(compiled, 100, STREAM, are_floats, lambda *raw: left.append(raw)), left
 
 
 @pytest.mark.parametrize("scratches", [0, 1, 2], ids=["no scratch memory", "one", "two"])
@@ -170,9 +175,17 @@ def test_what_the_driver_is_given(scratches: int, module: Any, monkeypatch: pyte
     assert not left
 
 
+def test_floats_are_given_as_float32(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeDriver([POINTER, NUMBER, NUMBER])
+    launch, _ = by_driver(module, monkeypatch, driver, are_floats=(False, True, False))
+    launch(1 << 40, 1.5, 7)
+    values = driver.launches[0][-2]
+    assert (values[0], struct.unpack("f", struct.pack("i", values[1])), values[2]) == (1 << 40, (1.5,), 7)
+
+
 def test_what_the_driver_refuses_is_left_to_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a thread that has no context yet."""
-    launch, left = by_driver(module, monkeypatch, FakeDriver([POINTER, NUMBER], refuses=201), count=2)
+    launch, left = by_driver(module, monkeypatch, FakeDriver([POINTER, NUMBER], refuses=201), (False,) * 2)
     launch(1 << 40, 7)
     assert left == [(1 << 40, 7)]
 

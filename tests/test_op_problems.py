@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -20,9 +21,10 @@ from harness.judging import correctness
 from harness.machine import hardware
 from harness.problems import shape_file
 from harness.ranks.strict_check import parts_of
-from tests.compiled import compiled
+from tests.compiled import chip_of, compiled_all
 from tests.kernel_ranks import imported
 from tests.op_variants import VARIANTS, Variant
+from tests.played_gluon import Machine
 from tests.ranks import load_reference
 
 PROBLEMS = ("swiglu", "cross_entropy", "rms_norm")
@@ -208,10 +210,10 @@ def play_interpreted() -> None:
                 verdict = judged(submission.custom_kernel(own_copy(data)), expected)
                 assert verdict.passed, (name, verdict.message)
                 if name == "cross_entropy":
-                    losses = torch.empty(len(data[1]))
-                    logits = own_copy(data)[0]
-                    submission.read_twice(logits, data[1], losses, *data[2:])
-                    verdict = judged((losses, logits), expected)
+                    losses, copy = torch.empty(len(data[1])), own_copy(data)
+                    row, chip = submission.TABLE[-1], submission.Chip("interpreter", 1, 1)
+                    submission.by_plan(submission.plan_twice(row, chip, submission.shape_of(copy)), copy, losses)
+                    verdict = judged((losses, copy[0]), expected)
                     assert verdict.passed, verdict.message
 
 
@@ -225,52 +227,61 @@ def test_interpreted_kernels_are_right() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-class Compiling:
-    """A kernel as tests.compiled takes it."""
-
-    def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
-
-    def compile(self, arguments: tuple[Any, ...], constants: dict[str, Any], options: dict[str, Any]) -> Any:
-        return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
+MOST_SPILLED_BYTES = 32  # of a thread
+WIDE = re.compile(r"ld\.global[.\w:]*\.v4|cp\.async\.cg\.shared\.global|global_load_dwordx4|buffer_load_dwordx4")
 
 
-MOST_SPILLED_BYTES = 128  # of a thread
-BF16, I32, I64, F32 = torch.bfloat16, torch.int32, torch.int64, torch.float32
-
-
-def kernels(name: str, submission: ModuleType) -> list[tuple[str, tuple[Any, ...], dict[str, Any], Any]]:
-    """Kernels with arguments of official shapes, constants, and threads or cross_entropy's blocks."""
-    if name == "swiglu":
-        constants = {"BLOCK": submission.BLOCK}
-        shapes = (("forward", (BF16,) * 2), ("backward", (BF16,) * 3))
-        return [(kernel, (*tensors, 14336), constants, submission.THREADS) for kernel, tensors in shapes]
-    if name == "rms_norm":
-        constants = {"BLOCK": 4096}
-        back = (*(BF16,) * 5, F32, 16384, 4096, 1e-5), constants, 4096 // submission.BACKWARD_ELEMENTS
-        return [("forward", (*(BF16,) * 5, 4096, 1e-5), constants, 4096 // submission.ELEMENTS), ("backward", *back)]
-    made = []
-    for vocab, smooth in ((32000, False), (128256, False), (128256, True)):
-        blocks, parts = submission.blocks_of(vocab), submission.parts_of(vocab)
-        numbers = (16384, vocab, 16 * math.ceil(vocab / 32 / parts), vocab // 2, -100, 0.1, 2.0)
-        constants = {"PARTS": parts, "WORDS": blocks.words, "COUNTED": submission.COUNTED, "AHEAD": blocks.ahead}
-        made.append(("once", (I32, BF16, I64, F32, I64, F32, *numbers), constants | {"SMOOTH": smooth}, blocks))
-    return made
+def plans(name: str, submission: ModuleType, chip: str) -> Iterator[tuple[Any, Any]]:
+    """Rows of the table for that chip with their plans, for the shape that a row is for; smoothed ones too."""
+    for row in submission.TABLE:
+        if row.chip != chip:
+            continue
+        shape = row.shape
+        shapes = [submission.Shape(*shape, shape[1], 8, smooth) for smooth in (False, True)]
+        for one in shapes if name == "cross_entropy" else [shape]:
+            yield row, submission.make_plan(row, chip_of(submission, chip), one)
 
 
 @pytest.mark.parametrize("chip", ["sm_90", "gfx942"])
 @on_every
-def test_kernels_compile_for_gpus_that_are_not_here(name: str, chip: str) -> None:
-    """In registers, with wide loads; of `once` as many programs fit as wait for each other."""
+def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, chip: str) -> None:
+    """In registers, with wide loads; of programs that wait for each other, all run at once."""
     with imported(name) as submission:
-        for kernel, arguments, constants, threads in kernels(name, submission):
-            blocks = threads if kernel == "once" else None
-            threads = blocks.threads if blocks else threads
-            options = {"num_warps": threads // (64 if chip == "gfx942" else 32)}
-            if blocks and chip == "sm_90":
-                options["maxnreg"] = 65536 // blocks.resident
-            found = compiled(chip, Compiling(getattr(submission, kernel)), arguments, constants, options)
-            assert found.spilled_bytes <= MOST_SPILLED_BYTES, kernel
-            assert re.search(r"ld\.global[.\w:]*\.v4|global_load_dwordx4|buffer_load_dwordx4", found.assembly), kernel
-            if blocks and constants["PARTS"] > 1:
-                assert found.fit >= blocks.resident // blocks.threads
+        for row, plan in plans(name, submission, chip):
+            for found in compiled_all(chip, plan.compile):
+                assert found.spilled_bytes <= MOST_SPILLED_BYTES, row
+                assert WIDE.search(found.assembly), row
+                if name == "cross_entropy" and plan.parts > 1:
+                    assert found.fit >= row.resident, row
+
+
+# ---- cross_entropy's ring --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "vocab", "stride", "ignored", "smoothing", "parts", "slots", "lag"),
+    [
+        pytest.param(7, 200, 208, 2, 0.1, 1, 2, 0, id="whole rows, gaps between them, two ahead"),
+        pytest.param(9, 1000, 1000, 3, 0.0, 4, 3, 1, id="parts, the gradient a row behind"),
+        pytest.param(5, 600, 600, 1, 0.1, 2, 3, 1, id="parts, smoothed"),
+        pytest.param(1, 600, 600, 0, 0.1, 2, 3, 0, id="fewer rows than groups of programs"),
+    ],
+)
+def test_the_ring_is_right_played_on_a_cpu(
+    tokens: int, vocab: int, stride: int, ignored: int, smoothing: float, parts: int, slots: int, lag: int
+) -> None:
+    """Two groups of programs of a warp each."""
+    sizes = {"tokens": tokens, "vocab": vocab, "row_stride": stride, "ignored": ignored, "ignore_index": -100}
+    data = inputs("cross_entropy", {**sizes, "label_smoothing": smoothing, "loss_scale": 8.0}, 5, True)
+    expected = reference_of("cross_entropy").exact_kernel(data)
+    losses, told = torch.full((tokens,), math.nan), torch.zeros(2, tokens, parts, dtype=torch.int64)
+    with imported("cross_entropy") as submission:
+        row = submission.Row("sm_90", (tokens, vocab), "ring", parts, 32, 1, slots, lag, "")
+        chip = submission.Chip("sm_90", 2 * parts, 1)
+        _, step, *_ = submission.plan_ring(row, chip, submission.shape_of(data))
+        machine = Machine(programs=2 * parts, warps=1)
+        kernel = machine.kernel("cross_entropy", "ring", "ring_kernel")
+        tensors = [*data[:2], losses, told[0].clone(), told[1].clone()]
+        machine.run(kernel, tensors, [*step.numbers, *data[2:]], **step.constants)
+    verdict = judged((losses, data[0]), expected)
+    assert verdict.passed, verdict.message

@@ -131,12 +131,16 @@ class CaseBench:
     def __init__(self, modules: Modules, chip: Any, bench: Bench, params: dict[str, Any]) -> None:
         self.modules, self.chip, self.bench, self.params = modules, chip, bench, params
         with torch.device("cuda"):
-            data = modules.reference.generate_input(rank=0, world_size=1, seed=SEED, **params)
-            self.data = modules.reference.harden(data, SEED)
-            self.expected = modules.reference.exact_kernel(self.data)
+            self.given = modules.reference.generate_input(rank=0, world_size=1, seed=SEED, **params)
+            self.expected = modules.reference.exact_kernel(self.hardened())
+
+    def hardened(self) -> Any:
+        """The input anew, as a call may have written its result over it."""
+        return self.modules.reference.harden(self.given, SEED)
 
     def call(self, fields: tuple[object, ...]) -> Callable[[], Any] | None:
-        call: Callable[[], Any] | None = self.modules.space.call(self.modules.row(fields), self.chip, self.data)
+        """The first call is on the hardened input."""
+        call: Callable[[], Any] | None = self.modules.space.call(self.modules.row(fields), self.chip, self.hardened())
         return call
 
     def measure(self, fields: tuple[object, ...]) -> Tried:

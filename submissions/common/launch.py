@@ -143,9 +143,10 @@ class LaunchConfig(ctypes.Structure):
 def _by_driver(
     compiled: Any, programs: int, stream: int, are_floats: tuple[bool, ...], otherwise: Launch
 ) -> Launch | None:
-    """What launches a compiled kernel by one call of CUDA's driver, and `otherwise` where the driver refuses;
-    `are_floats`: which of its arguments are, one for each. Triton knows how to begin in a new thread, and says what is wrong in words. None where this driver
-    does not tell what the kernel's parameters are, or they are others than our arguments and Triton's scratch memory.
+    """What launches a compiled kernel by one call of CUDA's driver, and `otherwise` where the driver refuses: Triton
+    knows how to begin in a new thread, and says what is wrong in words. `are_floats` says it of each of its arguments.
+    None where this driver does not tell what the kernel's parameters are, or they are others than our arguments and
+    Triton's scratch memory.
     """
     if torch.version.hip:
         return None

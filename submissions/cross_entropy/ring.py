@@ -124,10 +124,11 @@ def ring_kernel(
     factor = loss_scale / counted(targets, tokens, ignore_index, 4 * THREADS, small).to(gl.float32)
 
     target = gl.load(targets + first, mask=count > 0, other=0).to(gl.int32)
-    before, following = target, target
-    own = loss_scale * 0.0
-    before_own, most, total, plain = own, own, own, own
-    for index in range(0, count + LAG):
+    # Each a value of its own: names of one value ahead of a loop stay one in it (Triton 3.6).
+    before, following = target * 0, target * 0
+    own, before_own = loss_scale * 0.0, loss_scale * 0.0
+    most, total, plain = loss_scale * 0.0, loss_scale * 0.0, loss_scale * 0.0
+    for index in range(count + LAG):
         row = first + index * step
         if index < count:
             line = words + gl.cast(row, gl.int64) * quads * 4

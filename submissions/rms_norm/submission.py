@@ -1,59 +1,89 @@
 """rms_norm with its residual, forward and backward: a row stays in registers from its first load to its last store.
 
-Forward, a program does one row. In the backward pass a program takes rows one after the other, a grid apart, and loads
-the next one while it works on one: it sums up the weight's gradient in registers, and a second kernel adds up what
-programs have found, some megabytes that lie in the L2. Why it wins on GPUs: eager torch passes over a row several
-times. CPU ranks work in rows that fit the cache.
+Forward, a program does one row, or rows a grid apart, the next of which are loaded ahead; the table (tuning.py) says
+which. In the backward pass a program takes rows one after the other, a grid apart, and loads the next one while it
+works on one: it sums up the weight's gradient in registers, and a second kernel adds up what programs have found, some
+megabytes that lie in the L2. Why it wins on GPUs: eager torch passes over a row several times. CPU ranks work in rows
+that fit the cache.
 
 Legend: M rows, H hidden dimension, P programs.
 """
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from common.tuning import warps_of
+from common.launch import INTERPRETED, Launcher, Step
+from common.tuning import Chip, chip_of, nearest, warps_of
 from task import input_t, output_t
 from torch import Tensor
+from tuning import TABLE, Row
 
-INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
-ELEMENTS, BACKWARD_ELEMENTS = 8, 16  # of a row that a thread holds
-PROGRAM_THREADS = 512  # of a multiprocessor, in programs of the backward pass
 SUMMED = 64  # columns of the weight's gradient that a program sums up
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
 
 def custom_kernel(data: input_t) -> output_t:
     x_MH, residual_MH, weight_H, grad_MH, eps = data
-    on_gpu = x_MH.is_cuda or INTERPRETED
+    if x_MH.is_cuda or INTERPRETED:
+        return by_plan(plan_of(x_MH.device, tuple(x_MH.shape), grad_MH is not None), data)
     if grad_MH is None:
-        return (forward_on_gpu if on_gpu else forward_on_cpu)(x_MH, residual_MH, weight_H, eps)
-    return (backward_on_gpu if on_gpu else backward_on_cpu)(x_MH, residual_MH, weight_H, grad_MH, eps)
+        return forward_on_cpu(x_MH, residual_MH, weight_H, eps)
+    return backward_on_cpu(x_MH, residual_MH, weight_H, grad_MH, eps)
 
 
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
 
 
 @triton.jit
-def forward(x, residual, weight, normed, total, hidden, eps, BLOCK: tl.constexpr):
-    """One program: a row of `total` = x + residual, rounded, and of `normed`; one row is a block."""
+def forward(
+    x,  # bf16 [rows, hidden], as the next and the last two
+    residual,
+    weight,  # bf16 [hidden]
+    normed,
+    total,
+    rows,
+    hidden,
+    eps,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    LOADS: tl.constexpr,
+    STORES: tl.constexpr,
+):
+    """Rows of `total` = x + residual, rounded, and of `normed`, a grid apart; STAGES - 1 rows are loaded ahead."""
     at = tl.arange(0, BLOCK)
     inside = at < hidden
-    place = tl.program_id(0).to(tl.int64) * hidden + at
-    left = tl.load(x + place, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-    right = tl.load(residual + place, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
     factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    rounded = (left + right).to(total.dtype.element_ty)
-    tl.store(total + place, rounded, mask=inside)
-    value = rounded.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
-    tl.store(normed + place, (value * scale * factor).to(normed.dtype.element_ty), mask=inside)
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+        place = tl.cast(row, tl.int64) * hidden + at
+        left = tl.load(x + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
+        right = tl.load(residual + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
+        rounded = (left + right).to(total.dtype.element_ty)
+        tl.store(total + place, rounded, mask=inside, cache_modifier=STORES)
+        value = rounded.to(tl.float32)
+        scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
+        result = (value * scale * factor).to(normed.dtype.element_ty)
+        tl.store(normed + place, result, mask=inside, cache_modifier=STORES)
 
 
 @triton.jit
-def backward(total, grad_total, weight, grad, out, partial, rows, hidden, eps, BLOCK: tl.constexpr):
+def backward(
+    total,  # bf16 [rows, hidden], as the next, `grad` and `out`
+    grad_total,
+    weight,  # bf16 [hidden]
+    grad,
+    out,
+    partial,  # float32 [programs, hidden]
+    rows,
+    hidden,
+    eps,
+    BLOCK: tl.constexpr,
+    LOADS: tl.constexpr,
+    STORES: tl.constexpr,
+):
     """Rows of `out`, the gradient of x and of the residual, and this program's part of the weight's gradient."""
     at = tl.arange(0, BLOCK)
     inside = at < hidden
@@ -61,22 +91,23 @@ def backward(total, grad_total, weight, grad, out, partial, rows, hidden, eps, B
     found = tl.zeros((BLOCK,), tl.float32)
     first, step = tl.program_id(0), tl.num_programs(0)
     place = tl.cast(first, tl.int64) * hidden + at
-    next_value = tl.load(total + place, mask=inside, other=0.0)
-    next_given = tl.load(grad + place, mask=inside, other=0.0)
-    next_passed = tl.load(grad_total + place, mask=inside, other=0.0)
+    next_value = tl.load(total + place, mask=inside, other=0.0, eviction_policy=LOADS)
+    next_given = tl.load(grad + place, mask=inside, other=0.0, eviction_policy=LOADS)
+    next_passed = tl.load(grad_total + place, mask=inside, other=0.0, eviction_policy=LOADS)
     for row in range(first, rows, step):
         place = tl.cast(row, tl.int64) * hidden + at
         value, given, passed = next_value.to(tl.float32), next_given.to(tl.float32), next_passed.to(tl.float32)
         ahead, there = place + step * hidden, at < tl.where(row + step < rows, hidden, 0)
-        next_value = tl.load(total + ahead, mask=there, other=0.0)
-        next_given = tl.load(grad + ahead, mask=there, other=0.0)
-        next_passed = tl.load(grad_total + ahead, mask=there, other=0.0)
+        next_value = tl.load(total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
+        next_given = tl.load(grad + ahead, mask=there, other=0.0, eviction_policy=LOADS)
+        next_passed = tl.load(grad_total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
         scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
         value *= scale
         found += given * value
         given *= factor
         mean = tl.sum(given * value) / hidden
-        tl.store(out + place, (passed + scale * (given - value * mean)).to(out.dtype.element_ty), mask=inside)
+        result = (passed + scale * (given - value * mean)).to(out.dtype.element_ty)
+        tl.store(out + place, result, mask=inside, cache_modifier=STORES)
     tl.store(partial + tl.program_id(0) * hidden + at, found, mask=inside)
 
 
@@ -93,33 +124,58 @@ def sum_up(partial, out, programs, hidden, ROWS: tl.constexpr, COLUMNS: tl.const
     tl.store(out + at, tl.sum(total, 0).to(out.dtype.element_ty), mask=inside)
 
 
+launchers = {kernel: Launcher(kernel, all_at_once=False) for kernel in (forward, backward, sum_up)}
+
+
+class Plan(NamedTuple):
+    """The launches of a call. `partial`: the shape of the parts of the weight's gradient (backward)."""
+
+    steps: tuple[Step, ...]
+    partial: tuple[int, int] | None
+
+    def compile(self) -> list[Any]:
+        """The kernels for the dtypes they are called with; fills Triton's cache."""
+        bf16, float32 = torch.bfloat16, torch.float32
+        if not self.partial:
+            return [self.steps[0].compile((bf16,) * 5, (1e-5,))]
+        return [self.steps[0].compile((*(bf16,) * 5, float32), (1e-5,)), self.steps[1].compile((float32, bf16))]
+
+
 @cache
-def multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+def plan_of(device: torch.device, shape: tuple[int, int], is_backward: bool) -> Plan:
+    """The plan by the table."""
+    chip = chip_of(device)
+    return make_plan(nearest([row for row in TABLE if row.backward == is_backward], chip.name, shape), chip, shape)
 
 
-def forward_on_gpu(x_MH: Tensor, residual_MH: Tensor, weight_H: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    rows, hidden = x_MH.shape
-    normed_MH, total_MH = torch.empty_like(x_MH), torch.empty_like(x_MH)
+def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
+    rows, hidden = shape
     block = triton.next_power_of_2(hidden)
-    arguments = (x_MH, residual_MH, weight_H, normed_MH, total_MH, hidden, eps)
-    forward[(rows,)](*arguments, block, num_warps=warps_of(block // ELEMENTS))
-    return normed_MH, total_MH
+    threads = block // row.elements
+    programs = min(rows, chip.multiprocessors * max(1, row.resident // threads)) if row.resident else rows
+    options = {"num_warps": warps_of(threads)}
+    if not row.backward:
+        constants = {"BLOCK": block, "STAGES": row.stages, "LOADS": row.loads, "STORES": row.stores}
+        return Plan((Step(launchers[forward], programs, shape, constants, options),), None)
+    constants = {"BLOCK": block, "LOADS": row.loads, "STORES": row.stores}
+    found = Step(launchers[backward], programs, shape, constants, options)
+    summed = {"ROWS": 32, "COLUMNS": SUMMED}
+    total = Step(launchers[sum_up], triton.cdiv(hidden, SUMMED), (programs, hidden), summed, {"num_warps": 4})
+    return Plan((found, total), (programs, hidden))
 
 
-def backward_on_gpu(
-    total_MH: Tensor, grad_total_MH: Tensor, weight_H: Tensor, grad_MH: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    rows, hidden = total_MH.shape
-    block = triton.next_power_of_2(hidden)
-    threads = block // BACKWARD_ELEMENTS
-    programs = min(rows, multiprocessors(total_MH.device) * max(1, PROGRAM_THREADS // threads))
-    out_MH, partial_PH = torch.empty_like(total_MH), weight_H.new_empty(programs, hidden, dtype=torch.float32)
-    grad_weight_H = torch.empty_like(weight_H)
-    arguments = (total_MH, grad_total_MH, weight_H, grad_MH, out_MH, partial_PH, rows, hidden, eps)
-    backward[(programs,)](*arguments, block, num_warps=warps_of(threads))
-    sum_up[(triton.cdiv(hidden, SUMMED),)](partial_PH, grad_weight_H, programs, hidden, 32, SUMMED, num_warps=4)
-    return out_MH, grad_weight_H
+def by_plan(plan: Plan, data: input_t) -> output_t:
+    first_MH, second_MH, weight_H, grad_MH, eps = data
+    out_MH = torch.empty_like(first_MH)
+    if grad_MH is None:
+        total_MH = torch.empty_like(first_MH)
+        plan.steps[0]((first_MH, second_MH, weight_H, out_MH, total_MH), (float(eps),))
+        other = total_MH
+    else:
+        other, partial_PH = torch.empty_like(weight_H), weight_H.new_empty(plan.partial, dtype=torch.float32)
+        plan.steps[0]((first_MH, second_MH, weight_H, grad_MH, out_MH, partial_PH), (float(eps),))
+        plan.steps[1]((partial_PH, other))
+    return out_MH, other
 
 
 # ---- CPUs ------------------------------------------------------------------------------------------------------------

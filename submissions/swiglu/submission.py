@@ -1,30 +1,34 @@
 """swiglu, forward and backward, as one elementwise pass: every input element is read once, every result written once.
 
-A program does a block of columns of one row, so that all its loads are in flight before it needs the first. Arithmetic
-is in float32 and each result is rounded once. Why it wins on GPUs: eager torch writes silu(gate) to memory and reads it
-back, and its backward pass makes a dozen such tensors, in float32. CPU ranks work in rows that fit the cache, so that
-what lies between the steps never goes to memory. It pays in the backward pass; forward, the exponential alone takes
-longer than memory does.
+A program does a block of columns of one row, so that all its loads are in flight before it needs the first, or blocks
+one after the other, the next of which are loaded ahead; the table (tuning.py) says which. Arithmetic is in float32 and
+each result is rounded once. Why it wins on GPUs: eager torch writes silu(gate) to memory and reads it back, and its
+backward pass makes a dozen such tensors, in float32. CPU ranks work in rows that fit the cache, so that what lies
+between the steps never goes to memory. It pays in the backward pass; forward, the exponential alone takes longer than
+memory does.
 
 Legend: M rows, F columns of the result.
 """
 
+from functools import cache
+from typing import Any, NamedTuple
+
 import torch
 import triton
 import triton.language as tl
-from common.tuning import warps_of
+from common.launch import INTERPRETED, Launcher, Step
+from common.tuning import Chip, chip_of, nearest, warps_of
 from task import input_t, output_t
 from torch import Tensor
+from tuning import TABLE, Row
 
-INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
-BLOCK, THREADS = 2048, 256  # of a program: 8 columns a thread, one load of 16 bytes an input
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
 
 def custom_kernel(data: input_t) -> output_t:
     x_M2F, grad_MF = data
     if x_M2F.is_cuda or INTERPRETED:
-        return forward_on_gpu(x_M2F) if grad_MF is None else backward_on_gpu(x_M2F, grad_MF)
+        return by_plan(plan_of(x_M2F.device, shape_of(x_M2F), grad_MF is not None), data)
     return forward_on_cpu(x_M2F) if grad_MF is None else backward_on_cpu(x_M2F, grad_MF)
 
 
@@ -32,52 +36,102 @@ def custom_kernel(data: input_t) -> output_t:
 
 
 @triton.jit
-def forward(x, out, columns, BLOCK: tl.constexpr):
-    """One program: a block of a row of `out` [M, columns]; x is [M, 2 columns], its gates first."""
+def forward(
+    x,  # bf16 [rows, 2 columns], gates first
+    out,  # bf16 [rows, columns]
+    rows,
+    columns,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    LOADS: tl.constexpr,
+    STORES: tl.constexpr,
+):
+    """Blocks of rows of `out`, a grid apart; STAGES - 1 blocks are loaded ahead."""
     blocks = tl.cdiv(columns, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    inside = at < columns
-    line = x + row * 2 * columns
-    gate = tl.load(line + at, mask=inside, eviction_policy="evict_last").to(tl.float32)
-    up = tl.load(line + columns + at, mask=inside, eviction_policy="evict_last").to(tl.float32)
-    value = gate * up / (1 + tl.exp(-gate))
-    tl.store(out + row * columns + at, value.to(out.dtype.element_ty), mask=inside)
+    for block in tl.range(tl.program_id(0), rows * blocks, tl.num_programs(0), num_stages=STAGES):
+        row = (block // blocks).to(tl.int64)
+        at = block % blocks * BLOCK + tl.arange(0, BLOCK)
+        inside = at < columns
+        line = x + row * 2 * columns
+        gate = tl.load(line + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+        up = tl.load(line + columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+        value = gate * up / (1 + tl.exp(-gate))
+        tl.store(out + row * columns + at, value.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
 
 
 @triton.jit
-def backward(x, grad, out, columns, BLOCK: tl.constexpr):
-    """One program: a block of a row of `grad` [M, columns], and what it makes of both halves of x and `out`."""
+def backward(
+    x,  # bf16 [rows, 2 columns], gates first
+    grad,  # bf16 [rows, columns]
+    out,  # bf16 [rows, 2 columns]
+    rows,
+    columns,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    LOADS: tl.constexpr,
+    STORES: tl.constexpr,
+):
+    """The same of both halves of `out`, the gradient of x."""
     blocks = tl.cdiv(columns, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    inside = at < columns
-    line = x + row * 2 * columns
-    gate = tl.load(line + at, mask=inside, eviction_policy="evict_last").to(tl.float32)
-    up = tl.load(line + columns + at, mask=inside, eviction_policy="evict_last").to(tl.float32)
-    given = tl.load(grad + row * columns + at, mask=inside, eviction_policy="evict_last").to(tl.float32)
-    share = 1 / (1 + tl.exp(-gate))
-    for_silu = given * share
-    for_gate = for_silu * up * (1 + gate * (1 - share))
-    made = out + row * 2 * columns
-    tl.store(made + at, for_gate.to(out.dtype.element_ty), mask=inside)
-    tl.store(made + columns + at, (for_silu * gate).to(out.dtype.element_ty), mask=inside)
+    for block in tl.range(tl.program_id(0), rows * blocks, tl.num_programs(0), num_stages=STAGES):
+        row = (block // blocks).to(tl.int64)
+        at = block % blocks * BLOCK + tl.arange(0, BLOCK)
+        inside = at < columns
+        line = x + row * 2 * columns
+        gate = tl.load(line + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+        up = tl.load(line + columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+        given = tl.load(grad + row * columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+        share = 1 / (1 + tl.exp(-gate))
+        for_silu = given * share
+        for_gate = for_silu * up * (1 + gate * (1 - share))
+        made = out + row * 2 * columns
+        tl.store(made + at, for_gate.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
+        tl.store(made + columns + at, (for_silu * gate).to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
 
 
-def forward_on_gpu(x_M2F: Tensor) -> Tensor:
-    rows, columns = x_M2F.shape[0], x_M2F.shape[1] // 2
-    out_MF = x_M2F.new_empty(rows, columns)
-    grid = (rows * triton.cdiv(columns, BLOCK),)
-    forward[grid](x_M2F, out_MF, columns, BLOCK, num_warps=warps_of(THREADS))
-    return out_MF
+launchers = {kernel: Launcher(kernel, all_at_once=False) for kernel in (forward, backward)}
 
 
-def backward_on_gpu(x_M2F: Tensor, grad_MF: Tensor) -> Tensor:
-    rows, columns = grad_MF.shape
-    out_M2F = torch.empty_like(x_M2F)
-    grid = (rows * triton.cdiv(columns, BLOCK),)
-    backward[grid](x_M2F, grad_MF, out_M2F, columns, BLOCK, num_warps=warps_of(THREADS))
-    return out_M2F
+class Plan(NamedTuple):
+    """The launch of a call."""
+
+    step: Step
+    backward: bool
+
+    def compile(self) -> Any:
+        """The kernel for the dtypes it is called with; fills Triton's cache."""
+        return self.step.compile((torch.bfloat16,) * (3 if self.backward else 2))
+
+
+def shape_of(x_M2F: Tensor) -> tuple[int, int]:
+    """Rows and columns of the result."""
+    return x_M2F.shape[0], x_M2F.shape[1] // 2
+
+
+@cache
+def plan_of(device: torch.device, shape: tuple[int, int], is_backward: bool) -> Plan:
+    """The plan by the table."""
+    chip = chip_of(device)
+    return make_plan(nearest([row for row in TABLE if row.backward == is_backward], chip.name, shape), chip, shape)
+
+
+def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
+    blocks = shape[0] * triton.cdiv(shape[1], row.block)
+    programs = min(blocks, row.resident * chip.multiprocessors) if row.resident else blocks
+    constants = {"BLOCK": row.block, "STAGES": row.stages, "LOADS": row.loads, "STORES": row.stores}
+    launcher = launchers[backward if row.backward else forward]
+    return Plan(Step(launcher, programs, shape, constants, {"num_warps": warps_of(row.threads)}), row.backward)
+
+
+def by_plan(plan: Plan, data: input_t) -> output_t:
+    x_M2F, grad_MF = data
+    if grad_MF is None:
+        output = x_M2F.new_empty(shape_of(x_M2F))
+        plan.step((x_M2F, output))
+    else:
+        output = torch.empty_like(x_M2F)
+        plan.step((x_M2F, grad_MF, output))
+    return output
 
 
 # ---- CPUs ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,36 @@
+"""rms_norm: the programs for each chip and shape; `python -m harness tune-kernel rms_norm` finds rows."""
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """`shape` is rows and hidden dimension. A thread has `elements` of a row. Programs with `resident` threads of a
+    multiprocessor take row after row and load `stages` - 1 rows ahead (0: a program has one row; backward they always
+    take rows one after the other and load one ahead). `loads`: how inputs leave the cache, Triton's eviction
+    policy; `stores`: how results are cached, its modifier."""
+
+    chip: str
+    shape: tuple[int, int]
+    backward: bool
+    elements: int
+    resident: int
+    stages: int
+    loads: str
+    stores: str
+    found: str
+
+
+UNMEASURED = "not measured: compiles without spilling"
+
+# fmt: off
+TABLE = [
+    Row("sm_90", (8192, 8192), False, 8, 0, 1, "evict_last", "", "128 us, NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (8192, 8192), True, 16, 512, 2, "", "", "137 us, NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 4096), False, 8, 0, 1, "evict_last", "", "127 us, NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 4096), True, 16, 512, 2, "", "", "140 us, NVIDIA H200, 2026-11-23"),
+    Row("gfx942", (8192, 8192), False, 8, 0, 1, "", "", UNMEASURED),
+    Row("gfx942", (8192, 8192), True, 16, 512, 2, "", "", UNMEASURED),
+    Row("interpreter", (64, 256), False, 8, 0, 1, "", "", "one of many that are as good"),
+    Row("interpreter", (64, 256), True, 16, 512, 2, "", "", "one of many that are as good"),
+]
+# fmt: on

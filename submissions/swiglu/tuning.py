@@ -1,0 +1,36 @@
+"""swiglu: the blocks for each chip and shape; `python -m harness tune-kernel swiglu` finds rows."""
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """`shape` is rows and columns of the result. `block` columns are done at a time by `threads`. `resident` programs
+    of a multiprocessor take block after block and load `stages` - 1 blocks ahead (0: a program has one block).
+    `loads`: how inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier."""
+
+    chip: str
+    shape: tuple[int, int]
+    backward: bool
+    block: int
+    threads: int
+    resident: int
+    stages: int
+    loads: str
+    stores: str
+    found: str
+
+
+UNMEASURED = "not measured: compiles without spilling"
+
+# fmt: off
+TABLE = [
+    Row("sm_90", (8192, 28672), False, 2048, 256, 0, 1, "evict_last", "", "321 us, NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (8192, 28672), True, 2048, 256, 0, 1, "evict_last", "", "539 us, NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 14336), False, 2048, 256, 0, 1, "evict_last", "", "321 us, NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 14336), True, 2048, 256, 0, 1, "evict_last", "", "538 us, NVIDIA H200, 2026-11-23"),
+    Row("gfx942", (8192, 28672), False, 2048, 256, 0, 1, "", "", UNMEASURED),
+    Row("gfx942", (8192, 28672), True, 2048, 256, 0, 1, "", "", UNMEASURED),
+    Row("interpreter", (64, 896), False, 2048, 64, 0, 1, "", "", "one of many that are as good"),
+    Row("interpreter", (64, 896), True, 2048, 64, 0, 1, "", "", "one of many that are as good"),
+]
+# fmt: on
