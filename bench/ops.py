@@ -62,7 +62,7 @@ def main() -> None:
     name = torch.cuda.get_device_name(0)
     figures = Figures("Operators of one GPU", f"1x {name}")
     absent = [library for library in LIBRARIES if find_spec(library) is None]
-    until = time.monotonic() + options.seconds * (not options.without_compile)
+    until = -math.inf if options.without_compile else time.monotonic() + options.seconds
     for problem in options.problems or single:
         rows = list(measured(problem, name, until))
         whose = ("ours", "eager", *VENDORS.get(problem, {}), "compile")

@@ -20,13 +20,13 @@ LEAST = gl.constexpr(-1e30)  # a maximum is at least this, so that no difference
 
 
 @gluon.jit
-def halves(words):
+def unpacked(words):
     """The bf16 numbers in 32-bit words as float32: those at even columns, those at odd ones."""
     return (words << 16).to(gl.float32, bitcast=True), (words & -65536).to(gl.float32, bitcast=True)
 
 
 @gluon.jit
-def joined(even, odd):
+def packed(even, odd):
     """32-bit words of two bf16 numbers each."""
     return gl.inline_asm_elementwise(
         "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [even, odd], gl.int32, is_pure=True, pack=1
@@ -137,16 +137,16 @@ def ring_kernel(
             word = gl.load(line + chosen // 2)
             async_copy.wait_group(SLOTS - 1 - LAG)
             pairs = gl.where(inside, ring.index(index % SLOTS).load(layout), NOTHING)
-            even, odd = halves(gl.reduce(gl.reduce(pairs, 2, larger), 0, larger))
+            even, odd = unpacked(gl.reduce(gl.reduce(pairs, 2, larger), 0, larger))
             mine = gl.maximum(gl.maximum(even, odd), LEAST)
             base = gl.expand_dims(gl.expand_dims(mine * LOG2E, 0), 2)
-            even, odd = halves(pairs)
+            even, odd = unpacked(pairs)
             mine_total = own_sum(gl.exp2(even * LOG2E - base) + gl.exp2(odd * LOG2E - base))
             if SMOOTH:
                 plain = gl.sum(own_sum(gl.where(inside, even + odd, 0.0)), 0)
             most = gl.max(mine, 0)
             total = gl.sum(mine_total * gl.exp2((mine - most) * LOG2E), 0)
-            even_own, odd_own = halves(word)
+            even_own, odd_own = unpacked(word)
             own = gl.where(chosen % 2 == 0, even_own, odd_own)
             if PARTS > 1:
                 if SMOOTH:
@@ -172,13 +172,13 @@ def ring_kernel(
             async_copy.commit_group()
             share = factor / total
             base = most * LOG2E
-            even, odd = halves(pairs)
+            even, odd = unpacked(pairs)
             even = gl.exp2(even * LOG2E - base) * share
             odd = gl.exp2(odd * LOG2E - base) * share
             if SMOOTH:
                 even -= factor * smoothing / vocab
                 odd -= factor * smoothing / vocab
-            gl.store(line + place, joined(even, odd) & gl.where(counts, -1, 0), mask=inside)
+            gl.store(line + place, packed(even, odd) & gl.where(counts, -1, 0), mask=inside)
             # The target's element once more, by the thread that has just stored it.
             column = at - part * width
             is_mine = counts & (column >= 0) & (column < width)
