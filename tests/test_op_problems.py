@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -240,7 +241,9 @@ def plans(name: str, submission: ModuleType, chip: str) -> Iterator[tuple[Any, A
         if name == "cross_entropy":
             shapes = [submission.Shape(*row.shape, row.shape[1], 8, smooth) for smooth in (False, True)]
         for shape in shapes:
-            yield row, submission.make_plan(row, chip_of(submission, chip), shape)
+            with patch.object(torch.version, "hip", "6" if chip == "gfx942" else None):  # whose waves are of 64
+                plan = submission.make_plan(row, chip_of(submission, chip), shape)
+            yield row, plan
 
 
 @pytest.mark.parametrize("chip", ["sm_90", "gfx942"])
