@@ -103,7 +103,7 @@ class Launcher:
         return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
 
 
-class Step(NamedTuple):
+class ShapedLaunch(NamedTuple):
     """A launch without its tensors, and without the numbers that differ between calls of the same shapes."""
 
     launcher: Launcher

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-from common.launch import INTERPRETED, Launcher, Step
+from common.launch import INTERPRETED, Launcher, ShapedLaunch
 from common.tuning import Chip, chip_of, nearest, warps_of
 from registers import once, twice
 from ring import ring_kernel
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
     """The kernel and how it is launched. `told`: words of 64 bits that each part tells the others."""
 
     kernel: str
-    step: Step
+    step: ShapedLaunch
     parts: int
     told: int
 
@@ -129,7 +129,7 @@ def plan_ring(row: Row, chip: Chip, shape: Shape) -> Plan | None:
     }
     numbers = (shape.tokens, shape.vocab, width, shape.stride // 8)
     programs = min(groups, shape.tokens) * parts
-    step = Step(launchers["ring"], programs, numbers, constants, options_of(row))
+    step = ShapedLaunch(launchers["ring"], programs, numbers, constants, options_of(row))
     return Plan("ring", step, parts, (1 + shape.smooth) * (parts > 1))
 
 
@@ -150,7 +150,7 @@ def plan_registers(row: Row, chip: Chip, shape: Shape) -> Plan | None:
     width = 16 * triton.cdiv(shape.vocab, 32 * parts)  # so that every part begins where a wide load may
     numbers = (shape.tokens, shape.vocab, width, shape.stride // 2)
     programs = min(groups, shape.tokens) * parts
-    step = Step(launchers["registers"], programs, numbers, constants, options_of(row))
+    step = ShapedLaunch(launchers["registers"], programs, numbers, constants, options_of(row))
     return Plan("registers", step, parts, (1 + shape.smooth) * (parts > 1))
 
 
@@ -159,7 +159,9 @@ def plan_twice(row: Row, chip: Chip, shape: Shape) -> Plan:
     programs = min(shape.tokens, 2 * chip.multiprocessors)
     numbers = (shape.tokens, shape.vocab, shape.stride)
     constants = {"BLOCK": BLOCK, "COUNTED": COUNTED}
-    return Plan("twice", Step(launchers["twice"], programs, numbers, constants, {"num_warps": warps_of(THREADS)}), 1, 0)
+    return Plan(
+        "twice", ShapedLaunch(launchers["twice"], programs, numbers, constants, {"num_warps": warps_of(THREADS)}), 1, 0
+    )
 
 
 PLANS = {"ring": plan_ring, "registers": plan_registers, "twice": plan_twice}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
-from common.launch import INTERPRETED, Launcher, Step
+from common.launch import INTERPRETED, Launcher, ShapedLaunch
 from common.tuning import Chip, chip_of, nearest, warps_of
 from task import input_t, output_t
 from torch import Tensor
@@ -130,7 +130,7 @@ launchers = {kernel: Launcher(kernel, all_at_once=False) for kernel in (forward,
 class Plan(NamedTuple):
     """The launches of a call. `partial`: the shape of the parts of the weight's gradient (backward)."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ShapedLaunch, ...]
     partial: tuple[int, int] | None
 
     def compile(self) -> list[Any]:
@@ -156,11 +156,11 @@ def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     options = {"num_warps": warps_of(threads)}
     if not row.backward:
         constants = {"BLOCK": block, "STAGES": row.stages, "LOADS": row.loads, "STORES": row.stores}
-        return Plan((Step(launchers[forward], programs, shape, constants, options),), None)
+        return Plan((ShapedLaunch(launchers[forward], programs, shape, constants, options),), None)
     constants = {"BLOCK": block, "LOADS": row.loads, "STORES": row.stores}
-    found = Step(launchers[backward], programs, shape, constants, options)
+    found = ShapedLaunch(launchers[backward], programs, shape, constants, options)
     summed = {"ROWS": 32, "COLUMNS": SUMMED}
-    total = Step(launchers[sum_up], triton.cdiv(hidden, SUMMED), (programs, hidden), summed, {"num_warps": 4})
+    total = ShapedLaunch(launchers[sum_up], triton.cdiv(hidden, SUMMED), (programs, hidden), summed, {"num_warps": 4})
     return Plan((found, total), (programs, hidden))
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
-from common.launch import INTERPRETED, Launcher, Step
+from common.launch import INTERPRETED, Launcher, ShapedLaunch
 from common.tuning import Chip, chip_of, nearest, warps_of
 from task import input_t, output_t
 from torch import Tensor
@@ -95,7 +95,7 @@ launchers = {kernel: Launcher(kernel, all_at_once=False) for kernel in (forward,
 class Plan(NamedTuple):
     """The launch of a call."""
 
-    step: Step
+    step: ShapedLaunch
     backward: bool
 
     def compile(self) -> Any:
@@ -120,7 +120,7 @@ def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     programs = min(blocks, row.resident * chip.multiprocessors) if row.resident else blocks
     constants = {"BLOCK": row.block, "STAGES": row.stages, "LOADS": row.loads, "STORES": row.stores}
     launcher = launchers[backward if row.backward else forward]
-    return Plan(Step(launcher, programs, shape, constants, {"num_warps": warps_of(row.threads)}), row.backward)
+    return Plan(ShapedLaunch(launcher, programs, shape, constants, {"num_warps": warps_of(row.threads)}), row.backward)
 
 
 def by_plan(plan: Plan, data: input_t) -> output_t:
