@@ -1,11 +1,9 @@
 """Whatever a submission does, the evaluation ends in time, says which rank did what, and leaves nothing behind."""
 
-import os
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from unittest.mock import Mock
 
 import pytest
 from conftest import RANKS
@@ -13,10 +11,6 @@ from conftest import RANKS
 from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, Passed, Raised, TimedOut, Wrong
 from harness.judging import verdict
-from harness.ranks import wire
-from harness.ranks.failure import RankFailure
-from harness.ranks.group import RankGroup
-from harness.ranks.rank import Rank
 
 RIGHT = """\
 import torch.distributed as dist
@@ -126,19 +120,6 @@ wire.Imported = lambda device: made(device="NVIDIA H200")
     assert "H200" not in report.environment.machine_class
     assert report.peaks is not None
     assert "measure" in report.peaks.source
-
-
-def test_a_rank_that_was_not_started_yet_is_not_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Process 0 would be this process group."""
-    signalled: list[int] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: signalled.append(pid))
-    ranks = Mock(ranks={"candidate": [Rank("candidate", 0), Rank("candidate", 1)]})
-    ranks.ranks["candidate"][1].pid = 12345
-    ranks.all_ranks.return_value = ranks.ranks["candidate"]
-    with pytest.raises(RankFailure) as failure:
-        RankGroup(ranks, "candidate", Mock()).gather(wire.Done, time.monotonic() - 1)
-    assert "timed out" in str(failure.value.outcome)
-    assert signalled == [12345]
 
 
 @pytest.mark.parametrize(
