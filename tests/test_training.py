@@ -444,6 +444,20 @@ def _keep(kept: list[dict[str, torch.Tensor]], weights: dict[str, torch.Tensor],
     kept.append({name: weight.detach().clone() for name, weight in weights.items()})
 
 
+def _shipped(path: str) -> Callable[..., Any]:
+    """The file's train()."""
+    spec = importlib.util.spec_from_file_location(f"_{path.partition('/')[0]}", ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.train  # type: ignore[no-any-return]
+
+
+def _config(given: dict[str, Any]) -> dict[str, Any]:
+    return training.config_of(given, {"batch_size": 32, "learning_rate": 0.01, "warmup_samples": 64})
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_shipped_submission_trains_as_the_reference_does(
     staged: Any, monkeypatch: pytest.MonkeyPatch, name: str
@@ -454,26 +468,62 @@ def test_a_shipped_submission_trains_as_the_reference_does(
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: None)
     given = reference.generate_input(**CASE, rank=0, world_size=1, seed=3)
     found = []
-    for folder, file in (("reference", "train.py"), ("submissions", "submission.py")):
-        source = ROOT / folder / name / file
-        spec = importlib.util.spec_from_file_location(f"_{folder}", source)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        config = given["config"] | {"batch_size": 32, "learning_rate": 0.01, "warmup_samples": 64}
-        config |= {key: given[key] for key in ("start", "base") if key in given}
+    for path in (f"reference/{name}/train.py", f"submissions/{name}/submission.py"):
+        train, config = _shipped(path), _config(given)
         kept: list[dict[str, torch.Tensor]] = []
         log = SimpleNamespace(evaluate=functools.partial(_keep, kept))
         data = training.Data(given["tokens"][:256], torch.device("cpu"), training.Counts())
         with pytest.raises(training.RunOver):
-            module.train(config, data, given["seed"], 1.0, log)
+            train(config, data, given["seed"], 1.0, log)
         found.append(kept)
     assert len(found[0]) == len(found[1]) == 2
     for theirs, own in zip(*found, strict=True):
         assert own.keys() == theirs.keys()
         for key, weight in theirs.items():
             torch.testing.assert_close(own[key], weight, rtol=2e-3, atol=2e-4, msg=key)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_shipped_submission_does_not_wait_for_its_gpu_between_evaluations(
+    staged: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """torch raises an error for a call that waits, from the first evaluation on."""
+    reference = staged(name)
+    monkeypatch.syspath_prepend(str(ROOT / "submissions"))
+    given = reference.generate_input(**CASE, rank=0, world_size=1, seed=3)
+    gpu = torch.device("cuda:0")
+    for key in {"start", "base"} & given.keys():
+        given[key] = {of: weight.to(gpu) for of, weight in given[key].items()}
+    evaluations: list[int] = []
+
+    def evaluate(weights: dict[str, torch.Tensor], samples: int) -> None:
+        evaluations.append(samples)
+        torch.cuda.set_sync_debug_mode("error")
+
+    data = training.Data(given["tokens"][:256], gpu, training.Counts())
+    try:
+        with pytest.raises(training.RunOver):
+            _shipped(f"submissions/{name}/submission.py")(
+                _config(given), data, given["seed"], 1.0, SimpleNamespace(evaluate=evaluate)
+            )
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert evaluations == [128, 256]
+
+
+@pytest.mark.gpu
+def test_a_batch_is_loaded_while_the_gpu_is_busy() -> None:
+    """So what counts as loading is not the time of earlier steps."""
+    tokens = torch.randint(1 << 14, (96, 513), dtype=torch.int16)
+    data = training.Data(tokens, torch.device("cuda:0"), training.Counts())
+    data.batch(32)  # allocates the memory that further batches use
+    torch.cuda.synchronize()
+    torch.cuda._sleep(1 << 31)  # cycles: about a second
+    inputs, targets = data.batch(32)
+    assert not torch.cuda.current_stream().query(), "it waited"
+    assert torch.equal(inputs.cpu(), tokens[32:64, :-1].long())
+    assert torch.equal(targets.cpu(), tokens[32:64, 1:].long())
 
 
 # ---- with ranks ------------------------------------------------------------------------------------------------------

@@ -56,8 +56,8 @@ class Data:
 
     def batch(self, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         """This rank's part of the next `samples` sequences of all ranks: inputs and targets, [samples / W, S] int64 on
-        the rank's device. Raises ValueError where W does not divide `samples`; ends the run where not so many are
-        left."""
+        the rank's device, to which they are copied in the order of the current stream. Does not wait for the device.
+        Raises ValueError where W does not divide `samples`; ends the run where not so many are left."""
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         if samples < 1 or samples % world_size:
             raise ValueError(f"data.batch({samples}): a multiple of the number of ranks, {world_size}, is needed")
@@ -66,8 +66,11 @@ class Data:
             raise RunOver
         with self._counts.loading():
             share = samples // world_size
-            # Narrow over the bus: a large copy from pageable memory would wait for the device's earlier work.
-            part = self._tokens[first + rank * share :][:share].to(self._device).to(torch.int64)
+            part = self._tokens[first + rank * share :][:share]
+            if self._device.type == "cuda":
+                # From pageable memory, the copy would keep the host until the device is done with all earlier work.
+                part = part.pin_memory().to(self._device, non_blocking=True)
+            part = part.to(torch.int64)  # on the device: narrow over the bus
         self._counts.read += samples
         return part[:, :-1], part[:, 1:]
 
