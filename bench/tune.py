@@ -43,6 +43,7 @@ PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
 KERNELS = ("plain", "engine", "warps")  # of the tables of gemm_rs and ag_gemm
 START_S, ROW_S = 120, 30  # for ranks to come together, and to measure a row; a kernel that never ends is killed then
 PARTS = 8  # of a shape's rows that are compiled at the same time
+MOST_ERROR = 0.02  # of a right result, relative to the largest element
 WARM, CALLS = 3, 15
 FINALISTS, ROUNDS = 4, 3  # compared in turn
 BEGIN_S = 0.002  # ahead of a call by the hosts' clock, which all wait for: by then their caches are as in evaluations
@@ -247,8 +248,8 @@ def measured(call: Callable[[], torch.Tensor], plan: Any, expected: torch.Tensor
     try:
         if plan is None:
             raise ValueError("not for this shape")
-        error = (call().float() - expected).abs().max() / expected.abs().max()
-        problem = "" if error < 0.02 else f"wrong by {error:.2g}"
+        errors = (call().float() - expected).abs() / expected.abs().max()
+        problem = "" if errors.max() < MOST_ERROR else f"wrong by {errors.max():.2g}, {where(errors > MOST_ERROR)}"
     except Exception as error:  # too much shared memory or registers, the same on every rank
         problem = type(error).__name__
     bad = torch.tensor(float(bool(problem)), device=expected.device)
@@ -256,6 +257,13 @@ def measured(call: Callable[[], torch.Tensor], plan: Any, expected: torch.Tensor
     if bad:
         return 0.0, problem or "wrong on another rank"
     return statistics.median(clock.times_us(call)), ""
+
+
+def where(wrong: torch.Tensor) -> str:
+    """How many elements are wrong, and the first and last of them in each dimension."""
+    places = wrong.nonzero()
+    first, last = places.amin(0).tolist(), places.amax(0).tolist()
+    return f"{len(places)} of {wrong.numel()} elements, from {first} to {last}"
 
 
 def write_table(problem: str, tuning: ModuleType, best: list[Any]) -> None:

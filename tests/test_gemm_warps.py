@@ -54,6 +54,10 @@ def test_they_fit_and_set_flags_only_behind_copies_that_are_complete(
         assert "setmaxnreg" in text
         assert set(before_each(text, RELEASE, arrived, sent)) == {arrived}
         assert set(first_after_each(text, ACQUIRE, fence, load)) == {fence}
+        # What is read by ordinary loads is read before a bulk copy may write over it.
+        done, given_back = r"fence\.proxy\.async\.shared::cta", r"mbarrier\.arrive\.shared"
+        loads = first_after_each(text, "ldmatrix.sync", done, given_back)
+        assert set(loads) == ({done} if name == "gemm_rs" else set())
 
 
 def test_other_chips_and_shapes_go_by_the_plain_kernel(problem: tuple[str, ModuleType, ModuleType]) -> None:

@@ -5,13 +5,16 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.ranks import clocks, credibility
 from harness.ranks.clocks import Budget, Samples, device_us, enough, gpumode_us, relative_error, turns
+from harness.ranks.stopwatch import cloned
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Bursts, EachCall, Turn, wall_us
 
@@ -23,6 +26,18 @@ def called(*ranks: tuple[int, int], device_us: float | None = None) -> list[Call
 def test_the_wall_clock_runs_from_the_first_start_to_the_last_end() -> None:
     """Whichever ranks these are, and however long the others took."""
     assert wall_us(called((2_000, 5_000), (1_000, 3_000), (4_000, 9_000))) == 8.0
+
+
+def test_the_copy_of_an_input_keeps_the_names_of_a_tuple() -> None:
+    class Saved(NamedTuple):
+        gradient: torch.Tensor
+
+    gradient = torch.ones(2)
+    (saved, number), copied = (Saved(gradient), 3), cloned((Saved(gradient), 3))
+    assert type(copied) is tuple
+    assert copied[1] == number
+    assert torch.equal(copied[0].gradient, saved.gradient)
+    assert copied[0].gradient is not gradient
 
 
 def test_the_device_clock_is_the_slowest_ranks_and_gpu_modes_is_rank_0s() -> None:

@@ -57,11 +57,13 @@ class Stopwatch:
 
 
 def cloned(data: Any) -> Any:
-    """A copy as GPU MODE's evaluator makes it: tensors in tuples, lists and dicts, but not those in other objects."""
+    """A copy as GPU MODE's evaluator makes it: tensors in tuples, lists and dicts, but not those in other objects. A
+    named tuple keeps its names, which GPU MODE's would lose."""
     if isinstance(data, torch.Tensor):
         return data.clone()
     if isinstance(data, tuple):
-        return tuple(map(cloned, data))
+        items = map(cloned, data)
+        return data._make(items) if hasattr(data, "_fields") else tuple(items)
     if isinstance(data, list):
         return list(map(cloned, data))
     if isinstance(data, dict):

@@ -168,6 +168,8 @@ def multiply_tiles(
                             mine = (row + rows) // m == rank
                             part = gl.where(mine[:, None], part, 0.0)
                         acc += part
+                        # Ordinary loads that are still under way do not hold up the bulk copy that fills this next.
+                        fence_async_shared()
                     mbarrier.arrive(emptied.index(slot), count=1)
                     slot, phase = next_stage(slot, phase, STAGES)
             sent = hand_over(acc, out_s.index(MINE), full.index(MINE), free.index(MINE), sent)
