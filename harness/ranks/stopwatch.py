@@ -61,9 +61,10 @@ def cloned(data: Any) -> Any:
     named tuple keeps its names, which GPU MODE's would lose."""
     if isinstance(data, torch.Tensor):
         return data.clone()
+    if hasattr(data, "_fields"):
+        return data._make(map(cloned, data))
     if isinstance(data, tuple):
-        items = map(cloned, data)
-        return data._make(items) if hasattr(data, "_fields") else tuple(items)
+        return tuple(map(cloned, data))
     if isinstance(data, list):
         return list(map(cloned, data))
     if isinstance(data, dict):

@@ -16,7 +16,7 @@ import torch
 import triton
 from plain import Plain, turns
 from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
-from streaming import add_product, attend, embed, feed_forward, gate_and_up, logits, project
+from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -43,17 +43,6 @@ class Blocks(NamedTuple):
     warps: int
 
 
-class Columns(NamedTuple):
-    """Of feed_forward: columns of a program, rows of tiles before and behind, stages, warps, rows asked for ahead."""
-
-    columns: int = 64
-    rows: int = 4
-    down_rows: int = 256
-    stages: int = 4
-    warps: int = 16
-    ahead: int = 16
-
-
 class Tuning(NamedTuple):
     """What was fastest on an H200, batch 1 (bench/llama.py)."""
 
@@ -62,7 +51,6 @@ class Tuning(NamedTuple):
     gate_up: Tile = Tile(4, 4)
     down: Tile = Tile(2, 4)
     logits: Tile = Tile(8, 4)
-    fused: Columns | None = None  # gate, up and down in one kernel; None: in two
     keys: int = 64  # of a part of the cache
     attention: Blocks = Blocks(64, 64, 64, 3, 4)  # m tokens, n keys at a time
     long: Blocks = Blocks(128, 128, 64, 4, 8)
@@ -85,8 +73,6 @@ class Cache:
         shape = (config.layers, batch, kv_heads, config.max_length, head_dim)
         self.keys, self.values = table.new_zeros(shape), table.new_zeros(shape)
         self.x = wide.new_empty(batch, config.hidden)  # the residual stream
-        self.copy = torch.empty_like(self.x)  # of x, for feed_forward
-        self.wide_inner = wide.new_empty(batch, config.ffn)
         self.query, self.mixed = (table.new_empty(batch, heads * head_dim) for _ in range(2))
         self.inner = table.new_empty(batch, config.ffn)
         self.parts = wide.new_empty(batch * heads, splits, head_dim)
@@ -199,13 +185,6 @@ class Streamed(Plain):
     def feed_forward(self, cache: Cache, layer: Any) -> None:
         config, tuning = self.config, self.tuning
         sizes = {"C": config.hidden, "F": config.ffn, "B": cache.batch}
-        if (fused := tuning.fused) is not None:
-            feed_forward[(config.ffn // fused.columns,)](
-                cache.copy, cache.x, layer.mlp_norm, layer.gate_up, layer.down, cache.wide_inner, config.eps, **sizes,
-                COLUMNS=fused.columns, ROWS=fused.rows, DOWN_ROWS=fused.down_rows, STAGES=fused.stages,
-                AHEAD=fused.ahead, num_warps=fused.warps, **self.early,
-            )  # fmt: skip
-            return
         gate_and_up[(config.ffn // tuning.gate_up.rows,)](
             cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, **sizes, ROWS=tuning.gate_up.rows,
             num_warps=tuning.gate_up.warps, **self.early,
@@ -214,7 +193,7 @@ class Streamed(Plain):
 
     def add(self, cache: Cache, inner: Tensor, weight: Tensor, tile: Tile) -> None:
         add_product[(len(weight) // tile.rows,)](
-            cache.x, cache.copy, inner, weight, C=len(weight), K=weight.shape[1], B=cache.batch, ROWS=tile.rows,
+            cache.x, inner, weight, C=len(weight), K=weight.shape[1], B=cache.batch, ROWS=tile.rows,
             num_warps=tile.warps, **self.early,
         )  # fmt: skip
 

@@ -157,7 +157,6 @@ def attend(
 @triton.jit
 def add_product(
     x_ptr,  # [B, C] float32
-    copy_ptr,  # as x: gets the sum too
     a_ptr,  # [B, K]
     w_ptr,  # [C, K]
     C: tl.constexpr,
@@ -172,9 +171,8 @@ def add_product(
     begin(EARLY)
     for b in tl.static_range(B):
         a_K = tl.load(a_ptr + b * K + k).to(tl.float32)
-        sum_R = tl.load(x_ptr + b * C + row) + tl.sum(w_RK.to(tl.float32) * a_K[None, :], 1)
-        tl.store(x_ptr + b * C + row, sum_R)
-        tl.store(copy_ptr + b * C + row, sum_R)
+        added_R = tl.sum(w_RK.to(tl.float32) * a_K[None, :], 1)
+        tl.store(x_ptr + b * C + row, tl.load(x_ptr + b * C + row) + added_R)
 
 
 @triton.jit
@@ -201,65 +199,6 @@ def gate_and_up(
         gate_R = tl.sum(gate_RC.to(tl.float32) * x_C[None, :], 1)
         up_R = tl.sum(up_RC.to(tl.float32) * x_C[None, :], 1)
         tl.store(out_ptr + b * F + row, (gate_R * tl.sigmoid(gate_R) * up_R).to(out_ptr.dtype.element_ty))
-
-
-@triton.jit
-def prefetch(pointers):
-    """Asks for the lines at these places (a tensor of pointers) to be in the L2."""
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [pointers.to(tl.int64)], tl.int32, False, 1
-    )
-
-
-@triton.jit
-def feed_forward(
-    x_ptr,  # [B, C] float32
-    sum_ptr,  # [B, C] float32, which holds x, and is another tensor: some programs add while others still read x
-    norm_ptr,
-    w_ptr,  # [2 F, C]: gates, then ups
-    down_ptr,  # [C, F]
-    inner_ptr,  # [B, F] float32: of use to one program each
-    eps,
-    C: tl.constexpr,
-    F: tl.constexpr,
-    B: tl.constexpr,
-    COLUMNS: tl.constexpr,  # entries of silu(gate) * up that a program has
-    ROWS: tl.constexpr,  # of w at a time
-    DOWN_ROWS: tl.constexpr,
-    STAGES: tl.constexpr,  # of tiles that are on their way
-    AHEAD: tl.constexpr,  # rows of w that are asked for before the kernel before has ended; 0: none
-    EARLY: tl.constexpr,
-):
-    """sum += (silu(gate) * up) down^T of the normalised x. A program has some columns of the inner vector from both
-    sides: their gates and ups, and their part of every sum of the product behind, so that no program waits for another
-    in between. Weights stream through it without a stop."""
-    first = tl.program_id(0) * COLUMNS
-    c, line = tl.arange(0, C), tl.arange(0, C // 64) * 64
-    if EARLY and AHEAD > 0:
-        lines = w_ptr + (first + tl.arange(0, AHEAD))[:, None] * C + line[None, :]
-        prefetch(lines)
-        prefetch(lines + F * C)
-    begin(EARLY)
-    for b in tl.static_range(B):
-        x_C = normed(x_ptr + b * C, norm_ptr, eps, C)
-        for row in tl.range(first, first + COLUMNS, ROWS, num_stages=STAGES):
-            rows = row + tl.arange(0, ROWS)
-            gate_RC = tl.load(w_ptr + rows[:, None] * C + c[None, :])
-            up_RC = tl.load(w_ptr + F * C + rows[:, None] * C + c[None, :])
-            gate_R = tl.sum(gate_RC.to(tl.float32) * x_C[None, :], 1)
-            up_R = tl.sum(up_RC.to(tl.float32) * x_C[None, :], 1)
-            tl.store(inner_ptr + b * F + rows, gate_R * tl.sigmoid(gate_R) * up_R)
-    tl.debug_barrier()  # other threads read what these stored
-    f = first + tl.arange(0, COLUMNS)
-    for b in tl.static_range(B):
-        inner_F = tl.load(inner_ptr + b * F + f)
-        # Not all begin with the same rows, whose sums would have to take turns.
-        for step in tl.range(0, C, DOWN_ROWS, num_stages=STAGES):
-            rows = (step + tl.program_id(0) * DOWN_ROWS) % C + tl.arange(0, DOWN_ROWS)
-            w_RF = tl.load(down_ptr + rows[:, None] * F + f[None, :])
-            tl.atomic_add(
-                sum_ptr + b * C + rows, tl.sum(w_RF.to(tl.float32) * inner_F[None, :], 1), sem="relaxed", scope="gpu"
-            )
 
 
 @triton.jit
