@@ -249,7 +249,8 @@ def measured(call: Callable[[], torch.Tensor], plan: Any, expected: torch.Tensor
         if plan is None:
             raise ValueError("not for this shape")
         errors = (call().float() - expected).abs() / expected.abs().max()
-        problem = "" if errors.max() < MOST_ERROR else f"wrong by {errors.max():.2g}, {where(errors > MOST_ERROR)}"
+        wrong = ~(errors < MOST_ERROR)  # not a number is wrong too
+        problem = f"wrong by {errors.max():.2g}, {where(wrong)}" if wrong.any() else ""
     except Exception as error:  # too much shared memory or registers, the same on every rank
         problem = type(error).__name__
     bad = torch.tensor(float(bool(problem)), device=expected.device)
