@@ -314,6 +314,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="evaluations each way (default: 5)")
     add_data_argument(parser)
     options = parser.parse_args()
+    gpu = (gpu_names() or ("",))[0] if options.device != "cpu" else ""
     figures = Figures(
         {
             "cost": "What trust costs",
@@ -321,7 +322,7 @@ def main() -> None:
             "busy": "Honest submissions on a busy machine",
             "attacks": "What attacks come to",
         }[options.what],
-        f"{host.environment((gpu_names() or ('',))[0] if options.device != 'cpu' else '', 8).machine_class}",
+        host.environment(gpu, options.ranks).machine_class,
     )
     if options.what == "cost":
         cost(figures, options.pairs)

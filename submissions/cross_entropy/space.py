@@ -13,8 +13,6 @@ from tuning import Row
 # Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag of the ring.
 RINGS = [
     (8192, 128, 4, 3, 1),
-    (4096, 64, 8, 3, 1),
-    (4096, 128, 8, 3, 1),
     (16384, 256, 2, 3, 1),
     (32768, 512, 1, 3, 1),
     (32768, 1024, 1, 3, 1),
