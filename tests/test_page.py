@@ -231,7 +231,7 @@ def test_the_limit_of_the_checked_in_gpu_entries_is_that_of_their_shapes() -> No
         assert one.limit is not None
         assert one.entries[0].entry.score.value / one.limit == pytest.approx(times, rel=0.01)
     # the figures of the shapes are the entry's, and none came from a report
-    older = found["gemm-rs-official-2x-nvidia-h200-2"]
+    older = found["ag-gemm-official-2x-nvidia-h200-2"]
     assert (older.entries[0].cases, older.limit) == ((), pytest.approx(97.3e-6, rel=0.01))
 
 
