@@ -14,6 +14,7 @@ from typing import IO
 
 from harness.core.checkout import ROOT
 from harness.core.errors import HarnessError, UsageError
+from harness.machine.processes import end_tree
 from harness.nodes.meeting import TOKEN, WAIT_S, gathered
 
 SOMEWHERE = ("192.0.2.1", 9)  # an address that nobody has; RFC 5737
@@ -111,9 +112,5 @@ def _look(process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(GOODBYE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_tree(process.pid, GOODBYE_S)
+        process.wait()

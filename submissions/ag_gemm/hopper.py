@@ -11,6 +11,7 @@ from common.warps import (
     FLAG_BYTES,
     bf16_behind,
     finish_copies,
+    made_ring,
     multiplied,
     next_stage,
     order_copies,
@@ -287,90 +288,34 @@ def warps_kernel(
     BUFFERS: gl.constexpr,  # for chunks: 1 or 2
 ):
     HALF: gl.constexpr = BLOCK_M // GROUPS
-    a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
-    b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], gl.bfloat16)
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
     chunk_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([SEND_M, SEND_K], gl.bfloat16)
-    a_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES * GROUPS, HALF, BLOCK_K], a_layout)
-    b_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BLOCK_N, BLOCK_K], b_layout)
+    ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES)
     out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, BLOCK_N], out_layout)
     chunks = gl.allocate_shared_memory(gl.bfloat16, [BUFFERS, SEND_M, SEND_K], chunk_layout)
-    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     loaded = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(filled.index(stage), count=1)
-        mbarrier.init(emptied.index(stage), count=GROUPS)
     for buffer in gl.static_range(BUFFERS):
         mbarrier.init(loaded.index(buffer), count=1)
     fence_async_shared()
     sizes = (m, n, K, rank)
     heap = (blocks_ptr, epoch, flags, gathered)
-    ring = (a_ring, b_ring, filled, emptied)
     # Names for these tuples would make tensors of the constants in them.
+    # fmt: off
     if GROUPS == 1:
         gl.warp_specialize(
             [
-                (
-                    multiply_tiles,
-                    (
-                        bias_ptr,
-                        out_ptr,
-                        sizes,
-                        ring,
-                        out_s,
-                        0,
-                        WORLD,
-                        MIXED,
-                        HAS_BIAS,
-                        BLOCK_M,
-                        BLOCK_N,
-                        BLOCK_K,
-                        GROUPS,
-                        STAGES,
-                        GROUP,
-                    ),
-                ),
-                (
-                    load_tiles,
-                    (
-                        a_ptr,
-                        b_ptr,
-                        sizes,
-                        heap,
-                        ring,
-                        WORLD,
-                        MIXED,
-                        BLOCK_M,
-                        BLOCK_N,
-                        BLOCK_K,
-                        GROUPS,
-                        STAGES,
-                        GROUP,
-                        SEND_M,
-                        SEND_K,
-                        FLAGS_K,
-                        FLAGS_K2,
-                    ),
-                ),
-                (
-                    send_rows,
-                    (
-                        a_ptr,
-                        senders,
-                        sizes,
-                        heap,
-                        chunks,
-                        loaded,
-                        WORLD,
-                        MIXED,
-                        SEND_M,
-                        SEND_K,
-                        FLAGS_K,
-                        SEND_GROUP,
-                        BUFFERS,
-                    ),
-                ),
+                (multiply_tiles, (
+                    bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                    GROUPS, STAGES, GROUP,
+                )),
+                (load_tiles, (
+                    a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
+                    SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+                )),
+                (send_rows, (
+                    a_ptr, senders, sizes, heap, chunks, loaded, WORLD, MIXED, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
+                    BUFFERS,
+                )),
             ],
             [1, 1],
             [56, 56],
@@ -378,87 +323,24 @@ def warps_kernel(
     else:
         gl.warp_specialize(
             [
-                (
-                    multiply_tiles,
-                    (
-                        bias_ptr,
-                        out_ptr,
-                        sizes,
-                        ring,
-                        out_s,
-                        0,
-                        WORLD,
-                        MIXED,
-                        HAS_BIAS,
-                        BLOCK_M,
-                        BLOCK_N,
-                        BLOCK_K,
-                        GROUPS,
-                        STAGES,
-                        GROUP,
-                    ),
-                ),
-                (
-                    multiply_tiles,
-                    (
-                        bias_ptr,
-                        out_ptr,
-                        sizes,
-                        ring,
-                        out_s,
-                        1,
-                        WORLD,
-                        MIXED,
-                        HAS_BIAS,
-                        BLOCK_M,
-                        BLOCK_N,
-                        BLOCK_K,
-                        GROUPS,
-                        STAGES,
-                        GROUP,
-                    ),
-                ),
-                (
-                    load_tiles,
-                    (
-                        a_ptr,
-                        b_ptr,
-                        sizes,
-                        heap,
-                        ring,
-                        WORLD,
-                        MIXED,
-                        BLOCK_M,
-                        BLOCK_N,
-                        BLOCK_K,
-                        GROUPS,
-                        STAGES,
-                        GROUP,
-                        SEND_M,
-                        SEND_K,
-                        FLAGS_K,
-                        FLAGS_K2,
-                    ),
-                ),
-                (
-                    send_rows,
-                    (
-                        a_ptr,
-                        senders,
-                        sizes,
-                        heap,
-                        chunks,
-                        loaded,
-                        WORLD,
-                        MIXED,
-                        SEND_M,
-                        SEND_K,
-                        FLAGS_K,
-                        SEND_GROUP,
-                        BUFFERS,
-                    ),
-                ),
+                (multiply_tiles, (
+                    bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                    GROUPS, STAGES, GROUP,
+                )),
+                (multiply_tiles, (
+                    bias_ptr, out_ptr, sizes, ring, out_s, 1, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                    GROUPS, STAGES, GROUP,
+                )),
+                (load_tiles, (
+                    a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
+                    SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+                )),
+                (send_rows, (
+                    a_ptr, senders, sizes, heap, chunks, loaded, WORLD, MIXED, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
+                    BUFFERS,
+                )),
             ],
             [4, 1, 1],
             [224, 56, 56],
         )
+    # fmt: on

@@ -22,6 +22,25 @@ FLAG_BYTES = gl.constexpr(128)  # a flag's line, as in heap
 
 
 @gluon.jit
+def made_ring(
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUPS: gl.constexpr, STAGES: gl.constexpr
+):
+    """An empty ring: [STAGES * GROUPS, BLOCK_M / GROUPS, BLOCK_K] and [STAGES, BLOCK_N, BLOCK_K] of operands, and the
+    barriers that say that a stage is filled, or that all of the GROUPS warpgroups have emptied it."""
+    HALF: gl.constexpr = BLOCK_M // GROUPS
+    a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
+    b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], gl.bfloat16)
+    a_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES * GROUPS, HALF, BLOCK_K], a_layout)
+    b_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BLOCK_N, BLOCK_K], b_layout)
+    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(filled.index(stage), count=1)
+        mbarrier.init(emptied.index(stage), count=GROUPS)
+    return a_ring, b_ring, filled, emptied
+
+
+@gluon.jit
 def next_stage(slot, phase, STAGES: gl.constexpr):
     """The stage of the ring behind this one, and the phase of its barriers."""
     wraps = (slot == STAGES - 1).to(gl.int32)

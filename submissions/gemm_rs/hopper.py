@@ -16,6 +16,7 @@ from common.warps import (
     bf16_behind,
     finish_copies,
     hand_over,
+    made_ring,
     multiplied,
     next_stage,
     set_flag,
@@ -267,54 +268,32 @@ def warps_kernel(
     GROUP: gl.constexpr,
 ):
     HALF: gl.constexpr = BLOCK_M // GROUPS
-    a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
-    b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], gl.bfloat16)
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
-    a_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES * GROUPS, HALF, BLOCK_K], a_layout)
-    b_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BLOCK_N, BLOCK_K], b_layout)
+    ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES)
     out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, BLOCK_N], out_layout)
-    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(filled.index(stage), count=1)
-        mbarrier.init(emptied.index(stage), count=GROUPS)
     for group in gl.static_range(GROUPS):
         mbarrier.init(full.index(group), count=1)
         mbarrier.init(free.index(group), count=1)
     fence_async_shared()
     sizes = (M, N, K, rank)
     heap = (blocks_ptr, epoch, flags, slots)
-    ring = (a_ring, b_ring, filled, emptied)
     leaving = (out_s, full, free)
+    # fmt: off
     if GROUPS == 1:
         gl.warp_specialize(
             [
-                (
-                    multiply_tiles,
-                    (
-                        bias_ptr,
-                        sizes,
-                        ring,
-                        leaving,
-                        0,
-                        WORLD,
-                        MIXED,
-                        HAS_BIAS,
-                        BLOCK_M,
-                        BLOCK_N,
-                        BLOCK_K,
-                        GROUPS,
-                        STAGES,
-                        GROUP,
-                    ),
-                ),
-                (
-                    load_tiles,
-                    (a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP),
-                ),
-                (send_tiles, (out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, GROUP)),
+                (multiply_tiles, (
+                    bias_ptr, sizes, ring, leaving, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    STAGES, GROUP,
+                )),
+                (load_tiles, (
+                    a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
+                )),
+                (send_tiles, (
+                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, GROUP,
+                )),
             ],
             [1, 1],
             [56, 56],
@@ -322,50 +301,22 @@ def warps_kernel(
     else:
         gl.warp_specialize(
             [
-                (
-                    multiply_tiles,
-                    (
-                        bias_ptr,
-                        sizes,
-                        ring,
-                        leaving,
-                        0,
-                        WORLD,
-                        MIXED,
-                        HAS_BIAS,
-                        BLOCK_M,
-                        BLOCK_N,
-                        BLOCK_K,
-                        GROUPS,
-                        STAGES,
-                        GROUP,
-                    ),
-                ),
-                (
-                    multiply_tiles,
-                    (
-                        bias_ptr,
-                        sizes,
-                        ring,
-                        leaving,
-                        1,
-                        WORLD,
-                        MIXED,
-                        HAS_BIAS,
-                        BLOCK_M,
-                        BLOCK_N,
-                        BLOCK_K,
-                        GROUPS,
-                        STAGES,
-                        GROUP,
-                    ),
-                ),
-                (
-                    load_tiles,
-                    (a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP),
-                ),
-                (send_tiles, (out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, GROUP)),
+                (multiply_tiles, (
+                    bias_ptr, sizes, ring, leaving, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    STAGES, GROUP,
+                )),
+                (multiply_tiles, (
+                    bias_ptr, sizes, ring, leaving, 1, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    STAGES, GROUP,
+                )),
+                (load_tiles, (
+                    a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
+                )),
+                (send_tiles, (
+                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, GROUP,
+                )),
             ],
             [4, 1, 1],
             [224, 56, 56],
         )
+    # fmt: on
