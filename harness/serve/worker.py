@@ -287,6 +287,8 @@ class Worker(threading.Thread):
         """Writes what became of it, and removes what was kept of it. `is_released`: without an outcome it is as if it
         had not been started. Nothing is written of a submission that was deleted."""
         row = one.row
+        # First, so that whoever reads that it has ended finds no file of it; one that runs again writes its own anew.
+        self.source(row).unlink(missing_ok=True)
         if outcome is not None:
             self._store.finish(row.id, row.attempt, outcome)
         elif is_released:
@@ -294,7 +296,6 @@ class Worker(threading.Thread):
         else:
             self._store.recover(row.id, row.attempt)
         self._engine.discard(one.ticket)
-        self.source(row).unlink(missing_ok=True)
         self._running.pop(row.id, None)
         self._fill_s = 0.0
         self._settled()
