@@ -82,10 +82,14 @@ def serve(listening: socket.socket) -> None:
     import prefork
 
     import harness.cli
+    from harness.core.checkout import Checkout
+    from harness.problems.shape_file import find, problem_names
     from harness.ranks import launch
 
     for module in pkgutil.iter_modules(harness.cli.__path__):
         importlib.import_module(f"harness.cli.{module.name}")
+    for name in problem_names(Checkout.here()):
+        find(name, Checkout.here())  # which remembers what it has read
     launch.subprocess = prefork.SUBPROCESS
     known = read_at_start(dict(os.environ))
     gc.collect()

@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import prefork
 import pytest
 from conftest import COMMAND, heed_signals
 from factories import CRASHED, FAILURES, GEMM_TESTS, HOSTILE, RAISED, TIMED_OUT, report, results, timed
@@ -108,7 +109,8 @@ class Ran:
         return self.result.get("check") == "pass"
 
 
-REAL = ["-m", "harness.popcorn"]  # for what is about its processes
+REAL = ["-m", "harness.popcorn"]  # for what is about its end
+SIGNALLED = [prefork.__file__, "harness.popcorn"]  # a process of its own, whose ranks are forked
 
 
 class Runner:
@@ -209,7 +211,7 @@ def test_a_right_submission_passes_its_tests(runner: Runner) -> None:
 
 @pytest.mark.parametrize("mode", ["benchmark", "leaderboard"])
 def test_a_benchmark_has_its_statistics_in_nanoseconds(runner: Runner, mode: str) -> None:
-    ran = runner(mode, POPCORN_SEED="4711")
+    ran = runner(mode, "--seconds", "0.1", POPCORN_SEED="4711")
     assert (ran.exit_code, ran.passed) == (0, True), ran.stderr
     assert ran.result.keys() == {
         "benchmark-count",
@@ -377,22 +379,23 @@ def test_a_seed_that_is_no_number_is_a_bad_argument(runner: Runner) -> None:
     assert (ran.exit_code, ran.result["check"]) == (2, "fail")
 
 
-def hanging(runner: Runner) -> tuple["subprocess.Popen[str]", int, list[int]]:
-    """An evaluator in its first test, the pipe's end, and the processes below it."""
+def hanging(runner: Runner, program: list[str]) -> tuple["subprocess.Popen[str]", int, list[int]]:
+    """An evaluator in its first test, the pipe's end, and the processes that it started."""
     runner.stage(HANGS)
-    runner.program = REAL
+    runner.program = program
+    before = descendants(os.getpid())
     process, read_fd = runner.start("test")
     assert process.stderr is not None
     for line in process.stderr:
         if "1/2" in line:
             break
-    ranks = descendants(process.pid)
+    ranks = [pid for pid in descendants(os.getpid()) if pid not in (*before, process.pid)]
     assert len(ranks) >= 6, "three groups of two"
     return process, read_fd, ranks
 
 
 def test_an_interrupted_evaluator_ends_its_ranks_and_finishes_its_result(runner: Runner) -> None:
-    process, read_fd, ranks = hanging(runner)
+    process, read_fd, ranks = hanging(runner, SIGNALLED)
     process.send_signal(signal.SIGTERM)
     ran = runner.finish(process, read_fd)
     assert (ran.exit_code, ran.result["check"]) == (130, "fail")
@@ -402,14 +405,21 @@ def test_an_interrupted_evaluator_ends_its_ranks_and_finishes_its_result(runner:
 
 def test_a_killed_evaluator_leaves_no_rank(runner: Runner) -> None:
     """KernelBot's runner kills at its timeout."""
-    process, read_fd, ranks = hanging(runner)
+    process, read_fd, ranks = hanging(runner, REAL)
     process.kill()
     assert runner.finish(process, read_fd).result == {}
     assert gone(ranks, 10.0)
 
 
-def test_the_ranks_see_neither_descriptor_nor_seed(runner: Runner) -> None:
-    """The cheat: result lines of its own. What a rank sees of the runner is asserted by the rank."""
+def test_the_eval_py_of_the_docs_is_ours_and_its_ranks_see_neither_descriptor_nor_seed(runner: Runner) -> None:
+    """KernelBot starts `python eval.py`, with the folder first on Python's path. The cheat: result lines of its own.
+    What a rank sees of the runner is asserted by the rank."""
+    found = re.search(
+        r"^mkdir -p build && cat > build/eval\.py <<END\n(.*?)^END$",
+        (ROOT / "docs" / "gpumode.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    assert found is not None
     look = (
         "import os\nassert not [name for name in os.environ if 'POPCORN' in name], 'environment'\n"
         "for fd in os.listdir('/proc/self/fd'):\n"
@@ -418,27 +428,14 @@ def test_the_ranks_see_neither_descriptor_nor_seed(runner: Runner) -> None:
         "    print('fd', target)\n"
     )
     runner.stage(look + RIGHT)
-    runner.program = REAL
+    (runner.folder / "eval.py").write_text(found[1].replace("$PWD/.venv/bin/python", sys.executable))
+    runner.program = ["eval.py"]
     process, read_fd = runner.start("test", POPCORN_SEED="12345")
     inode = f"pipe:[{os.fstat(read_fd).st_ino}]"
     ran = runner.finish(process, read_fd)
-    assert ran.passed, ran.stderr
+    assert (ran.exit_code, ran.passed) == (0, True), ran.stderr
     assert "fd pipe:" in ran.stdout
     assert inode not in ran.stdout
-
-
-def test_the_eval_py_of_the_docs_is_ours_under_their_name(runner: Runner) -> None:
-    """KernelBot starts `python eval.py`, with the folder first on Python's path."""
-    found = re.search(
-        r"^mkdir -p build && cat > build/eval\.py <<END\n(.*?)^END$",
-        (ROOT / "docs" / "gpumode.md").read_text(),
-        re.DOTALL | re.MULTILINE,
-    )
-    assert found is not None
-    (runner.folder / "eval.py").write_text(found[1].replace("$PWD/.venv/bin/python", sys.executable))
-    runner.program = ["eval.py"]
-    ran = runner("test")
-    assert (ran.exit_code, ran.passed) == (0, True), ran.stderr
 
 
 # ---- the pipe ----------------------------------------------------------------------------------------------------

@@ -197,6 +197,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("cases", type=Path, metavar="cases-file", help="a case a line: `key: value; key: value`")
     made.add_argument("--device", choices=["cpu", "cuda", "rocm"], help="default: GPUs where there are any")
     made.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the problem's, less half a minute")
+    made.add_argument("--seconds", type=float, help="about how long each benchmark is measured (default: the problem's)")
     made.add_argument(
         "--words-are-true",
         action="store_true",
@@ -268,7 +269,7 @@ def _evaluated(
     submission = read_submission(Path("submission.py"), checkout.root)
     where = f"{world_size} ranks on {device}"
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
-    suite = _suite(problem, mode, cases, options.timeout)
+    suite = _suite(problem, mode, cases, options.timeout, options.seconds)
     plan = make_plan(problem, suite, submission, mode, device, world_size, host.login())
     with ProgressLine(Console(stderr=True)) as progress:
         report = evaluate(plan, progress)
@@ -283,9 +284,12 @@ def traces_folder(staged: Path) -> Path:
     return max(made, key=lambda path: path.stat().st_mtime_ns, default=staged / TRACES)
 
 
-def _suite(problem: Problem, mode: Mode, cases: tuple[Case, ...], timeout_s: float | None) -> Suite:
+def _suite(
+    problem: Problem, mode: Mode, cases: tuple[Case, ...], timeout_s: float | None, benchmark_s: float | None
+) -> Suite:
     """The problem's official suite with these cases in place of its own."""
     check_seconds("--timeout", timeout_s)
+    check_seconds("--seconds", benchmark_s)
     official = problem.suite(OFFICIAL)
 
     def limit_s(published_s: float) -> float:
@@ -298,6 +302,7 @@ def _suite(problem: Problem, mode: Mode, cases: tuple[Case, ...], timeout_s: flo
         test_timeout_s=limit_s(official.test_timeout_s),
         benchmark_timeout_s=limit_s(official.benchmark_timeout_s),
         ranked_timeout_s=limit_s(official.ranked_timeout_s),
+        benchmark_s=benchmark_s or official.benchmark_s,
     )
 
 

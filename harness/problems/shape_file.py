@@ -6,6 +6,7 @@ place and what to write instead.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import sys
@@ -158,6 +159,20 @@ def read_problem(name: str, root: Path) -> Problem:
         if not path.is_file():
             needs = f"reference/{name}/ with {', '.join(FOLDER_FILES)}, and shapes/{name}.yaml"
             raise BadFileError(f"{shown(path, root)}: no such file; a problem needs {needs}")
+    return _read_problem(name, root, _content(folder / "params.py"), _content(shapes_path))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # reading it again says what is wrong
+
+
+@functools.lru_cache(maxsize=64)  # pages, servers and searches by leaderboard name read every problem again and again
+def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Problem:
+    """`params` and `shapes` are what the two files hold now: a changed file is read anew."""
+    folder, shapes_path = root / "reference" / name, root / "shapes" / f"{name}.yaml"
     params_type, cost_of, depends_of = _load_params(folder / "params.py", root)
     file = read_yaml(_file_type(params_type), shapes_path, root)
     with _as_bad_file(shapes_path, root):
