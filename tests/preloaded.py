@@ -88,6 +88,7 @@ def serve(listening: socket.socket) -> None:
 
     for module in pkgutil.iter_modules(harness.cli.__path__):
         importlib.import_module(f"harness.cli.{module.name}")
+    importlib.import_module("scipy.stats")  # for the intervals of figures; it takes more than a second
     for name in problem_names(Checkout.here()):
         find(name, Checkout.here())  # which remembers what it has read
     launch.subprocess = prefork.SUBPROCESS

@@ -1,10 +1,12 @@
 """docs/gpumode.md leads from a KernelBot checkout to a local result: its first commands, as they stand there."""
 
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+
+from conftest import COMMAND
 
 from harness.core.checkout import ROOT
 
@@ -16,7 +18,7 @@ problems:
   - {directory: amd_distributed/gemm-rs, name: amd-gemm-rs, deadline: "2025-10-15", gpus: [MI300x8]}
 """
 # make's variables that the commands leave open, to be quick; a folder's problem has ranks of its own
-OURS = ("ARGS=--seconds 0.05", "AUTHOR=reader", f"PYTHON={sys.executable}")
+OURS = ("ARGS=--seconds 0.05", "AUTHOR=reader", "PYTHON=./python")
 QUICK = (OURS, OURS[1:], ("RANKS=2", *OURS), OURS[2:])
 
 
@@ -24,8 +26,15 @@ def test_a_fresh_user_comes_from_a_kernelbot_checkout_to_a_local_result(checkout
     problems = checkout.parent / "reference-kernels" / "problems"
     shutil.copytree(FOLDERS / "single", problems / "pmpp_v2")
     (problems / "pmpp_v2" / "wired").rename(problems / "pmpp_v2" / "vectoradd_py")  # "cuda" is written in it too
+    evaluator = problems / "pmpp_v2" / "eval.py"
+    text = evaluator.read_text()
+    assert '"spawn"' in text
+    evaluator.write_text(text.replace('"spawn"', '"fork"'))  # which does not import torch once more in each mode
     (problems / "amd_distributed.yaml").write_text(COMPETITION)
     shutil.copy(ROOT / "Makefile", checkout)
+    python = checkout / "python"  # for `$(PYTHON) -m harness ...`: forked, as the README's first command is not
+    python.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(COMMAND)} "$@"\n')
+    python.chmod(0o755)
     text = (ROOT / "docs" / "gpumode.md").read_text()
     first = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0].splitlines()
     printed = []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import copy_checkout
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit
@@ -21,16 +22,24 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_first_command_of_the_readme_passes(checkout: Path) -> None:
-    """As make would run it, on the smallest suite; the Makefile and its variables included."""
-    first = blocks("sh")[0].splitlines()[0].partition("#")[0].split()
-    assert first == ["make", "eval", "PROBLEM=a2a"]
-    (checkout / "Makefile").write_text((ROOT / "Makefile").read_text())
-    command = [*first, "SUITE=quick", "RANKS=2", "AUTHOR=reader", "JSON=out.json", f"PYTHON={sys.executable}"]
-    result = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120, check=False)
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple["subprocess.CompletedProcess[str]", Path]:
+    """What the README's first command did, and where: as make would run it, on the smallest suite; the Makefile and its
+    variables included."""
+    command = blocks("sh")[0].splitlines()[0].partition("#")[0].split()
+    assert command == ["make", "eval", "PROBLEM=a2a"]
+    root = copy_checkout(tmp_path_factory.mktemp("readme") / "checkout")
+    (root / "Makefile").write_text((ROOT / "Makefile").read_text())
+    command += ["SUITE=quick", "RANKS=2", "ARGS=--seconds 0.1", "AUTHOR=reader", "JSON=out.json"]
+    command += [f"PYTHON={sys.executable}"]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False), root
+
+
+def test_the_first_command_of_the_readme_passes(first: tuple["subprocess.CompletedProcess[str]", Path]) -> None:
+    result, root = first
     assert result.returncode == 0, result.stderr
-    assert (checkout / "out.json").exists()
-    assert "reader" in (checkout / "leaderboard.yaml").read_text()
+    assert (root / "out.json").exists()
+    assert "reader" in (root / "leaderboard.yaml").read_text()
 
 
 def test_the_second_command_is_what_ci_runs() -> None:
@@ -44,15 +53,15 @@ def test_the_example_submission_passes(
 ) -> None:
     (example,) = blocks("python")
     (checkout / "my.py").write_text(example)
-    assert harness("check", "gemm_rs", "my.py", "--ranks", "2").returncode == 0
+    assert harness("check", "gemm_rs", "my.py", "--suite", "quick", "--ranks", "2").returncode == 0
 
 
 def test_the_output_shown_has_every_line_of_a_real_one(
-    harness: Callable[..., subprocess.CompletedProcess[str]],
+    first: tuple["subprocess.CompletedProcess[str]", Path],
 ) -> None:
     """Same labels in the same order, so that a change of the output is a change of the README."""
     (shown,) = blocks("text")
-    printed = harness("eval", "a2a", "--suite", "quick", "--ranks", "2").stdout
+    printed = first[0].stdout
     label = re.compile(r"^(shape|geometric mean|tests|benchmarks|verdicts|score|roofline|clock|machine|run|verdict"
                        r"|speedup|place)\b", re.MULTILINE)  # fmt: skip
     assert label.findall(shown) == label.findall(printed)

@@ -478,7 +478,7 @@ def test_two_problems_of_one_name_cannot_both_be_offered(tmp_path: Path) -> None
 
 def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout: Path) -> None:
     """From the command to the leaderboard, as a user would: quick suite, 2 ranks."""
-    command = [sys.executable, "-m", "harness", "serve", "--port=0", "--suite=quick", "--ranks=2", "--seconds=0.1"]
+    command = [sys.executable, "-m", "harness", "serve", "--port=0", "--suite=quick", "--ranks=2", "--seconds=0.05"]
     command += [f"--problem={FOLDERS / 'scale'}"]
     environment = {name: value for name, value in os.environ.items() if name != guard.TOKEN_VARIABLE}
     server = subprocess.Popen(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True)

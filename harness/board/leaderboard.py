@@ -171,7 +171,10 @@ def _text(board: Board) -> str:
     """The file: a key a line, and what holds only plain values (versions, an earlier evaluation) on one line."""
     value = {"schema": SCHEMA} | encode(board)
     # 1e6 columns: a line that is folded changes at two places when one value changes
-    text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=1e6, allow_unicode=True)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(
+        value, Dumper=dumper, sort_keys=False, default_flow_style=None, width=1_000_000, allow_unicode=True
+    )
     return HEADER + text
 
 
