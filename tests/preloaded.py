@@ -68,6 +68,16 @@ def real() -> None:
     os.execv(sys.executable, [sys.executable, os.path.join(HERE, "prefork.py"), *sys.argv[1:]])
 
 
+def interpreter(path: str) -> str:
+    """Writes there a program in Python's place: it forks `-m MODULE ...`, and leaves all else to the real one."""
+    real = f"'{sys.executable}'"
+    with open(path, "w") as file:
+        file.write(f"#!/bin/sh\nif [ \"$1\" = -m ]; then shift; exec {real} -I -S '{__file__}' \"$@\"; fi\n")
+        file.write(f'exec {real} "$@"\n')
+    os.chmod(path, 0o755)
+    return path
+
+
 # ---- the server ------------------------------------------------------------------------------------------------------
 
 
@@ -88,7 +98,8 @@ def serve(listening: socket.socket) -> None:
 
     for module in pkgutil.iter_modules(harness.cli.__path__):
         importlib.import_module(f"harness.cli.{module.name}")
-    importlib.import_module("scipy.stats")  # for the intervals of figures; it takes more than a second
+    for name in ("scipy.stats", "harness.serve.api", "httpx"):  # what some commands import when they need it
+        importlib.import_module(name)
     for name in problem_names(Checkout.here()):
         find(name, Checkout.here())  # which remembers what it has read
     launch.subprocess = prefork.SUBPROCESS

@@ -1,11 +1,12 @@
 """A server over a queue of its own, whose evaluations are a shell script's: what they do, the submission's text says.
 
-As a program (`serving.py FOLDER`) it is a server in a process of its own, to be killed. `ran` in the folder has a line
+As a program (`serving.py FOLDER`) it is a server in a process of its own, to be killed: it prints its pid. `ran` in the folder has a line
 for each evaluation that was begun, `ended` one for each that came to its end.
 """
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import threading
@@ -161,5 +162,6 @@ def interrupt(number: int, frame: object) -> NoReturn:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, interrupt)  # as the command line does
     folder = Path(sys.argv[1])
+    print(os.getpid())
     with serve.only_server(folder):
         serve.answer(service(folder), "127.0.0.1", 0, None)

@@ -1,12 +1,11 @@
 """docs/gpumode.md leads from a KernelBot checkout to a local result: its first commands, as they stand there."""
 
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
-from conftest import COMMAND
+import preloaded
 
 from harness.core.checkout import ROOT
 
@@ -26,6 +25,13 @@ def test_a_fresh_user_comes_from_a_kernelbot_checkout_to_a_local_result(checkout
     problems = checkout.parent / "reference-kernels" / "problems"
     shutil.copytree(FOLDERS / "single", problems / "pmpp_v2")
     (problems / "pmpp_v2" / "wired").rename(problems / "pmpp_v2" / "vectoradd_py")  # "cuda" is written in it too
+    evaluator = problems / "pmpp_v2" / "eval.py"
+    text = evaluator.read_text()
+    assert '"spawn"' in text
+    evaluator.write_text(text.replace('"spawn"', '"fork"'))  # which does not import torch once more in each mode
+    (problems / "amd_distributed.yaml").write_text(COMPETITION)
+    shutil.copy(ROOT / "Makefile", checkout)
+    preloaded.interpreter(f"{checkout}/python")  # the README's first command is run by the real one
     evaluator = problems / "pmpp_v2" / "eval.py"
     text = evaluator.read_text()
     assert '"spawn"' in text

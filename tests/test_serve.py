@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import preloaded
 import pytest
 from popcorn_client import PopcornClient, Refused
 from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, submit, wait_for
@@ -476,9 +477,14 @@ def test_two_problems_of_one_name_cannot_both_be_offered(tmp_path: Path) -> None
 # ---- a real evaluation -----------------------------------------------------------------------------------------------
 
 
-def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout: Path) -> None:
-    """From the command to the leaderboard, as a user would: quick suite, 2 ranks."""
-    command = [sys.executable, "-m", "harness", "serve", "--port=0", "--suite=quick", "--ranks=2", "--seconds=0.05"]
+# `python -m harness`, but what it starts is run by another interpreter
+SERVES = "import runpy, sys; sys.executable = sys.argv.pop(1); runpy.run_module('harness', run_name='__main__')"
+
+
+def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout: Path, tmp_path: Path) -> None:
+    """From the command to the leaderboard, as a user would: quick suite, 2 ranks. Evaluations are forked commands."""
+    command = [sys.executable, "-c", SERVES, preloaded.interpreter(f"{tmp_path}/python")]
+    command += ["serve", "--port=0", "--suite=quick", "--ranks=2", "--seconds=0.05"]
     command += [f"--problem={FOLDERS / 'scale'}"]
     environment = {name: value for name, value in os.environ.items() if name != guard.TOKEN_VARIABLE}
     server = subprocess.Popen(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True)

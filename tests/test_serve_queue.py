@@ -5,7 +5,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from conftest import COMMAND
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
 
 from harness import serve
@@ -23,7 +23,6 @@ from harness.engine.fake import FakeEngine, Play
 from harness.machine.host import descendants
 from harness.serve.store import ATTEMPTS, Asked, Ended, Limits, Store
 
-PROGRAM = Path(__file__).with_name("serving.py")
 ASKED = Asked(problem="gemm_rs", leaderboard="amd-gemm-rs", gpu="CPU", mode="test", file_name="a.py", code=SOURCE)
 
 PASSED = Done(end=Exited(code=0), has_result=True)
@@ -34,18 +33,19 @@ EVENTS = (
 
 
 @contextmanager
-def process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", httpx.Client]]:
-    """A server that can be killed, and a client of it."""
-    started = subprocess.Popen([sys.executable, str(PROGRAM), str(folder)], stdout=subprocess.PIPE, text=True,
-                               cwd=PROGRAM.parent.parent, env={**os.environ, "PYTHONPATH": "."})  # fmt: skip
+def process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", int, httpx.Client]]:
+    """A server that can be killed, its pid, and a client of it. The Popen ends as the server does."""
+    started = subprocess.Popen([*COMMAND, "serving", str(folder)], stdout=subprocess.PIPE, text=True)
+    pid = 0
     try:
         assert started.stdout is not None
-        _, opened, _ = (started.stdout.readline() for _ in range(3))
+        number, _, opened, _ = (started.stdout.readline() for _ in range(4))
+        pid = int(number)
         with httpx.Client(base_url=opened.split()[1], headers=MINE, timeout=20, trust_env=False) as client:
-            yield started, client
+            yield started, pid, client
     finally:
         if started.poll() is None:
-            started.terminate()
+            os.kill(pid or started.pid, signal.SIGTERM)
         started.wait(30)
 
 
@@ -58,18 +58,18 @@ def gone(pids: list[int]) -> bool:
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
     """kill -9: the evaluation that ran ends with the server and is run once more; what waited has its turn."""
-    with process(tmp_path) as (server, client):
+    with process(tmp_path) as (server, pid, client):
         done = submit(client)
         outcome(client, done)
         middle = submit(client, SOURCE + "# sleeps at first\n")
         later = [submit(client, name=f"{index}.py") for index in range(3)]
         wait_for(lambda: numbers(tmp_path / "ran").count(middle) == 1)
-        below = descendants(server.pid)
+        below = descendants(pid)
         assert below
-        server.kill()
-        server.wait()
+        os.kill(pid, signal.SIGKILL)
+        server.wait(30)
         wait_for(lambda: gone(below), 5)
-    with process(tmp_path) as (server, client):
+    with process(tmp_path) as (_, _, client):
         assert client.get(f"/user/submissions/{done}").json()["job"]["status"] == "succeeded"
         assert [outcome(client, number)["job"]["status"] for number in (middle, *later)] == ["succeeded"] * 4
     assert numbers(tmp_path / "ran") == [done, middle, middle, *later]
@@ -121,14 +121,14 @@ def test_a_result_that_was_written_before_the_server_died_is_taken(tmp_path: Pat
 def test_ended_in_order_it_keeps_the_place_of_what_ran(tmp_path: Path) -> None:
     """A stop is no fault of the submission: it is begun anew as often as the server is stopped."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        with process(tmp_path) as (server, client):
+        with process(tmp_path) as (server, pid, client):
             if not client.get("/user/submissions").json():
                 submit(client, SOURCE + "# sleeps\n")
                 submit(client)
             wait_for(lambda: client.get("/live/queue").json()["running"] != [])
             assert client.get("/live/queue").json()["waiting_count"] == 1
-            below = descendants(server.pid)
-            server.send_signal(number)
+            below = descendants(pid)
+            os.kill(pid, number)
             assert server.wait(20) == 0
             assert gone(below)
     assert set(numbers(tmp_path / "ran")) == {1}
