@@ -38,6 +38,7 @@ class Browser:
 
     def __init__(self, width: int = 1280, height: int = 900) -> None:
         self._size = (width, height)
+        self._opened = ""
 
     def __enter__(self) -> "Browser":
         self._profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
@@ -75,8 +76,11 @@ class Browser:
 
     def open(self, path: Path | str, hash: str = "") -> None:
         """Opens a file or an address, anew also where only the part behind # differs."""
-        self._send("POST", "/url", {"url": "about:blank"})
-        self._send("POST", "/url", {"url": (path if isinstance(path, str) else path.resolve().as_uri()) + hash})
+        address = path if isinstance(path, str) else path.resolve().as_uri()
+        if address == self._opened:  # it would only be scrolled
+            self._send("POST", "/url", {"url": "about:blank"})
+        self._send("POST", "/url", {"url": address + hash})
+        self._opened = address
 
     def js(self, script: str, *arguments: object) -> Any:
         """What a function body returns."""

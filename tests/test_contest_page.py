@@ -20,6 +20,7 @@ from harness.contest.lifecycle import Failed, Held
 from harness.report import contest_page
 from harness.report.contest_stats import duration_text
 
+pytestmark = pytest.mark.xdist_group("contest page")  # one browser
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 

@@ -23,7 +23,10 @@ from harness.core.records import Score
 from harness.report import page
 from harness.report.page_data import page_of
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.xdist_group("page"),  # one browser, and each page made once
+]
 
 GEMM = "gemm-rs-cpu-2-cores-of-example-cpu-2-00ghz-8"
 TIMES = "\u00d7"
@@ -82,16 +85,21 @@ def started() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def browser(started: Browser, folder: Path) -> Iterator[Browser]:
-    """The browser with the page open; whatever a test does there, no script fails and nothing is fetched."""
+def browser(started: Browser) -> Iterator[Browser]:
+    """The browser; whatever a test does there, no script fails and nothing is fetched."""
     started.emulate(1280, 900)
-    started.open(folder / "page.html")
-    started.js("localStorage.clear()")
-    started.open(folder / "page.html")
     started.complaints(), started.requests()
     yield started
     assert started.complaints() == []
     assert [url for url in started.requests() if not url.startswith(("file://", "about:"))] == []
+    started.js("localStorage.clear()")
+
+
+@pytest.fixture
+def opened(browser: Browser, folder: Path) -> Browser:
+    """The browser with the page open."""
+    browser.open(folder / "page.html")
+    return browser
 
 
 def charts(browser: Browser, within: str) -> list[str]:
@@ -115,18 +123,18 @@ def shown(browser: Browser, name: str) -> None:
 # ---- at first sight --------------------------------------------------------------------------------------------------
 
 
-def test_at_first_sight_is_who_leads_by_how_much_and_how_far_from_the_limit(browser: Browser) -> None:
-    text = browser.js(f"return document.querySelector('#{GEMM} .tiles').innerText")
+def test_at_first_sight_is_who_leads_by_how_much_and_how_far_from_the_limit(opened: Browser) -> None:
+    text = opened.js(f"return document.querySelector('#{GEMM} .tiles').innerText")
     assert re.sub(r"\s+", " ", text).startswith(f"leads alice 7.593 ms, submission.py ahead of the next by 1.25{TIMES}")
     assert f"as fast as the reference 1.56{TIMES}" in re.sub(r"\s+", " ", text)
     of_limit = rf"of the limit\s+[\d.]+ %\s+by the device clock; the score is [\d.]+{TIMES} the limit of [\d.]+ ms"
     assert re.search(of_limit, text)
-    assert browser.js(f"return document.querySelector('#{GEMM} .tiles').getBoundingClientRect().bottom") < 900
+    assert opened.js(f"return document.querySelector('#{GEMM} .tiles').getBoundingClientRect().bottom") < 900
 
 
-def test_the_page_opens_with_a_row_for_every_board(browser: Browser) -> None:
+def test_the_page_opens_with_a_row_for_every_board(opened: Browser) -> None:
     """Who leads, by how much, how many times the reference, and how far from the limit by which clock."""
-    rows = browser.js(
+    rows = opened.js(
         "return [...document.querySelectorAll('.overview tbody tr')].map((one) => "
         "[...one.cells].map((cell) => cell.textContent))"
     )
@@ -136,22 +144,22 @@ def test_the_page_opens_with_a_row_for_every_board(browser: Browser) -> None:
     assert rows[1][4].startswith(f"1.56{TIMES} 1.55 to 1.58")
     assert re.fullmatch(r"[\d.]+ % device clock", rows[1][5])
     assert (rows[0][3], rows[2][5]) == ("alone", "\u2013")
-    assert browser.js("return document.querySelectorAll('.overview tbody tr:nth-child(2) .spark i').length") == 3
-    assert browser.js("return document.querySelector('.overview').getBoundingClientRect().top") < 250
-    assert browser.js("return document.querySelectorAll('.board > details.alone:not([open])').length") == 2
-    browser.click(".overview tbody tr:nth-child(2) td:nth-child(4)")
-    browser.until("return location.hash", f"#board={GEMM}")
-    assert len(charts(browser, f"#{GEMM}")) == 6
+    assert opened.js("return document.querySelectorAll('.overview tbody tr:nth-child(2) .spark i').length") == 3
+    assert opened.js("return document.querySelector('.overview').getBoundingClientRect().top") < 250
+    assert opened.js("return document.querySelectorAll('.board > details.alone:not([open])').length") == 2
+    opened.click(".overview tbody tr:nth-child(2) td:nth-child(4)")
+    opened.until("return location.hash", f"#board={GEMM}")
+    assert len(charts(opened, f"#{GEMM}")) == 6
 
 
-def test_markup_in_names_stays_text(browser: Browser, folder: Path) -> None:
+def test_markup_in_names_stays_text(opened: Browser, folder: Path) -> None:
     """A script that ran would have opened an alert, which fails every command after it; and the policy would object."""
-    assert SCRIPT in browser.js(AUTHORS)
-    browser.open(folder / "page.html", f"#run={run_id(5)}")
-    assert charts(browser, f"#{GEMM}") != []
-    assert browser.js("return document.querySelectorAll('main script, main img').length") == 0
-    assert SCRIPT in browser.js(f"return document.querySelector('#{GEMM} .about h3').textContent")
-    assert "onerror=alert" in browser.js(f"return document.querySelector('#{GEMM} .about h3').textContent")
+    assert SCRIPT in opened.js(AUTHORS)
+    opened.open(folder / "page.html", f"#run={run_id(5)}")
+    assert charts(opened, f"#{GEMM}") != []
+    assert opened.js("return document.querySelectorAll('main script, main img').length") == 0
+    assert SCRIPT in opened.js(f"return document.querySelector('#{GEMM} .about h3').textContent")
+    assert "onerror=alert" in opened.js(f"return document.querySelector('#{GEMM} .about h3').textContent")
 
 
 def test_the_policy_lets_no_other_script_run(started: Browser, folder: Path) -> None:
@@ -171,9 +179,10 @@ def test_an_empty_board_says_how_to_begin(browser: Browser, folder: Path) -> Non
     )
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_crowded_board_of_long_names_fits(browser: Browser, tmp_path: Path, width: int) -> None:
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve entries, 24 ranks, names without a place to break."""
+    root = tmp_path_factory.mktemp("crowded")
     runs = [
         run(
             number,
@@ -185,12 +194,17 @@ def test_a_crowded_board_of_long_names_fits(browser: Browser, tmp_path: Path, wi
         for number in range(1, 13)
     ]
     for one in runs:
-        store(tmp_path, one)
+        store(root, one)
     board = Board(entries=tuple(map(entry_for, runs)))
-    found = page_of(board, *reports.load_all(tmp_path), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
-    (tmp_path / "page.html").write_text(page.html(found), encoding="utf-8")
+    found = page_of(board, *reports.load_all(root), root, root, "2026-05-20T12:00:00+00:00")
+    (root / "page.html").write_text(page.html(found), encoding="utf-8")
+    return root / "page.html"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_crowded_board_of_long_names_fits(browser: Browser, crowded: Path, width: int) -> None:
     browser.emulate(width, 900, phone=width < 500)
-    browser.open(tmp_path / "page.html", f"#run={run_id(12)}")
+    browser.open(crowded, f"#run={run_id(12)}")
     assert browser.js("return document.documentElement.scrollWidth") == width
     assert browser.js(TOO_WIDE) == []
     assert "12. WW" in browser.js("return document.querySelector('.about h3').textContent")
@@ -347,31 +361,31 @@ def test_links_lead_to_files_that_are_there(browser: Browser, folder: Path) -> N
 # ---- sorting, filtering, links ---------------------------------------------------------------------------------------
 
 
-def test_a_column_sorts_up_then_down_and_says_so(browser: Browser) -> None:
+def test_a_column_sorts_up_then_down_and_says_so(opened: Browser) -> None:
     state = f"return document.querySelector('#{GEMM} th.speedup').ariaSort"
-    browser.click(f"#{GEMM} th.speedup button")
-    browser.until(state, "ascending")
-    assert browser.js(AUTHORS) == [SCRIPT, "bob", "alice"]
-    browser.click(f"#{GEMM} th.speedup button")
-    browser.until(state, "descending")
-    assert browser.js(AUTHORS) == ["alice", "bob", SCRIPT]
+    opened.click(f"#{GEMM} th.speedup button")
+    opened.until(state, "ascending")
+    assert opened.js(AUTHORS) == [SCRIPT, "bob", "alice"]
+    opened.click(f"#{GEMM} th.speedup button")
+    opened.until(state, "descending")
+    assert opened.js(AUTHORS) == ["alice", "bob", SCRIPT]
 
 
-def test_filters_narrow_the_boards_and_are_part_of_the_address(browser: Browser, folder: Path) -> None:
-    browser.js(
+def test_filters_narrow_the_boards_and_are_part_of_the_address(opened: Browser, folder: Path) -> None:
+    opened.js(
         "const q = document.querySelector('[name=q]'); q.value = 'BOB ring'; q.dispatchEvent(new Event('input'))"
     )
-    assert browser.js("return document.getElementById('count').textContent") == "1 board, 1 entry"
-    assert browser.js("return location.hash") == "#q=BOB+ring"
-    browser.open(folder / "page.html", "#problem=retired")
-    assert browser.js("return [...document.querySelectorAll('.board')].map((one) => one.id.split('-')[0])") == [
+    assert opened.js("return document.getElementById('count').textContent") == "1 board, 1 entry"
+    assert opened.js("return location.hash") == "#q=BOB+ring"
+    opened.open(folder / "page.html", "#problem=retired")
+    assert opened.js("return [...document.querySelectorAll('.board')].map((one) => one.id.split('-')[0])") == [
         "retired"
     ]
-    assert browser.js("return document.querySelector('[name=problem]').value") == "retired"
-    browser.click("#filters button[type=reset]")
-    browser.until("return document.getElementById('count').textContent", "3 boards, 5 entries")
-    browser.open(folder / "page.html", "#q=nobody")
-    assert "No entry matches." in browser.js("return document.querySelector('main').innerText")
+    assert opened.js("return document.querySelector('[name=problem]').value") == "retired"
+    opened.click("#filters button[type=reset]")
+    opened.until("return document.getElementById('count').textContent", "3 boards, 5 entries")
+    opened.open(folder / "page.html", "#q=nobody")
+    assert "No entry matches." in opened.js("return document.querySelector('main').innerText")
 
 
 def test_an_address_leads_to_its_entry_and_a_bad_one_to_the_whole_page(browser: Browser, folder: Path) -> None:
@@ -383,28 +397,33 @@ def test_an_address_leads_to_its_entry_and_a_bad_one_to_the_whole_page(browser: 
         assert browser.js("return document.querySelectorAll('.board').length") == 3
 
 
-def test_everything_is_reached_by_keyboard(browser: Browser) -> None:
-    browser.press("Tab")
-    browser.until("return document.activeElement.className", "skip")
-    browser.press("Enter")
-    browser.until("return location.hash !== '' || document.activeElement.className !== 'skip'", True)
-    browser.press("Tab")
-    browser.until("return document.activeElement.closest('.board, .overview') !== null", True)
-    browser.js(f"document.querySelector('#{GEMM} th.score button').focus()")
-    browser.press("Enter")
-    browser.until("return document.activeElement.textContent", "score")  # sorting keeps the place
-    browser.js(f"document.querySelectorAll('#{GEMM} .who a')[1].focus()")
-    browser.press("Enter")
-    browser.until("return document.querySelector('tr[aria-current] .who a').textContent", "bob")
-    assert len(charts(browser, f"#{GEMM}")) == 6
+def test_everything_is_reached_by_keyboard(opened: Browser) -> None:
+    opened.press("Tab")
+    opened.until("return document.activeElement.className", "skip")
+    opened.press("Enter")
+    opened.until("return location.hash !== '' || document.activeElement.className !== 'skip'", True)
+    opened.press("Tab")
+    opened.until("return document.activeElement.closest('.board, .overview') !== null", True)
+    opened.js(f"document.querySelector('#{GEMM} th.score button').focus()")
+    opened.press("Enter")
+    opened.until("return document.activeElement.textContent", "score")  # sorting keeps the place
+    opened.js(f"document.querySelectorAll('#{GEMM} .who a')[1].focus()")
+    opened.press("Enter")
+    opened.until("return document.querySelector('tr[aria-current] .who a').textContent", "bob")
+    assert len(charts(opened, f"#{GEMM}")) == 6
 
 
 # ---- looks -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_what_a_pointer_calls_up_can_be_read(browser: Browser, folder: Path, theme: str) -> None:
-    browser.emulate(1280, 1600, theme)
+TIPS = {  # the ground and the text of what a pointer calls up
+    "light": ["rgb(245, 246, 248)", "rgb(22, 25, 31)"],
+    "dark": ["rgb(27, 32, 41)", "rgb(232, 235, 241)"],
+}
+
+
+def test_what_a_pointer_calls_up_can_be_read(browser: Browser, folder: Path) -> None:
+    browser.emulate(1280, 1600)
     browser.open(folder / "page.html", f"#problem=gemm_rs&run={run_id(4)}")
     x, y = browser.js(
         "const r = document.querySelector('figure svg').getBoundingClientRect(); return [r.x + 300, r.y + 40]"
@@ -414,45 +433,40 @@ def test_what_a_pointer_calls_up_can_be_read(browser: Browser, folder: Path, the
     tip = "const tip = document.querySelector('[aria-label=tip]');"
     assert "alice, submission.py" in browser.js(f"{tip} return tip.textContent")
     fills = "return ['path', 'text'].map((tag) => getComputedStyle(tip.querySelector(tag)).fill)"
-    assert (
-        browser.js(tip + fills)
-        == {
-            "light": ["rgb(245, 246, 248)", "rgb(22, 25, 31)"],
-            "dark": ["rgb(27, 32, 41)", "rgb(232, 235, 241)"],
-        }[theme]
-    )
+    for theme, colours in TIPS.items():
+        browser.emulate(1280, 1600, theme)
+        assert browser.js(tip + fills) == colours
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_it_fits_and_can_be_read_on_desk_and_phone_light_and_dark(
-    browser: Browser, folder: Path, width: int, theme: str
-) -> None:
-    browser.emulate(width, 900, theme, phone=width < 500)
+def test_it_fits_and_can_be_read_on_desk_and_phone_light_and_dark(browser: Browser, folder: Path, width: int) -> None:
+    """The page is drawn once for both themes: the charts' colours are CSS's too."""
+    browser.emulate(width, 900, phone=width < 500)
     browser.open(folder / "page.html", f"#board={GEMM}")
-    assert browser.js("return document.documentElement.scrollWidth") == width
-    assert browser.js(TOO_WIDE) == []
-    ground = browser.js("return getComputedStyle(document.body).backgroundColor")
-    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 21, 27)"}[theme]
-    found = browser.js(CONTRAST)
-    assert len(found) > 100
-    assert [one for one in found if one[0] < 4.5] == []
-    if to := os.environ.get("SCREENSHOTS"):
-        browser.emulate(width, browser.js("return document.documentElement.scrollHeight"), theme, phone=width < 500)
-        browser.screenshot(Path(to) / f"page-{width}-{theme}.png")
+    for theme, ground in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(18, 21, 27)")):
+        browser.emulate(width, 900, theme, phone=width < 500)
+        assert browser.js("return document.documentElement.scrollWidth") == width
+        assert browser.js(TOO_WIDE) == []
+        assert browser.js("return getComputedStyle(document.body).backgroundColor") == ground
+        found = browser.js(CONTRAST)
+        assert len(found) > 100
+        assert [one for one in found if one[0] < 4.5] == []
+        if to := os.environ.get("SCREENSHOTS"):
+            browser.emulate(width, browser.js("return document.documentElement.scrollHeight"), theme, phone=width < 500)
+            browser.screenshot(Path(to) / f"page-{width}-{theme}.png")
 
 
-def test_the_toggle_goes_from_the_systems_theme_to_light_and_dark_and_is_kept(browser: Browser, folder: Path) -> None:
-    browser.emulate(1280, 900, "dark")
+def test_the_toggle_goes_from_the_systems_theme_to_light_and_dark_and_is_kept(opened: Browser, folder: Path) -> None:
+    opened.emulate(1280, 900, "dark")
     seen = []
     for _ in range(4):
-        seen.append(browser.js("return [document.getElementById('theme').textContent, document.body.matches('body') && "
+        seen.append(opened.js("return [document.getElementById('theme').textContent, document.body.matches('body') && "
                                "getComputedStyle(document.body).backgroundColor]"))  # fmt: skip
-        browser.click("#theme")
+        opened.click("#theme")
     dark, light = "rgb(18, 21, 27)", "rgb(255, 255, 255)"
     assert seen == [["theme: system", dark], ["theme: light", light], ["theme: dark", dark], ["theme: system", dark]]
-    browser.open(folder / "page.html")
-    assert browser.js("return document.getElementById('theme').textContent") == "theme: light"
+    opened.open(folder / "page.html")
+    assert opened.js("return document.getElementById('theme').textContent") == "theme: light"
 
 
 def test_charts_follow_the_window(browser: Browser, folder: Path) -> None:

@@ -100,7 +100,8 @@ def test_everything_fits_and_nothing_is_cut(
     assert all(lines == 1 for lines in browser.js(WORDS)), "a problem's name is not broken"
     assert browser.js(CUT) == []
     if name == "clone":  # the charts of one board stand for all
-        browser.open(tmp_path / "page.html", "#problem=gemm_rs&machine=4x+NVIDIA+H200")
+        browser.js("location.hash = '#problem=gemm_rs&machine=4x+NVIDIA+H200'")
+        browser.until("return document.querySelectorAll('.board').length", 1)
     browser.js(OPEN_ALL)
     browser.until("return document.querySelectorAll('figure svg').length > 3", True)
     browser.js(OPEN_ALL)  # the tables of charts that were drawn since

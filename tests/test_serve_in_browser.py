@@ -17,7 +17,10 @@ from test_page_in_browser import CONTRAST, TOO_WIDE
 from harness.board import leaderboard
 from harness.core.checkout import Checkout
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.xdist_group("live page"),  # one browser, one server
+]
 
 ROWS = (
     "return [...document.querySelectorAll('#live tbody tr')].map((row) => row.innerText.replace(/\\s+/g, ' ').trim())"
