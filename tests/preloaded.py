@@ -72,7 +72,7 @@ def interpreter(path: str) -> str:
     """Writes there a program in Python's place: it forks `-m MODULE ...`, and leaves all else to the real one."""
     real = f"'{sys.executable}'"
     with open(path, "w") as file:
-        file.write(f"#!/bin/sh\nif [ \"$1\" = -m ]; then shift; exec {real} -I -S '{__file__}' \"$@\"; fi\n")
+        file.write(f'#!/bin/sh\nif [ "$1" = -m ]; then shift; exec {real} -I -S \'{__file__}\' "$@"; fi\n')
         file.write(f'exec {real} "$@"\n')
     os.chmod(path, 0o755)
     return path
@@ -98,8 +98,9 @@ def serve(listening: socket.socket) -> None:
 
     for module in pkgutil.iter_modules(harness.cli.__path__):
         importlib.import_module(f"harness.cli.{module.name}")
-    for name in ("scipy.stats", "harness.serve.api", "httpx"):  # what some commands import when they need it
-        importlib.import_module(name)
+    for name in ("scipy.stats", "harness.serve.api", "httpx", "matplotlib.figure"):  # what some commands import late
+        with contextlib.suppress(ImportError):  # of an extra
+            importlib.import_module(name)
     for name in problem_names(Checkout.here()):
         find(name, Checkout.here())  # which remembers what it has read
     launch.subprocess = prefork.SUBPROCESS

@@ -1,7 +1,7 @@
 """A server over a queue of its own, whose evaluations are a shell script's: what they do, the submission's text says.
 
-As a program (`serving.py FOLDER`) it is a server in a process of its own, to be killed: it prints its pid. `ran` in the folder has a line
-for each evaluation that was begun, `ended` one for each that came to its end.
+As a program (`serving.py FOLDER`) it is a server in a process of its own, to be killed: it prints its pid. `ran` in
+the folder has a line for each evaluation that was begun, `ended` one for each that came to its end.
 """
 
 import contextlib

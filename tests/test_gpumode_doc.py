@@ -32,15 +32,6 @@ def test_a_fresh_user_comes_from_a_kernelbot_checkout_to_a_local_result(checkout
     (problems / "amd_distributed.yaml").write_text(COMPETITION)
     shutil.copy(ROOT / "Makefile", checkout)
     preloaded.interpreter(f"{checkout}/python")  # the README's first command is run by the real one
-    evaluator = problems / "pmpp_v2" / "eval.py"
-    text = evaluator.read_text()
-    assert '"spawn"' in text
-    evaluator.write_text(text.replace('"spawn"', '"fork"'))  # which does not import torch once more in each mode
-    (problems / "amd_distributed.yaml").write_text(COMPETITION)
-    shutil.copy(ROOT / "Makefile", checkout)
-    python = checkout / "python"  # for `$(PYTHON) -m harness ...`: forked, as the README's first command is not
-    python.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(COMMAND)} "$@"\n')
-    python.chmod(0o755)
     text = (ROOT / "docs" / "gpumode.md").read_text()
     first = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0].splitlines()
     printed = []

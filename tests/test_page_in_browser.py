@@ -372,9 +372,7 @@ def test_a_column_sorts_up_then_down_and_says_so(opened: Browser) -> None:
 
 
 def test_filters_narrow_the_boards_and_are_part_of_the_address(opened: Browser, folder: Path) -> None:
-    opened.js(
-        "const q = document.querySelector('[name=q]'); q.value = 'BOB ring'; q.dispatchEvent(new Event('input'))"
-    )
+    opened.js("const q = document.querySelector('[name=q]'); q.value = 'BOB ring'; q.dispatchEvent(new Event('input'))")
     assert opened.js("return document.getElementById('count').textContent") == "1 board, 1 entry"
     assert opened.js("return location.hash") == "#q=BOB+ring"
     opened.open(folder / "page.html", "#problem=retired")

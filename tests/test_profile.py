@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from factories import GEMM_BENCHMARKS, HOSTILE, case, report
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -249,6 +249,9 @@ JSON = st.recursive(
 KEYS = st.sampled_from(["ph", "name", "cat", "pid", "tid", "ts", "dur", "args", "id"])
 
 
+@settings(
+    suppress_health_check=[HealthCheck.too_slow]
+)  # in a fresh clone hypothesis makes its table of characters first
 @given(st.lists(st.dictionaries(KEYS, JSON, max_size=9), max_size=5))
 def test_whatever_stands_among_the_events_a_merged_trace_is_json(events: list[dict[str, Any]]) -> None:
     found = merged(file_of([*json.loads(cpu_rank())["traceEvents"], *events]), gpu_rank())
@@ -293,13 +296,14 @@ def test_the_table_fits_80_columns_whatever_kernels_are_called() -> None:
 
 
 def test_a_profile_is_one_trace_of_all_ranks_and_a_table(harness: Harness, checkout: Path) -> None:
-    """gemm_rs on 8 CPU ranks: spans that overlap on one axis, a collective on top; the leaderboard stays as it is."""
+    """gemm_rs on 4 CPU ranks: spans that overlap on one axis, a collective on top; the leaderboard stays as it is."""
     file = "submissions/gemm_rs/reference.py"
-    result = harness("eval", "gemm_rs", file, "--suite", "quick", "--mode", "profile", "--json", "result.json")
+    result = harness("eval", "gemm_rs", file, "--suite", "quick", "--ranks", "4", "--mode", "profile",
+                     "--json", "result.json")  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "gloo:" in result.stdout
     assert "aten::mm" in result.stdout
-    assert "right in 2 profiled shapes on 8 ranks" in result.stdout
+    assert "right in 2 profiled shapes on 4 ranks" in result.stdout
     assert not (checkout / "leaderboard.yaml").exists()
     found = json.loads((checkout / "result.json").read_text())
     assert (found["mode"], found["status"], found["exit_code"]) == ("profile", "pass", 0)
@@ -308,11 +312,11 @@ def test_a_profile_is_one_trace_of_all_ranks_and_a_table(harness: Harness, check
     for index, one in enumerate(found["cases"]):
         assert (one["kind"], one["status"]) == ("profile", "pass")
         assert Path(one["profile"]["trace"]) == run / f"trace-{index}.json"
-        assert [rank["rank"] for rank in one["profile"]["ranks"]] == list(range(8))
+        assert [rank["rank"] for rank in one["profile"]["ranks"]] == list(range(4))
         events = json.loads(Path(one["profile"]["trace"]).read_text())
-        assert sorted(names(events, "process_name").values()) == [f"rank {rank}" for rank in range(8)]
+        assert sorted(names(events, "process_name").values()) == [f"rank {rank}" for rank in range(4)]
         calls = spans(events, "custom_kernel")
-        assert sorted(pid for pid, _, _ in calls) == list(range(1000, 1008))
+        assert sorted(pid for pid, _, _ in calls) == list(range(1000, 1004))
         assert max(start for _, start, _ in calls) < min(end for _, _, end in calls), "all ranks at once"
         assert min(event["ts"] for event in events["traceEvents"]) == 0
 

@@ -20,6 +20,7 @@ from harness.process.profiler_tool import Dispatch
 
 ROCPROF = Path(__file__).parent / "fixtures" / "rocprofv3"
 SCALE = Path(__file__).parent / "folders" / "single" / "scale"
+SECOND = '  - {"size": 4096, "seed": 14}\n'  # benchmark of it
 RAW = """==PROF== Connected to process 7
 "ID","Process ID","Kernel Name","gpu__time_duration.sum","sm__warps_active.avg.pct_of_peak_sustained_active",\
 "sm__throughput.avg.pct_of_peak_sustained_elapsed","gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",\
@@ -137,11 +138,21 @@ def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     return put
 
 
-def profile(*more: str) -> int:
+def profile(*more: str, folder: Path = SCALE) -> int:
     with pytest.raises(SystemExit) as ended:
-        main(["eval", str(SCALE), *more])
+        main(["eval", str(folder), *more])
     assert isinstance(ended.value.code, int)
     return ended.value.code
+
+
+def brief(to: Path) -> Path:
+    """A copy of `single/scale` with one benchmark, since each is a process that imports torch."""
+    shutil.copytree(SCALE.parent, to / "single")
+    task = to / "single" / "scale" / "task.yml"
+    text = task.read_text()
+    assert text.count(SECOND) == 1
+    task.write_text(text.replace(SECOND, ""))
+    return task.parent
 
 
 def test_a_profile_shows_each_kernel_and_keeps_the_report(
@@ -181,14 +192,17 @@ def test_what_the_submission_does_wrong_is_its_own(
     ncu()
     file = tmp_path / "mine.py"
     file.write_text(source)
-    assert profile(str(file), "--mode", "profile", "--tool", "ncu", "--no-record") == code
+    assert profile(str(file), "--mode", "profile", "--tool", "ncu", "--no-record", folder=brief(tmp_path)) == code
     shown = capsys.readouterr()
     assert told in " ".join((shown.out + shown.err).split())
 
 
-def test_a_tool_that_may_not_profile_says_why(ncu: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tool_that_may_not_profile_says_why(
+    ncu: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ncu(FAKE.replace("==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"))
-    assert profile("--mode", "profile", "--tool", "ncu", "--no-record") == Exit.ERROR
+    options = ("--mode", "profile", "--tool", "ncu", "--no-record")
+    assert profile(*options, folder=brief(tmp_path)) == Exit.ERROR
     assert "ncu did not profile: this user may not read the GPU's counters" in capsys.readouterr().err
 
 

@@ -57,7 +57,7 @@ def ran(nothing_left: None) -> Evaluate:
         folder: Path,
         source: str | Submission = "",
         mode: Mode = "test",
-        seconds: float = 0.1,
+        seconds: float = 0.05,
         cuda_is_cpu: bool = False,
     ) -> EvalReport:
         problem = read(folder, Checkout.here())
@@ -350,7 +350,7 @@ def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None
 def test_the_cpu_stands_in_for_cuda_when_asked_to_and_the_report_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """Generators, streams, events, pinned memory and devices that are written out; in ranks of all groups."""
     with pytest.raises(SystemExit) as ended:
-        main(["eval", str(FOLDERS / "single" / "wired"), "--device", "cpu", "--seconds", "0.1", "--no-record", "-v"])
+        main(["eval", str(FOLDERS / "single" / "wired"), "--device", "cpu", "--seconds", "0.05", "--no-record", "-v"])
     shown = " ".join(capsys.readouterr().out.split())
     assert ended.value.code == 0
     assert TEXTS["cuda_is_cpu"] in shown
@@ -549,7 +549,7 @@ def test_a_submission_chooses_its_problem_and_lacking_gpus_are_a_warning(
     header = "#!POPCORN leaderboard amd-gemm-rs\n#!POPCORN gpus MI300 B200\n"
     (tmp_path / "x.py").write_text(f"{header}from reference import ref_kernel as custom_kernel\n")
     with pytest.raises(SystemExit) as ended:
-        main(["check", str(tmp_path / "x.py"), "--ranks", "2", "--device", "cpu"])
+        main(["check", str(tmp_path / "x.py"), "--suite", "quick", "--ranks", "2", "--device", "cpu"])
     shown = " ".join(capsys.readouterr().out.split())
     assert ended.value.code == 0
     assert shown.startswith("gemm_rs ")
@@ -564,7 +564,7 @@ def test_a_file_that_says_that_it_is_for_another_problem_is_evaluated_with_a_war
         f"#!POPCORN leaderboard {named}\nfrom reference import ref_kernel as custom_kernel\n"
     )
     with pytest.raises(SystemExit) as ended:
-        main(["check", "gemm_rs", str(tmp_path / "x.py"), "--ranks", "2", "--device", "cpu"])
+        main(["check", "gemm_rs", str(tmp_path / "x.py"), "--suite", "quick", "--ranks", "2", "--device", "cpu"])
     assert ended.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert (f"names {named}; it was evaluated as gemm_rs" in shown) == warned

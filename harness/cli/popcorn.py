@@ -197,7 +197,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("cases", type=Path, metavar="cases-file", help="a case a line: `key: value; key: value`")
     made.add_argument("--device", choices=["cpu", "cuda", "rocm"], help="default: GPUs where there are any")
     made.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the problem's, less half a minute")
-    made.add_argument("--seconds", type=float, help="about how long each benchmark is measured (default: the problem's)")
+    made.add_argument(
+        "--seconds", type=float, help="about how long each benchmark is measured (default: the problem's)"
+    )
     made.add_argument(
         "--words-are-true",
         action="store_true",
