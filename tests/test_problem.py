@@ -72,6 +72,17 @@ def test_the_checkout_has_our_problems() -> None:
     assert [name for name in problem_names() if name in NAMES] == NAMES
 
 
+def test_a_file_that_has_changed_is_read_anew(root: Path) -> None:
+    before = find("gemm_rs", root)
+    assert find("gemm_rs", root) is before
+    edit(root / "shapes" / "gemm_rs.yaml", "m: 64,", "m: 72,")
+    after = find("gemm_rs", root)
+    assert before.suite("official").tests[0].params["m"] == 64
+    assert after.suite("official").tests[0].params["m"] == 72
+    edit(root / "reference" / "gemm_rs" / "params.py", "class Params", "class Others")
+    assert "Params is missing" in bad_file(root)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_problem_of_the_checkout_can_be_read(name: str) -> None:
     """With its own reference.py and task.py beside it."""
