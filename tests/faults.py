@@ -26,10 +26,10 @@ import prefork
 from harness.core.records import Passed
 from harness.process import sandbox
 
-# before: nothing has begun. spawn: the process that ranks are forked from is there. start: the first rank was forked.
-# import, clock, test, benchmark: the phase's first commands are out. end: all is told to end. store, show: what was
-# measured is about to be recorded, to be printed.
-Moment = Literal["before", "spawn", "start", "import", "clock", "test", "benchmark", "end", "store", "show"]
+# before: nothing has begun. plan: what was asked for is known, and nothing started. spawn: the process that ranks are
+# forked from is there. start: the first rank was forked. import, clock, test, benchmark: the phase's first commands are
+# out. end: all is told to end. store, show: what was measured is about to be recorded, to be printed.
+Moment = Literal["before", "plan", "spawn", "start", "import", "clock", "test", "benchmark", "end", "store", "show"]
 Does = Callable[[Any], None]  # gets the evaluation's harness.ranks.launch.Ranks; None before and after it
 
 MINE = "submissions/a2a/mine.py"
@@ -123,6 +123,13 @@ def both(*each: Does) -> Does:
 
 def stop(to: str) -> Does:
     return send(signal.SIGSTOP, to)
+
+
+def impatient(ranks: Any) -> None:
+    """The parent waits half a second for its zygote in the place of FROZEN_S."""
+    from harness.ranks import launch
+
+    launch.FROZEN_S = 0.5
 
 
 def keep_stopped(rank: int) -> Does:
@@ -418,7 +425,7 @@ FAULTS = [
     Fault("kill -9 of the zygote, end", "end", kill("zygote"), 0),
     Fault("kill -9 of the candidates' cell, test", "test", kill("cell"), 112, "SIGKILL"),
     Fault("kill -9 of a cell with orders, test", "test", both(stop("cell"), order_often, kill("cell")), 112, "SIGKILL"),
-    Fault("the zygote is stopped, test", "test", stop("zygote"), 1, "forked from did not answer"),
+    Fault("the zygote is stopped, test", "test", both(impatient, stop("zygote")), 1, "forked from did not answer"),
     Fault(
         "the zygote is stopped while it keeps candidates stopped, test",
         "test",
@@ -474,8 +481,8 @@ FAULTS = [
     Fault("the leaderboard is a folder", "before", put("leaderboard.yaml", os.mkdir), 113, BOARD, run=PLAYED),
     Fault("runs/ is a file", "store", put("runs", touch), 1, "error: .*runs/", run=PLAYED),
     Fault("a report is half written", "before", write("runs/x/report.json", '{"schema": 1, "ca'), 0, run=("history",)),
-    Fault("the peaks cache is zero", "before", each_peaks(ZERO_PEAKS), 0, "pass", run=EVAL),
-    Fault("both caches are garbage", "before", both(put(".cache/compiled", touch), each_peaks("\0\1")), 0, "pass"),
+    Fault("the peaks cache is zero", "plan", each_peaks(ZERO_PEAKS), 0, "pass", run=EVAL),
+    Fault("both caches are garbage", "plan", both(put(".cache/compiled", touch), each_peaks("\0\1")), 0, "pass"),
     Fault("SIGTERM at the leaderboard", "store", at_board(terminate), INTERRUPTED, STOPPED, run=PLAYED),
     Fault("SIGTERM when it is recorded", "show", send(signal.SIGTERM, "parent"), INTERRUPTED, STOPPED, run=PLAYED),
     Fault("power cut, leaderboard not begun", "store", power_cut("write"), KILLED, run=PLAYED),
@@ -484,7 +491,7 @@ FAULTS = [
     Fault("power cut, leaderboard renamed", "store", power_cut("told"), KILLED, run=PLAYED),
 ]
 
-NOTHING = Fault("nothing", "before", nothing, 0, run=EVAL, seconds=60)
+NOTHING = Fault("nothing", "plan", nothing, 0, run=EVAL, seconds=60)
 NOTHING_PLAYED = Fault("nothing, played", "before", nothing, 0, run=PLAYED)
 
 
@@ -533,6 +540,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
         real_end(self)
 
     def evaluate(plan: Any, progress: Any) -> Any:
+        reached("plan")
         found = played() if fault.is_played else real_evaluate(plan, progress)
         reached("store")
         return found

@@ -257,7 +257,7 @@ class Ranks:
             self.control.shutdown(socket.SHUT_RDWR)  # the zygote now kills every process below it and goes
         if self.zygote is not None:
             deadline = time.monotonic() + GOODBYE_S
-            while self.zygote.poll() is None and time.monotonic() < deadline:
+            while self.zygote.poll() is None and self._can_go() and time.monotonic() < deadline:
                 self.poll(0.01)  # reading on, so that nobody is stuck in a write
             if self.zygote.poll() is None:
                 self.zygote.kill()  # its ranks die with it
@@ -271,6 +271,11 @@ class Ranks:
         for rank in self.all_ranks():
             rank.sock.close()
             os.close(rank.log.fd)
+
+    def _can_go(self) -> bool:
+        """Whether the zygote will soon see that it is to go: it is not stopped, nor still importing torch."""
+        assert self.zygote is not None
+        return state(self.zygote.pid) != "T" and bool(self.by_pid or self.launch.nodes)
 
 
 def start_zygote(

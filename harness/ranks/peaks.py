@@ -16,6 +16,7 @@ import torch.distributed as dist
 from harness.ranks.wire import PeaksMeasured
 
 TRIES = 7
+WARM = 2  # tries: the first may load and compile what it runs
 GEMM_SHAPES_MNK = {"cpu": ((256, 256, 1024), (512, 512, 512), (1024, 1024, 1024)), "cuda": ((8192, 8192, 8192),)}
 # A CPU without bf16 instructions multiplies bf16 a hundred times slower than float32, which holds every product of two
 # bf16 numbers exactly: a submission may convert, so the better of the two bounds it.
@@ -40,9 +41,10 @@ def measure(rank: int, world_size: int, local_size: int, device: torch.device, f
     for dtype in GEMM_DTYPES[kind]:
         for m, n, k in GEMM_SHAPES_MNK[kind]:
             a_MK, b_KN = (torch.randn(*shape, device=device).to(dtype) for shape in ((m, k), (k, n)))
-            found = 2 * m * n * k / _best_s(lambda a=a_MK, b=b_KN: a @ b, device)  # type: ignore[misc]
-            flops_per_s = max(flops_per_s, found)
-            if found < SLOW_PART * flops_per_s:
+            hopeless_s = 2 * m * n * k / (SLOW_PART * flops_per_s) if flops_per_s else float("inf")
+            best_s = _best_s(lambda a=a_MK, b=b_KN: a @ b, device, hopeless_s)  # type: ignore[misc]
+            flops_per_s = max(flops_per_s, 2 * m * n * k / best_s)
+            if best_s > hopeless_s:
                 break  # larger products of this dtype would take seconds each
     source, target = (torch.zeros(nbytes, dtype=torch.uint8, device=device) for _ in range(2))
     memory_s = _best_s(lambda: target.copy_(source), device)
@@ -71,11 +73,14 @@ def _device_link(rank: int, world_size: int, local_size: int, device: torch.devi
     return leaving / _best_s(lambda: dist.all_to_all_single(target, source), device)
 
 
-def _best_s(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds that `work` takes when all ranks do it at once: the best of TRIES, the same on every rank."""
+def _best_s(work: Callable[[], object], device: torch.device, hopeless_s: float = float("inf")) -> float:
+    """Seconds that `work` takes when all ranks do it at once: the best of TRIES, the same on every rank. More than
+    `hopeless_s` after WARM of them are not worth the others."""
     best = float("inf")
     repeats = 1
-    for _ in range(TRIES):
+    for tried in range(TRIES):
+        if tried >= WARM and best > hopeless_s:
+            break
         _synchronize(device)
         dist.barrier()  # waits for: all ranks done with the try before
         start = time.monotonic()
