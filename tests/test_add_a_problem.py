@@ -17,6 +17,7 @@ from harness.core.checkout import ROOT, Checkout
 from harness.kinds.solver_task import FUNCTIONS
 from harness.problems.shape_file import find
 
+FEW = ("--suite", "quick", "--seconds", "0.05")
 PAGE = (ROOT / "docs" / "problems.md").read_text()
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 FORGETS_OTHERS = """
@@ -119,7 +120,7 @@ def test_the_signatures_of_a_solver_problem_are_the_protocols() -> None:
 def test_a_problem_of_several_ranks_is_evaluated_ranked_and_shown(added: Path, harness: Harness) -> None:
     """Right, timed, bounded, on the board; and the reference is no faster than itself."""
     assert "ar_norm" in harness("problems").stdout
-    done = harness("eval", "ar_norm", "--suite", "quick", "--ranks", "2", "--json", "out.json")
+    done = harness("eval", "ar_norm", *FEW, "--ranks", "2", "--json", "out.json")
     assert done.returncode == 0, done.stderr
     assert "rows 16 H 256 eps 1e-05" in done.stdout
     assert "H hidden_dim" in done.stdout, "the legend"
@@ -142,7 +143,7 @@ def test_a_kernel_that_is_wrong_in_a_new_problem_fails(source: str, added: Path,
 def test_a_problem_of_one_rank_takes_floats_texts_and_lists_all_the_way(added: Path, harness: Harness) -> None:
     """From the shape file through ranks, terminal, report, board and export."""
     (added / "mine.py").write_text(OUT_OF_PLACE)
-    done = harness("eval", "activate", "mine.py", "--suite", "quick", "--json", "out.json")
+    done = harness("eval", "activate", "mine.py", *FEW, "--json", "out.json")
     assert done.returncode == 0, done.stderr
     assert "sizes [64,256] f silu scale 2.0" in done.stdout
     report = report_of(added)
@@ -169,7 +170,7 @@ def test_a_problem_without_a_cost_has_no_bound_but_all_else(added: Path, harness
     path = added / "reference" / "activate" / "params.py"
     path.write_text(path.read_text().partition("def cost")[0])
     assert find("activate", Checkout(added)).cost_of is None
-    done = harness("eval", "activate", "--suite", "quick", "--json", "out.json")
+    done = harness("eval", "activate", *FEW, "--json", "out.json")
     assert done.returncode == 0, done.stderr
     assert [case["bound"] for case in report_of(added)["cases"]] == [None, None]
     refused = harness("roofline", "activate", "--hardware", "h200")

@@ -96,14 +96,14 @@ def test_work_ahead_of_its_turn_is_done_on_noise(evaluated: Callable[..., EvalRe
 
 
 @pytest.mark.parametrize(
-    ("misbehave", "outcome"),
-    [("os._exit(3)", Crashed), ("raise ValueError('no')", Raised), ("time.sleep(99)", TimedOut)],
+    ("misbehave", "outcome", "timeout_s"),
+    [("os._exit(3)", Crashed, 6.0), ("raise ValueError('no')", Raised, 6.0), ("time.sleep(99)", TimedOut, 3.0)],
 )
 def test_what_goes_wrong_in_the_middle_is_named_and_bounded(
-    misbehave: str, outcome: type, evaluated: Callable[..., EvalReport]
+    misbehave: str, outcome: type, timeout_s: float, evaluated: Callable[..., EvalReport]
 ) -> None:
     began = time.monotonic()
-    report = in_bursts(evaluated, MISBEHAVES.format(misbehave=misbehave), timeout_s=6.0)
+    report = in_bursts(evaluated, MISBEHAVES.format(misbehave=misbehave), timeout_s)
     failed = verdict.first_failure(report)
     assert failed is not None
     assert isinstance(failed.outcome, outcome), failed
