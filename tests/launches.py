@@ -23,6 +23,26 @@ SOURCE = "def custom_kernel(data):\n    return data\n"
 MINE = Submission(path=NAME, name=NAME, source=SOURCE, sha256=digest(SOURCE, ()))
 ENTRY_RUN = run_id(1)
 
+TINY = """
+  tiny:
+    description: One of each.
+    test_timeout: 20
+    benchmark_timeout: 20
+    ranked_timeout: 20
+    tests:
+      - {world_size: 2, m: 8, n: 72, k: 72, has_bias: true, seed: 41}
+    benchmarks:
+      - {world_size: 2, m: 16, n: 112, k: 288, has_bias: false, seed: 31}
+"""
+FEW = ("--seconds", "0.05")
+
+
+def with_tiny(checkout: Path) -> Path:
+    """A copy of the checkout whose gemm_rs has a suite of one test and one benchmark of 2 ranks, for real launches."""
+    with (checkout / "shapes" / "gemm_rs.yaml").open("a") as shapes:
+        shapes.write(TINY)
+    return checkout
+
 
 def launch(number: int, times: float = 1.0, **changes: Any) -> EvalReport:
     """A passed run of the entry's source here, whose calls take `times` as long as the entry's."""

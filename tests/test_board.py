@@ -8,11 +8,10 @@ import re
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +62,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "leaderboard.yaml"
 
 
-def start(code: str, *arguments: object) -> "subprocess.Popen[str]":
-    """Another process that runs `code` with the path etc. in sys.argv; it prints what it has done."""
-    code = f"import sys\nsys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n{code}"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def forked(work: Callable[[], object]) -> int:
+    """The id of another process that does this, and ends with 0 where it came to the end of it."""
+    if (pid := os.fork()) == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
 
 
 # ---- what becomes an entry -----------------------------------------------------------------------------------------
@@ -915,49 +919,39 @@ def test_waiting_for_the_lock_has_an_end_that_says_who_to_look_for(path: Path) -
     assert len(leaderboard.load(path).entries) == 1
 
 
-RECORD_TWICE = """
-from pathlib import Path
-from factories import entry
-from harness.board import leaderboard
-path, number = Path(sys.argv[1]), sys.argv[2]
-for again in range(2):
-    leaderboard.record(path, entry(author=number, run_id=f"{number}-{again}"))
-"""
+def record_twice(path: Path, number: int) -> None:
+    for again in range(2):
+        leaderboard.record(path, entry(author=str(number), run_id=f"{number}-{again}"))
 
 
 def test_sixteen_processes_that_record_at_once_lose_nothing(path: Path) -> None:
-    writers = [start(RECORD_TWICE, path, number) for number in range(16)]
-    assert [writer.wait(timeout=60) for writer in writers] == [0] * 16
-    for writer in writers:
-        assert writer.stdout is not None
-        writer.stdout.close()
+    writers = [forked(partial(record_twice, path, number)) for number in range(16)]
+    assert [os.waitpid(writer, 0)[1] for writer in writers] == [0] * 16
     found = {one.author: one for one in leaderboard.load(path).entries}
     assert sorted(found, key=int) == [str(number) for number in range(16)]
     assert all([old.run_id for old in one.history] == [f"{author}-0"] for author, one in found.items())
 
 
-RECORD_FOR_EVER = """
-from pathlib import Path
-from factories import entry
-from harness.board import leaderboard
-number = int(sys.argv[2])
-while True:
-    number += 1
-    leaderboard.record(Path(sys.argv[1]), entry(score_s=float(number), run_id=str(number)))
-    print(number, flush=True)
-"""
+def record_for_ever(path: Path, number: int, out: int) -> None:
+    while True:
+        number += 1
+        leaderboard.record(path, entry(score_s=float(number), run_id=str(number)))
+        os.write(out, f"{number}\n".encode())
 
 
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new_file(path: Path) -> None:
     """A process records without pause and is killed at random moments; what it said it recorded must be there."""
     moments, number = random.Random(3), 0
     for _ in range(12):
-        with start(RECORD_FOR_EVER, path, number) as writer:
-            assert writer.stdout is not None
-            said = [int(writer.stdout.readline())]
+        read, write = os.pipe()
+        writer = forked(partial(record_for_ever, path, number, write))
+        os.close(write)
+        with open(read, encoding="utf-8") as told:
+            said = [int(told.readline())]
             time.sleep(moments.uniform(0, 0.03))
-            writer.send_signal(signal.SIGKILL)
-            said += [int(line) for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+            os.kill(writer, signal.SIGKILL)
+            said += [int(line) for line in told.read().splitlines(keepends=True) if line.endswith("\n")]
+        os.waitpid(writer, 0)
         (found,) = leaderboard.load(path).entries
         assert int(found.run_id) in (said[-1], said[-1] + 1)
         assert len(found.history) == int(found.run_id) - 1

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from factories import failed_test
-from launches import ENTRY_RUN, HERE, MINE, NAME, SOURCE, Launches, launch, played, prepared
+from launches import ENTRY_RUN, FEW, HERE, MINE, NAME, SOURCE, Launches, launch, played, prepared, with_tiny
 from recorded import run_id
 
 from harness.board import bundles, leaderboard, runs
@@ -367,8 +367,8 @@ def test_a_real_evaluation_goes_round_on_another_clone(
     (folder / "mine.py").write_text(
         "from helper import helped\n\n\ndef custom_kernel(data):\n    return helped(data)\n"
     )
-    few = ("--suite", "quick", "--ranks", "2", "--seconds", "0.05")
-    assert harness("eval", "gemm_rs", "submissions/gemm_rs/mine.py", *few).returncode == 0
+    with_tiny(checkout)
+    assert harness("eval", "gemm_rs", "submissions/gemm_rs/mine.py", "--suite", "tiny", *FEW).returncode == 0
     made = harness("bundle", "make", "submissions/gemm_rs/mine.py", "-o", str(tmp_path / "b.tar.gz"))
     assert made.returncode == 0, made.stderr
     for left in ("helper.py", "mine.py"):
@@ -376,7 +376,7 @@ def test_a_real_evaluation_goes_round_on_another_clone(
     for path in (checkout / "runs").iterdir():
         path.rename(tmp_path / path.name)
     (checkout / "leaderboard.yaml").unlink()
-    again = harness("bundle", "reproduce", str(tmp_path / "b.tar.gz"), "--launches", "3", "--seconds", "0.05")
+    again = harness("bundle", "reproduce", str(tmp_path / "b.tar.gz"), "--launches", "3", *FEW)
     assert again.returncode in (Exit.OK, Exit.ERROR, Exit.INVALID), again.stderr
     assert "3 launches reach" in again.stdout, again.stderr
     assert "the entry's claim" in again.stdout

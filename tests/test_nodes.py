@@ -301,8 +301,9 @@ def environ_of(port: int) -> dict[str, str]:
     return os.environ | given | {"NO_COLOR": "1", "COLUMNS": "100"}
 
 
-def check(port: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "harness", "check", "a2a", "--ranks", "4", "--nodes", "2", "--suite", "quick"]
+def check(port: int, ranks: int) -> "subprocess.Popen[str]":
+    spread = ["--ranks", str(ranks), "--nodes", "2"]
+    command = [sys.executable, "-m", "harness", "check", "a2a", *spread, "--suite", "quick"]
     return subprocess.Popen(
         command, cwd=ROOT, env=environ_of(port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -319,7 +320,7 @@ def test_ranks_on_two_nodes_whose_clocks_differ_are_right() -> None:
     has_time = shutil.which("unshare") and subprocess.run([*other_time, "true"], capture_output=True).returncode == 0
     port = free_port()
     there = agent(port, *(other_time if has_time else []))
-    here = check(port)
+    here = check(port, 4)
     out, err = here.communicate(timeout=120)
     assert here.returncode == 0, out + err
     assert there.wait(20) == 0, there.stderr.read() if there.stderr else ""
@@ -327,7 +328,7 @@ def test_ranks_on_two_nodes_whose_clocks_differ_are_right() -> None:
 
 def test_a_node_that_is_lost_ends_the_evaluation_and_is_not_the_submissions_fault() -> None:
     port = free_port()
-    there, here = agent(port), check(port)
+    there, here = agent(port), check(port, 2)
     assert there.stderr is not None
     assert here.stderr is not None
     while "import" not in (line := here.stderr.readline()):  # ranks run by then

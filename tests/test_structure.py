@@ -1,6 +1,7 @@
 """How harness/ is built: what import-linter's contracts in pyproject.toml cannot say."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,10 +55,15 @@ def test_no_package_reaches_into_the_private_names_of_another(file: Path) -> Non
     assert list(reached(file.read_text(), module_of(file))) == []
 
 
+@functools.cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(file.read_text())))
+
+
 def private_members(file: Path) -> set[str]:
     """The private methods and attributes that a file's classes define."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         if isinstance(node, ast.ClassDef):
             names |= {
                 item.name
@@ -79,7 +85,7 @@ def test_no_object_of_another_package_is_asked_for_a_private_member() -> None:
     for file in files:
         own = packages[package_of(module_of(file))]
         others = set().union(*packages.values()) - own
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             if isinstance(node, ast.Attribute) and node.attr in others:
                 found.append(f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert found == []

@@ -18,7 +18,21 @@ from typing import Any
 import pytest
 import yaml
 from factories import FAILURES, HELD, TIMES, failed_benchmark, failed_test, report
-from launches import ENTRY_RUN, HERE, MINE, NAME, SOURCE, Launches, alice, launch, loaded, played, prepared
+from launches import (
+    ENTRY_RUN,
+    FEW,
+    HERE,
+    MINE,
+    NAME,
+    SOURCE,
+    Launches,
+    alice,
+    launch,
+    loaded,
+    played,
+    prepared,
+    with_tiny,
+)
 from recorded import entry_for, gpu, run_id, slower
 
 from harness.board import judgements, leaderboard, places, runs
@@ -506,15 +520,15 @@ def test_an_evaluation_is_held_to_what_it_claims(
     is gone."""
     file = "submissions/gemm_rs/mine.py"
     (checkout / file).write_text((ROOT / "submissions/gemm_rs/reference.py").read_text())
-    quick = ("--seconds", "0.05")
-    made = harness("eval", "gemm_rs", file, "--suite", "quick", "--ranks", "2", "--author", "ada", *quick)
+    with_tiny(checkout)
+    made = harness("eval", "gemm_rs", file, "--suite", "tiny", "--author", "ada", *FEW)
     assert made.returncode == 0, made.stdout + made.stderr
     (checkout / file).unlink()
     path = checkout / "leaderboard.yaml"
     text = yaml.safe_load(path.read_text())
     text["entries"][0].update(ratio=1000.0, ratio_ci=[999.0, 1001.0])
     path.write_text(yaml.safe_dump(text))
-    result = harness("verify", "mine.py", "--launches", "3", "--json", "out.json", *quick)
+    result = harness("verify", "mine.py", "--launches", "3", "--json", "out.json", *FEW)
     assert result.returncode == Exit.INVALID, result.stdout + result.stderr
     told = json.loads((checkout / "out.json").read_text())
     assert told["decision"]["word"] == "held"

@@ -3,8 +3,8 @@
 Pure functions over samples and `Series`. Knows nothing of reports, verdicts or how samples were taken. A wrong
 argument (no samples, times that are not above 0) is a bug of the caller: assert, not an error for a user.
 
-numpy is imported where the interval is made, and only there: it takes a quarter of a second, which `--help`, `board` and
-a failed evaluation need not wait for. scipy.stats has a bootstrap that draws the same, and takes over a second.
+numpy is imported where the interval is made, and only there: it takes a quarter of a second, which `--help`, `board`
+and a failed evaluation need not wait for. scipy.stats has a bootstrap that draws the same, and takes over a second.
 """
 
 import functools
