@@ -165,11 +165,11 @@ def test_what_is_drawn_is_what_scipys_bootstrap_draws() -> None:
     from scipy.special import ndtri, stdtrit
     from scipy.stats import bootstrap
 
-    logs = np.random.default_rng(3).normal(0.2, 0.05, 12)
+    logs = np.random.default_rng(3).normal(0.2, 0.05, 60)
     draws = bootstrap(
         (logs,), np.median, n_resamples=stats.RESAMPLES, method="percentile", rng=np.random.default_rng(stats.SEED)
     ).bootstrap_distribution
-    wider = stdtrit(11, 0.975) / ndtri(0.975) * math.sqrt(12 / 11)
+    wider = stdtrit(59, 0.975) / ndtri(0.975) * math.sqrt(60 / 59)
     center = np.median(logs)
     expected = np.exp(center + wider * (np.quantile(draws, [0.025, 0.975]) - center))
     assert stats.estimate([(logs.tolist(), 1)]).ci == pytest.approx(tuple(expected), rel=1e-9)
