@@ -34,7 +34,7 @@ FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm", "copy", "count")
 TIMEOUT_S = 30.0
-MOST_WITHOUT_GAIN = 1.5  # times the reference, in a short run on a busy machine; they claim 3.8 and more
+MOST_WITHOUT_GAIN = 2.0  # times the reference, in a short run on a busy machine; they claim 2.7 and more
 
 
 @dataclass(frozen=True)
