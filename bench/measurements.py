@@ -7,13 +7,13 @@
 A folder in docs/measurements/ is a machine: `machine.yaml` has its heading (`title`), its name in sections (`machine`)
 and words (`text`); every other file is a section, in the order of their names. To add one, put a file there: a bench
 writes it (`--data FILE`), or write it as bench/figures.py says. A section may name kept runs (`reports`), of which its
-table of turn-around is made, and, of runs on several clocks, one a run of what each clock says of each shape.
+table of turn-around is made, and, of runs on several clocks, one of what each clock says of each shape.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -80,10 +80,9 @@ def _section(section: Section, runs: list[EvalReport], machine: str) -> Iterator
         yield _paragraph(section.text)
     if runs:
         yield markdown(turnaround(runs))
-    for run in runs:
-        if (table := by_clock(run)) is not None:
-            yield f"#### {table.title}\n"
-            yield markdown(table)
+    if (table := by_clock(runs)) is not None:
+        yield f"#### {table.title}\n"
+        yield markdown(table)
     for table in section.tables:
         if table.title:
             yield f"#### {table.title}\n"
@@ -110,24 +109,24 @@ def turnaround(runs: list[EvalReport]) -> Table:
     return Table(columns=("problem", "whole", *phases, "speedup (95 % interval)", "run"), rows=tuple(rows))
 
 
-def by_clock(run: EvalReport) -> Table | None:
-    """What each clock says of reference and submission, a shape a row; None where there is one clock."""
-    measured = [(result, case) for result, case in verdict.measured_cases(run) if len(case.series) > 1]
-    if not measured:
+def by_clock(runs: Sequence[EvalReport]) -> Table | None:
+    """What each clock says of reference and submission, a shape of a run a row; None where there is one clock."""
+    several = [run for run in runs if any(len(case.series) > 1 for _, case in verdict.measured_cases(run))]
+    if not several:
         return None
-    clocks = list(measured[0][1].by_name)
-    pairs = [  # a row for each shape: reference and submission by clock
-        [(median(case.by_name[clock].baseline), median(case.by_name[clock].own)) for clock in clocks]
-        for _, case in measured
-    ]
-    pairs.append([tuple(map(geomean, zip(*column, strict=True))) for column in zip(*pairs, strict=True)])
-    labels = [*(case_label(result) for result, _ in measured), "geometric mean"]
-    rows = [
-        (label, *(f"{ref_us:.1f} -> {own_us:.1f}" for ref_us, own_us in row))
-        for label, row in zip(labels, pairs, strict=True)
-    ]
-    title = f"{run.problem}, {run.submission.name}, reference us -> submission us"
-    return Table(columns=("shape", *clocks), rows=tuple(rows), title=title)
+    clocks = list(verdict.measured_cases(several[0])[0][1].by_name)
+    rows = []
+    for run in several:
+        measured = verdict.measured_cases(run)
+        pairs = [  # a row for each shape: reference and submission by clock
+            [(median(case.by_name[clock].baseline), median(case.by_name[clock].own)) for clock in clocks]
+            for _, case in measured
+        ]
+        pairs.append([tuple(map(geomean, zip(*column, strict=True))) for column in zip(*pairs, strict=True)])
+        labels = [*(case_label(result) for result, _ in measured), "geometric mean"]
+        for label, row in zip(labels, pairs, strict=True):
+            rows.append((run.problem, label, *(f"{ref_us:.1f} -> {own_us:.1f}" for ref_us, own_us in row)))
+    return Table(columns=("problem", "shape", *clocks), rows=tuple(rows), title="Reference us -> submission us")
 
 
 def keep(run: str, root: Path = ROOT, folder: Path = FOLDER) -> Path:

@@ -103,16 +103,15 @@ def test_a_kept_run_has_neither_logs_nor_the_secret_of_its_seeds(machine: Path) 
 def test_a_run_on_several_clocks_gets_a_table_of_what_each_says(machine: Path) -> None:
     kept = store(machine.parent, run(3)).rename(machine.parent / "kept.json")
     found = reports.load(kept, ROOT)
-    table = measurements.by_clock(found)
+    one_clock = reports.load(PLOTTED, ROOT)
+    table = measurements.by_clock([one_clock, found, found])
     assert table is not None
-    assert table.columns == ("shape", "wall", "device", "gpumode")
-    assert [row[0] for row in table.rows] == [
-        *(case_label(result) for result, _ in verdict.measured_cases(found)),
-        "geometric mean",
-    ]
-    wall, device, _ = ([float(time) for time in cell.split(" -> ")] for cell in map(str, table.rows[-1][1:]))
+    assert table.columns == ("problem", "shape", "wall", "device", "gpumode")
+    shapes = [*(case_label(result) for result, _ in verdict.measured_cases(found)), "geometric mean"]
+    assert [row[:2] for row in table.rows] == [(found.problem, shape) for shape in shapes * 2]
+    wall, device, _ = ([float(time) for time in cell.split(" -> ")] for cell in map(str, table.rows[-1][2:]))
     assert device == pytest.approx([0.8 * time for time in wall], abs=0.1)
-    assert measurements.by_clock(reports.load(PLOTTED, ROOT)) is None, "one clock"
+    assert measurements.by_clock([one_clock]) is None
 
 
 @pytest.mark.parametrize(
