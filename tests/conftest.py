@@ -131,7 +131,8 @@ def nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 @pytest.fixture
 def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
-    """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process."""
+    """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process;
+    `benchmarks` are how many of the suite's, where not all."""
 
     def run(
         source: str,
@@ -142,9 +143,11 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         ranks: int = RANKS,
         device: str = "cpu",
         burst: bool = False,
+        benchmarks: int | None = None,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite)
+        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks])
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),
             test_timeout_s=timeout_s,
