@@ -70,7 +70,8 @@ class Ranks:
 
     def _live(self, rank: int) -> None:
         torch.set_num_threads(1)
-        torch.set_default_device(self.device)
+        if self.device != "cpu":  # it makes every operation of torch pass through Python
+            torch.set_default_device(self.device)
         while (job := self.todo[rank].get()) is not None:
             function, items = job
             try:
