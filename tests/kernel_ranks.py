@@ -241,7 +241,7 @@ def tune_interpreter(barrier_s: Callable[[], float] = no_delay, flag_s: Callable
 
     def accessing(self: Any, op: Any, pointers: Any, values: Any, mask: Any, *order: Any) -> Any:
         if flag_s is None or op.name != "XCHG":
-            time.sleep(0.0001)
+            time.sleep(0.001)
             return access(self, op, pointers, values, mask, *order)
         for place in np.argwhere(mask.data):
             one = interpreter.TensorHandle(np.zeros_like(mask.data), mask.dtype)
