@@ -27,7 +27,15 @@ WORST = {  # of the honest
     "ag_gemm": "bf16_product_then_bias",
 }
 
-on_every = {"argnames": "name", "argvalues": corpus.PROBLEMS}
+GROUPS = {name: pytest.mark.xdist_group(f"correctness-{name}") for name in corpus.PROBLEMS}  # share inputs and answers
+
+on_every = {"argnames": "name", "argvalues": [pytest.param(name, marks=GROUPS[name]) for name in corpus.PROBLEMS]}
+
+
+def each(variants):
+    ids = [f"{variant.problem}-{variant.name}" for variant in variants]
+    marked = [pytest.param(variant, marks=GROUPS[variant.problem]) for variant in variants]
+    return pytest.mark.parametrize("variant", marked, ids=ids)
 
 
 def cases(name, suites=SUITES):
@@ -66,7 +74,7 @@ def trials(courts):
 # ---- the corpus ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", WRONG, ids=lambda variant: f"{variant.problem}-{variant.name}")
+@each(WRONG)
 def test_a_wrong_variant_fails_on_every_shape(variant, courts, trials):
     """On hardened inputs, the strict verdict of at least one rank is against it, and says why."""
     court = courts[variant.problem]
@@ -79,7 +87,7 @@ def test_a_wrong_variant_fails_on_every_shape(variant, courts, trials):
 
 
 @pytest.mark.parametrize("hardened", [True, False], ids=["hardened", "published"])
-@pytest.mark.parametrize("variant", HONEST, ids=lambda variant: f"{variant.problem}-{variant.name}")
+@each(HONEST)
 def test_an_honest_variant_passes_on_every_shape(variant, hardened, courts, trials):
     """On hardened and on published inputs, on all ranks."""
     court = courts[variant.problem]
