@@ -157,7 +157,7 @@ lint: $(SETUP)
 
 # an interpreter that is used as it is may have no linters and no pytest-xdist
 test: $(if $(PYTHON),,lint)
-	$(RUN) -m pytest -m 'not slurm' $(if $(PYTHON),,-n 3 --dist loadgroup) $(ARGS)
+	$(RUN) -m pytest -m 'not slurm' $(if $(PYTHON),,-n 2 --dist loadgroup) $(ARGS)
 
 # a real cluster of this machine alone, as whoever calls this; two minutes
 test-slurm: $(SETUP)

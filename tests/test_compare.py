@@ -345,7 +345,8 @@ def test_a_comparison_reads_well(tmp_path: Path) -> None:
 
 
 def test_two_files_are_timed_head_to_head(harness: Harness, checkout: Path) -> None:
-    """The reference as an ordinary file against the shipped submission, which is several times as fast."""
+    """The reference as an ordinary file against the shipped submission, which is several times as fast. On a busy
+    machine a few samples may say so and still not be sure."""
     files = ("submissions/a2a/reference.py", "submissions/a2a/submission.py")
     found = harness(
         *(
@@ -366,16 +367,18 @@ def test_two_files_are_timed_head_to_head(harness: Harness, checkout: Path) -> N
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
     assert lines[0] == "a2a  A  submissions/a2a/reference.py"
-    assert lines[-1].startswith("summary  B is FASTER  A / B is ")
     assert "A's outputs were judged in its tests only" in " ".join(found.stdout.split())
     assert "reference" not in found.stdout.replace(files[0], "")
     told = json.loads((checkout / "out.json").read_text())
     (one,) = told["comparisons"]
     assert (told["schema"], told["exit_code"], one["how"], one["problem"]) == (2, 0, "paired", "a2a")
     assert (one["a"]["path"], one["b"]["path"]) == files
-    assert [case["word"] for case in one["cases"]] == ["FASTER"] * 2
+    summary = one["summary"]
+    assert lines[-1].startswith(f"summary  B is {summary['word']}  A / B is ")
+    for case in (summary, *one["cases"]):
+        assert case["ratio"] > 1.02
+        assert case["word"] == ("FASTER" if case["ratio_ci"][0] > 1.02 else "AMBIGUOUS")
     assert all(len(case["a_samples_us"]) == len(case["b_samples_us"]) >= 16 for case in one["cases"])
-    assert one["summary"]["ratio_ci"][0] > 1.02
     assert not (checkout / "runs").exists()
     assert not (checkout / "leaderboard.yaml").exists()
 
