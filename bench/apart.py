@@ -5,8 +5,8 @@
     python bench/apart.py a2a --rounds 64                passed on to settle
 
 A slower file is the shipped submission as one file (`merge`), with a wrapper that spends that share of the call's own
-CPU time again. On CPU cores, where ranks share them, the call takes that much longer in all; time that a rank waits
-for others without using a core is not prolonged. Everything happens in a copy of the checkout: nothing is recorded
+CPU time again. On CPU cores, where ranks share them, a call takes about that much longer: less where a rank waits for
+others without using a core, more where the others then wait for it. Everything happens in a copy of the checkout: nothing is recorded
 here. Prints each evaluation's place as the board shows it, then what settle says.
 """
 
