@@ -6,20 +6,18 @@
 
 A slower file is the shipped submission as one file (`merge`), with a wrapper that spends that share of the call's own
 CPU time again. On CPU cores, where ranks share them, a call takes about that much longer: less where a rank waits for
-others without using a core, more where the others then wait for it. Everything happens in a copy of the checkout: nothing is recorded
-here. Prints each evaluation's place as the board shows it, then what settle says.
+others without using a core, more where the others then wait for it. Everything happens in a copy of the checkout:
+nothing is recorded here. Prints each evaluation's place as the board shows it, then what settle says.
 """
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from figures import ROOT
+from copied import copied
 
-PARTS = ("harness", "reference", "shapes", "submissions", ".cache")
 WRAPPER = '''
 
 import time as _time
@@ -46,10 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=64, metavar="N", help="at most so many rounds (64)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for part in PARTS:
-            if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, folder / part)
+        folder = copied(Path(name)).root
         merged = folder / "shipped.py"
         harness(folder, "merge", options.problem, "--out", str(merged))
         source = merged.read_text()

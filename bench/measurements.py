@@ -111,13 +111,12 @@ def turnaround(runs: list[EvalReport]) -> Table:
 
 def by_clock(runs: Sequence[EvalReport]) -> Table | None:
     """What each clock says of reference and submission, a shape of a run a row; None where there is one clock."""
-    several = [run for run in runs if any(len(case.series) > 1 for _, case in verdict.measured_cases(run))]
-    if not several:
-        return None
-    clocks = list(verdict.measured_cases(several[0])[0][1].by_name)
-    rows = []
-    for run in several:
-        measured = verdict.measured_cases(run)
+    rows, clocks = [], []
+    for run in runs:
+        measured = [(result, case) for result, case in verdict.measured_cases(run) if len(case.series) > 1]
+        if not measured:
+            continue
+        clocks = list(measured[0][1].by_name)
         pairs = [  # a row for each shape: reference and submission by clock
             [(median(case.by_name[clock].baseline), median(case.by_name[clock].own)) for clock in clocks]
             for _, case in measured
@@ -126,6 +125,8 @@ def by_clock(runs: Sequence[EvalReport]) -> Table | None:
         labels = [*(case_label(result) for result, _ in measured), "geometric mean"]
         for label, row in zip(labels, pairs, strict=True):
             rows.append((run.problem, label, *(f"{ref_us:.1f} -> {own_us:.1f}" for ref_us, own_us in row)))
+    if not rows:
+        return None
     return Table(columns=("problem", "shape", *clocks), rows=tuple(rows), title="Reference us -> submission us")
 
 

@@ -15,7 +15,6 @@ script of a few milliseconds. Both end with 1 where a submission was lost or eva
 import argparse
 import os
 import random
-import shutil
 import sys
 import tempfile
 import threading
@@ -29,6 +28,7 @@ from pathlib import Path
 from statistics import mean, median
 
 import httpx
+from copied import copied
 from figures import ROOT, Figures, add_data_argument
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -355,14 +355,6 @@ def through_serve(options: argparse.Namespace) -> int:
             return told(options, served(options, checkout, engine))
         finally:
             cluster.stop()
-
-
-def copied(root: Path) -> Checkout:
-    """A checkout of its own, so that nothing is recorded in this one."""
-    for part in ("harness", "reference", "shapes", "submissions"):
-        shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", root)
-    return Checkout(root)
 
 
 def served(options: argparse.Namespace, checkout: Checkout, engine: Engine) -> Served:

@@ -33,10 +33,10 @@ OTHERS_S = 60.0
 COMMAND = [sys.executable, "-I", "-S", preloaded.__file__]  # then a module and its arguments
 # Hundreds of processes import the harness. Without bytecode on the disk each would compile it, for a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # What `make test` was given (ARGS, say) is meant for it alone, and not for every make that a test calls.
 for given in os.environ.pop("MAKEFLAGS", "").split():
     os.environ.pop(given.partition("=")[0], None)
-sys.dont_write_bytecode = False
 # As many workers as cores run at a time. Threads of torch would wait for each other, and burn cores while they do.
 os.environ["OMP_NUM_THREADS"] = "1"
 

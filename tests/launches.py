@@ -30,18 +30,24 @@ TINY = """
     benchmark_timeout: 20
     ranked_timeout: 20
     tests:
-      - {world_size: 2, m: 8, n: 72, k: 72, has_bias: true, seed: 41}
+      - {{world_size: 2, {}, seed: 41}}
     benchmarks:
-      - {world_size: 2, m: 16, n: 112, k: 288, has_bias: false, seed: 31}
+      - {{world_size: 2, {}, seed: 31}}
 """
+TINY_SHAPES = {  # of the test, of the benchmark
+    "a2a": (
+        "num_experts: 8, experts_per_token: 2, hidden_dim: 64, max_num_tokens: 4",
+        "num_experts: 8, experts_per_token: 2, hidden_dim: 96, max_num_tokens: 8",
+    ),
+    "gemm_rs": ("m: 8, n: 72, k: 72, has_bias: true", "m: 16, n: 112, k: 288, has_bias: false"),
+}
 FEW = ("--seconds", "0.05")
 
 
-def with_tiny(checkout: Path) -> Path:
-    """A copy of the checkout whose gemm_rs has a suite of one test and one benchmark of 2 ranks, for real launches."""
-    with (checkout / "shapes" / "gemm_rs.yaml").open("a") as shapes:
-        shapes.write(TINY)
-    return checkout
+def add_tiny(checkout: Path, problem: str = "gemm_rs") -> None:
+    """Adds a suite of one test and one benchmark of 2 ranks to the problem there, for real launches."""
+    with (checkout / "shapes" / f"{problem}.yaml").open("a") as shapes:
+        shapes.write(TINY.format(*TINY_SHAPES[problem]))
 
 
 def launch(number: int, times: float = 1.0, **changes: Any) -> EvalReport:

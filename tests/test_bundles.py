@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from factories import failed_test
-from launches import ENTRY_RUN, FEW, HERE, MINE, NAME, SOURCE, Launches, launch, played, prepared, with_tiny
+from launches import ENTRY_RUN, FEW, HERE, MINE, NAME, SOURCE, Launches, add_tiny, launch, played, prepared
 from recorded import run_id
 
 from harness.board import bundles, leaderboard, runs
@@ -367,7 +367,7 @@ def test_a_real_evaluation_goes_round_on_another_clone(
     (folder / "mine.py").write_text(
         "from helper import helped\n\n\ndef custom_kernel(data):\n    return helped(data)\n"
     )
-    with_tiny(checkout)
+    add_tiny(checkout)
     assert harness("eval", "gemm_rs", "submissions/gemm_rs/mine.py", "--suite", "tiny", *FEW).returncode == 0
     made = harness("bundle", "make", "submissions/gemm_rs/mine.py", "-o", str(tmp_path / "b.tar.gz"))
     assert made.returncode == 0, made.stderr

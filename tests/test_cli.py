@@ -62,7 +62,7 @@ def gone(pids: list[int], seconds: float) -> bool:
 
 
 def test_an_evaluation_is_shown_recorded_and_archived(harness: Harness, checkout: Path) -> None:
-    """The issue's promise in one: exit 0, a table, JSON with the agreed names, an entry, a report, the source kept."""
+    """Exit 0, a table, JSON with the agreed names, an entry, a report, the source kept."""
     few = ("--suite", "quick", "--ranks", "2", "--seconds", "0.05")
     result = harness("eval", "a2a", *few, "--json", "result.json", "--author", "ada")
     assert result.returncode == 0, result.stderr

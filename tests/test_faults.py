@@ -24,6 +24,7 @@ from unittest.mock import Mock
 import pytest
 from conftest import COMMAND, copy_checkout, heed_signals
 from faults import FAULTS, MARK, MINE, NOTHING, NOTHING_PLAYED, Fault
+from launches import add_tiny
 
 from harness.board import leaderboard, reports
 from harness.cli import popcorn
@@ -33,17 +34,6 @@ from harness.machine.host import descendants
 from harness.process import sandbox
 
 GROUPS = [pytest.mark.xdist_group(f"faults-{number}") for number in range(4)]
-TINY = """
-  tiny:
-    description: One of each.
-    test_timeout: 20
-    benchmark_timeout: 20
-    ranked_timeout: 20
-    tests:
-      - {world_size: 2, num_experts: 8, experts_per_token: 2, hidden_dim: 64, max_num_tokens: 4, seed: 41}
-    benchmarks:
-      - {world_size: 2, num_experts: 8, experts_per_token: 2, hidden_dim: 96, max_num_tokens: 8, seed: 31}
-"""
 # What the parent has to say is for people; only ranks, and those who start them, show where they went wrong.
 OWN_FRAME = re.compile(r'^  File "[^"]*/harness/(?!zygote|rank|sandbox)\w+\.py"', re.MULTILINE)
 
@@ -113,8 +103,7 @@ class Run:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """With something to lose: an entry and its run. What a run leaves behind becomes a child of this process."""
     folder = copy_checkout(tmp_path_factory.mktemp("faults") / "checkout")
-    shapes = folder / "shapes" / "a2a.yaml"
-    shapes.write_text(shapes.read_text() + TINY)
+    add_tiny(folder, "a2a")
     shutil.copy(folder / "submissions/a2a/reference.py", folder / MINE)
     sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
     yield folder

@@ -26,12 +26,12 @@ from launches import (
     NAME,
     SOURCE,
     Launches,
+    add_tiny,
     alice,
     launch,
     loaded,
     played,
     prepared,
-    with_tiny,
 )
 from recorded import entry_for, gpu, run_id, slower
 
@@ -520,7 +520,7 @@ def test_an_evaluation_is_held_to_what_it_claims(
     is gone."""
     file = "submissions/gemm_rs/mine.py"
     (checkout / file).write_text((ROOT / "submissions/gemm_rs/reference.py").read_text())
-    with_tiny(checkout)
+    add_tiny(checkout)
     made = harness("eval", "gemm_rs", file, "--suite", "tiny", "--author", "ada", *FEW)
     assert made.returncode == 0, made.stdout + made.stderr
     (checkout / file).unlink()
