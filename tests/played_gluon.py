@@ -1,6 +1,6 @@
 """Gluon kernels without a GPU: torch plays what one of them is written in, on CPU tensors, each program a thread.
 
-Only what submissions/cross_entropy/ring.py uses is there. Copies into shared memory arrive as late as they may: when a
+Only what submissions/cross_entropy's kernels use is there. Copies into shared memory arrive as late as they may: when a
 program waits for them. Memory that nothing has arrived in holds NaN.
 """
 
@@ -39,6 +39,13 @@ class Pointer:
     def to(self, dtype: torch.dtype, bitcast: bool) -> "Pointer":
         return Pointer(self.memory, dtype, self.places)
 
+    def add_atomically(self, number: int) -> Value:
+        """The one element, as it was before."""
+        with ATOMIC:
+            before = self.load()
+            self.store(before + number)
+        return before
+
     def load(self, mask: Any = True, other: Any = 0, volatile: bool = False) -> Value:
         places, mask = torch.broadcast_tensors(value(self.places), value(mask))
         found = self.memory.view(self.dtype)[torch.where(mask, places, 0)]
@@ -48,6 +55,9 @@ class Pointer:
         places, mask, values = torch.broadcast_tensors(value(self.places), value(mask), value(values))
         assert values.dtype == self.dtype
         self.memory.view(self.dtype)[places[mask]] = values[mask].as_subclass(torch.Tensor)
+
+
+ATOMIC = threading.Lock()
 
 
 class Shared:
@@ -76,17 +86,19 @@ class Machine:
     def __init__(self, programs: int, warps: int) -> None:
         self.programs, self.warps, self.program = programs, warps, Program()
 
-    def kernel(self, problem: str, module: str, name: str) -> Any:
-        """A kernel of the submission of that problem, to be played by this machine."""
-        lines = (ROOT / "submissions" / problem / f"{module}.py").read_text().splitlines()
-        source = "\n".join("" if line.startswith("from ") else line for line in lines)
+    def kernel(self, problem: str, modules: list[str], name: str) -> Any:
+        """A kernel of the submission of that problem, to be played by this machine. The modules follow those that they
+        import."""
         names: dict[str, Any] = {
             "gluon": SimpleNamespace(jit=lambda function=None, **_: function or (lambda decorated: decorated)),
             "gl": self.language(),
             "copy_ahead": self.copy_ahead,
             "async_copy": SimpleNamespace(commit_group=self.commit, wait_group=self.wait),
         }
-        exec(compile(source, module, "exec"), names)
+        for module in modules:
+            lines = (ROOT / "submissions" / problem / f"{module}.py").read_text().splitlines()
+            source = "\n".join("" if line.startswith("from ") else line for line in lines)
+            exec(compile(source, module, "exec"), names)
         return names[name]
 
     def run(self, kernel: Callable[..., None], tensors: list[torch.Tensor], numbers: list[Any], **named: int) -> None:
@@ -112,7 +124,7 @@ class Machine:
             raise failures[0]
         assert not any(thread.is_alive() for thread in threads), "programs wait for each other forever"
 
-    def copy_ahead(self, block: Shared, pointer: Pointer, mask: Any) -> None:
+    def copy_ahead(self, block: Shared, pointer: Pointer, mask: Any, **_: str) -> None:
         block.memory.fill_(POISON)
         self.program.groups[-1].append(lambda: block.memory.copy_(pointer.load(mask)))
 
@@ -142,7 +154,7 @@ class Machine:
             zeros=lambda shape, dtype, layout: value(torch.zeros(shape, dtype=dtype)),
             cast=value,
             where=lambda mask, one, other: value(torch.where(value(mask), one, other)),
-            maximum=lambda one, other: torch.maximum(one, value(other)),
+            maximum=lambda one, other: torch.maximum(one, value(other, one.dtype)),
             minimum=torch.minimum,
             expand_dims=torch.unsqueeze,
             max=torch.amax,
@@ -150,7 +162,8 @@ class Machine:
             sum=lambda tensor, axis: tensor.sum(axis, dtype=tensor.dtype),
             reduce=lambda tensor, axis, combine: functools.reduce(combine, tensor.unbind(axis)),
             load=lambda pointer, **named: pointer.load(**named),
-            store=lambda pointer, values, mask=True: pointer.store(values, mask),
+            store=lambda pointer, values, mask=True, **_: pointer.store(values, mask),
+            atomic_add=lambda pointer, number: pointer.add_atomically(number),
             inline_asm_elementwise=lambda text, *rest, **_: ASSEMBLY[text.split()[0]](*rest[1]),
         )
 
@@ -161,11 +174,21 @@ def join_bf16(even: Value, odd: Value) -> Value:
     return (low & 0xFFFF) | (high << 16)
 
 
-def larger_bf16(one: Value, other: Value) -> Value:
-    halves = [[(word << 16), (word & -65536)] for word in (one, other)]
-    pairs = zip(*halves, strict=True)
-    even, odd = (torch.fmax(*(word.to(torch.float32, bitcast=True) for word in pair)) for pair in pairs)
-    return join_bf16(even, odd)
+def by_halves(function: Callable[..., torch.Tensor]) -> Callable[..., Value]:
+    """The function of words of two bf16 numbers each, rounded once."""
+
+    def on_words(*words: Value) -> Value:
+        halves = ([(word << shift) & -65536 for word in words] for shift in (16, 0))
+        numbers = ([half.to(torch.float32, bitcast=True).double() for half in each] for each in halves)
+        return join_bf16(*(function(*each).as_subclass(Value) for each in numbers))
+
+    return on_words
 
 
-ASSEMBLY = {"cvt.rn.bf16x2.f32": join_bf16, "max.bf16x2": larger_bf16}
+ASSEMBLY = {
+    "cvt.rn.bf16x2.f32": join_bf16,
+    "max.bf16x2": by_halves(torch.fmax),
+    "mul.rn.bf16x2": by_halves(torch.mul),
+    "fma.rn.bf16x2": by_halves(lambda one, other, third: one * other + third),
+    "lg2.approx.ftz.f32": torch.log2,
+}

@@ -10,17 +10,27 @@ from submission import Shape, by_plan, make_plan, shape_of
 from torch import Tensor
 from tuning import Row
 
-# Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag of the ring.
+# Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag of the ring; what
+# stores the gradient.
+HELD = [
+    (8192, 128, 4, 3, 1, ""),
+    (4096, 64, 8, 3, 1, ""),
+    (16384, 256, 2, 3, 1, ""),
+    (8192, 128, 4, 3, 1, ".cs"),
+    (32768, 512, 1, 3, 1, ""),
+    (2048, 32, 16, 3, 1, ""),
+    (8192, 64, 4, 3, 1, ""),
+    (8192, 128, 4, 2, 1, ""),
+    (8192, 128, 4, 3, 0, ""),
+    (4096, 64, 8, 3, 1, ".cs"),
+    (4096, 32, 8, 3, 1, ""),
+]
+# The same of the kernel that computes exponentials twice.
 RINGS = [
     (8192, 128, 4, 3, 1),
     (16384, 256, 2, 3, 1),
-    (32768, 512, 1, 3, 1),
-    (32768, 1024, 1, 3, 1),
-    (16384, 512, 2, 3, 1),
     (16384, 256, 2, 3, 0),
     (32768, 512, 1, 3, 0),
-    (32768, 512, 1, 2, 0),
-    (8192, 256, 4, 3, 1),
 ]
 REGISTERS = [(32768, 512, 2, 1), (8192, 128, 4, 2), (16384, 256, 2, 2)]  # the same of registers; no lag
 
@@ -37,16 +47,17 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
     def parts(logits: int) -> int:
         return max(1, 1 << (-(-shape[1] // logits) - 1).bit_length())
 
+    kernels = [("held", *of_ring) for of_ring in HELD] + [("ring", *of_ring, "") for of_ring in RINGS]
     rings = [
-        Row(chip, shape, "ring", parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, "")
-        for logits, threads, resident, slots, lag in RINGS
+        Row(chip, shape, kernel, parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, store, "")
+        for kernel, logits, threads, resident, slots, lag, store in kernels
         if chip.startswith("sm")
     ]
     registers = [
-        Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, "")
+        Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, "", "")
         for logits, threads, resident, slots in REGISTERS
     ]
-    return [*dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, "")]
+    return [*dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, "", "")]
 
 
 def need(row: Row, params: dict[str, Any]) -> Need:
@@ -60,7 +71,7 @@ def need(row: Row, params: dict[str, Any]) -> Need:
         hbm_bytes=(3 if row.kernel == "twice" else 2) * nbytes,
         read_bytes=nbytes,
         tiles=tokens * row.parts,
-        fit=fitting(row.slots * part_bytes if row.kernel == "ring" else 0, row.resident),
+        fit=fitting(row.slots * part_bytes if row.kernel in ("held", "ring") else 0, row.resident),
     )
 
 

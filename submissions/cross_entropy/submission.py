@@ -1,11 +1,11 @@
 #!POPCORN leaderboard cross-entropy
 """cross_entropy, forward and backward in one kernel: logits are read once, and the gradient is written over them.
 
-On NVIDIA's GPUs rows are copied ahead into shared memory (ring.py): the copies of the next rows are under way while a
-program works on one. On AMD's a row is in registers (registers.py). A long row is cut into parts, and a part is a
-program's: programs tell each other their largest logit and their sum of exponentials. Rows that do not consist of whole
-words of 4 or 16 bytes are read twice, which needs no more than one program a row. The table (tuning.py) says which
-kernel runs with which parts.
+On NVIDIA's GPUs rows are copied ahead into shared memory (held.py, ring.py): the copies of the next rows are under way
+while a program works on one. On AMD's a row is in registers (registers.py). A long row is cut into parts, and a part is
+a program's: programs tell each other their largest logit and their sum of exponentials. Rows that do not consist of
+whole words of 4 or 16 bytes are read twice, which needs no more than one program a row. The table (tuning.py) says
+which kernel runs with which parts.
 
 Why it wins on GPUs: 4 bytes an element is the least that the problem needs, and eager torch moves many times as much,
 in float32. CPU ranks work in rows that fit the cache.
@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-from common.launch import INTERPRETED, Launcher, ShapedLaunch
+from common.launch import INTERPRETED, Launcher, ShapedLaunch, current_stream
 from common.tuning import Chip, chip_of, nearest, warps_of
+from held import held_kernel
 from registers import once, twice
 from ring import ring_kernel
 from task import input_t, output_t
@@ -32,7 +33,14 @@ BLOCK, THREADS = 8192, 512  # columns and threads of the kernel that reads twice
 REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
-launchers = {"ring": Launcher(ring_kernel), "registers": Launcher(once), "twice": Launcher(twice, all_at_once=False)}
+launchers = {
+    "held": Launcher(held_kernel),
+    "ring": Launcher(ring_kernel),
+    "registers": Launcher(once),
+    "twice": Launcher(twice, all_at_once=False),
+}
+# By the identity of a plan's launch, which is kept here, too, and the stream.
+told_words: dict[tuple[int, int], tuple[ShapedLaunch, Tensor]] = {}
 
 
 class Shape(NamedTuple):
@@ -47,7 +55,8 @@ class Shape(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The kernel and how it is launched. `told`: words of 64 bits that each part tells the others."""
+    """The kernel and how it is launched. `told`: words of 64 bits that each part tells the others; all of a call's if
+    they are kept ("held")."""
 
     kernel: str
     step: ShapedLaunch
@@ -58,7 +67,7 @@ class Plan(NamedTuple):
         """The kernel for the dtypes it is called with; fills Triton's cache."""
         int64, float32, bf16 = torch.int64, torch.float32, torch.bfloat16
         words, sums = (torch.int32, float32) if self.kernel == "registers" else (bf16, int64)
-        between = (int64, sums) if self.kernel != "twice" else ()
+        between = {"twice": (), "held": (int64,)}.get(self.kernel, (int64, sums))
         logits = (bf16,) if self.kernel != "registers" else (words, bf16)
         return self.step.compile((*logits, int64, float32, *between), (-100, 0.1, 2.0))
 
@@ -87,15 +96,28 @@ def by_plan(plan: Plan, data: input_t, losses_M: Tensor) -> None:
     logits_MV, targets_M, ignore_index, smoothing, loss_scale = data
     numbers = (ignore_index, float(smoothing), float(loss_scale))
     told = [targets_M, targets_M]
-    if plan.told:
+    if plan.kernel == "held":
+        told = [kept_told(plan, logits_MV.device)]
+    elif plan.told:
         told = [*torch.zeros(plan.told, len(targets_M), plan.parts, dtype=torch.int64, device=logits_MV.device)] * 2
     if plan.kernel == "twice":
         plan.step((logits_MV, targets_M, losses_M), numbers)
+    elif plan.kernel == "held":
+        plan.step((logits_MV, targets_M, losses_M, told[0]), numbers)
     elif plan.kernel == "ring":
         plan.step((logits_MV, targets_M, losses_M, told[0], told[1]), numbers)
     else:
         sums = told[1].view(torch.float32)
         plan.step((logits_MV.view(torch.int32), logits_MV, targets_M, losses_M, told[0], sums), numbers)
+
+
+def kept_told(plan: Plan, device: torch.device) -> Tensor:
+    """What programs tell each other, kept from call to call: zeros before a plan's first call on a stream. Calls on one
+    stream follow each other."""
+    key = id(plan.step), current_stream()
+    if key not in told_words:
+        told_words[key] = plan.step, torch.zeros(plan.told, dtype=torch.int64, device=device)
+    return told_words[key][1]
 
 
 @cache
@@ -133,6 +155,22 @@ def plan_ring(row: Row, chip: Chip, shape: Shape) -> Plan | None:
     return Plan("ring", step, parts, (1 + shape.smooth) * (parts > 1))
 
 
+def plan_held(row: Row, chip: Chip, shape: Shape) -> Plan | None:
+    """As the ring's, with rows shared out so that all programs have as many, but for one."""
+    ring = plan_ring(row, chip, shape)
+    if ring is None:
+        return None
+    programs, (_, _, width, _), constants = ring.step.programs, ring.step.numbers, ring.step.constants
+    groups = programs // ring.parts
+    groups = triton.cdiv(shape.tokens, triton.cdiv(shape.tokens, groups))
+    least = shape.vocab - (ring.parts - 1) * width  # logits of the last part
+    constants = constants | {"FULL": max(0, least) // (8 * row.threads), "STORE": row.store}
+    order = ("PARTS", "VECTORS", "FULL", "SLOTS", "LAG", "SMOOTH", "STORE")
+    constants = {name: constants[name] for name in order}
+    step = ShapedLaunch(launchers["held"], groups * ring.parts, ring.step.numbers, constants, options_of(row))
+    return Plan("held", step, ring.parts, (1 + shape.smooth) * shape.tokens * ring.parts + 1)
+
+
 def plan_registers(row: Row, chip: Chip, shape: Shape) -> Plan | None:
     """The same, of 32-bit words."""
     words = triton.next_power_of_2(triton.cdiv(row.shape[1], 2 * row.parts))
@@ -164,7 +202,7 @@ def plan_twice(row: Row, chip: Chip, shape: Shape) -> Plan:
     )
 
 
-PLANS = {"ring": plan_ring, "registers": plan_registers, "twice": plan_twice}
+PLANS = {"held": plan_held, "ring": plan_ring, "registers": plan_registers, "twice": plan_twice}
 
 
 def options_of(row: Row) -> dict[str, int]:
