@@ -163,7 +163,7 @@ class Machine:
             reduce=lambda tensor, axis, combine: functools.reduce(combine, tensor.unbind(axis)),
             load=lambda pointer, **named: pointer.load(**named),
             store=lambda pointer, values, mask=True, **_: pointer.store(values, mask),
-            atomic_add=lambda pointer, number: pointer.add_atomically(number),
+            atomic_add=lambda pointer, number, **_: pointer.add_atomically(number),
             inline_asm_elementwise=lambda text, *rest, **_: ASSEMBLY[text.split()[0]](*rest[1]),
         )
 

@@ -297,3 +297,21 @@ def test_a_ring_is_right_played_on_a_cpu(
         machine.run(played, [*data[:2], losses, *memory], numbers, **plan.step.constants)
         verdict = judged((losses, data[0]), expected)
         assert verdict.passed, verdict.message
+
+
+def test_streams_compile_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of bench/streams.py: without spilling, and as many programs fit as are launched."""
+    with imported("cross_entropy"):
+        monkeypatch.syspath_prepend(ROOT / "bench")
+        import streams
+
+        words = (torch.int32, torch.int32)
+        calls = [
+            (streams.double, (*words, "evict_first", ".cs", streams.WORDS), 8),
+            (streams.ring_double, (*words, 32000, streams.WORDS, streams.SLOTS, ".cs"), streams.WARPS),
+            (streams.bulk_move, (*words, 32000, 16, streams.INNER, streams.SLOTS), 1),
+        ]
+        found = compiled_all(
+            "sm_90", lambda: [kernel.warmup(*given, grid=(1,), num_warps=warps) for kernel, given, warps in calls]
+        )
+    assert all(one.spilled_bytes == 0 and one.fit >= streams.RESIDENT for one in found)

@@ -122,7 +122,7 @@ def held_kernel(
         copy_ahead(ring.index(ahead_by), line + place, mask=inside & (ahead_by < count))
         async_copy.commit_group()
     if PARTS > 1:
-        begun = gl.atomic_add(told + (2 if SMOOTH else 1) * tokens * PARTS, 1)
+        begun = gl.atomic_add(told + (2 if SMOOTH else 1) * tokens * PARTS, 1, sem="relaxed")
         tag = ((begun // gl.num_programs(0) + 1) % TAGS).to(gl.int32)
     factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small).to(gl.float32)
 
