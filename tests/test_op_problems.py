@@ -264,25 +264,34 @@ def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, 
 
 @pytest.mark.parametrize("kernel", ["ring", "held"])
 @pytest.mark.parametrize(
-    ("tokens", "vocab", "stride", "ignored", "smoothing", "parts", "slots", "lag"),
+    ("tokens", "vocab", "stride", "ignored", "smoothing", "parts", "slots", "lag", "near"),
     [
-        pytest.param(7, 200, 208, 2, 0.1, 1, 2, 0, id="whole rows, gaps between them, two ahead"),
-        pytest.param(9, 1000, 1000, 3, 0.0, 4, 3, 1, id="parts, the gradient a row behind"),
-        pytest.param(5, 600, 600, 1, 0.1, 2, 3, 1, id="parts, smoothed"),
-        pytest.param(1, 600, 600, 0, 0.1, 2, 3, 0, id="fewer rows than groups of programs"),
-        pytest.param(6, 1320, 1320, 1, 0.0, 2, 2, 1, id="vectors that are inside every part"),
+        pytest.param(7, 200, 208, 2, 0.1, 1, 2, 0, False, id="whole rows, gaps between them, two ahead"),
+        pytest.param(9, 1000, 1000, 3, 0.0, 4, 3, 1, True, id="parts, the gradient a row behind"),
+        pytest.param(5, 600, 600, 1, 0.1, 2, 3, 1, False, id="parts, smoothed"),
+        pytest.param(1, 600, 600, 0, 0.1, 2, 3, 0, False, id="fewer rows than groups of programs"),
+        pytest.param(6, 1320, 1320, 1, 0.0, 2, 2, 1, True, id="vectors that are inside every part"),
     ],
 )
 def test_a_ring_is_right_played_on_a_cpu(
-    kernel: str, tokens: int, vocab: int, stride: int, ignored: int, smoothing: float, parts: int, slots: int, lag: int
+    kernel: str,
+    tokens: int,
+    vocab: int,
+    stride: int,
+    ignored: int,
+    smoothing: float,
+    parts: int,
+    slots: int,
+    lag: int,
+    near: bool,
 ) -> None:
     """Two groups of programs of a warp each. A second call finds what the first one has left."""
     sizes = {"tokens": tokens, "vocab": vocab, "row_stride": stride, "ignored": ignored, "ignore_index": -100}
     params = {**sizes, "label_smoothing": smoothing, "loss_scale": 8.0}
     with imported("cross_entropy") as submission:
-        row = submission.Row("sm_90", (tokens, vocab), kernel, parts, 32, 1, slots, lag, "", "")
+        row = submission.Row("sm_90", (tokens, vocab), kernel, parts, 32, 2, slots, lag, near, "", "")
         data = inputs("cross_entropy", params, 5, True)
-        plan = submission.make_plan(row, submission.Chip("sm_90", 2 * parts, 1), submission.shape_of(data))
+        plan = submission.make_plan(row, submission.Chip("sm_90", parts, 1), submission.shape_of(data))
     modules = {"ring": ["ring"], "held": ["ring", "held"]}[kernel]
     told = torch.zeros(plan.told + 1, dtype=torch.int64)
     for seed in (5, 6):

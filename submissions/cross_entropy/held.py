@@ -92,6 +92,7 @@ def held_kernel(
     SLOTS: gl.constexpr,
     LAG: gl.constexpr,
     SMOOTH: gl.constexpr,
+    NEAR: gl.constexpr,  # programs that lie num_programs / NEAR apart are on one multiprocessor, and get parts of a row
     STORE: gl.constexpr,  # the cache modifier of the gradient's stores
 ):
     THREADS: gl.constexpr = 32 * gl.num_warps()
@@ -102,8 +103,14 @@ def held_kernel(
     ring = gl.allocate_shared_memory(gl.int32, [SLOTS, VECTORS, THREADS, 4], linear)
 
     words = logits.to(gl.pointer_type(gl.int32), bitcast=True)
-    part = gl.program_id(0) % PARTS
-    first, step = gl.program_id(0) // PARTS, gl.num_programs(0) // PARTS
+    number = gl.program_id(0)
+    if NEAR > 1:
+        units = gl.num_programs(0) // NEAR
+        number = gl.where(units * NEAR == gl.num_programs(0), number % units * NEAR + number // units, number)
+    part = number % PARTS
+    first, groups = number // PARTS, gl.num_programs(0) // PARTS
+    rounds = (tokens + groups - 1) // groups
+    step = (tokens + rounds - 1) // rounds  # groups that are needed for so few rounds
     count = gl.where(first < step, (tokens - first + step - 1) // step, 0)  # rows of this program
 
     vector = gl.arange(0, VECTORS, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))

@@ -10,20 +10,20 @@ from submission import Shape, by_plan, make_plan, shape_of
 from torch import Tensor
 from tuning import Row
 
-# Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag of the ring; what
-# stores the gradient.
+# Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag of the ring;
+# whether parts of a row are near each other; what stores the gradient.
 HELD = [
-    (8192, 128, 4, 3, 1, ""),
-    (4096, 64, 8, 3, 1, ""),
-    (16384, 256, 2, 3, 1, ""),
-    (8192, 128, 4, 3, 1, ".cs"),
-    (32768, 512, 1, 3, 1, ""),
-    (2048, 32, 16, 3, 1, ""),
-    (8192, 64, 4, 3, 1, ""),
-    (8192, 128, 4, 2, 1, ""),
-    (8192, 128, 4, 3, 0, ""),
-    (4096, 64, 8, 3, 1, ".cs"),
-    (4096, 32, 8, 3, 1, ""),
+    (8192, 128, 4, 3, 1, False, ""),
+    (8192, 128, 4, 3, 1, True, ""),
+    (4096, 64, 8, 3, 1, True, ""),
+    (8192, 128, 4, 3, 1, False, ".cs"),
+    (16384, 256, 2, 3, 1, True, ""),
+    (32768, 512, 1, 3, 1, False, ""),
+    (8192, 64, 4, 3, 1, True, ""),
+    (2048, 32, 16, 3, 1, True, ""),
+    (8192, 128, 4, 2, 1, True, ""),
+    (4096, 64, 8, 3, 1, False, ""),
+    (8192, 128, 4, 3, 0, True, ""),
 ]
 # The same of the kernel that computes exponentials twice.
 RINGS = [
@@ -47,17 +47,17 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
     def parts(logits: int) -> int:
         return max(1, 1 << (-(-shape[1] // logits) - 1).bit_length())
 
-    kernels = [("held", *of_ring) for of_ring in HELD] + [("ring", *of_ring, "") for of_ring in RINGS]
+    kernels = [("held", *of_ring) for of_ring in HELD] + [("ring", *of_ring, False, "") for of_ring in RINGS]
     rings = [
-        Row(chip, shape, kernel, parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, store, "")
-        for kernel, logits, threads, resident, slots, lag, store in kernels
+        Row(chip, shape, kernel, parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, *rest, "")
+        for kernel, logits, threads, resident, slots, lag, *rest in kernels
         if chip.startswith("sm")
     ]
     registers = [
-        Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, "", "")
+        Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, False, "", "")
         for logits, threads, resident, slots in REGISTERS
     ]
-    return [*dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, "", "")]
+    return [*dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, False, "", "")]
 
 
 def need(row: Row, params: dict[str, Any]) -> Need:

@@ -156,18 +156,20 @@ def plan_ring(row: Row, chip: Chip, shape: Shape) -> Plan | None:
 
 
 def plan_held(row: Row, chip: Chip, shape: Shape) -> Plan | None:
-    """As the ring's, with rows shared out so that all programs have as many, but for one."""
+    """As the ring's."""
     ring = plan_ring(row, chip, shape)
     if ring is None:
         return None
-    programs, (_, _, width, _), constants = ring.step.programs, ring.step.numbers, ring.step.constants
-    groups = programs // ring.parts
-    groups = triton.cdiv(shape.tokens, triton.cdiv(shape.tokens, groups))
+    (_, _, width, _), constants = ring.step.numbers, ring.step.constants
     least = shape.vocab - (ring.parts - 1) * width  # logits of the last part
-    constants = constants | {"FULL": max(0, least) // (8 * row.threads), "STORE": row.store}
-    order = ("PARTS", "VECTORS", "FULL", "SLOTS", "LAG", "SMOOTH", "STORE")
+    constants = constants | {
+        "FULL": max(0, least) // (8 * row.threads),
+        "NEAR": row.resident if row.near else 1,
+        "STORE": row.store,
+    }
+    order = ("PARTS", "VECTORS", "FULL", "SLOTS", "LAG", "SMOOTH", "NEAR", "STORE")
     constants = {name: constants[name] for name in order}
-    step = ShapedLaunch(launchers["held"], groups * ring.parts, ring.step.numbers, constants, options_of(row))
+    step = ShapedLaunch(launchers["held"], ring.step.programs, ring.step.numbers, constants, options_of(row))
     return Plan("held", step, ring.parts, (1 + shape.smooth) * shape.tokens * ring.parts + 1)
 
 

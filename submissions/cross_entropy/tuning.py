@@ -8,8 +8,8 @@ class Row(NamedTuple):
     """`shape` is tokens and classes. `kernel`: "held" or "ring" (NVIDIA), "registers" or "twice". A row of logits is
     cut into `parts`, a power of two. `threads` of a program; `resident` programs of a multiprocessor; `slots`: how many
     parts a program holds, those that are under way included. `lag`: by how many rows, 0 or 1, the gradient is behind
-    what it waits for (rings of two or more parts). `store`: the cache modifier of the gradient's stores ("held"
-    only)."""
+    what it waits for (rings of two or more parts). Of "held" only: `near`, whether the parts of a
+    row shall be on one multiprocessor, if so many fit; `store`, the cache modifier of the gradient's stores."""
 
     chip: str
     shape: tuple[int, int]
@@ -19,6 +19,7 @@ class Row(NamedTuple):
     resident: int
     slots: int
     lag: int
+    near: bool
     store: str
     found: str
 
@@ -27,10 +28,10 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (8192, 32000), "ring", 4, 128, 4, 3, 1, "", "288.0 us, best of 9 measured of 14 (nothing better in a while), NVIDIA H200, 2026-11-23"),
-    Row("sm_90", (16384, 128256), "ring", 16, 128, 4, 3, 1, "", "2218.3 us, best of 9 measured of 15 (nothing better in a while), NVIDIA H200, 2026-11-23"),
-    Row("gfx942", (8192, 32000), "registers", 1, 512, 2, 1, 0, "", UNMEASURED),
-    Row("gfx942", (16384, 128256), "registers", 16, 128, 4, 2, 0, "", UNMEASURED),
-    Row("interpreter", (16, 3000), "registers", 1, 64, 1, 1, 0, "", "small, as the interpreter is slow"),
+    Row("sm_90", (8192, 32000), "ring", 4, 128, 4, 3, 1, False, "", "288.0 us, best of 9 measured of 14 (nothing better in a while), NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 128256), "ring", 16, 128, 4, 3, 1, False, "", "2218.3 us, best of 9 measured of 15 (nothing better in a while), NVIDIA H200, 2026-11-23"),
+    Row("gfx942", (8192, 32000), "registers", 1, 512, 2, 1, 0, False, "", UNMEASURED),
+    Row("gfx942", (16384, 128256), "registers", 16, 128, 4, 2, 0, False, "", UNMEASURED),
+    Row("interpreter", (16, 3000), "registers", 1, 64, 1, 1, 0, False, "", "small, as the interpreter is slow"),
 ]
 # fmt: on
