@@ -14,15 +14,18 @@ from tuning import Row
 # whether parts of a row are near each other; what stores the gradient.
 HELD = [
     (8192, 128, 4, 3, 1, False, ""),
+    (32768, 256, 2, 1, 0, False, ""),
     (8192, 128, 4, 3, 1, True, ""),
     (4096, 64, 8, 3, 1, True, ""),
-    (8192, 128, 4, 3, 1, False, ".cs"),
+    (16384, 128, 4, 1, 0, True, ""),
+    (8192, 128, 4, 3, 1, True, ".cs"),
     (16384, 256, 2, 3, 1, True, ""),
     (32768, 512, 1, 3, 1, False, ""),
     (8192, 64, 4, 3, 1, True, ""),
     (2048, 32, 16, 3, 1, True, ""),
     (8192, 128, 4, 2, 1, True, ""),
     (4096, 64, 8, 3, 1, False, ""),
+    (32768, 256, 2, 1, 0, False, ".cs"),
     (8192, 128, 4, 3, 0, True, ""),
 ]
 # The same of the kernel that computes exponentials twice.
