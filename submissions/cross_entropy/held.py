@@ -20,7 +20,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-LEAST = gl.constexpr(-(2.0**99))  # a maximum is at least this (which bf16 has): differences of two are finite
+LOWEST = gl.constexpr(-(2.0**99))  # a maximum is at least this (which bf16 has): differences of two are finite
 TAGS = gl.constexpr(1 << 16)
 
 
@@ -55,7 +55,7 @@ def read_tagged(words):
 
 
 @gluon.jit
-def heard_of(words, heard, tag):
+def heard_in_call(words, heard, tag):
     """What all parts have told in this call at these addresses, as pairs of float32 [PARTS] each; `heard` is what was
     there before."""
     most, found, total = read_tagged(heard)
@@ -159,7 +159,7 @@ def held_kernel(
             slot = ring.index(index % SLOTS)
             pairs = gl.where(inside, slot.load(layout), NOTHING)
             even, odd = unpacked(gl.reduce(gl.reduce(pairs, 2, larger), 0, larger))
-            mine = gl.maximum(gl.maximum(even, odd), LEAST)
+            mine = gl.maximum(gl.maximum(even, odd), LOWEST)
             base = gl.expand_dims(gl.expand_dims(mine * LOG2E, 0), 2)
             even, odd = unpacked(pairs)
             if SMOOTH:
@@ -188,12 +188,12 @@ def held_kernel(
                 if LAG == 0:
                     behind = told + row * PARTS + parts
                     heard = gl.load(behind, volatile=True)
-                mosts, totals = heard_of(behind, heard, tag)
+                mosts, totals = heard_in_call(behind, heard, tag)
                 most = gl.max(mosts, 0)
                 total = gl.sum(totals * gl.exp2((mosts - most) * LOG2E), 0)
                 if SMOOTH:
                     behind += tokens * PARTS
-                    _, plains = heard_of(behind, gl.load(behind, volatile=True), tag)
+                    _, plains = heard_in_call(behind, gl.load(behind, volatile=True), tag)
                     plain = gl.sum(plains, 0)
             share = factor / total
             scale = share * gl.exp2((own_most - most) * LOG2E)
