@@ -115,9 +115,9 @@ def programs(source: Tensor) -> int:
     return RESIDENT * torch.cuda.get_device_properties(source.device).multi_processor_count
 
 
-def by_ring(store: str = "") -> Stream:
+def by_ring(store: str = "", slots: int = SLOTS) -> Stream:
     def run(source: Tensor, target: Tensor) -> None:
-        ring_double[(programs(source),)](source, target, len(source) // WORDS, WORDS, SLOTS, store, num_warps=WARPS)
+        ring_double[(programs(source),)](source, target, len(source) // WORDS, WORDS, slots, store, num_warps=WARPS)
 
     return run
 
@@ -144,6 +144,8 @@ STREAMS: list[tuple[str, bool, int, Stream]] = [
     ("ring", False, 2, by_ring()),
     ("ring", True, 2, by_ring()),
     ("ring, stores .cs", True, 2, by_ring(".cs")),
+    ("ring of 2", True, 2, by_ring(slots=2)),
+    ("ring of 1", True, 2, by_ring(slots=1)),
     ("bulk", False, 1, by_bulk),
     ("bulk", True, 1, by_bulk),
 ]
