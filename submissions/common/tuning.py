@@ -47,9 +47,8 @@ def chip_of(device: torch.device) -> Chip:
 
 
 def warps_of(threads: int) -> int:
-    """How many warps (waves, on AMD's GPUs) these are, at most 1024 threads."""
-    lanes = 64 if torch.version.hip else 32
-    return min(max(threads, lanes), 1024) // lanes
+    """How many warps (waves, on AMD's GPUs) these are, of 64 to 1024 threads."""
+    return min(max(threads, 64), 1024) // (64 if torch.version.hip else 32)
 
 
 def nearest(table: Sequence[F], chip: str, shape: tuple[int, ...]) -> F:

@@ -210,8 +210,9 @@ PLANS = {"held": plan_held, "ring": plan_ring, "registers": plan_registers, "twi
 def options_of(row: Row) -> dict[str, int]:
     """So many threads, and registers for as many programs as are to run on a multiprocessor."""
     registers = min(REGISTERS // (row.threads * row.resident), MOST_REGISTERS)
-    threads = {"num_warps": warps_of(row.threads)}
-    return threads if row.chip.startswith("gfx") else threads | {"maxnreg": registers}
+    if row.chip.startswith("gfx"):
+        return {"num_warps": warps_of(row.threads)}
+    return {"num_warps": row.threads // 32, "maxnreg": registers}
 
 
 # ---- CPUs ------------------------------------------------------------------------------------------------------------
