@@ -1,5 +1,5 @@
 """The tuner's child: imports a submission, compiles and measures rows of its table. Started by tuner.py with the path
-of an order; prints a line a case; its result is a file.
+of an order; prints a line a row and a case; its result is a file.
 
 A call's time is the median of events around calls with cold caches. A row whose result the strict verdict refuses is
 left out. The best rows are measured in turn once more at the end, because a GPU that grows warm becomes slower.
@@ -190,6 +190,7 @@ def tuned(modules: Modules, order: Order, rates: Rates) -> Iterator[CaseFound]:
 
         def measure(fields: tuple[object, ...], case: CaseBench = case) -> Tried:
             one = case.measure(fields)
+            print(line_of(one), flush=True)
             row = (*fields[:-1], "")
             kept = Kept(gpu=gpu, digest=modules.digest, params=case.params, row=row, us=one.us, note=one.note)
             records.keep(Path(order.kept), kept)
@@ -200,6 +201,12 @@ def tuned(modules: Modules, order: Order, rates: Rates) -> Iterator[CaseFound]:
 
         found = search.search(rows, known, measure, order.at_most, is_over)
         yield case_found(case, rows, found)
+
+
+def line_of(one: Tried) -> str:
+    """A measured row, for people who wait."""
+    took = f"{one.us:8.1f} us" if one.us is not None else f"failed  {one.note} "
+    return f"{took}  {', '.join(map(str, one.row[2:-1]))}"
 
 
 Job = tuple[dict[str, Any], list[Candidate], list[Tried]]  # a case, its candidates, what is known of them
