@@ -161,9 +161,13 @@ def held_kernel(
             even, odd = unpacked(gl.reduce(gl.reduce(pairs, 2, larger), 0, larger))
             mine = gl.maximum(gl.maximum(even, odd), LOWEST)
             base = gl.expand_dims(gl.expand_dims(mine * LOG2E, 0), 2)
-            even, odd = unpacked(pairs)
             if SMOOTH:
-                plain = gl.sum(own_sum(gl.where(inside, even + odd, 0.0)), 0)
+                even, odd = unpacked(pairs)
+                plains = own_sum(gl.where(inside, even + odd, 0.0))
+                # Adds 0, which the compiler cannot know: else it would keep logits as float32, in twice the registers.
+                pairs += gl.expand_dims(gl.expand_dims((plains > 3e38).to(gl.int32), 0), 2)
+                plain = gl.sum(plains, 0)
+            even, odd = unpacked(pairs)
             even = gl.exp2(even * LOG2E - base)
             odd = gl.exp2(odd * LOG2E - base)
             powers = packed(even, odd)
