@@ -46,7 +46,7 @@ class Pointer:
             self.store(before + number)
         return before
 
-    def load(self, mask: Any = True, other: Any = 0, volatile: bool = False) -> Value:
+    def load(self, mask: Any = True, other: Any = 0, **_: Any) -> Value:
         places, mask = torch.broadcast_tensors(value(self.places), value(mask))
         found = self.memory.view(self.dtype)[torch.where(mask, places, 0)]
         return value(torch.where(mask, found, value(other, self.dtype)))
@@ -191,4 +191,5 @@ ASSEMBLY = {
     "mul.rn.bf16x2": by_halves(torch.mul),
     "fma.rn.bf16x2": by_halves(lambda one, other, third: one * other + third),
     "lg2.approx.ftz.f32": torch.log2,
+    "{": lambda addresses, mask: mask,  # a prefetch
 }

@@ -262,7 +262,7 @@ def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, 
 # ---- cross_entropy's rings -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["ring", "held"])
+@pytest.mark.parametrize(("kernel", "load"), [("ring", ""), ("held", ""), ("held", "evict_last"), ("loaded", "")])
 @pytest.mark.parametrize(
     ("tokens", "vocab", "stride", "ignored", "smoothing", "parts", "slots", "lag", "near"),
     [
@@ -271,10 +271,12 @@ def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, 
         pytest.param(5, 600, 600, 1, 0.1, 2, 3, 1, False, id="parts, smoothed"),
         pytest.param(1, 600, 600, 0, 0.1, 2, 3, 0, False, id="fewer rows than groups of programs"),
         pytest.param(6, 1320, 1320, 1, 0.0, 2, 2, 1, True, id="vectors that are inside every part"),
+        pytest.param(7, 1000, 1000, 2, 0.1, 4, 1, 0, True, id="no part ahead"),
     ],
 )
 def test_a_ring_is_right_played_on_a_cpu(
     kernel: str,
+    load: str,
     tokens: int,
     vocab: int,
     stride: int,
@@ -289,10 +291,10 @@ def test_a_ring_is_right_played_on_a_cpu(
     sizes = {"tokens": tokens, "vocab": vocab, "row_stride": stride, "ignored": ignored, "ignore_index": -100}
     params = {**sizes, "label_smoothing": smoothing, "loss_scale": 8.0}
     with imported("cross_entropy") as submission:
-        row = submission.Row("sm_90", (tokens, vocab), kernel, parts, 32, 2, slots, lag, near, "", "")
+        row = submission.Row("sm_90", (tokens, vocab), kernel, parts, 32, 2, slots, lag, near, load, "", "")
         data = inputs("cross_entropy", params, 5, True)
         plan = submission.make_plan(row, submission.Chip("sm_90", parts, 1), submission.shape_of(data))
-    modules = {"ring": ["ring"], "held": ["ring", "held"]}[kernel]
+    modules = ["ring"] if kernel == "ring" else ["ring", "held"]
     told = torch.zeros(plan.told + 1, dtype=torch.int64)
     for seed in (5, 6):
         data, losses = inputs("cross_entropy", params, seed, True), torch.full((tokens,), math.nan)
@@ -302,7 +304,7 @@ def test_a_ring_is_right_played_on_a_cpu(
         memory = [told[0].clone(), told[1].clone()] if kernel == "ring" else [told]
         machine = Machine(programs=plan.step.programs, warps=1)
         numbers = [*plan.step.numbers, *data[2:]]
-        played = machine.kernel("cross_entropy", modules, f"{kernel}_kernel")
+        played = machine.kernel("cross_entropy", modules, f"{modules[-1]}_kernel")
         machine.run(played, [*data[:2], losses, *memory], numbers, **plan.step.constants)
         verdict = judged((losses, data[0]), expected)
         assert verdict.passed, verdict.message
@@ -315,9 +317,16 @@ def test_streams_compile_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
         import streams
 
         words = (torch.int32, torch.int32)
+        ring = (*words, 32000, streams.WORDS, streams.SLOTS)
         calls = [
-            (streams.double, (*words, "evict_first", ".cs", streams.WORDS), 8),
-            (streams.ring_double, (*words, 32000, streams.WORDS, streams.SLOTS, ".cs"), streams.WARPS),
+            (streams.double, (*words, "evict_first", ".cs", "", streams.WORDS), 8),
+            (streams.stay_double, (*words, 32000, 4096, True, "evict_last", "evict_last"), 4),
+            (
+                streams.ring_double,
+                (*words, 32000, streams.WORDS, streams.SLOTS, 1, True, "", "evict_last"),
+                streams.WARPS,
+            ),
+            (streams.ring_double, (*words, 32000, streams.WORDS, streams.SLOTS, 0, False, ".cs", ""), streams.WARPS),
             (streams.bulk_move, (*words, 32000, 16, streams.INNER, streams.SLOTS), 1),
         ]
         found = compiled_all(

@@ -41,6 +41,19 @@ def times_plus(words, factors, others):
 
 
 @gluon.jit
+def fetch(addresses, mask):
+    """Lines of 128 bytes on their way to the L2 cache, to stay there longer than others."""
+    gl.inline_asm_elementwise(
+        "{ .reg .pred %p; setp.ne.s32 %p, $2, 0; @%p prefetch.global.L2::evict_last [$1]; mov.u32 $0, 0; }",
+        "=r,l,r",
+        [addresses.to(gl.int64, bitcast=True), mask.to(gl.int32)],
+        gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
 def tagged(most, tag, total):
     """A word of 64 bits: a number that bf16 has, a tag, and a float32."""
     low = total.to(gl.int32, bitcast=True).to(gl.int64) & 0xFFFFFFFF
@@ -92,15 +105,19 @@ def held_kernel(
     SLOTS: gl.constexpr,
     LAG: gl.constexpr,
     SMOOTH: gl.constexpr,
+    RING: gl.constexpr,  # else parts come to registers, and SLOTS 2 is one on its way while a program works on another
     NEAR: gl.constexpr,  # programs that lie num_programs / NEAR apart are on one multiprocessor, and get parts of a row
+    LOAD: gl.constexpr,  # the eviction policy of loads; of a ring, how lines are fetched ahead of its copies
     STORE: gl.constexpr,  # the cache modifier of the gradient's stores
+    KEEP: gl.constexpr,  # their eviction policy
 ):
     THREADS: gl.constexpr = 32 * gl.num_warps()
     layout: gl.constexpr = gl.BlockedLayout([VECTORS, 1, 4], [1, 32, 1], [1, gl.num_warps(), 1], [2, 1, 0])
     of_threads: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, layout))
     linear: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
     small: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-    ring = gl.allocate_shared_memory(gl.int32, [SLOTS, VECTORS, THREADS, 4], linear)
+    if RING:
+        ring = gl.allocate_shared_memory(gl.int32, [SLOTS, VECTORS, THREADS, 4], linear)
 
     words = logits.to(gl.pointer_type(gl.int32), bitcast=True)
     number = gl.program_id(0)
@@ -122,12 +139,18 @@ def held_kernel(
     # The words of a thread: where its first one is, and how far behind that the others are, which compilers know.
     words += part * (width // 8 * 4) + gl.expand_dims(gl.expand_dims(thread * 4, 0), 2)  # [1, T, 1]
     place = vector * (THREADS * 4) + gl.expand_dims(gl.expand_dims(within, 0), 0)  # [V, 1, 4]
+    place_of_quad = vector * (THREADS * 4)
+    begins = inside & ((gl.expand_dims(gl.expand_dims(thread, 0), 2) & 7) == 0)  # a line of 128 bytes
     parts = gl.arange(0, PARTS, layout=small)
 
-    for ahead_by in gl.static_range(SLOTS):
-        line = words + gl.cast(first + ahead_by * step, gl.int64) * quads * 4
-        copy_ahead(ring.index(ahead_by), line + place, mask=inside & (ahead_by < count))
-        async_copy.commit_group()
+    if RING:
+        for ahead_by in gl.static_range(SLOTS):
+            line = words + gl.cast(first + ahead_by * step, gl.int64) * quads * 4
+            copy_ahead(ring.index(ahead_by), line + place, mask=inside & (ahead_by < count))
+            async_copy.commit_group()
+    elif SLOTS > 1:
+        line = words + gl.cast(first, gl.int64) * quads * 4
+        coming = gl.load(line + place, mask=inside & (count > 0), other=NOTHING, eviction_policy=LOAD)
     if PARTS > 1:
         begun = gl.atomic_add(told + (2 if SMOOTH else 1) * tokens * PARTS, 1, sem="relaxed")
         tag = ((begun // gl.num_programs(0) + 1) % TAGS).to(gl.int32)
@@ -155,9 +178,14 @@ def held_kernel(
             )
             own = gl.load(logits + (gl.cast(row, gl.int64) * quads * 8 + target) + thread * 0, mask=is_mine, other=0.0)
             own = own.to(gl.float32)
-            async_copy.wait_group(SLOTS - 1)
-            slot = ring.index(index % SLOTS)
-            pairs = gl.where(inside, slot.load(layout), NOTHING)
+            if RING:
+                async_copy.wait_group(SLOTS - 1)
+                slot = ring.index(index % SLOTS)
+                pairs = gl.where(inside, slot.load(layout), NOTHING)
+            elif SLOTS > 1:
+                pairs = coming
+            else:
+                pairs = gl.load(line + place, mask=inside, other=NOTHING, eviction_policy=LOAD)
             even, odd = unpacked(gl.reduce(gl.reduce(pairs, 2, larger), 0, larger))
             mine = gl.maximum(gl.maximum(even, odd), LOWEST)
             base = gl.expand_dims(gl.expand_dims(mine * LOG2E, 0), 2)
@@ -174,8 +202,16 @@ def held_kernel(
             mine_total = own_sum(even + odd)
             ahead = inside & (index + SLOTS < count)
             following_line = line + gl.cast(SLOTS * step, gl.int64) * quads * 4
-            copy_ahead(slot, following_line + place, mask=ahead)
-            async_copy.commit_group()
+            if RING:
+                if LOAD != "":
+                    further = following_line + gl.cast(step, gl.int64) * quads * 4
+                    fetch(further + place_of_quad, begins & (index + SLOTS + 1 < count))
+                copy_ahead(slot, following_line + place, mask=ahead)
+                async_copy.commit_group()
+            elif SLOTS > 1:
+                following_line = line + gl.cast(step, gl.int64) * quads * 4
+                ahead = inside & (index + 1 < count)
+                coming = gl.load(following_line + place, mask=ahead, other=NOTHING, eviction_policy=LOAD)
             most = gl.max(mine, 0)
             total = gl.sum(mine_total * gl.exp2((mine - most) * LOG2E), 0)
             if PARTS > 1:
@@ -215,7 +251,7 @@ def held_kernel(
                 low = gl.expand_dims(gl.expand_dims(low, 0), 2)
                 high = gl.expand_dims(gl.expand_dims(high, 0), 2)
                 gradient = times_plus(waiting, high, times(waiting, low))
-            gl.store(line + place, gradient, mask=inside, cache_modifier=STORE)
+            gl.store(line + place, gradient, mask=inside, cache_modifier=STORE, eviction_policy=KEEP)
             counts = at != ignore_index
             if at == ignore_index:
                 gl.store(line + place, gradient & 0, mask=inside)

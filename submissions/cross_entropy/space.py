@@ -10,23 +10,25 @@ from submission import Shape, by_plan, make_plan, shape_of
 from torch import Tensor
 from tuning import Row
 
-# Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag of the ring;
-# whether parts of a row are near each other; what stores the gradient.
+# Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag; whether parts of a
+# row are near each other; the eviction policy of loads; what stores the gradient. First without a ring.
+LOADED = [
+    (32768, 512, 1, 2, 0, False, "evict_last", ""),
+    (32768, 512, 2, 1, 0, False, "evict_last", ""),
+    (32768, 1024, 1, 2, 0, False, "evict_last", ""),
+    (65536, 1024, 1, 1, 0, False, "evict_last", ""),
+    (16384, 256, 4, 1, 0, True, "evict_last", ""),
+    (16384, 512, 2, 1, 1, False, "evict_last", ""),
+    (32768, 512, 1, 2, 0, False, "evict_last", "evict_last"),
+    (32768, 512, 2, 1, 0, True, "evict_last", ""),
+    (32768, 512, 1, 2, 0, False, "", ""),
+]
 HELD = [
-    (8192, 128, 4, 3, 1, False, ""),
-    (32768, 256, 2, 1, 0, False, ""),
-    (8192, 128, 4, 3, 1, True, ""),
-    (4096, 64, 8, 3, 1, True, ""),
-    (16384, 128, 4, 1, 0, True, ""),
-    (8192, 128, 4, 3, 1, True, ".cs"),
-    (16384, 256, 2, 3, 1, True, ""),
-    (32768, 512, 1, 3, 1, False, ""),
-    (8192, 64, 4, 3, 1, True, ""),
-    (2048, 32, 16, 3, 1, True, ""),
-    (8192, 128, 4, 2, 1, True, ""),
-    (4096, 64, 8, 3, 1, False, ""),
-    (32768, 256, 2, 1, 0, False, ".cs"),
-    (8192, 128, 4, 3, 0, True, ""),
+    (32768, 512, 1, 3, 0, False, "", ""),
+    (32768, 512, 1, 2, 0, False, "", "evict_last"),
+    (32768, 512, 1, 2, 0, False, "evict_last", ""),
+    (32768, 256, 2, 1, 0, False, "", ""),
+    (16384, 256, 2, 3, 1, True, "", ""),
 ]
 # The same of the kernel that computes exponentials twice.
 RINGS = [
@@ -50,17 +52,22 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
     def parts(logits: int) -> int:
         return max(1, 1 << (-(-shape[1] // logits) - 1).bit_length())
 
-    kernels = [("held", *of_ring) for of_ring in HELD] + [("ring", *of_ring, False, "") for of_ring in RINGS]
+    kernels = [
+        *(("loaded", *of_loads) for of_loads in LOADED),
+        ("ring", *RINGS[0], False, "", ""),
+        *(("held", *of_ring) for of_ring in HELD),
+        *(("ring", *of_ring, False, "", "") for of_ring in RINGS),
+    ]
     rings = [
-        Row(chip, shape, kernel, parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, *rest, "")
-        for kernel, logits, threads, resident, slots, lag, *rest in kernels
-        if chip.startswith("sm")
+        Row(chip, shape, kernel, among, threads, resident, slots, lag * (among > 1), near and among > 1, *rest, "")
+        for kernel, logits, threads, resident, slots, lag, near, *rest in kernels
+        if (among := parts(logits)) and chip.startswith("sm")
     ]
     registers = [
-        Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, False, "", "")
+        Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, False, "", "", "")
         for logits, threads, resident, slots in REGISTERS
     ]
-    return [*dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, False, "", "")]
+    return [*dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, False, "", "", "")]
 
 
 def need(row: Row, params: dict[str, Any]) -> Need:

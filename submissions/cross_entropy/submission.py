@@ -162,12 +162,16 @@ def plan_held(row: Row, chip: Chip, shape: Shape) -> Plan | None:
         return None
     (_, _, width, _), constants = ring.step.numbers, ring.step.constants
     least = shape.vocab - (ring.parts - 1) * width  # logits of the last part
+    evicted = row.store.startswith("evict")
     constants = constants | {
+        "RING": row.kernel == "held",
         "FULL": max(0, least) // (8 * row.threads),
         "NEAR": row.resident if row.near else 1,
-        "STORE": row.store,
+        "LOAD": row.load,
+        "STORE": "" if evicted else row.store,
+        "KEEP": row.store if evicted else "",
     }
-    order = ("PARTS", "VECTORS", "FULL", "SLOTS", "LAG", "SMOOTH", "NEAR", "STORE")
+    order = ("PARTS", "VECTORS", "FULL", "SLOTS", "LAG", "SMOOTH", "RING", "NEAR", "LOAD", "STORE", "KEEP")
     constants = {name: constants[name] for name in order}
     step = ShapedLaunch(launchers["held"], ring.step.programs, ring.step.numbers, constants, options_of(row))
     return Plan("held", step, ring.parts, (1 + shape.smooth) * shape.tokens * ring.parts + 1)
@@ -204,7 +208,7 @@ def plan_twice(row: Row, chip: Chip, shape: Shape) -> Plan:
     )
 
 
-PLANS = {"held": plan_held, "ring": plan_ring, "registers": plan_registers, "twice": plan_twice}
+PLANS = {"held": plan_held, "loaded": plan_held, "ring": plan_ring, "registers": plan_registers, "twice": plan_twice}
 
 
 def options_of(row: Row) -> dict[str, int]:
