@@ -326,7 +326,8 @@ def test_streams_compile_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
                 (*words, 32000, streams.WORDS, streams.SLOTS, 1, True, "", "evict_last"),
                 streams.WARPS,
             ),
-            (streams.ring_double, (*words, 32000, streams.WORDS, streams.SLOTS, 0, False, ".cs", ""), streams.WARPS),
+            (streams.ring_double, (*ring, 1, True, "", "evict_last"), streams.WARPS),
+            (streams.ring_double, (*ring, 0, False, ".cs", ""), streams.WARPS),
             (streams.bulk_move, (*words, 32000, 16, streams.INNER, streams.SLOTS), 1),
         ]
         found = compiled_all(

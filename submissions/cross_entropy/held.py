@@ -8,6 +8,9 @@ logit and their sum of exponentials (of float32). With these, a gradient is a pr
 that all of a thread's have in common: two instructions on pairs of bf16. LAG 1 puts that off by a row, so that what the
 others found has come when it is needed.
 
+Without a RING, parts come by loads to registers instead: those can ask the L2 cache to keep lines until the gradient
+is written over them, which Triton 3.6 leaves out of copies to shared memory.
+
 What a program tells is one word of 64 bits: its largest logit as bf16, its sum as float32, and in the 16 bits between
 them a tag that is another in each call. So nobody has to clear these words between calls.
 

@@ -10,25 +10,23 @@ from submission import Shape, by_plan, make_plan, shape_of
 from torch import Tensor
 from tuning import Row
 
-# Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag; whether parts of a
-# row are near each other; the eviction policy of loads; what stores the gradient. First without a ring.
-LOADED = [
-    (32768, 512, 1, 2, 0, False, "evict_last", ""),
-    (32768, 512, 2, 1, 0, False, "evict_last", ""),
-    (32768, 1024, 1, 2, 0, False, "evict_last", ""),
-    (65536, 1024, 1, 1, 0, False, "evict_last", ""),
-    (16384, 256, 4, 1, 0, True, "evict_last", ""),
-    (16384, 512, 2, 1, 1, False, "evict_last", ""),
-    (32768, 512, 1, 2, 0, False, "evict_last", "evict_last"),
-    (32768, 512, 2, 1, 0, True, "evict_last", ""),
-    (32768, 512, 1, 2, 0, False, "", ""),
-]
+# Kernel; logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag; whether
+# parts of a row are near each other; the eviction policy of loads; what stores the gradient.
 HELD = [
-    (32768, 512, 1, 3, 0, False, "", ""),
-    (32768, 512, 1, 2, 0, False, "", "evict_last"),
-    (32768, 512, 1, 2, 0, False, "evict_last", ""),
-    (32768, 256, 2, 1, 0, False, "", ""),
-    (16384, 256, 2, 3, 1, True, "", ""),
+    ("loaded", 32768, 512, 1, 2, 0, False, "evict_last", ""),
+    ("loaded", 32768, 512, 2, 1, 0, False, "evict_last", ""),
+    ("loaded", 32768, 1024, 1, 2, 0, False, "evict_last", ""),
+    ("held", 32768, 512, 1, 3, 0, False, "", "evict_last"),
+    ("held", 32768, 512, 1, 2, 0, False, "evict_last", ""),
+    ("loaded", 65536, 1024, 1, 1, 0, False, "evict_last", ""),
+    ("loaded", 16384, 512, 2, 1, 1, False, "evict_last", ""),
+    ("loaded", 16384, 256, 4, 1, 0, True, "evict_last", ""),
+    ("held", 32768, 512, 1, 3, 0, False, "", ""),
+    ("loaded", 32768, 512, 1, 2, 0, False, "evict_last", "evict_last"),
+    ("loaded", 32768, 512, 2, 1, 0, True, "evict_last", ""),
+    ("loaded", 32768, 512, 1, 2, 0, False, "", ""),
+    ("held", 32768, 256, 2, 1, 0, False, "", ""),
+    ("held", 16384, 256, 2, 3, 1, True, "", ""),
 ]
 # The same of the kernel that computes exponentials twice.
 RINGS = [
@@ -52,12 +50,7 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
     def parts(logits: int) -> int:
         return max(1, 1 << (-(-shape[1] // logits) - 1).bit_length())
 
-    kernels = [
-        *(("loaded", *of_loads) for of_loads in LOADED),
-        ("ring", *RINGS[0], False, "", ""),
-        *(("held", *of_ring) for of_ring in HELD),
-        *(("ring", *of_ring, False, "", "") for of_ring in RINGS),
-    ]
+    kernels = HELD + [("ring", *of_ring, False, "", "") for of_ring in RINGS]
     rings = [
         Row(chip, shape, kernel, among, threads, resident, slots, lag * (among > 1), near and among > 1, *rest, "")
         for kernel, logits, threads, resident, slots, lag, near, *rest in kernels
