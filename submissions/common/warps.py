@@ -1,5 +1,12 @@
 """What gemm_rs's and ag_gemm's kernels with explicit warps (Hopper) have in common: a ring of stages in shared memory
-between the warp that loads and those that multiply; tiles that leave through shared memory; and flags between ranks.
+between the warp that loads and those that multiply; tiles that leave through shared memory; flags between ranks; and
+programs that share the depth of tiles.
+
+Where tiles are few, or do not fill the last round of them, all programs share the steps of all tiles evenly (SHARED):
+each does a run of steps, which begins inside one tile and ends inside another. Who has a tile's first steps completes
+it. The others leave their sums in memory, float32, with a flag. These come first in the runs of their programs, and
+those that are completed last, so that hardly any program waits for a sum; and since what is waited for is the first
+thing that a program does in a phase and depends on no other program, none waits in a circle.
 
 Memory that ranks share is written and read by bulk copies here, which go past the path of ordinary loads and stores.
 So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started them
@@ -38,6 +45,101 @@ def made_ring(
         mbarrier.init(filled.index(stage), count=1)
         mbarrier.init(emptied.index(stage), count=GROUPS)
     return a_ring, b_ring, filled, emptied
+
+
+@gluon.jit
+def run_of(program, tiles, steps):
+    """The first of all the tiles' steps that a program does where they are shared."""
+    return program * (tiles * steps) // gl.num_programs(0)
+
+
+@gluon.jit
+def work_of(tiles, steps, SHARED: gl.constexpr):
+    """This program's tiles, as the arguments of a range, and where its run of all their steps begins and ends."""
+    if SHARED:
+        first = run_of(gl.program_id(0), tiles, steps)
+        last = run_of(gl.program_id(0) + 1, tiles, steps)
+        begin = first // steps
+        end = gl.cdiv(last, steps)
+        stride = gl.num_programs(0) // gl.num_programs(0)
+    else:
+        first = gl.program_id(0) * 0
+        last = tiles * steps
+        begin = gl.program_id(0)
+        end = tiles
+        stride = gl.num_programs(0)
+    return begin, end, stride, first, last
+
+
+@gluon.jit
+def steps_of(tile, steps, first, last, SHARED: gl.constexpr):
+    """Which steps of this tile the program does whose run is `first` to `last` - 1."""
+    begin = tile * 0
+    end = begin + steps
+    if SHARED:
+        begin = gl.maximum(first - tile * steps, 0)
+        end = gl.minimum(last - tile * steps, steps)
+    return begin, end
+
+
+@gluon.jit
+def leave_sum(acc, sums_ptr, flag, epoch, BLOCK_N: gl.constexpr, layout: gl.constexpr):
+    """A warpgroup's sum of a part of a tile's steps into memory, for the program that completes the tile."""
+    inside = (
+        gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None] * BLOCK_N
+        + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))[None, :]
+    )
+    gl.store(sums_ptr + inside, acc)
+    partition_barrier()  # all of the warpgroup's threads have stored
+    set_flag(flag, epoch)
+
+
+@gluon.jit
+def add_sum(acc, sums_ptr, flag, epoch, BLOCK_N: gl.constexpr, layout: gl.constexpr):
+    """`acc` + what another program's warpgroup has left, as soon as it has."""
+    value = epoch - 1
+    while value < epoch:
+        value = read_flag(flag)
+    partition_barrier()
+    inside = (
+        gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None] * BLOCK_N
+        + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))[None, :]
+    )
+    return acc + gl.load(sums_ptr + inside)
+
+
+@gluon.jit
+def complete_or_leave(
+    acc,
+    tile,
+    tiles,
+    steps,
+    begin,
+    phase,
+    sums,
+    MINE: gl.constexpr,
+    GROUPS: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    layout: gl.constexpr,
+):
+    """The whole product of a tile, where this program completes it, of which it has the steps from `begin` on. Else
+    it leaves its sum. Sums are added in the order of programs, so the same calls give the same bits. `sums`: the
+    address of a phase's float32 [programs, GROUPS, rows, BLOCK_N] and of its flags, and the epoch."""
+    sums_at, flags_at, epoch = sums
+    size: gl.constexpr = acc.shape[0] * BLOCK_N * 4
+    first = (phase * gl.num_programs(0)) * GROUPS + MINE
+    if begin > 0:
+        place = (first + gl.program_id(0) * GROUPS).to(gl.int64)
+        to_ptr = (sums_at + place * size).to(gl.pointer_type(gl.float32))
+        leave_sum(acc, to_ptr, flags_at + place * FLAG_BYTES, epoch, BLOCK_N, layout)
+    else:
+        other = gl.program_id(0) + 1
+        while run_of(other, tiles, steps) < (tile + 1) * steps:
+            place = (first + other * GROUPS).to(gl.int64)
+            from_ptr = (sums_at + place * size).to(gl.pointer_type(gl.float32))
+            acc = add_sum(acc, from_ptr, flags_at + place * FLAG_BYTES, epoch, BLOCK_N, layout)
+            other += 1
+    return acc
 
 
 @gluon.jit
@@ -90,6 +192,20 @@ def hand_over(values, buffer, full, free, phase):
 def bf16_behind(block, offset):
     """A pointer to the bf16 that lie `offset` bytes behind the address of a block of the heap."""
     return (block + offset).to(gl.pointer_type(gl.bfloat16))
+
+
+@gluon.jit
+def wait_until_under_way(COPIES: gl.constexpr):
+    """At most so many of the bulk copies that this warp has started are not complete. That keeps links short of what
+    they can queue: where stores queue up as far as the multiprocessor, its loads wait behind them."""
+    gl.inline_asm_elementwise(
+        f"cp.async.bulk.wait_group {COPIES}; mov.b32 $0, 0;",
+        "=r,~{memory}",
+        [],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @gluon.jit
