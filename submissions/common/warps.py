@@ -60,7 +60,7 @@ def work_of(tiles, steps, SHARED: gl.constexpr):
         first = run_of(gl.program_id(0), tiles, steps)
         last = run_of(gl.program_id(0) + 1, tiles, steps)
         begin = first // steps
-        end = gl.cdiv(last, steps)
+        end = gl.where(last > first, gl.cdiv(last, steps), begin)
         stride = gl.num_programs(0) // gl.num_programs(0)
     else:
         first = gl.program_id(0) * 0
@@ -124,20 +124,25 @@ def complete_or_leave(
 ):
     """The whole product of a tile, where this program completes it, of which it has the steps from `begin` on. Else
     it leaves its sum. Sums are added in the order of programs, so the same calls give the same bits. `sums`: the
-    address of a phase's float32 [programs, GROUPS, rows, BLOCK_N] and of its flags, and the epoch."""
-    sums_at, flags_at, epoch = sums
+    address of a rank's block, where in it the float32 [phases, programs, GROUPS, rows, BLOCK_N] begin and their flags,
+    and the epoch."""
+    block_ptr, sums_in_block, flags_in_block, epoch = sums
+    block = gl.load(block_ptr)
+    sums_at = block + sums_in_block
+    flags_at = block + flags_in_block
     size: gl.constexpr = acc.shape[0] * BLOCK_N * 4
     first = (phase * gl.num_programs(0)) * GROUPS + MINE
     if begin > 0:
         place = (first + gl.program_id(0) * GROUPS).to(gl.int64)
-        to_ptr = (sums_at + place * size).to(gl.pointer_type(gl.float32))
+        to_ptr = gl.multiple_of((sums_at + place * size).to(gl.pointer_type(gl.float32)), 16)
         leave_sum(acc, to_ptr, flags_at + place * FLAG_BYTES, epoch, BLOCK_N, layout)
     else:
         other = gl.program_id(0) + 1
         while run_of(other, tiles, steps) < (tile + 1) * steps:
-            place = (first + other * GROUPS).to(gl.int64)
-            from_ptr = (sums_at + place * size).to(gl.pointer_type(gl.float32))
-            acc = add_sum(acc, from_ptr, flags_at + place * FLAG_BYTES, epoch, BLOCK_N, layout)
+            if run_of(other + 1, tiles, steps) > run_of(other, tiles, steps):
+                place = (first + other * GROUPS).to(gl.int64)
+                from_ptr = gl.multiple_of((sums_at + place * size).to(gl.pointer_type(gl.float32)), 16)
+                acc = add_sum(acc, from_ptr, flags_at + place * FLAG_BYTES, epoch, BLOCK_N, layout)
             other += 1
     return acc
 

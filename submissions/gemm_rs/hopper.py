@@ -161,11 +161,6 @@ def multiply_tiles(
     steps = gl.cdiv(K, BLOCK_K)
     places = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
     rows = MINE * HALF + gl.arange(0, HALF, gl.SliceLayout(1, layout))
-    if SHARED:
-        own_block = gl.load(blocks_ptr + rank)
-        tile_flags = WORLD * gl.maximum(m // BLOCK_M, 1) * gl.cdiv(N, BLOCK_N)
-        sums_at = own_block + slots + M.to(gl.int64) * N * 2
-        sums = (sums_at, own_block + flags + tile_flags * FLAG_BYTES, epoch)
     slot = 0
     turn = 0
     handed = 0  # the turn of the memory that is sent from
@@ -183,6 +178,8 @@ def multiply_tiles(
                 a_ring, b_ring, filled, emptied, acc, end - begin, slot, turn, MINE, GROUPS, STAGES
             )
             if SHARED:
+                tile_flags = WORLD * gl.maximum(m // BLOCK_M, 1) * gl.cdiv(N, BLOCK_N)
+                sums = (blocks_ptr + rank, slots + M * N * 2, flags + tile_flags * FLAG_BYTES, epoch)
                 acc = complete_or_leave(acc, tile, tiles, steps, begin, phase, sums, MINE, GROUPS, BLOCK_N, layout)
             if begin == 0:
                 if MIXED or not own:
@@ -245,7 +242,7 @@ def send_tiles(
     blocks_ptr, epoch, flags, slots = heap
     out_s, given, taken = leaving
     HALF: gl.constexpr = BLOCK_M // GROUPS
-    COLUMNS: gl.constexpr = min(64, BLOCK_N)
+    COLUMNS: gl.constexpr = 64 if BLOCK_N >= 64 else BLOCK_N
     PARTS: gl.constexpr = BLOCK_N // COLUMNS  # blocks of columns, which lie one behind the other
     m = M // WORLD
     tiles_n = gl.cdiv(N, BLOCK_N)
