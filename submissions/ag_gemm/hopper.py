@@ -152,20 +152,20 @@ def load_tiles(
     HALF: gl.constexpr = BLOCK_M // GROUPS
     b_desc = tma.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
     steps = gl.cdiv(K, BLOCK_K)
-    begun = 0  # stages that have their part of the weights before their turn
-    if MIXED:
-        _, tiles = phase_of(0, m, n, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
-        tile, stop, _, first, last = work_of(tiles, steps, SHARED)
-        _, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-        if tile < stop:
-            begin, end = steps_of(tile, steps, first, last, SHARED)
-            begun = gl.minimum(end - begin, STAGES)
-            for stage in range(begun):
-                mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-                bulk_load(b_desc, [column, (begin + stage) * BLOCK_K], filled.index(stage), b_ring.index(stage))
-            depth = gl.minimum(prefetch, (end - begin - begun) * BLOCK_K)
-            if depth > 0:
-                request(b_ptr, column, n, (begin + begun) * BLOCK_K, K, depth, BLOCK_N)
+    # The first stages have their part of the weights before there is a descriptor of rows, or any row.
+    begun = 0
+    _, tiles = phase_of(0, m, n, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
+    tile, stop, _, first, last = work_of(tiles, steps, SHARED)
+    _, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    if tile < stop:
+        begin, end = steps_of(tile, steps, first, last, SHARED)
+        begun = gl.minimum(end - begin, STAGES)
+        for stage in range(begun):
+            mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+            bulk_load(b_desc, [column, (begin + stage) * BLOCK_K], filled.index(stage), b_ring.index(stage))
+        depth = gl.minimum(prefetch, (end - begin - begun) * BLOCK_K)
+        if MIXED and depth > 0:
+            request(b_ptr, column, n, (begin + begun) * BLOCK_K, K, depth, BLOCK_N)
     a_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     own_block = gl.load(blocks_ptr + rank)
     all_ptr = bf16_behind(own_block, gathered)

@@ -108,8 +108,19 @@ def load_tiles(
     a_ring, b_ring, filled, emptied = ring
     HALF: gl.constexpr = BLOCK_M // GROUPS
     b_desc = tma.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
-    a_desc = tma.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     steps = gl.cdiv(K, BLOCK_K)
+    # The first stages have their part of the weights before there is a descriptor of rows.
+    begun = 0
+    _, tiles = phase_of(0, M, N, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
+    tile, stop, _, first, last = work_of(tiles, steps, SHARED)
+    _, column, _, _ = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    if tile < stop:
+        begin, end = steps_of(tile, steps, first, last, SHARED)
+        begun = gl.minimum(end - begin, STAGES)
+        for stage in range(begun):
+            mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+            bulk_load(b_desc, [column, (begin + stage) * BLOCK_K], filled.index(stage), b_ring.index(stage))
+    a_desc = tma.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     slot = 0
     turn = 1  # of a ring that is empty
     for phase in range(PHASES):
@@ -119,9 +130,12 @@ def load_tiles(
             begin, end = steps_of(tile, steps, first, last, SHARED)
             row, column, _, _ = place(before + tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
             for step in range(begin, end):
-                mbarrier.wait(emptied.index(slot), turn)
-                mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-                bulk_load(b_desc, [column, step * BLOCK_K], filled.index(slot), b_ring.index(slot))
+                if begun > 0:
+                    begun -= 1
+                else:
+                    mbarrier.wait(emptied.index(slot), turn)
+                    mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+                    bulk_load(b_desc, [column, step * BLOCK_K], filled.index(slot), b_ring.index(slot))
                 for group in gl.static_range(GROUPS):
                     part_s = a_ring.index(slot * GROUPS + group)
                     bulk_load(a_desc, [row + group * HALF, step * BLOCK_K], filled.index(slot), part_s)
@@ -173,7 +187,10 @@ def multiply_tiles(
             acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
             if HAS_BIAS:  # first: it would take more registers last
                 bias = gl.load(bias_ptr + column + places, mask=own & (begin == 0) & (column + places < N), other=0.0)
-                acc += WORLD * bias.to(gl.float32)[None, :]
+                more = WORLD * bias.to(gl.float32)[None, :]
+                if MIXED:
+                    more = gl.where(((row + rows) // m == rank)[:, None], more, 0.0)
+                acc += more
             acc, slot, turn = multiplied(
                 a_ring, b_ring, filled, emptied, acc, end - begin, slot, turn, MINE, GROUPS, STAGES
             )
