@@ -156,7 +156,8 @@ def load_tiles(
     begun = 0
     _, tiles = phase_of(0, m, n, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
     tile, stop, _, first, last = work_of(tiles, steps, SHARED)
-    _, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    in_phase = gl.minimum(tile, tiles - 1)  # there may be more programs than tiles
+    _, column = place(in_phase, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
     if tile < stop:
         begin, end = steps_of(tile, steps, first, last, SHARED)
         begun = gl.minimum(end - begin, STAGES)

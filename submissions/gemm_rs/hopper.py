@@ -18,7 +18,7 @@ No program waits for another rank before it has sent all that others wait for, s
 holds rows of several ranks, each rank comes to the same tile in the same round.
 """
 
-from common.bulk import bulk_load, bulk_store, bulk_view, partition_barrier, partition_barrier
+from common.bulk import bulk_load, bulk_store, bulk_view, partition_barrier
 from common.warps import (
     FLAG_BYTES,
     bf16_behind,
@@ -113,7 +113,8 @@ def load_tiles(
     begun = 0
     _, tiles = phase_of(0, M, N, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
     tile, stop, _, first, last = work_of(tiles, steps, SHARED)
-    _, column, _, _ = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    in_phase = gl.minimum(tile, tiles - 1)  # there may be more programs than tiles
+    _, column, _, _ = place(in_phase, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
     if tile < stop:
         begin, end = steps_of(tile, steps, first, last, SHARED)
         begun = gl.minimum(end - begin, STAGES)
