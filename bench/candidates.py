@@ -126,7 +126,10 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
         if rows_of[2] <= block[0]
     ]
     chunks = [chunk for chunk in CHUNKS if chunk[0] <= mine and (chunk[0] > 16 or mine <= 64)]
-    send_rows_of, prefetches = SEND_ROWS[: 1 if small else 2], WARPS_PREFETCHES[: None if shape[0] <= 64 else 1]
+    send_rows_of, prefetches = (
+        SEND_ROWS[-1:] if small else SEND_ROWS[:0:-1],
+        WARPS_PREFETCHES[: None if shape[0] <= 64 else 1],
+    )
     warps = [
         Row(
             chip, shape, *block[:3], split, WARPS_GROUPS[0], 4 * block[0] // 64, block[3], 1, senders, 0, chunk[0],

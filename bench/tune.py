@@ -41,7 +41,7 @@ from figures import Figures, add_data_argument, need_gpus
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
 KERNELS = ("plain", "engine", "warps")  # of the tables of gemm_rs and ag_gemm
-START_S, ROW_S = 120, 30  # for ranks to come together, and to measure a row; a kernel that never ends is killed then
+START_S, ROW_S = 120, 15  # for ranks to come together, and to measure a row; a kernel that never ends is killed then
 PARTS = 8  # of a shape's rows that are compiled at the same time
 WARM, CALLS = 3, 15
 FINALISTS, ROUNDS = 4, 3  # compared in turn

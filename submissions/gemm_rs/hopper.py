@@ -144,6 +144,15 @@ def load_tiles(
 
 
 @gluon.jit
+def part_of(part_s, rows, m, rank, MIXED: gl.constexpr, layout: gl.constexpr):
+    """Another rank's partial product of the rank's own rows of a tile; of other rows, 0."""
+    part = part_s.load(layout).to(gl.float32)
+    if MIXED:
+        part = gl.where((rows // m == rank)[:, None], part, 0.0)
+    return part
+
+
+@gluon.jit
 def multiply_tiles(
     bias_ptr,
     sizes,
@@ -207,20 +216,20 @@ def multiply_tiles(
                     mbarrier.arrive(taken.index(MINE), count=1)
                     handed ^= 1
                 if own:
-                    for step in gl.static_range(1, WORLD):
+                    for _ in range(WORLD - 2):  # not unrolled, which would take too many registers
                         mbarrier.wait(given.index(MINE), handed)
-                        part = out_s.index(MINE).load(layout).to(gl.float32)
-                        if MIXED:
-                            mine = (row + rows) // m == rank
-                            part = gl.where(mine[:, None], part, 0.0)
-                        acc += part
-                        if step == WORLD - 1:
-                            partition_barrier()  # all have read what is overwritten now
-                            out_s.index(MINE).store(acc.to(gl.bfloat16))
-                        # Also ordinary loads that are still under way do not hold up the bulk copy that comes next.
+                        acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
+                        # Ordinary loads that are still under way do not hold up the bulk copy that comes next.
                         fence_async_shared()
                         mbarrier.arrive(taken.index(MINE), count=1)
                         handed ^= 1
+                    mbarrier.wait(given.index(MINE), handed)
+                    acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
+                    partition_barrier()  # all have read what is overwritten now
+                    out_s.index(MINE).store(acc.to(gl.bfloat16))
+                    fence_async_shared()
+                    mbarrier.arrive(taken.index(MINE), count=1)
+                    handed ^= 1
 
 
 @gluon.jit
@@ -403,7 +412,7 @@ def warps_kernel(
                 )),
             ],
             [1, 1],
-            [56, 56],
+            [56, 80],
         )
     else:
         gl.warp_specialize(
@@ -426,6 +435,6 @@ def warps_kernel(
                 )),
             ],
             [4, 1, 1],
-            [224, 56, 56],
+            [208, 56, 80],
         )
     # fmt: on
