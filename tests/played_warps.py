@@ -1,8 +1,8 @@
-"""gemm_rs's and ag_gemm's kernels with explicit warps without a GPU: torch plays what they are written in, each
-partition of each program of each rank a thread.
+"""Runs gemm_rs's and ag_gemm's kernels with explicit warps on a CPU: torch stands in for Gluon, and each partition of
+each program of each rank is a thread.
 
-It tells whether barriers, flags and buffers are enough: bulk copies are made either at once or as late as they may,
-when somebody waits for them, as chance has it. A multiplication is done at once.
+This finds missing barriers and flags and wrong indices. Each bulk copy happens at a random time: at once, or when a
+thread waits for it. Not modelled: the order of memory accesses within a GPU, and asynchronous multiplication.
 """
 
 import ast
@@ -17,7 +17,7 @@ import torch
 from kernel_ranks import ROOT
 
 BLOCK_BYTES = 1 << 24  # of a rank's block, and the room that every other tensor has
-PLAY_S = 60.0  # after which threads are taken to wait for each other forever
+PLAY_S = 60.0  # a run that takes longer is taken to be a deadlock
 
 
 class Memory:

@@ -2,11 +2,11 @@
 
 The sending warps of the programs share the rank's rows. Each copies chunk after chunk through shared memory to every
 other rank, and flags it as soon as it has arrived there; only that warp waits for links. The loading warp begins with
-the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no other
-rank. Where a tile holds rows of several ranks, the first weights are on their way before any row has come.
+the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no
+other rank. Where a tile holds rows of several ranks, the first weights are on their way before any row has come.
 
-Where the table's `split` is more than 1, all programs share the steps of all tiles of the rank's rows, then of the
-others' (common/warps.py).
+If the tuning table's `split` is more than 1, all programs share the steps of all tiles (common/warps.py): first those
+of the rank's rows, then those of the other ranks' rows.
 """
 
 from common.bulk import bulk_load, bulk_store
@@ -69,7 +69,7 @@ def phase_of(
     phase, m, n, WORLD: gl.constexpr, MIXED: gl.constexpr, SHARED: gl.constexpr, BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
 ):  # fmt: skip
-    """The first tile of a phase and how many it has: where tiles are shared, those of the rank's rows are the first."""
+    """The first tile of a phase and its number of tiles. If tiles are shared, phase 0 has those of the rank's rows."""
     tiles = gl.cdiv(m * WORLD, BLOCK_M) * gl.cdiv(n, BLOCK_N)
     first = phase * 0
     if SHARED and not MIXED:
@@ -152,7 +152,7 @@ def load_tiles(
     HALF: gl.constexpr = BLOCK_M // GROUPS
     b_desc = tma.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
     steps = gl.cdiv(K, BLOCK_K)
-    # The first stages have their part of the weights before there is a descriptor of rows, or any row.
+    # The weights of the first stages are requested before the descriptors of rows are made and before rows arrive.
     begun = 0
     _, tiles = phase_of(0, m, n, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
     tile, stop, _, first, last = work_of(tiles, steps, SHARED)

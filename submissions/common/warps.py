@@ -2,16 +2,17 @@
 between the warp that loads and those that multiply; tiles that leave through shared memory; flags between ranks; and
 programs that share the depth of tiles.
 
-Where tiles are few, or do not fill the last round of them, all programs share the steps of all tiles evenly (SHARED):
-each does a run of steps, which begins inside one tile and ends inside another. Who has a tile's first steps completes
-it. The others leave their sums in memory, float32, with a flag. These come first in the runs of their programs, and
-those that are completed last, so that hardly any program waits for a sum; and since what is waited for is the first
-thing that a program does in a phase and depends on no other program, none waits in a circle.
+Stream-K (SHARED): if there are few tiles, or the last round of tiles is far from full, the steps of all tiles are cut
+into one run for each program, all equally long. A run may begin and end inside a tile. The program that has the first
+step of a tile completes the tile; the other programs write their float32 sums to memory and set a flag. A program
+does the part of a tile that it does not complete at the beginning of its run, and the part that it completes at the
+end, so sums are rarely waited for. There is no deadlock: the part that is waited for is the first of its run and
+waits for no other program.
 
 Memory that ranks share is written and read by bulk copies here, which go past the path of ordinary loads and stores.
-So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started them
-sets a flag with a release at system scope (`set_flag`); the other rank's warp reads it with an acquire at system scope
-(`wait_for`), and a fence lets the bulk copies that follow see what it has seen (`order_copies`).
+So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started
+them sets a flag with a release at system scope (`set_flag`); the other rank's warp reads it with an acquire at system
+scope (`wait_for`), and a fence lets the bulk copies that follow see what it has seen (`order_copies`).
 """
 
 from common.bulk import partition_barrier
@@ -49,13 +50,13 @@ def made_ring(
 
 @gluon.jit
 def run_of(program, tiles, steps):
-    """The first of all the tiles' steps that a program does where they are shared."""
+    """The first step of a program's run, counted over all tiles."""
     return program * (tiles * steps) // gl.num_programs(0)
 
 
 @gluon.jit
 def work_of(tiles, steps, SHARED: gl.constexpr):
-    """This program's tiles, as the arguments of a range, and where its run of all their steps begins and ends."""
+    """The program's tiles, as arguments of a range, and the first step of its run and the one behind its last."""
     if SHARED:
         first = run_of(gl.program_id(0), tiles, steps)
         last = run_of(gl.program_id(0) + 1, tiles, steps)
@@ -73,7 +74,7 @@ def work_of(tiles, steps, SHARED: gl.constexpr):
 
 @gluon.jit
 def steps_of(tile, steps, first, last, SHARED: gl.constexpr):
-    """Which steps of this tile the program does whose run is `first` to `last` - 1."""
+    """The first step of a tile, and the one behind the last, that belong to the run from `first` to `last` - 1."""
     begin = tile * 0
     end = begin + steps
     if SHARED:
@@ -84,7 +85,7 @@ def steps_of(tile, steps, first, last, SHARED: gl.constexpr):
 
 @gluon.jit
 def leave_sum(acc, sums_ptr, flag, epoch, BLOCK_N: gl.constexpr, layout: gl.constexpr):
-    """A warpgroup's sum of a part of a tile's steps into memory, for the program that completes the tile."""
+    """Stores a warpgroup's sum over some of a tile's steps, for the program that completes the tile."""
     inside = (
         gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None] * BLOCK_N
         + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))[None, :]
@@ -96,7 +97,7 @@ def leave_sum(acc, sums_ptr, flag, epoch, BLOCK_N: gl.constexpr, layout: gl.cons
 
 @gluon.jit
 def add_sum(acc, sums_ptr, flag, epoch, BLOCK_N: gl.constexpr, layout: gl.constexpr):
-    """`acc` + what another program's warpgroup has left, as soon as it has."""
+    """Waits for the sum of another program's warpgroup and adds it to `acc`."""
     value = epoch - 1
     while value < epoch:
         value = read_flag(flag)
@@ -122,10 +123,10 @@ def complete_or_leave(
     BLOCK_N: gl.constexpr,
     layout: gl.constexpr,
 ):
-    """The whole product of a tile, where this program completes it, of which it has the steps from `begin` on. Else
-    it leaves its sum. Sums are added in the order of programs, so the same calls give the same bits. `sums`: the
-    address of a rank's block, where in it the float32 [phases, programs, GROUPS, rows, BLOCK_N] begin and their flags,
-    and the epoch."""
+    """Returns the complete product of a tile if this program completes it (`begin`, its first step of the tile, is 0);
+    else stores the program's sum. Sums are added in the order of programs, so results are deterministic. `sums`: a
+    pointer to the address of the rank's block, the offsets in the block of the sums, float32 [phases, programs, GROUPS,
+    rows, BLOCK_N], and of their flags, and the epoch."""
     block_ptr, sums_in_block, flags_in_block, epoch = sums
     block = gl.load(block_ptr)
     sums_at = block + sums_in_block
@@ -201,8 +202,7 @@ def bf16_behind(block, offset):
 
 @gluon.jit
 def wait_until_under_way(COPIES: gl.constexpr):
-    """At most so many of the bulk copies that this warp has started are not complete. That keeps links short of what
-    they can queue: where stores queue up as far as the multiprocessor, its loads wait behind them."""
+    """Waits until at most COPIES of the warp's bulk copies are incomplete."""
     gl.inline_asm_elementwise(
         f"cp.async.bulk.wait_group {COPIES}; mov.b32 $0, 0;",
         "=r,~{memory}",

@@ -1,18 +1,18 @@
 """gemm_rs on Hopper by explicit warps: one loads, one or two warpgroups multiply, one warp sends.
 
-A program multiplies the other ranks' rows first, which the sending warp copies into their memory out of shared memory
-and flags as soon as they have arrived there; only that warp waits for links. It has few bytes on their way at a time:
-where stores queue up for a link as far as the multiprocessor, its loads wait behind them. The rank's own rows come
-last. While their product is under way, the sending warp puts the other ranks' partial products of the tile, as soon as
-their flags say that they have come, where the result will leave from. The multipliers add them in registers: each
-partial product is rounded to bf16 but the rank's own.
+A program multiplies the tiles of other ranks first. The sending warp copies them from shared memory into the other
+rank's memory and sets a flag when a tile has arrived; only this warp waits for links. It keeps at most WINDOW copies
+in flight: when stores to a saturated link back up into the multiprocessor, its loads wait behind them. The rank's own
+tiles come last. During the product of such a tile, the sending warp waits for the flags of the other ranks' partial
+products and loads each into the output buffer. The multiplying warpgroups add it in registers. Only partial products
+that went over a link are rounded to bf16.
 
-So a tile's memory goes back and forth between the multipliers and the sending warp, each of which waits for the other
-only: `given` says that it is empty, or holds a partial product, `taken` that it holds a result, or that the partial
-product has been read.
+The output buffer of a warpgroup has two barriers and alternates between the warpgroup and the sending warp. `given`
+(sending warp to warpgroup): the buffer is empty, or holds a partial product. `taken` (warpgroup to sending warp): it
+holds a result, or the partial product in it has been read.
 
-Where the table's `split` is more than 1, all programs share the steps of all tiles for other ranks, then of the rank's
-own (common/warps.py).
+If the tuning table's `split` is more than 1, all programs share the steps of all tiles (common/warps.py): first those
+of the tiles for other ranks, then those of the rank's own.
 
 No program waits for another rank before it has sent all that others wait for, so none waits in a circle. Where a tile
 holds rows of several ranks, each rank comes to the same tile in the same round.
@@ -76,7 +76,7 @@ def phase_of(
     phase, M, N, WORLD: gl.constexpr, MIXED: gl.constexpr, SHARED: gl.constexpr, BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
 ):  # fmt: skip
-    """The first tile of a phase and how many it has: where tiles are shared, those for other ranks are the first."""
+    """The first tile of a phase and its number of tiles. If tiles are shared, phase 0 has those for other ranks."""
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
     first = phase * 0
     if SHARED and not MIXED:
@@ -109,7 +109,7 @@ def load_tiles(
     HALF: gl.constexpr = BLOCK_M // GROUPS
     b_desc = tma.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
     steps = gl.cdiv(K, BLOCK_K)
-    # The first stages have their part of the weights before there is a descriptor of rows.
+    # The weights of the first stages are requested before the descriptor of rows is made, which takes time.
     begun = 0
     _, tiles = phase_of(0, M, N, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
     tile, stop, _, first, last = work_of(tiles, steps, SHARED)
@@ -219,13 +219,13 @@ def multiply_tiles(
                     for _ in range(WORLD - 2):  # not unrolled, which would take too many registers
                         mbarrier.wait(given.index(MINE), handed)
                         acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
-                        # Ordinary loads that are still under way do not hold up the bulk copy that comes next.
+                        # Without the fence, the next bulk copy may overwrite what ordinary loads have yet to read.
                         fence_async_shared()
                         mbarrier.arrive(taken.index(MINE), count=1)
                         handed ^= 1
                     mbarrier.wait(given.index(MINE), handed)
                     acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
-                    partition_barrier()  # all have read what is overwritten now
+                    partition_barrier()  # all threads have read what is overwritten now
                     out_s.index(MINE).store(acc.to(gl.bfloat16))
                     fence_async_shared()
                     mbarrier.arrive(taken.index(MINE), count=1)
@@ -236,7 +236,7 @@ def multiply_tiles(
 def flag_tile(
     blocks, flags, row, number, owned, m, rank, epoch, WORLD: gl.constexpr, BLOCK_M: gl.constexpr
 ):  # fmt: skip
-    """Tells those who own rows of a tile that it has arrived, as soon as it has."""
+    """Waits until a tile has arrived, and sets its flag at each rank that owns rows of it."""
     finish_copies()
     flag = flags + (rank * owned + number).to(gl.int64) * FLAG_BYTES
     for step in gl.static_range(1, WORLD):
@@ -263,8 +263,8 @@ def send_tiles(
     WINDOW: gl.constexpr,  # pieces of PIECE rows and at most 64 columns that are under way to another rank
     GROUP: gl.constexpr,
 ):
-    """The sending warp: other ranks' rows into their memory, what has come from them to the multipliers, own rows into
-    the output."""
+    """The sending warp: copies tiles into other ranks' memory, loads the partial products that they sent, and stores
+    the rank's own tiles into the output."""
     M, N, K, rank = sizes
     blocks_ptr, epoch, flags, slots = heap
     out_s, given, taken = leaving

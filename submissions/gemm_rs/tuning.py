@@ -8,8 +8,8 @@ class Row(NamedTuple):
     `sum_m`, `sum_n`: the block that a program sums up, `sum_late`: behind the store of another tile instead of before
     it. `kernel`: "plain", which does everything; "engine", beside a copy engine that sends; or "warps", with explicit
     warps (Hopper). For the latter two `sum_m` to `sum_late` mean nothing, and for "engine" `split`. "warps" has 4 warps
-    for every 64 of `block_m`, beside those that load and send; with a `split` of more than 1, all programs share the
-    depth of all tiles evenly; and a program has at most `window` bytes on their way to other ranks."""
+    for every 64 of `block_m`, beside those that load and send. With a `split` of more than 1, all its programs share
+    the steps of all tiles; `window` is how many bytes a program may have in flight to other ranks."""
 
     chip: str
     shape: tuple[int, int, int]
