@@ -6,8 +6,8 @@ Stream-K (SHARED): if there are few tiles, or the last round of tiles is far fro
 into one run for each program, all equally long. A run may begin and end inside a tile. The program that has the first
 step of a tile completes the tile; the other programs write their float32 sums to memory and set a flag. A program
 does the part of a tile that it does not complete at the beginning of its run, and the part that it completes at the
-end, so sums are rarely waited for. There is no deadlock: the part that is waited for is the first of its run and
-waits for no other program.
+end, so a sum is waited for only where a whole run lies inside one tile. There is no deadlock: the part that is waited
+for is the first of its run and waits for no other program.
 
 Memory that ranks share is written and read by bulk copies here, which go past the path of ordinary loads and stores.
 So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started
