@@ -29,8 +29,6 @@ WARPS_GROUPS = (8, 16, 4)
 WARPS_WINDOWS = (16 << 10, 8 << 10, 64 << 10, 32 << 10)  # bytes on their way, of gemm_rs
 WARPS_SENDERS = (132, 64, 32)
 WARPS_PREFETCHES = (1024, 0, 2048)
-WARPS_SHARED_TILE = 128 * 128  # elements of a tile whose sum and another program's have room in registers
-WARPS_ROUNDS = 4  # of tiles, from which on hardly a program is idle in the last one
 WARPS_BARRIER_BYTES = 2 << 10
 CHUNKS = (
     (16, 128),
@@ -93,8 +91,8 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     ]
     groups, windows = (WARPS_GROUPS[:1], WARPS_WINDOWS[::2]) if shape[0] <= 512 else (WARPS_GROUPS, WARPS_WINDOWS)
     warps = [
-        Row(chip, shape, *block[:3], split, group, 4 * block[0] // 64, block[3], 1, 64, 64, False, window, "warps", "")
-        for block, split, group, window in likeliest(by_warps(shape, 0), shape, groups, windows)
+        Row(chip, shape, *block[:3], 1, group, 4 * block[0] // 64, block[3], 1, 64, 64, False, window, "warps", "")
+        for block, group, window in likeliest(by_warps(shape, 0), groups, windows)
     ]
     return late + by_engine + chance.sample(some, min(at_most, len(some))) + warps[:at_most]
 
@@ -132,29 +130,21 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     )
     warps = [
         Row(
-            chip, shape, *block[:3], split, WARPS_GROUPS[0], 4 * block[0] // 64, block[3], 1, senders, 0, chunk[0],
+            chip, shape, *block[:3], 1, WARPS_GROUPS[0], 4 * block[0] // 64, block[3], 1, senders, 0, chunk[0],
             send_rows, *chunk, ahead, "warps", "",
         )
-        for block, split, chunk, senders, send_rows, ahead in likeliest(
-            by_warps(shape, 0), shape, chunks, WARPS_SENDERS, send_rows_of, prefetches
+        for block, chunk, senders, send_rows, ahead in likeliest(
+            by_warps(shape, 0), chunks, WARPS_SENDERS, send_rows_of, prefetches
         )
         if chunk[1] % block[2] == 0 and block in by_warps(shape, chunk[0] * chunk[1] * 2)
     ]  # fmt: skip
     return by_engine + by_programs + warps[:at_most]
 
 
-def likeliest(blocks: list[tuple[int, ...]], shape: tuple[int, ...], *choices: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Blocks of kernels with explicit warps, whether programs share the depth of tiles (`split`), and one of each of
-    these choices: all of them, those first that are near the first of everything."""
-    ranked = []
-    for number, block in enumerate(blocks):
-        tiles = -(-shape[0] // block[0]) * -(-shape[1] // block[1])
-        splits = (2, 1) if tiles < WARPS_ROUNDS * MOST_SHARES // 2 else (1,)
-        splits = splits if block[0] * block[1] <= WARPS_SHARED_TILE else (1,)
-        for places in itertools.product(*(range(len(choice)) for choice in (splits, *choices))):
-            chosen = [choice[place] for choice, place in zip((splits, *choices), places, strict=True)]
-            ranked.append((number + sum(places), (block, *chosen)))
-    return [row for _, row in sorted(ranked, key=lambda item: item[0])]
+def likeliest(*choices: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """One of each of these choices: all of them, those first that are near the first of everything."""
+    ranked = sorted(itertools.product(*map(enumerate, choices)), key=lambda row: sum(place for place, _ in row))
+    return [tuple(one for _, one in row) for row in ranked]
 
 
 def beside_engine(blocks: list[tuple[int, ...]], shape: tuple[int, ...]) -> list[tuple[int, ...]]:

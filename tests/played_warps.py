@@ -69,10 +69,6 @@ class Pointer:
         found = torch.where(mask, flat[torch.where(mask, places, 0)], torch.tensor(other, dtype=self.dtype))
         return Address(self.memory, found) if self.dtype == torch.int64 else found
 
-    def store(self, values: torch.Tensor) -> None:
-        flat, places = self.flat()
-        flat[places] = values
-
 
 class Blocks:
     """Shared memory as bulk copies lay it out: [blocks, columns of 64, rows, 64]."""
@@ -296,7 +292,6 @@ class Machine:
             **{name: getattr(torch, name) for name in ("int32", "int64", "float32", "bfloat16")},
             constexpr=lambda constant: constant,
             pointer_type=lambda dtype: SimpleNamespace(dtype=dtype),
-            multiple_of=lambda pointer, _: pointer,
             BlockedLayout=lambda *_: None,
             SliceLayout=lambda *_: None,
             NVMMADistributedLayout=lambda **_: None,
@@ -313,7 +308,6 @@ class Machine:
             minimum=lambda one, other: torch.minimum(number(one), number(other)),
             min=lambda tensor, axis: tensor.amin(axis),
             load=lambda pointer, **named: pointer.load(**named),
-            store=lambda pointer, values: pointer.store(values),
             warp_specialize=self.specialize,
         )
         mbarrier = SimpleNamespace(

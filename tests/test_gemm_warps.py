@@ -13,30 +13,29 @@ from compiled import Compiled, chip_of, compiled
 from kernel_ranks import before_each, first_after_each, imported
 from played_warps import Machine
 
-# The rank's product on 2 ranks, blocks, stages and split; the first with mixed tiles.
+# The rank's product on 2 ranks, blocks and stages; the first with mixed tiles.
 BLOCKS = {
     "gemm_rs": [
-        ((64, 7168, 9216), (64, 64, 128), 6, 1),
-        ((64, 7168, 9216), (64, 256, 64), 4, 2),
-        ((2048, 2880, 1440), (128, 256, 64), 3, 1),
-        ((2048, 2880, 1440), (128, 128, 64), 5, 2),
+        ((64, 7168, 9216), (64, 64, 128), 6),
+        ((64, 7168, 9216), (64, 256, 64), 4),
+        ((2048, 2880, 1440), (128, 256, 64), 3),
+        ((2048, 2880, 1440), (128, 128, 64), 5),
     ],
     "ag_gemm": [
-        ((64, 9216, 7168), (64, 64, 128), 5, 1),
-        ((64, 9216, 7168), (64, 128, 128), 4, 2),
-        ((2048, 1440, 2880), (128, 256, 64), 3, 1),
-        ((2048, 1440, 2880), (128, 128, 64), 5, 2),
+        ((64, 9216, 7168), (64, 64, 128), 5),
+        ((64, 9216, 7168), (64, 128, 128), 4),
+        ((2048, 1440, 2880), (128, 256, 64), 3),
+        ((2048, 1440, 2880), (128, 128, 64), 5),
     ],
 }
-# Of what is played: ranks, the rank's product, blocks, stages, split, bias, programs.
-Played = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int, bool, int]
+# Of what is played: ranks, the rank's product, blocks, stages, bias, programs.
+Played = tuple[int, tuple[int, int, int], tuple[int, int, int], int, bool, int]
 PLAYED: list[Played] = [
-    (2, (256, 256, 200), (128, 128, 64), 3, 1, True, 3),
-    (2, (256, 256, 200), (128, 128, 64), 3, 2, True, 3),
-    (2, (256, 200, 328), (64, 64, 64), 3, 2, True, 5),  # programs with no first step, or with three tiles
-    (2, (64, 200, 456), (64, 64, 64), 4, 2, True, 5),  # mixed tiles, as the next
-    (4, (64, 264, 200), (64, 128, 128), 2, 1, True, 3),
-    (4, (256, 200, 200), (64, 128, 64), 3, 2, False, 13),  # more programs than a phase has tiles
+    (2, (256, 256, 200), (128, 128, 64), 3, True, 3),
+    (2, (256, 200, 328), (64, 64, 64), 3, True, 5),
+    (2, (64, 200, 456), (64, 64, 64), 4, True, 5),  # mixed tiles, as the next, and more programs than tiles
+    (4, (64, 264, 200), (64, 128, 128), 2, True, 3),
+    (4, (256, 200, 200), (64, 128, 64), 3, False, 13),
 ]
 MORE = {"window": 8192, "send_m": 32, "flag_k": 128, "senders": 2, "send_rows": 64, "prefetch": 1024}  # of rows
 CALLS = 2  # one after the other: what the first leaves is not taken for the second's
@@ -50,10 +49,8 @@ def problem(request: pytest.FixtureRequest) -> Iterator[tuple[str, ModuleType, M
         yield request.param, submission, importlib.import_module("hopper")
 
 
-def row_of(
-    submission: ModuleType, shape: tuple[int, int, int], blocks: tuple[int, int, int], stages: int, split: int
-) -> Any:
-    fields = {"chip": "sm_90", "shape": shape, "stages": stages, "kernel": "warps", "split": split, "group": 3}
+def row_of(submission: ModuleType, shape: tuple[int, int, int], blocks: tuple[int, int, int], stages: int) -> Any:
+    fields = {"chip": "sm_90", "shape": shape, "stages": stages, "kernel": "warps", "split": 1, "group": 3}
     fields |= dict(zip(("block_m", "block_n", "block_k"), blocks, strict=True))
     fields |= {name: value for name, value in MORE.items() if name in submission.Row._fields}
     return submission.TABLE[0]._replace(**fields)
@@ -77,18 +74,15 @@ def test_they_fit_and_set_flags_only_behind_copies_that_are_complete(
     name, submission, _ = problem
     arrived, sent = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group"
     fence, load = r"fence\.proxy\.async\.global", r"cp\.async\.bulk\.tensor\.2d\.shared"
-    barrier, stored = r"bar\.(warp\.)?sync", r"st\.global\.v2\.b32"
+    barrier = r"bar\.(warp\.)?sync"
     for plan, kernel in built(name, submission):
         assert (kernel.spilled_bytes, kernel.fit) == (0, 1), plan
         text = kernel.assembly
         assert "wgmma.mma_async" in text
         assert "setmaxnreg" in text
-        # Sums that programs leave for each other are stored and loaded by all threads of a warpgroup.
-        shared = plan.constants["SHARED"]
-        assert set(before_each(text, RELEASE, arrived, sent, stored)) == ({arrived, stored} if shared else {arrived})
-        assert set(before_each(text, RELEASE, barrier, sent, stored)) == {barrier}
-        if not shared:  # else there is a wait without copies behind it too, and blocks are in another order
-            assert set(first_after_each(text, ACQUIRE, fence, load)) == {fence}
+        assert set(before_each(text, RELEASE, arrived, sent)) == {arrived}
+        assert set(before_each(text, RELEASE, barrier, sent)) == {barrier}
+        assert set(first_after_each(text, ACQUIRE, fence, load)) == {fence}
         # What is read by ordinary loads is read before a bulk copy may write over it.
         done, given_back = r"fence\.proxy\.async\.shared::cta", r"mbarrier\.arrive\.shared"
         loads = first_after_each(text, "ldmatrix.sync", done, given_back)
@@ -109,8 +103,8 @@ def test_other_chips_and_shapes_go_by_the_plain_kernel(problem: tuple[str, Modul
 
 def errors(name: str, submission: ModuleType, machine: Machine, case: Played) -> list[float]:
     """How far each rank's result of each call is off, relative to the largest element."""
-    world, (rows, columns, depth), blocks, stages, split, bias, programs = case
-    row = row_of(submission, (rows, columns, depth), blocks, stages, split)
+    world, (rows, columns, depth), blocks, stages, bias, programs = case
+    row = row_of(submission, (rows, columns, depth), blocks, stages)
     plan = submission.make_plan(row, submission.Chip("sm_90", programs, 1), world, rows, columns, depth, bias)
     m, chance, found = rows // world, torch.Generator().manual_seed(0), []
     gathers = name == "ag_gemm"

@@ -4,16 +4,12 @@ The sending warps of the programs share the rank's rows. Each copies chunk after
 other rank, and flags it as soon as it has arrived there; only that warp waits for links. The loading warp begins with
 the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no
 other rank. Where a tile holds rows of several ranks, the first weights are on their way before any row has come.
-
-If the tuning table's `split` is more than 1, all programs share the steps of all tiles (common/warps.py): first those
-of the rank's rows, then those of the other ranks' rows.
 """
 
 from common.bulk import bulk_load, bulk_store
 from common.warps import (
     FLAG_BYTES,
     bf16_behind,
-    complete_or_leave,
     finish_copies,
     made_ring,
     multiplied,
@@ -21,8 +17,6 @@ from common.warps import (
     order_copies,
     read_flag,
     set_flag,
-    steps_of,
-    work_of,
 )
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -62,21 +56,6 @@ def place(
             source = (rank + WORLD - 1 - arrival % (WORLD - 1)) % WORLD
             row = source * m + arrival // (WORLD - 1) * BLOCK_M
     return row, tile_n * BLOCK_N
-
-
-@gluon.jit
-def phase_of(
-    phase, m, n, WORLD: gl.constexpr, MIXED: gl.constexpr, SHARED: gl.constexpr, BLOCK_M: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-):  # fmt: skip
-    """The first tile of a phase and its number of tiles. If tiles are shared, phase 0 has those of the rank's rows."""
-    tiles = gl.cdiv(m * WORLD, BLOCK_M) * gl.cdiv(n, BLOCK_N)
-    first = phase * 0
-    if SHARED and not MIXED:
-        own = tiles // WORLD
-        first = phase * own
-        tiles = gl.where(phase == 0, own, tiles - own)
-    return first, tiles
 
 
 @gluon.jit
@@ -132,8 +111,6 @@ def load_tiles(
     ring,
     WORLD: gl.constexpr,
     MIXED: gl.constexpr,
-    SHARED: gl.constexpr,
-    PHASES: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
@@ -154,54 +131,48 @@ def load_tiles(
     steps = gl.cdiv(K, BLOCK_K)
     # The weights of the first stages are requested before the descriptors of rows are made and before rows arrive.
     begun = 0
-    _, tiles = phase_of(0, m, n, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
-    tile, stop, _, first, last = work_of(tiles, steps, SHARED)
-    in_phase = gl.minimum(tile, tiles - 1)  # there may be more programs than tiles
-    _, column = place(in_phase, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-    if tile < stop:
-        begin, end = steps_of(tile, steps, first, last, SHARED)
-        begun = gl.minimum(end - begin, STAGES)
+    tiles = gl.cdiv(m * WORLD, BLOCK_M) * gl.cdiv(n, BLOCK_N)
+    first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
+    _, column = place(first, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    if gl.program_id(0) < tiles:
+        begun = gl.minimum(steps, STAGES)
         for stage in range(begun):
             mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-            bulk_load(b_desc, [column, (begin + stage) * BLOCK_K], filled.index(stage), b_ring.index(stage))
-        depth = gl.minimum(prefetch, (end - begin - begun) * BLOCK_K)
+            bulk_load(b_desc, [column, stage * BLOCK_K], filled.index(stage), b_ring.index(stage))
+        depth = gl.minimum(prefetch, (steps - begun) * BLOCK_K)
         if MIXED and depth > 0:
-            request(b_ptr, column, n, (begin + begun) * BLOCK_K, K, depth, BLOCK_N)
+            request(b_ptr, column, n, begun * BLOCK_K, K, depth, BLOCK_N)
     a_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     own_block = gl.load(blocks_ptr + rank)
     all_ptr = bf16_behind(own_block, gathered)
     all_desc = tma.make_tensor_descriptor(all_ptr, [m * WORLD, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     slot = 0
     turn = 1  # of a ring that is empty
-    for phase in range(PHASES):
-        before, tiles = phase_of(phase, m, n, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
-        start, stop, stride, first, last = work_of(tiles, steps, SHARED)
-        for tile in range(start, stop, stride):
-            begin, end = steps_of(tile, steps, first, last, SHARED)
-            row, column = place(before + tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-            own = row // m == rank
-            if MIXED:
-                own = rank < 0
-            come = gl.where(own, FLAGS_K, 0)
-            for step in range(begin, end):
-                depth = step * BLOCK_K
-                if begun > 0:
-                    begun -= 1
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        row, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        own = row // m == rank
+        if MIXED:
+            own = rank < 0
+        come = gl.where(own, FLAGS_K, 0)
+        for step in range(steps):
+            depth = step * BLOCK_K
+            if begun > 0:
+                begun -= 1
+            else:
+                mbarrier.wait(emptied.index(slot), turn)
+                mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+                bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
+            while depth // SEND_K >= come:
+                come = come_to(
+                    own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K, FLAGS_K2
+                )
+            for group in gl.static_range(GROUPS):
+                part_s = a_ring.index(slot * GROUPS + group)
+                if own:
+                    bulk_load(a_desc, [row - rank * m + group * HALF, depth], filled.index(slot), part_s)
                 else:
-                    mbarrier.wait(emptied.index(slot), turn)
-                    mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-                    bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
-                while depth // SEND_K >= come:
-                    come = come_to(
-                        own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K, FLAGS_K2
-                    )
-                for group in gl.static_range(GROUPS):
-                    part_s = a_ring.index(slot * GROUPS + group)
-                    if own:
-                        bulk_load(a_desc, [row - rank * m + group * HALF, depth], filled.index(slot), part_s)
-                    else:
-                        bulk_load(all_desc, [row + group * HALF, depth], filled.index(slot), part_s)
-                slot, turn = next_stage(slot, turn, STAGES)
+                    bulk_load(all_desc, [row + group * HALF, depth], filled.index(slot), part_s)
+            slot, turn = next_stage(slot, turn, STAGES)
 
 
 @gluon.jit
@@ -209,14 +180,11 @@ def multiply_tiles(
     bias_ptr,
     out_ptr,
     sizes,
-    heap,
     ring,
     out_s,
     MINE: gl.constexpr,  # which of the groups this is
     WORLD: gl.constexpr,
     MIXED: gl.constexpr,
-    SHARED: gl.constexpr,
-    PHASES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -224,8 +192,6 @@ def multiply_tiles(
     GROUPS: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
-    SEND_M: gl.constexpr,
-    FLAGS_K: gl.constexpr,
 ):
     """A warpgroup: its part of every tile's rows, which it stores by a bulk copy beside the next product."""
     m, n, K, rank = sizes
@@ -234,36 +200,24 @@ def multiply_tiles(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
-    blocks_ptr, epoch, flags, gathered = heap
     M = m * WORLD
     out_desc = tma.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [HALF, BLOCK_N], out_s.layout)
     steps = gl.cdiv(K, BLOCK_K)
     places = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
     slot = 0
     turn = 0
-    for phase in range(PHASES):
-        before, tiles = phase_of(phase, m, n, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
-        start, stop, stride, first, last = work_of(tiles, steps, SHARED)
-        for tile in range(start, stop, stride):
-            begin, end = steps_of(tile, steps, first, last, SHARED)
-            row, column = place(before + tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-            acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
-            if HAS_BIAS:  # first: it would take more registers last
-                bias = gl.load(bias_ptr + column + places, mask=(begin == 0) & (column + places < n), other=0.0)
-                acc += bias.to(gl.float32)[None, :]
-            acc, slot, turn = multiplied(
-                a_ring, b_ring, filled, emptied, acc, end - begin, slot, turn, MINE, GROUPS, STAGES
-            )
-            if SHARED:
-                row_flags = M // SEND_M * FLAGS_K
-                sums = (blocks_ptr + rank, gathered + M * K * 2, flags + row_flags * FLAG_BYTES, epoch)
-                acc = complete_or_leave(acc, tile, tiles, steps, begin, phase, sums, MINE, GROUPS, BLOCK_N, layout)
-            if begin == 0:
-                rounded = acc.to(gl.bfloat16)
-                tma.store_wait(0)
-                out_s.index(MINE).store(rounded)
-                fence_async_shared()
-                bulk_store(out_desc, [row + MINE * HALF, column], out_s.index(MINE))
+    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(n, BLOCK_N), gl.num_programs(0)):
+        row, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
+        if HAS_BIAS:  # first: it would take more registers last
+            bias = gl.load(bias_ptr + column + places, mask=column + places < n, other=0.0)
+            acc += bias.to(gl.float32)[None, :]
+        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, GROUPS, STAGES)
+        rounded = acc.to(gl.bfloat16)
+        tma.store_wait(0)
+        out_s.index(MINE).store(rounded)
+        fence_async_shared()
+        bulk_store(out_desc, [row + MINE * HALF, column], out_s.index(MINE))
     tma.store_wait(0)
 
 
@@ -336,15 +290,13 @@ def warps_kernel(
     K,
     rank,
     epoch,
-    flags,  # behind those of chunks, where SHARED, one for each sum [PHASES, programs, GROUPS]
-    gathered,  # behind all ranks' rows, where SHARED, these sums, float32
+    flags,
+    gathered,
     senders,  # programs whose sending warp has something to do
     prefetch,  # elements of a weight's row, which a program asks the L2 for before rows have come, where MIXED
     WORLD: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     MIXED: gl.constexpr,
-    SHARED: gl.constexpr,  # programs share the depth of tiles
-    PHASES: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
@@ -376,12 +328,12 @@ def warps_kernel(
         gl.warp_specialize(
             [
                 (multiply_tiles, (
-                    bias_ptr, out_ptr, sizes, heap, ring, out_s, 0, WORLD, MIXED, SHARED, PHASES, HAS_BIAS, BLOCK_M,
-                    BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP, SEND_M, FLAGS_K,
+                    bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                    GROUPS, STAGES, GROUP,
                 )),
                 (load_tiles, (
-                    a_ptr, b_ptr, prefetch, sizes, heap, ring, WORLD, MIXED, SHARED, PHASES, BLOCK_M, BLOCK_N, BLOCK_K,
-                    GROUPS, STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+                    a_ptr, b_ptr, prefetch, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
                 )),
                 (send_rows, (
                     a_ptr, senders, sizes, heap, chunks, loaded, WORLD, MIXED, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
@@ -395,16 +347,16 @@ def warps_kernel(
         gl.warp_specialize(
             [
                 (multiply_tiles, (
-                    bias_ptr, out_ptr, sizes, heap, ring, out_s, 0, WORLD, MIXED, SHARED, PHASES, HAS_BIAS, BLOCK_M,
-                    BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP, SEND_M, FLAGS_K,
+                    bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                    GROUPS, STAGES, GROUP,
                 )),
                 (multiply_tiles, (
-                    bias_ptr, out_ptr, sizes, heap, ring, out_s, 1, WORLD, MIXED, SHARED, PHASES, HAS_BIAS, BLOCK_M,
-                    BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP, SEND_M, FLAGS_K,
+                    bias_ptr, out_ptr, sizes, ring, out_s, 1, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                    GROUPS, STAGES, GROUP,
                 )),
                 (load_tiles, (
-                    a_ptr, b_ptr, prefetch, sizes, heap, ring, WORLD, MIXED, SHARED, PHASES, BLOCK_M, BLOCK_N, BLOCK_K,
-                    GROUPS, STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+                    a_ptr, b_ptr, prefetch, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
                 )),
                 (send_rows, (
                     a_ptr, senders, sizes, heap, chunks, loaded, WORLD, MIXED, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,

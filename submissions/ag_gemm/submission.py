@@ -406,23 +406,15 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     send_m, flags_k = min(row.send_m, m), -(-depth // row.flag_k)
     ring, chunk = row.stages * (block_m + row.block_n) * row.block_k * 2, send_m * row.flag_k * 2
     room = SHARED_BYTES - OVERHEAD_BYTES - ring - block_m * row.block_n * 2
-    tiles, rows, programs = (
-        -(-m * world_size // block_m) * -(-columns // row.block_n),
-        m * world_size,
-        chip.multiprocessors,
-    )
-    split, _ = shared(row.split, tiles, block_m, row.block_n)
-    phases, groups = 2 if split > 1 and m >= block_m else 1, block_m // WARPGROUP_ROWS
+    rows, programs = m * world_size, chip.multiprocessors
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
         "MIXED": m < block_m,
-        "SHARED": split > 1,
-        "PHASES": phases,
         "BLOCK_M": block_m,
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
-        "GROUPS": groups,
+        "GROUPS": block_m // WARPGROUP_ROWS,
         "STAGES": row.stages,
         "GROUP": row.group,
         "SEND_M": send_m,
@@ -433,9 +425,6 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
         "BUFFERS": 2 if 2 * chunk <= room else 1,
     }
     flags, nbytes = rows // send_m * flags_k, rows * depth * 2
-    if split > 1:
-        sums = phases * programs  # which programs leave for each other
-        flags, nbytes = flags + sums * groups, nbytes + sums * block_m * row.block_n * 4
     sending = (min(row.senders, programs), row.prefetch)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, 0)
     return Plan(*made, sending, constants, {"num_warps": 4})  # of the first warpgroup; the kernel asks for the others

@@ -1,13 +1,5 @@
 """What gemm_rs's and ag_gemm's kernels with explicit warps (Hopper) have in common: a ring of stages in shared memory
-between the warp that loads and those that multiply; tiles that leave through shared memory; flags between ranks; and
-programs that share the depth of tiles.
-
-Stream-K (SHARED): if there are few tiles, or the last round of tiles is far from full, the steps of all tiles are cut
-into one run for each program, all equally long. A run may begin and end inside a tile. The program that has the first
-step of a tile completes the tile; the other programs write their float32 sums to memory and set a flag. A program
-does the part of a tile that it does not complete at the beginning of its run, and the part that it completes at the
-end, so a sum is waited for only where a whole run lies inside one tile. There is no deadlock: the part that is waited
-for is the first of its run and waits for no other program.
+between the warp that loads and those that multiply; tiles that leave through shared memory; and flags between ranks.
 
 Memory that ranks share is written and read by bulk copies here, which go past the path of ordinary loads and stores.
 So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started
@@ -49,106 +41,6 @@ def made_ring(
 
 
 @gluon.jit
-def run_of(program, tiles, steps):
-    """The first step of a program's run, counted over all tiles."""
-    return program * (tiles * steps) // gl.num_programs(0)
-
-
-@gluon.jit
-def work_of(tiles, steps, SHARED: gl.constexpr):
-    """The program's tiles, as arguments of a range, and the first step of its run and the one behind its last."""
-    if SHARED:
-        first = run_of(gl.program_id(0), tiles, steps)
-        last = run_of(gl.program_id(0) + 1, tiles, steps)
-        begin = first // steps
-        end = gl.where(last > first, gl.cdiv(last, steps), begin)
-        stride = gl.num_programs(0) // gl.num_programs(0)
-    else:
-        first = gl.program_id(0) * 0
-        last = tiles * steps
-        begin = gl.program_id(0)
-        end = tiles
-        stride = gl.num_programs(0)
-    return begin, end, stride, first, last
-
-
-@gluon.jit
-def steps_of(tile, steps, first, last, SHARED: gl.constexpr):
-    """The first step of a tile, and the one behind the last, that belong to the run from `first` to `last` - 1."""
-    begin = tile * 0
-    end = begin + steps
-    if SHARED:
-        begin = gl.maximum(first - tile * steps, 0)
-        end = gl.minimum(last - tile * steps, steps)
-    return begin, end
-
-
-@gluon.jit
-def leave_sum(acc, sums_ptr, flag, epoch, BLOCK_N: gl.constexpr, layout: gl.constexpr):
-    """Stores a warpgroup's sum over some of a tile's steps, for the program that completes the tile."""
-    inside = (
-        gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None] * BLOCK_N
-        + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))[None, :]
-    )
-    gl.store(sums_ptr + inside, acc)
-    partition_barrier()  # all of the warpgroup's threads have stored
-    set_flag(flag, epoch)
-
-
-@gluon.jit
-def add_sum(acc, sums_ptr, flag, epoch, BLOCK_N: gl.constexpr, layout: gl.constexpr):
-    """Waits for the sum of another program's warpgroup and adds it to `acc`."""
-    value = epoch - 1
-    while value < epoch:
-        value = read_flag(flag)
-    partition_barrier()
-    inside = (
-        gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None] * BLOCK_N
-        + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))[None, :]
-    )
-    return acc + gl.load(sums_ptr + inside)
-
-
-@gluon.jit
-def complete_or_leave(
-    acc,
-    tile,
-    tiles,
-    steps,
-    begin,
-    phase,
-    sums,
-    MINE: gl.constexpr,
-    GROUPS: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    layout: gl.constexpr,
-):
-    """Returns the complete product of a tile if this program completes it (`begin`, its first step of the tile, is 0);
-    else stores the program's sum. Sums are added in the order of programs, so results are deterministic. `sums`: a
-    pointer to the address of the rank's block, the offsets in the block of the sums, float32 [phases, programs, GROUPS,
-    rows, BLOCK_N], and of their flags, and the epoch."""
-    block_ptr, sums_in_block, flags_in_block, epoch = sums
-    block = gl.load(block_ptr)
-    sums_at = block + sums_in_block
-    flags_at = block + flags_in_block
-    size: gl.constexpr = acc.shape[0] * BLOCK_N * 4
-    first = (phase * gl.num_programs(0)) * GROUPS + MINE
-    if begin > 0:
-        place = (first + gl.program_id(0) * GROUPS).to(gl.int64)
-        to_ptr = gl.multiple_of((sums_at + place * size).to(gl.pointer_type(gl.float32)), 16)
-        leave_sum(acc, to_ptr, flags_at + place * FLAG_BYTES, epoch, BLOCK_N, layout)
-    else:
-        other = gl.program_id(0) + 1
-        while run_of(other, tiles, steps) < (tile + 1) * steps:
-            if run_of(other + 1, tiles, steps) > run_of(other, tiles, steps):
-                place = (first + other * GROUPS).to(gl.int64)
-                from_ptr = gl.multiple_of((sums_at + place * size).to(gl.pointer_type(gl.float32)), 16)
-                acc = add_sum(acc, from_ptr, flags_at + place * FLAG_BYTES, epoch, BLOCK_N, layout)
-            other += 1
-    return acc
-
-
-@gluon.jit
 def next_stage(slot, phase, STAGES: gl.constexpr):
     """The stage of the ring behind this one, and the phase of its barriers."""
     wraps = (slot == STAGES - 1).to(gl.int32)
@@ -181,17 +73,6 @@ def multiplied(
     product = warpgroup_mma_wait(0, deps=(acc,))
     mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1)
     return product, slot, phase
-
-
-@gluon.jit
-def hand_over(values, buffer, full, free, phase):
-    """Rounds a tile into shared memory, for the warp that sends it, and the phase of the next one."""
-    rounded = values.to(gl.bfloat16)
-    mbarrier.wait(free, phase ^ 1)
-    buffer.store(rounded)
-    fence_async_shared()
-    mbarrier.arrive(full, count=1)
-    return phase ^ 1
 
 
 @gluon.jit

@@ -11,9 +11,6 @@ The output buffer of a warpgroup has two barriers and alternates between the war
 (sending warp to warpgroup): the buffer is empty, or holds a partial product. `taken` (warpgroup to sending warp): it
 holds a result, or the partial product in it has been read.
 
-If the tuning table's `split` is more than 1, all programs share the steps of all tiles (common/warps.py): first those
-of the tiles for other ranks, then those of the rank's own.
-
 No program waits for another rank before it has sent all that others wait for, so none waits in a circle. Where a tile
 holds rows of several ranks, each rank comes to the same tile in the same round.
 """
@@ -22,16 +19,13 @@ from common.bulk import bulk_load, bulk_store, bulk_view, partition_barrier
 from common.warps import (
     FLAG_BYTES,
     bf16_behind,
-    complete_or_leave,
     finish_copies,
     made_ring,
     multiplied,
     next_stage,
     set_flag,
-    steps_of,
     wait_for,
     wait_until_under_way,
-    work_of,
 )
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -72,21 +66,6 @@ def place(
 
 
 @gluon.jit
-def phase_of(
-    phase, M, N, WORLD: gl.constexpr, MIXED: gl.constexpr, SHARED: gl.constexpr, BLOCK_M: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-):  # fmt: skip
-    """The first tile of a phase and its number of tiles. If tiles are shared, phase 0 has those for other ranks."""
-    tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
-    first = phase * 0
-    if SHARED and not MIXED:
-        own = tiles // WORLD
-        first = phase * (tiles - own)
-        tiles = gl.where(phase == 0, tiles - own, own)
-    return first, tiles
-
-
-@gluon.jit
 def load_tiles(
     a_ptr,
     b_ptr,
@@ -94,8 +73,6 @@ def load_tiles(
     ring,
     WORLD: gl.constexpr,
     MIXED: gl.constexpr,
-    SHARED: gl.constexpr,
-    PHASES: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
@@ -111,36 +88,30 @@ def load_tiles(
     steps = gl.cdiv(K, BLOCK_K)
     # The weights of the first stages are requested before the descriptor of rows is made, which takes time.
     begun = 0
-    _, tiles = phase_of(0, M, N, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
-    tile, stop, _, first, last = work_of(tiles, steps, SHARED)
-    in_phase = gl.minimum(tile, tiles - 1)  # there may be more programs than tiles
-    _, column, _, _ = place(in_phase, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-    if tile < stop:
-        begin, end = steps_of(tile, steps, first, last, SHARED)
-        begun = gl.minimum(end - begin, STAGES)
+    tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
+    first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
+    _, column, _, _ = place(first, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    if gl.program_id(0) < tiles:
+        begun = gl.minimum(steps, STAGES)
         for stage in range(begun):
             mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-            bulk_load(b_desc, [column, (begin + stage) * BLOCK_K], filled.index(stage), b_ring.index(stage))
+            bulk_load(b_desc, [column, stage * BLOCK_K], filled.index(stage), b_ring.index(stage))
     a_desc = tma.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     slot = 0
     turn = 1  # of a ring that is empty
-    for phase in range(PHASES):
-        before, tiles = phase_of(phase, M, N, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
-        start, stop, stride, first, last = work_of(tiles, steps, SHARED)
-        for tile in range(start, stop, stride):
-            begin, end = steps_of(tile, steps, first, last, SHARED)
-            row, column, _, _ = place(before + tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-            for step in range(begin, end):
-                if begun > 0:
-                    begun -= 1
-                else:
-                    mbarrier.wait(emptied.index(slot), turn)
-                    mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-                    bulk_load(b_desc, [column, step * BLOCK_K], filled.index(slot), b_ring.index(slot))
-                for group in gl.static_range(GROUPS):
-                    part_s = a_ring.index(slot * GROUPS + group)
-                    bulk_load(a_desc, [row + group * HALF, step * BLOCK_K], filled.index(slot), part_s)
-                slot, turn = next_stage(slot, turn, STAGES)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        row, column, _, _ = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        for step in range(steps):
+            if begun > 0:
+                begun -= 1
+            else:
+                mbarrier.wait(emptied.index(slot), turn)
+                mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+                bulk_load(b_desc, [column, step * BLOCK_K], filled.index(slot), b_ring.index(slot))
+            for group in gl.static_range(GROUPS):
+                part_s = a_ring.index(slot * GROUPS + group)
+                bulk_load(a_desc, [row + group * HALF, step * BLOCK_K], filled.index(slot), part_s)
+            slot, turn = next_stage(slot, turn, STAGES)
 
 
 @gluon.jit
@@ -156,14 +127,11 @@ def part_of(part_s, rows, m, rank, MIXED: gl.constexpr, layout: gl.constexpr):
 def multiply_tiles(
     bias_ptr,
     sizes,
-    heap,
     ring,
     leaving,
     MINE: gl.constexpr,  # which of the groups this is
     WORLD: gl.constexpr,
     MIXED: gl.constexpr,
-    SHARED: gl.constexpr,
-    PHASES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -174,7 +142,6 @@ def multiply_tiles(
 ):
     """A warpgroup: its part of every tile's rows."""
     M, N, K, rank = sizes
-    blocks_ptr, epoch, flags, slots = heap
     a_ring, b_ring, filled, emptied = ring
     out_s, given, taken = leaving
     HALF: gl.constexpr = BLOCK_M // GROUPS
@@ -188,48 +155,37 @@ def multiply_tiles(
     slot = 0
     turn = 0
     handed = 0  # the turn of the memory that is sent from
-    for phase in range(PHASES):
-        before, tiles = phase_of(phase, M, N, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
-        start, stop, stride, first, last = work_of(tiles, steps, SHARED)
-        for tile in range(start, stop, stride):
-            begin, end = steps_of(tile, steps, first, last, SHARED)
-            row, column, _, own = place(before + tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-            acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
-            if HAS_BIAS:  # first: it would take more registers last
-                bias = gl.load(bias_ptr + column + places, mask=own & (begin == 0) & (column + places < N), other=0.0)
-                more = WORLD * bias.to(gl.float32)[None, :]
-                if MIXED:
-                    more = gl.where(((row + rows) // m == rank)[:, None], more, 0.0)
-                acc += more
-            acc, slot, turn = multiplied(
-                a_ring, b_ring, filled, emptied, acc, end - begin, slot, turn, MINE, GROUPS, STAGES
-            )
-            if SHARED:
-                tile_flags = WORLD * gl.maximum(m // BLOCK_M, 1) * gl.cdiv(N, BLOCK_N)
-                sums = (blocks_ptr + rank, slots + M * N * 2, flags + tile_flags * FLAG_BYTES, epoch)
-                acc = complete_or_leave(acc, tile, tiles, steps, begin, phase, sums, MINE, GROUPS, BLOCK_N, layout)
-            if begin == 0:
-                if MIXED or not own:
-                    mbarrier.wait(given.index(MINE), handed)
-                    out_s.index(MINE).store(acc.to(gl.bfloat16))
-                    fence_async_shared()
-                    mbarrier.arrive(taken.index(MINE), count=1)
-                    handed ^= 1
-                if own:
-                    for _ in range(WORLD - 2):  # not unrolled, which would take too many registers
-                        mbarrier.wait(given.index(MINE), handed)
-                        acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
-                        # Without the fence, the next bulk copy may overwrite what ordinary loads have yet to read.
-                        fence_async_shared()
-                        mbarrier.arrive(taken.index(MINE), count=1)
-                        handed ^= 1
-                    mbarrier.wait(given.index(MINE), handed)
-                    acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
-                    partition_barrier()  # all threads have read what is overwritten now
-                    out_s.index(MINE).store(acc.to(gl.bfloat16))
-                    fence_async_shared()
-                    mbarrier.arrive(taken.index(MINE), count=1)
-                    handed ^= 1
+    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), gl.num_programs(0)):
+        row, column, _, own = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
+        if HAS_BIAS:  # first: it would take more registers last
+            bias = gl.load(bias_ptr + column + places, mask=own & (column + places < N), other=0.0)
+            more = WORLD * bias.to(gl.float32)[None, :]
+            if MIXED:
+                more = gl.where(((row + rows) // m == rank)[:, None], more, 0.0)
+            acc += more
+        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, GROUPS, STAGES)
+        if MIXED or not own:
+            mbarrier.wait(given.index(MINE), handed)
+            out_s.index(MINE).store(acc.to(gl.bfloat16))
+            fence_async_shared()
+            mbarrier.arrive(taken.index(MINE), count=1)
+            handed ^= 1
+        if own:
+            for _ in range(WORLD - 2):  # not unrolled, which would take too many registers
+                mbarrier.wait(given.index(MINE), handed)
+                acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
+                # Without the fence, the next bulk copy may overwrite what ordinary loads have yet to read.
+                fence_async_shared()
+                mbarrier.arrive(taken.index(MINE), count=1)
+                handed ^= 1
+            mbarrier.wait(given.index(MINE), handed)
+            acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
+            partition_barrier()  # all threads have read what is overwritten now
+            out_s.index(MINE).store(acc.to(gl.bfloat16))
+            fence_async_shared()
+            mbarrier.arrive(taken.index(MINE), count=1)
+            handed ^= 1
 
 
 @gluon.jit
@@ -253,11 +209,8 @@ def send_tiles(
     leaving,
     WORLD: gl.constexpr,
     MIXED: gl.constexpr,
-    SHARED: gl.constexpr,
-    PHASES: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    BLOCK_K: gl.constexpr,
     GROUPS: gl.constexpr,
     PIECE: gl.constexpr,  # rows that are sent at once: a warpgroup's, or as many of them as a rank owns
     WINDOW: gl.constexpr,  # pieces of PIECE rows and at most 64 columns that are under way to another rank
@@ -265,7 +218,7 @@ def send_tiles(
 ):
     """The sending warp: copies tiles into other ranks' memory, loads the partial products that they sent, and stores
     the rank's own tiles into the output."""
-    M, N, K, rank = sizes
+    M, N, _, rank = sizes
     blocks_ptr, epoch, flags, slots = heap
     out_s, given, taken = leaving
     HALF: gl.constexpr = BLOCK_M // GROUPS
@@ -288,67 +241,61 @@ def send_tiles(
     come_ptr = bf16_behind(own_block, slots)
     come_desc = tma.make_tensor_descriptor(come_ptr, [M, N], [N, 1], [HALF, COLUMNS], parts_layout)
     out_desc = tma.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [PIECE, COLUMNS], layout)
-    steps = gl.cdiv(K, BLOCK_K)
     turn = 0
     sent = rank * 0 - 1  # the row and number of a tile that is not flagged yet
     sent_number = rank * 0
-    for phase in range(PHASES):
-        before, tiles = phase_of(phase, M, N, WORLD, MIXED, SHARED, BLOCK_M, BLOCK_N)
-        start, stop, stride, first, last = work_of(tiles, steps, SHARED)
-        for tile in range(start, stop, stride):
-            begin, _ = steps_of(tile, steps, first, last, SHARED)
-            row, column, number, own = place(before + tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-            if begin == 0:
-                if MIXED or not own:
-                    for group in gl.static_range(GROUPS):
-                        mbarrier.arrive(given.index(group), count=1)
-                    if not MIXED and sent >= 0:  # while this tile is multiplied
-                        flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
-                    for group in gl.static_range(GROUPS):
-                        mbarrier.wait(taken.index(group), turn)
-                        for step in gl.static_range(1, WORLD):
-                            owner = (rank + step) % WORLD
-                            for piece in gl.static_range(HALF // PIECE):
-                                from_row = row + group * HALF + piece * PIECE
-                                if from_row // m == owner:
-                                    for part in gl.static_range(PARTS):
-                                        piece_s = parts_s.index(group * PARTS + part).slice(piece * PIECE, PIECE)
-                                        to = [from_row - owner * m, column + part * COLUMNS]
-                                        bulk_store(peer_descs[step - 1], to, piece_s)
-                                        wait_until_under_way(WINDOW - 1)
-                    turn ^= 1
-                    if MIXED:
-                        flag_tile(blocks, flags, row, number, owned, m, rank, epoch, WORLD, BLOCK_M)
-                    else:
-                        tma.store_wait(0)
-                        sent = row
-                        sent_number = number
-                if own:
-                    if not MIXED and sent >= 0:
-                        flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
-                        sent = rank * 0 - 1
-                    for step in gl.static_range(1, WORLD):
-                        source = (rank + WORLD - step) % WORLD  # the rank before this one has sent to it first
-                        wait_for(own_block + flags + (source * owned + number).to(gl.int64) * FLAG_BYTES, epoch)
-                        for group in gl.static_range(GROUPS):
-                            # Where the tile has other ranks' rows too, what is read of them means nothing.
-                            from_row = (source - rank) * m + row + group * HALF
-                            mbarrier.expect(given.index(group), HALF * BLOCK_N * 2)
+    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * tiles_n, gl.num_programs(0)):
+        row, column, number, own = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        if MIXED or not own:
+            for group in gl.static_range(GROUPS):
+                mbarrier.arrive(given.index(group), count=1)
+            if not MIXED and sent >= 0:  # while this tile is multiplied
+                flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
+            for group in gl.static_range(GROUPS):
+                mbarrier.wait(taken.index(group), turn)
+                for step in gl.static_range(1, WORLD):
+                    owner = (rank + step) % WORLD
+                    for piece in gl.static_range(HALF // PIECE):
+                        from_row = row + group * HALF + piece * PIECE
+                        if from_row // m == owner:
                             for part in gl.static_range(PARTS):
-                                part_s = parts_s.index(group * PARTS + part)
-                                bulk_load(come_desc, [from_row, column + part * COLUMNS], given.index(group), part_s)
-                        for group in gl.static_range(GROUPS):
-                            mbarrier.wait(taken.index(group), turn)
-                            if step == WORLD - 1:
-                                for piece in gl.static_range(HALF // PIECE):
-                                    from_row = row + group * HALF + piece * PIECE
-                                    if from_row // m == rank:
-                                        for part in gl.static_range(PARTS):
-                                            piece_s = parts_s.index(group * PARTS + part).slice(piece * PIECE, PIECE)
-                                            to = [from_row - rank * m, column + part * COLUMNS]
-                                            bulk_store(out_desc, to, piece_s)
-                        turn ^= 1
-                    tma.store_wait(0)
+                                piece_s = parts_s.index(group * PARTS + part).slice(piece * PIECE, PIECE)
+                                to = [from_row - owner * m, column + part * COLUMNS]
+                                bulk_store(peer_descs[step - 1], to, piece_s)
+                                wait_until_under_way(WINDOW - 1)
+            turn ^= 1
+            if MIXED:
+                flag_tile(blocks, flags, row, number, owned, m, rank, epoch, WORLD, BLOCK_M)
+            else:
+                tma.store_wait(0)
+                sent = row
+                sent_number = number
+        if own:
+            if not MIXED and sent >= 0:
+                flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
+                sent = rank * 0 - 1
+            for step in gl.static_range(1, WORLD):
+                source = (rank + WORLD - step) % WORLD  # the rank before this one has sent to it first
+                wait_for(own_block + flags + (source * owned + number).to(gl.int64) * FLAG_BYTES, epoch)
+                for group in gl.static_range(GROUPS):
+                    # Where the tile has other ranks' rows too, what is read of them means nothing.
+                    from_row = (source - rank) * m + row + group * HALF
+                    mbarrier.expect(given.index(group), HALF * BLOCK_N * 2)
+                    for part in gl.static_range(PARTS):
+                        part_s = parts_s.index(group * PARTS + part)
+                        bulk_load(come_desc, [from_row, column + part * COLUMNS], given.index(group), part_s)
+                for group in gl.static_range(GROUPS):
+                    mbarrier.wait(taken.index(group), turn)
+                    if step == WORLD - 1:
+                        for piece in gl.static_range(HALF // PIECE):
+                            from_row = row + group * HALF + piece * PIECE
+                            if from_row // m == rank:
+                                for part in gl.static_range(PARTS):
+                                    piece_s = parts_s.index(group * PARTS + part).slice(piece * PIECE, PIECE)
+                                    to = [from_row - rank * m, column + part * COLUMNS]
+                                    bulk_store(out_desc, to, piece_s)
+                turn ^= 1
+            tma.store_wait(0)
     if not MIXED and sent >= 0:
         flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
 
@@ -365,13 +312,11 @@ def warps_kernel(
     K,
     rank,
     epoch,
-    flags,  # behind those of tiles, where SHARED, one for each sum [PHASES, programs, GROUPS]
-    slots,  # behind the partial products, where SHARED, these sums, float32
+    flags,
+    slots,
     WORLD: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     MIXED: gl.constexpr,  # a tile holds rows of several ranks
-    SHARED: gl.constexpr,  # programs share the depth of tiles
-    PHASES: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
@@ -399,16 +344,14 @@ def warps_kernel(
         gl.warp_specialize(
             [
                 (multiply_tiles, (
-                    bias_ptr, sizes, heap, ring, leaving, 0, WORLD, MIXED, SHARED, PHASES, HAS_BIAS, BLOCK_M, BLOCK_N,
-                    BLOCK_K, GROUPS, STAGES, GROUP,
-                )),
-                (load_tiles, (
-                    a_ptr, b_ptr, sizes, ring, WORLD, MIXED, SHARED, PHASES, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    bias_ptr, sizes, ring, leaving, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
                     STAGES, GROUP,
                 )),
+                (load_tiles, (
+                    a_ptr, b_ptr, sizes, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
+                )),
                 (send_tiles, (
-                    out_ptr, sizes, heap, leaving, WORLD, MIXED, SHARED, PHASES, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
-                    PIECE, WINDOW, GROUP,
+                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, WINDOW, GROUP,
                 )),
             ],
             [1, 1],
@@ -418,20 +361,18 @@ def warps_kernel(
         gl.warp_specialize(
             [
                 (multiply_tiles, (
-                    bias_ptr, sizes, heap, ring, leaving, 0, WORLD, MIXED, SHARED, PHASES, HAS_BIAS, BLOCK_M, BLOCK_N,
-                    BLOCK_K, GROUPS, STAGES, GROUP,
-                )),
-                (multiply_tiles, (
-                    bias_ptr, sizes, heap, ring, leaving, 1, WORLD, MIXED, SHARED, PHASES, HAS_BIAS, BLOCK_M, BLOCK_N,
-                    BLOCK_K, GROUPS, STAGES, GROUP,
-                )),
-                (load_tiles, (
-                    a_ptr, b_ptr, sizes, ring, WORLD, MIXED, SHARED, PHASES, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    bias_ptr, sizes, ring, leaving, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
                     STAGES, GROUP,
                 )),
+                (multiply_tiles, (
+                    bias_ptr, sizes, ring, leaving, 1, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    STAGES, GROUP,
+                )),
+                (load_tiles, (
+                    a_ptr, b_ptr, sizes, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
+                )),
                 (send_tiles, (
-                    out_ptr, sizes, heap, leaving, WORLD, MIXED, SHARED, PHASES, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
-                    PIECE, WINDOW, GROUP,
+                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, WINDOW, GROUP,
                 )),
             ],
             [4, 1, 1],

@@ -452,7 +452,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     tiles_m, tiles_n = max(1, m // block_m), -(-columns // row.block_n)
     tiles = -(-rows // max(m, block_m)) * tiles_m * tiles_n
     split, work = shared(row.split, tiles, block_m, row.block_n)
-    phases, piece = 2 if split > 1 and m >= block_m else 1, min(m, WARPGROUP_ROWS)
+    piece = min(m, WARPGROUP_ROWS)
     piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
     pieces = -(-tiles_m // piece_tiles)
     constants = {  # of each kernel, in the order of its parameters
@@ -461,8 +461,6 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "OWNERS": max(1, block_m // m),
         "FUSED": split == 1 and m >= block_m,
         "MIXED": m < block_m,
-        "SHARED": split > 1,
-        "PHASES": phases,
         "BLOCK_M": block_m,
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
@@ -485,9 +483,6 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     launcher, flags = launchers[row.kernel], world_size * (pieces if row.kernel == "engine" else tiles_m * tiles_n)
     constants = {name: value for name, value in constants.items() if name in kernels[row.kernel].arg_names}
     sizes, nbytes = (rows, columns, depth), rows * columns * 2
-    if row.kernel == "warps" and split > 1:
-        sums = phases * programs  # which programs leave for each other
-        flags, nbytes = flags + sums * constants["GROUPS"], nbytes + sums * block_m * row.block_n * 4
     return Plan(row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
 
 
