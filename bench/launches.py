@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--launches", type=int, default=10)
     parser.add_argument("--device", choices=settings.DEVICES)
-    parser.add_argument("--mode", choices=("leaderboard", "benchmark"), default="leaderboard", help="as `eval` takes it")
+    parser.add_argument("--mode", choices=("leaderboard", "benchmark"), default="leaderboard", help="as `eval` has it")
     parser.add_argument("--seconds", type=float, help="a shape (default: the suite's)")
     parser.add_argument("--record", action="store_true", help="write the figure to leaderboard.yaml")
     options = parser.parse_args()
