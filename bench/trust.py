@@ -33,7 +33,7 @@ from figures import ROOT, Figures, add_data_argument
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
-from harness.core.records import EvalReport, Measured, Mode, Passed, Submission
+from harness.core.records import Estimate, EvalReport, Measured, Mode, Passed, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import op_check, op_measure
@@ -227,7 +227,7 @@ def attacks(figures: Figures, names: Sequence[str], times: int, device: str, ran
         problem = find(told.get("problem", "gemm_rs" if device != "cpu" else "a2a"), Checkout.here())
         suite = problem.with_world_size(problem.suite(suite_name), ranks)
         outcomes: Counter[str] = Counter()
-        speedups: list[float] = []
+        ratios: list[Estimate] = []
         unborne, cases = 0, 0
         for _ in range(times):
             began = time.monotonic()
@@ -238,14 +238,15 @@ def attacks(figures: Figures, names: Sequence[str], times: int, device: str, ran
             if report is None:
                 continue
             if report.figures is not None:
-                speedups.append(report.figures.ratio.value)
+                ratios.append(report.figures.ratio)
             measured = [result.outcome for result in report.results if isinstance(result.outcome, Measured)]
             cases += len(measured)
             unborne += sum(bool(one.ranked.own_claims) for one in measured)
         shown = ", ".join(f"{outcome}{f' {count}x' * (times > 1)}" for outcome, count in outcomes.items())
-        speedup = f"{statistics.median(speedups):.2f}" if speedups else "-"
+        speedup = f"{statistics.median(one.value for one in ratios):.2f}" if ratios else "-"
         rows.append((name, problem.name, shown, speedup, f"{unborne} of {cases}" if cases else "-"))
-        print(*rows[-1], *(f"{one:.3f}" for one in speedups), file=sys.stderr, flush=True)
+        each = (f"{one.value:.3f} ({one.ci[0]:.2f} to {one.ci[1]:.2f})" for one in ratios if one.ci)
+        print(*rows[-1], *each, file=sys.stderr, flush=True)
     figures.table(
         ("file", "problem", "outcome", "speedup shown", "shapes whose claims did not count"),
         rows,
