@@ -91,7 +91,7 @@ def zygotes() -> Iterator[None]:
                              "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
     commands = prefork.Server(os.environ, preloaded.__file__, preloaded.SOCKET)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "subprocess", prefork.SUBPROCESS)
+        prefork.hasten(patch.setattr)
         with files.locked(Path(tempfile.gettempdir()) / f"peaks-{os.getuid()}.lock", OTHERS_S):
             measure_peaks()
         yield
