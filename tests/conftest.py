@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import shutil
@@ -171,6 +172,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and count < 2:
             item.add_marker(pytest.mark.skip(reason=f"needs 2 GPUs or more, there are {count}"))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by now stays: a collection of garbage need not look at it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def copy_checkout(folder: Path) -> Path:
