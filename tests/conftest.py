@@ -67,7 +67,8 @@ def left_behind(temporary: Path) -> dict[str, list[str]]:
     processes = []
     for pid in descendants(os.getpid()):
         with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
-            processes.append(Path(f"/proc/{pid}/cmdline").read_text())
+            if command := Path(f"/proc/{pid}/cmdline").read_text():  # one that is ending has no memory to read it from
+                processes.append(command)
     return {
         "processes": processes,
         "/dev/shm": sorted(os.listdir("/dev/shm")),
@@ -178,6 +179,10 @@ def pytest_collection_finish() -> None:
     """What was imported by now stays: a collection of garbage need not look at it each time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # else extensions tell at the end that their objects were never freed
 
 
 def copy_checkout(folder: Path) -> Path:
