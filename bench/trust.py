@@ -23,7 +23,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -216,16 +216,18 @@ def busy(figures: Figures, times: int) -> None:
     )
 
 
-def attacks(figures: Figures, names: Sequence[str], times: int, device: str, ranks: int, suite_name: str) -> None:
+def attacks(figures: Figures, options: argparse.Namespace) -> None:
     """The table of how evaluations of attacks and of honest controls end, and the speedup that they show. Most have the
     reference as their kernel, so that 1 is the truth."""
+    device, ranks, suite_name, times = options.device, options.ranks, options.suite, options.times or 1
     rows = []
-    for name in names:
+    for name in options.files:
         told = dict(re.findall("^(problem|devices|mode): (.*)$", (HOSTILE / f"{name}.py").read_text(), re.MULTILINE))
-        if names is ATTACKS and told.get("devices", "") not in ("", "cpu" if device == "cpu" else "gpu"):
+        if options.files is ATTACKS and told.get("devices", "") not in ("", "cpu" if device == "cpu" else "gpu"):
             continue
         problem = find(told.get("problem", "gemm_rs" if device != "cpu" else "a2a"), Checkout.here())
         suite = problem.with_world_size(problem.suite(suite_name), ranks)
+        suite = replace(suite, benchmark_s=options.seconds or suite.benchmark_s)
         outcomes: Counter[str] = Counter()
         ratios: list[Estimate] = []
         unborne, cases = 0, 0
@@ -309,6 +311,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="of attacks (default: %(default)s)")
     parser.add_argument("--suite", default="quick", help="of attacks (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=2, help="of attacks (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, help="a shape in attacks (default: the suite's)")
     parser.add_argument("--times", type=int, metavar="N", help="evaluations each in busy (20) and attacks (1)")
     parser.add_argument("--only", choices=CORPORA, help="of corpus (default: all)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="tests at a time in corpus (default: 2)")
@@ -328,7 +331,7 @@ def main() -> None:
     if options.what == "cost":
         cost(figures, options.pairs)
     elif options.what == "attacks":
-        attacks(figures, options.files, options.times or 1, options.device, options.ranks, options.suite)
+        attacks(figures, options)
     elif options.what == "busy":
         busy(figures, options.times or 20)
     else:
