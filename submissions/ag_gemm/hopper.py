@@ -86,8 +86,7 @@ def come_to(
     FLAGS_K2: gl.constexpr,
 ):  # fmt: skip
     """How many of the first chunks of these ROWS rows have come, as soon as these are more than `come`; they may then
-    be copied. `flags` is the address of the first flag of all, `flags_m` how many of
-    them are below each other."""
+    be copied. `flags` is the address of the first flag of all, `flags_m` how many of them are below each other."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     index = gl.arange(0, ROWS // SEND_M * FLAGS_K2, layout)
     columns = gl.minimum(index % FLAGS_K2, FLAGS_K - 1)
