@@ -7,10 +7,10 @@
 A kernel that is bound by memory cannot be faster than the stream that it resembles. The clock is the tuner's: the
 median of events around calls with cold caches. Every stream's result is looked at before it is timed.
 
-threads   a program a block; each thread loads 16 bytes a time, and stores them doubled; with cache modifiers
-stay      programs that stay, by registers; a block ahead or none
-ring      programs that stay, and copy blocks ahead into shared memory by cp.async, as cross_entropy's do; Hopper
-bulk      the same by bulk copies, and stored by them, so that no thread sees the bytes; Hopper
+a program a block   each thread loads 16 bytes a time, and stores them doubled; with cache modifiers
+stay                programs that stay, by registers; a block ahead or none
+ring (cp.async)     programs that stay, and copy blocks ahead into shared memory, as cross_entropy's ring; Hopper
+bulk copies         the same by bulk copies, and stored by them, so that no thread sees the bytes; Hopper
 """
 
 import argparse
@@ -43,18 +43,15 @@ Stream = Callable[[Tensor, Tensor], None]
 
 
 @triton.jit
-def double(source, target, LOAD: tl.constexpr, STORE: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr):
-    """Words become twice what they were. LOAD and KEEP are eviction policies of loads and stores, STORE a cache
-    modifier."""
+def double(source, target, LOAD: tl.constexpr, STORE: tl.constexpr, BLOCK: tl.constexpr):
+    """Words become twice what they were. LOAD is the loads' eviction policy, STORE the stores' cache modifier."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     words = tl.load(source + place, eviction_policy=LOAD) * 2
-    tl.store(target + place, words, cache_modifier=STORE, eviction_policy=KEEP)
+    tl.store(target + place, words, cache_modifier=STORE)
 
 
 @gluon.jit
-def stay_double(
-    source, target, blocks, BLOCK: gl.constexpr, AHEAD: gl.constexpr, LOAD: gl.constexpr, KEEP: gl.constexpr
-):
+def stay_double(source, target, blocks, BLOCK: gl.constexpr, AHEAD: gl.constexpr, LOAD: gl.constexpr):
     """The same by programs that stay; with AHEAD a block is on its way to registers while another is stored."""
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
     place = gl.arange(0, BLOCK, layout=layout)
@@ -69,52 +66,12 @@ def stay_double(
             coming = gl.load(from_there, mask=ahead + place * 0 < blocks, other=0, eviction_policy=LOAD)
         else:
             words = gl.load(source + gl.cast(block, gl.int64) * BLOCK + place, eviction_policy=LOAD)
-        gl.store(target + gl.cast(block, gl.int64) * BLOCK + place, words * 2, eviction_policy=KEEP)
+        gl.store(target + gl.cast(block, gl.int64) * BLOCK + place, words * 2)
 
 
 @gluon.jit
-def fetch(addresses, mask):
-    """Lines of 128 bytes on their way to the L2 cache, to stay there longer than others."""
-    gl.inline_asm_elementwise(
-        "{ .reg .pred %p; setp.ne.s32 %p, $2, 0; @%p prefetch.global.L2::evict_last [$1]; mov.u32 $0, 0; }",
-        "=r,l,r",
-        [addresses.to(gl.int64, bitcast=True), mask.to(gl.int32)],
-        gl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@gluon.jit
-def copy_kept(slot, addresses, mask):
-    """copy_ahead with L2's evict_last, which Triton 3.6 leaves out. `slot`: bytes from where shared memory begins."""
-    gl.inline_asm_elementwise(
-        """{ .reg .pred %p; .reg .b64 %policy; .reg .b32 %to;
-        mov.u32 %to, global_smem; add.u32 %to, %to, $1; setp.ne.s32 %p, $3, 0;
-        createpolicy.fractional.L2::evict_last.b64 %policy, 1.0;
-        @%p cp.async.cg.shared.global.L2::cache_hint [%to], [$2], 16, %policy; mov.u32 $0, 0; }""",
-        "=r,r,l,r",
-        [slot, addresses.to(gl.int64, bitcast=True), mask.to(gl.int32)],
-        gl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@gluon.jit
-def ring_double(
-    source,
-    target,
-    blocks,
-    BLOCK: gl.constexpr,
-    SLOTS: gl.constexpr,
-    FETCH: gl.constexpr,
-    COPY: gl.constexpr,
-    STORE: gl.constexpr,
-    KEEP: gl.constexpr,
-):
-    """The same by programs that stay. `blocks` is how many there are of BLOCK words. With FETCH, lines are fetched into
-    the L2 cache so many rounds ahead of their copies; with COPY, copies are evict_last."""
+def ring_double(source, target, blocks, BLOCK: gl.constexpr, SLOTS: gl.constexpr, STORE: gl.constexpr):
+    """The same by programs that stay. `blocks` is how many there are of BLOCK words."""
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
     ring = gl.allocate_shared_memory(gl.int32, [SLOTS, BLOCK], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     place = gl.arange(0, BLOCK, layout=layout)
@@ -124,24 +81,15 @@ def ring_double(
         from_there = source + gl.cast(to_come, gl.int64) * BLOCK + place
         copy_ahead(ring.index(index), from_there, mask=to_come + place * 0 < blocks)
         async_copy.commit_group()
-    lines = gl.arange(0, BLOCK // 32, layout=gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
-    vectors = gl.arange(0, BLOCK // 4, layout=gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
     for block in range(first, blocks, step):
         async_copy.wait_group(SLOTS - 1)
         slot = ring.index((block - first) // step % SLOTS)
         words = slot.load(layout)
         ahead = block + SLOTS * step
-        if FETCH:
-            fetched = ahead + FETCH * step
-            fetch(source + gl.cast(fetched, gl.int64) * BLOCK + lines * 32, fetched + lines * 0 < blocks)
-        if COPY:
-            at = ((block - first) // step % SLOTS) * (BLOCK * 4) + vectors * 16
-            copy_kept(at, source + gl.cast(ahead, gl.int64) * BLOCK + vectors * 4, ahead + vectors * 0 < blocks)
-        else:
-            copy_ahead(slot, source + gl.cast(ahead, gl.int64) * BLOCK + place, mask=ahead + place * 0 < blocks)
+        copy_ahead(slot, source + gl.cast(ahead, gl.int64) * BLOCK + place, mask=ahead + place * 0 < blocks)
         async_copy.commit_group()
         to_there = target + gl.cast(block, gl.int64) * BLOCK + place
-        gl.store(to_there, words * 2, cache_modifier=STORE, eviction_policy=KEEP)
+        gl.store(to_there, words * 2, cache_modifier=STORE)
 
 
 @gluon.jit
@@ -178,9 +126,9 @@ def by_torch(source: Tensor, target: Tensor) -> None:
     target.copy_(source)
 
 
-def by_threads(load: str = "", store: str = "", keep: str = "") -> Stream:
+def by_threads(load: str = "", store: str = "") -> Stream:
     def run(source: Tensor, target: Tensor) -> None:
-        double[(len(source) // WORDS,)](source, target, load, store, keep, WORDS, num_warps=8)
+        double[(len(source) // WORDS,)](source, target, load, store, WORDS, num_warps=8)
 
     return run
 
@@ -189,24 +137,24 @@ def programs(source: Tensor) -> int:
     return RESIDENT * torch.cuda.get_device_properties(source.device).multi_processor_count
 
 
-def by_ring(store: str = "", slots: int = SLOTS, fetch: int = 0, copy: bool = False, keep: str = "") -> Stream:
+def by_ring(store: str = "") -> Stream:
     def run(source: Tensor, target: Tensor) -> None:
-        constants = (WORDS, slots, fetch, copy, store, keep)
-        ring_double[(programs(source),)](source, target, len(source) // WORDS, *constants, num_warps=WARPS)
+        blocks = len(source) // WORDS
+        ring_double[(programs(source),)](source, target, blocks, WORDS, SLOTS, store, num_warps=WARPS)
 
     return run
 
 
-def by_staying(threads: int, resident: int, ahead: bool, load: str = "evict_last", keep: str = "") -> Stream:
+def by_staying(threads: int, resident: int, ahead: bool, load: str = "evict_last") -> Stream:
     """32 words a thread."""
 
     def run(source: Tensor, target: Tensor) -> None:
         block, most = 32 * threads, 65536 // (threads * resident)
-        grid = (programs(source) // RESIDENT * resident,)
-        constants = (block, ahead, load, keep)
-        stay_double[grid](
-            source, target, len(source) // block, *constants, num_warps=threads // 32, maxnreg=min(most, 255)
+        grid, options = (
+            (programs(source) // RESIDENT * resident,),
+            {"num_warps": threads // 32, "maxnreg": min(most, 255)},
         )
+        stay_double[grid](source, target, len(source) // block, block, ahead, load, **options)
 
     return run
 
@@ -224,33 +172,20 @@ def by_bulk(source: Tensor, target: Tensor) -> None:
 # name, whether in place, by how much words are multiplied, the stream
 STREAMS: list[tuple[str, bool, int, Stream]] = [
     ("torch copy", False, 1, by_torch),
-    ("threads", False, 2, by_threads()),
-    ("threads", True, 2, by_threads()),
-    ("threads, stores .cs", True, 2, by_threads(store=".cs")),
-    ("threads, stores .wt", True, 2, by_threads(store=".wt")),
-    ("threads, loads evict_first", True, 2, by_threads("evict_first")),
-    ("threads, loads evict_last", True, 2, by_threads("evict_last")),
-    ("512 threads x 2 stay, loads evict_last", True, 2, by_staying(512, 2, False)),
+    ("a program a block", False, 2, by_threads()),
+    ("a program a block", True, 2, by_threads()),
+    ("a program a block, stores .cs", True, 2, by_threads(store=".cs")),
+    ("a program a block, loads evict_first", True, 2, by_threads("evict_first")),
+    ("a program a block, loads evict_last", True, 2, by_threads("evict_last")),
+    ("a program a block, loads evict_last, stores .wt", True, 2, by_threads("evict_last", ".wt")),
     ("512 threads x 2 stay", True, 2, by_staying(512, 2, False, "")),
-    ("256 threads x 4 stay, loads evict_last", True, 2, by_staying(256, 4, False)),
+    ("512 threads x 2 stay, loads evict_last", True, 2, by_staying(512, 2, False)),
     ("512 threads x 1 stay, one ahead, loads evict_last", True, 2, by_staying(512, 1, True)),
-    ("256 threads x 2 stay, one ahead, loads evict_last", True, 2, by_staying(256, 2, True)),
-    ("512 threads x 2 stay, both evict_last", True, 2, by_staying(512, 2, False, keep="evict_last")),
-    ("threads, both evict_last", True, 2, by_threads("evict_last", keep="evict_last")),
-    ("threads, stores evict_last", True, 2, by_threads(keep="evict_last")),
-    ("threads, loads evict_last, stores evict_first", True, 2, by_threads("evict_last", keep="evict_first")),
-    ("threads, loads evict_last, stores .cs", True, 2, by_threads("evict_last", ".cs")),
-    ("threads, loads evict_last, stores .wt", True, 2, by_threads("evict_last", ".wt")),
-    ("ring, copies evict_last", True, 2, by_ring(copy=True)),
-    ("ring, fetched 1 ahead", True, 2, by_ring(fetch=1)),
-    ("ring, fetched 3 ahead", True, 2, by_ring(fetch=3)),
-    ("ring of 1, fetched 2 ahead", True, 2, by_ring(slots=1, fetch=2)),
-    ("ring, stores evict_last", True, 2, by_ring(keep="evict_last")),
-    ("ring", False, 2, by_ring()),
-    ("ring", True, 2, by_ring()),
-    ("ring, stores .cs", True, 2, by_ring(".cs")),
-    ("bulk", False, 1, by_bulk),
-    ("bulk", True, 1, by_bulk),
+    ("ring (cp.async), programs stay", False, 2, by_ring()),
+    ("ring (cp.async), programs stay", True, 2, by_ring()),
+    ("ring (cp.async), programs stay, stores .cs", True, 2, by_ring(".cs")),
+    ("bulk copies, programs stay", False, 1, by_bulk),
+    ("bulk copies, programs stay", True, 1, by_bulk),
 ]
 
 
@@ -270,7 +205,7 @@ def measured(words: int, peak_bytes_per_s: float) -> Iterator[list[str | float]]
             row: list[str | float] = [name, where, time_us, f"{8 * words / time_us * 1e6 / peak_bytes_per_s:.1%}"]
         except Exception as error:  # of one stream must not cost the other figures
             row = [name, where, f"{type(error).__name__}: {str(error)[:60]}", "-"]
-        print(*row, file=sys.stderr, flush=True)
+        print(*(f"{cell:.1f}" if isinstance(cell, float) else cell for cell in row), file=sys.stderr, flush=True)
         yield row
 
 

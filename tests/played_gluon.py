@@ -39,13 +39,6 @@ class Pointer:
     def to(self, dtype: torch.dtype, bitcast: bool) -> "Pointer":
         return Pointer(self.memory, dtype, self.places)
 
-    def add_atomically(self, number: int) -> Value:
-        """The one element, as it was before."""
-        with ATOMIC:
-            before = self.load()
-            self.store(before + number)
-        return before
-
     def load(self, mask: Any = True, other: Any = 0, **_: Any) -> Value:
         places, mask = torch.broadcast_tensors(value(self.places), value(mask))
         found = self.memory.view(self.dtype)[torch.where(mask, places, 0)]
@@ -55,9 +48,6 @@ class Pointer:
         places, mask, values = torch.broadcast_tensors(value(self.places), value(mask), value(values))
         assert values.dtype == self.dtype
         self.memory.view(self.dtype)[places[mask]] = values[mask].as_subclass(torch.Tensor)
-
-
-ATOMIC = threading.Lock()
 
 
 class Shared:
@@ -124,7 +114,7 @@ class Machine:
             raise failures[0]
         assert not any(thread.is_alive() for thread in threads), "programs wait for each other forever"
 
-    def copy_ahead(self, block: Shared, pointer: Pointer, mask: Any, **_: str) -> None:
+    def copy_ahead(self, block: Shared, pointer: Pointer, mask: Any) -> None:
         block.memory.fill_(POISON)
         self.program.groups[-1].append(lambda: block.memory.copy_(pointer.load(mask)))
 
@@ -162,8 +152,7 @@ class Machine:
             sum=lambda tensor, axis: tensor.sum(axis, dtype=tensor.dtype),
             reduce=lambda tensor, axis, combine: functools.reduce(combine, tensor.unbind(axis)),
             load=lambda pointer, **named: pointer.load(**named),
-            store=lambda pointer, values, mask=True, **_: pointer.store(values, mask),
-            atomic_add=lambda pointer, number, **_: pointer.add_atomically(number),
+            store=lambda pointer, values, mask=True: pointer.store(values, mask),
             inline_asm_elementwise=lambda text, *rest, **_: ASSEMBLY[text.split()[0]](*rest[1]),
         )
 
@@ -191,5 +180,4 @@ ASSEMBLY = {
     "mul.rn.bf16x2": by_halves(torch.mul),
     "fma.rn.bf16x2": by_halves(lambda one, other, third: one * other + third),
     "lg2.approx.ftz.f32": torch.log2,
-    "{": lambda addresses, mask: mask,  # a prefetch
 }

@@ -44,7 +44,7 @@ def module() -> Iterator[Any]:
 def launcher(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A launcher on a device with room for 100 programs, whose driver does not tell kernels' parameters."""
     monkeypatch.setattr(module.triton, "set_allocator", lambda allocate: None)
-    monkeypatch.setattr(module, "current_stream", lambda: STREAM)
+    monkeypatch.setattr(module, "_current_stream", lambda: STREAM)
     monkeypatch.setattr(module, "_by_driver", lambda compiled, programs, stream, are_floats, otherwise: None)
     monkeypatch.setattr(module, "_room", lambda compiled: 100)
     return module.Launcher(FakeKernel())
@@ -77,7 +77,7 @@ def test_tensors_of_other_alignments_are_prepared_again(launcher: Any) -> None:
 
 def test_another_stream_is_prepared_again(launcher: Any, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in (STREAM, 43, STREAM):
-        monkeypatch.setattr(module, "current_stream", lambda stream=stream: stream)
+        monkeypatch.setattr(module, "_current_stream", lambda stream=stream: stream)
         launcher(10, (tensor(),), (32,), CONSTANTS, OPTIONS)
     assert [stream for *_, stream in launcher.kernel.launches] == [STREAM, 43, STREAM]
 
@@ -220,7 +220,7 @@ def test_a_driver_that_does_not_tell_parameters_is_not_used(module: Any, monkeyp
 @pytest.fixture
 def ahead(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module, on a device with a stream whose number can be set."""
-    monkeypatch.setattr(module, "current_stream", lambda: module.stream)
+    monkeypatch.setattr(module, "_current_stream", lambda: module.stream)
     monkeypatch.setattr(module, "stream", STREAM, raising=False)
     monkeypatch.setattr(module, "_ahead", {})
     return module

@@ -261,55 +261,56 @@ def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, 
                     assert found.fit >= row.resident, row
 
 
-# ---- cross_entropy's rings -------------------------------------------------------------------------------------------
+# ---- cross_entropy's Gluon kernels -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kernel", "load"), [("ring", ""), ("held", ""), ("held", "evict_last"), ("loaded", "")])
 @pytest.mark.parametrize(
-    ("tokens", "vocab", "stride", "ignored", "smoothing", "parts", "slots", "lag", "near"),
+    ("kernel", "tokens", "vocab", "stride", "ignored", "smoothing", "parts", "slots", "lag"),
     [
-        pytest.param(7, 200, 208, 2, 0.1, 1, 2, 0, False, id="whole rows, gaps between them, two ahead"),
-        pytest.param(9, 1000, 1000, 3, 0.0, 4, 3, 1, True, id="parts, the gradient a row behind"),
-        pytest.param(5, 600, 600, 1, 0.1, 2, 3, 1, False, id="parts, smoothed"),
-        pytest.param(1, 600, 600, 0, 0.1, 2, 3, 0, False, id="fewer rows than groups of programs"),
-        pytest.param(6, 1320, 1320, 1, 0.0, 2, 2, 1, True, id="vectors that are inside every part"),
-        pytest.param(7, 1000, 1000, 2, 0.1, 4, 1, 0, True, id="no part ahead"),
+        pytest.param("ring", 7, 200, 208, 2, 0.1, 1, 2, 0, id="ring: whole rows, gaps between them, two ahead"),
+        pytest.param("ring", 9, 1000, 1000, 3, 0.0, 4, 3, 1, id="ring: parts, the gradient a row behind"),
+        pytest.param("ring", 5, 600, 600, 1, 0.1, 2, 3, 1, id="ring: parts, smoothed"),
+        pytest.param("ring", 1, 600, 600, 0, 0.1, 2, 3, 0, id="ring: fewer rows than groups of programs"),
+        pytest.param("loaded", 7, 200, 208, 2, 0.0, 1, 2, 0, id="loaded: gaps between rows, one ahead"),
+        pytest.param("loaded", 9, 1000, 1000, 3, 0.0, 1, 2, 0, id="loaded: vectors that are inside in all threads"),
+        pytest.param("loaded", 5, 600, 600, 1, 0.1, 1, 2, 0, id="loaded: smoothed"),
+        pytest.param("loaded", 1, 600, 600, 0, 0.1, 1, 2, 0, id="loaded: fewer rows than programs"),
     ],
 )
-def test_a_ring_is_right_played_on_a_cpu(
-    kernel: str,
-    load: str,
-    tokens: int,
-    vocab: int,
-    stride: int,
-    ignored: int,
-    smoothing: float,
-    parts: int,
-    slots: int,
-    lag: int,
-    near: bool,
+def test_a_gluon_kernel_is_right_played_on_a_cpu(
+    kernel: str, tokens: int, vocab: int, stride: int, ignored: int, smoothing: float, parts: int, slots: int, lag: int
 ) -> None:
-    """Two groups of programs of a warp each. A second call finds what the first one has left."""
+    """Two groups of programs of a warp each."""
     sizes = {"tokens": tokens, "vocab": vocab, "row_stride": stride, "ignored": ignored, "ignore_index": -100}
-    params = {**sizes, "label_smoothing": smoothing, "loss_scale": 8.0}
+    data = inputs("cross_entropy", {**sizes, "label_smoothing": smoothing, "loss_scale": 8.0}, 5, True)
+    expected = reference_of("cross_entropy").exact_kernel(data)
+    losses, told = torch.full((tokens,), math.nan), torch.zeros(2, tokens, parts, dtype=torch.int64)
     with imported("cross_entropy") as submission:
-        row = submission.Row("sm_90", (tokens, vocab), kernel, parts, 32, 2, slots, lag, near, load, "", "")
-        data = inputs("cross_entropy", params, 5, True)
-        plan = submission.make_plan(row, submission.Chip("sm_90", parts, 1), submission.shape_of(data))
-    modules = ["ring"] if kernel == "ring" else ["ring", "held"]
-    told = torch.zeros(plan.told + 1, dtype=torch.int64)
-    for seed in (5, 6):
-        data, losses = inputs("cross_entropy", params, seed, True), torch.full((tokens,), math.nan)
-        expected = reference_of("cross_entropy").exact_kernel(data)
-        if kernel == "ring":
-            told = torch.zeros(2, tokens, parts, dtype=torch.int64)
-        memory = [told[0].clone(), told[1].clone()] if kernel == "ring" else [told]
-        machine = Machine(programs=plan.step.programs, warps=1)
-        numbers = [*plan.step.numbers, *data[2:]]
-        played = machine.kernel("cross_entropy", modules, f"{modules[-1]}_kernel")
-        machine.run(played, [*data[:2], losses, *memory], numbers, **plan.step.constants)
-        verdict = judged((losses, data[0]), expected)
-        assert verdict.passed, verdict.message
+        row = submission.Row("sm_90", (tokens, vocab), kernel, parts, 32, 1, slots, lag, "")
+        plan = submission.make_plan(row, submission.Chip("sm_90", 2 * parts, 1), submission.shape_of(data))
+    modules, heard = (["ring"], [told[0].clone(), told[1].clone()]) if kernel == "ring" else (["ring", "loaded"], [])
+    machine = Machine(programs=2 * parts, warps=1)
+    played = machine.kernel("cross_entropy", modules, f"{kernel}_kernel")
+    machine.run(played, [*data[:2], losses, *heard], [*plan.step.numbers, *data[2:]], **plan.step.constants)
+    verdict = judged((losses, data[0]), expected)
+    assert verdict.passed, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("vocab", "stride", "kernel", "parts"),
+    [
+        pytest.param(32000, 32000, "loaded", 1, id="a row of the table"),
+        pytest.param(50304, 50304, "ring", 8, id="too long for registers"),
+        pytest.param(2048, 2048, "ring", 1, id="too short for programs that have a row each"),
+        pytest.param(32000, 32001, "twice", 1, id="rows at odd addresses"),
+    ],
+)
+def test_rows_are_loaded_whole_where_they_fill_registers(vocab: int, stride: int, kernel: str, parts: int) -> None:
+    with imported("cross_entropy") as submission:
+        shape = submission.Shape(8192, vocab, stride, math.gcd(vocab, stride, 8), False)
+        with patch.object(submission, "chip_of", lambda device: chip_of(submission, "sm_90")):
+            plan = submission.plan_of.__wrapped__(torch.device("cpu"), shape)
+        assert (plan.kernel, plan.parts) == (kernel, parts)
 
 
 def test_streams_compile_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,17 +320,10 @@ def test_streams_compile_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
         import streams
 
         words = (torch.int32, torch.int32)
-        ring = (*words, 32000, streams.WORDS, streams.SLOTS)
         calls = [
-            (streams.double, (*words, "evict_first", ".cs", "", streams.WORDS), 8),
-            (streams.stay_double, (*words, 32000, 4096, True, "evict_last", "evict_last"), 4),
-            (
-                streams.ring_double,
-                (*words, 32000, streams.WORDS, streams.SLOTS, 1, True, "", "evict_last"),
-                streams.WARPS,
-            ),
-            (streams.ring_double, (*ring, 1, True, "", "evict_last"), streams.WARPS),
-            (streams.ring_double, (*ring, 0, False, ".cs", ""), streams.WARPS),
+            (streams.double, (*words, "evict_last", ".wt", streams.WORDS), 8),
+            (streams.stay_double, (*words, 32000, 4096, True, "evict_last"), 4),
+            (streams.ring_double, (*words, 32000, streams.WORDS, streams.SLOTS, ""), streams.WARPS),
             (streams.bulk_move, (*words, 32000, 16, streams.INNER, streams.SLOTS), 1),
         ]
         found = compiled_all(

@@ -31,7 +31,7 @@ _ahead: dict[tuple[Any, ...], Tensor] = {}  # at most one, by all that it has to
 
 def new_output(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Memory for a call's output, on the device of `like` and of its dtype."""
-    made = _ahead.pop((shape, like.dtype, like.device, current_stream()), None)
+    made = _ahead.pop((shape, like.dtype, like.device, _current_stream()), None)
     return like.new_empty(shape) if made is None else made
 
 
@@ -40,7 +40,7 @@ def make_ahead(output: Tensor) -> None:
     allocation takes the host of an H200 3.4 us, and here the device works meanwhile."""
     _ahead.clear()
     if not INTERPRETED:
-        _ahead[tuple(output.shape), output.dtype, output.device, current_stream()] = torch.empty_like(output)
+        _ahead[tuple(output.shape), output.dtype, output.device, _current_stream()] = torch.empty_like(output)
 
 
 class Launcher:
@@ -71,7 +71,7 @@ class Launcher:
             self.kernel[(1 if self.all_at_once else programs,)](*tensors, *numbers, **constants)
             return
         addresses = [tensor.data_ptr() for tensor in tensors]
-        key: tuple[int, ...] = (id(constants), current_stream())
+        key: tuple[int, ...] = (id(constants), _current_stream())
         if functools.reduce(operator.or_, addresses) & 15:  # Triton tells multiples of 16 apart; nearly always all are
             key += tuple(address & 15 == 0 for address in addresses)
         found = self.prepared.get(key)
@@ -86,7 +86,7 @@ class Launcher:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
         compiled = self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
-        programs, stream = min(programs, _room(compiled)) if self.all_at_once else programs, current_stream()
+        programs, stream = min(programs, _room(compiled)) if self.all_at_once else programs, _current_stream()
         run = functools.partial(compiled[(programs, 1, 1)], stream=stream)
 
         def by_triton(*raw: float) -> None:
@@ -120,7 +120,7 @@ class ShapedLaunch(NamedTuple):
         return self.launcher.compile((*arguments, *self.numbers, *numbers), self.constants, self.options)
 
 
-def current_stream() -> int:
+def _current_stream() -> int:
     """The handle of the current device's; 0 where kernels are interpreted."""
     if INTERPRETED:
         return 0

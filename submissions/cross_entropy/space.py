@@ -10,31 +10,14 @@ from submission import Shape, by_plan, make_plan, shape_of
 from torch import Tensor
 from tuning import Row
 
-# Kernel; logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag; whether
-# parts of a row are near each other; the eviction policy of loads; what stores the gradient.
-HELD = [
-    ("loaded", 32768, 512, 1, 2, 0, False, "evict_last", ""),
-    ("loaded", 32768, 512, 2, 1, 0, False, "evict_last", ""),
-    ("loaded", 32768, 1024, 1, 2, 0, False, "evict_last", ""),
-    ("held", 32768, 512, 1, 3, 0, False, "", "evict_last"),
-    ("held", 32768, 512, 1, 2, 0, False, "evict_last", ""),
-    ("loaded", 65536, 1024, 1, 1, 0, False, "evict_last", ""),
-    ("loaded", 16384, 512, 2, 1, 1, False, "evict_last", ""),
-    ("loaded", 16384, 256, 4, 1, 0, True, "evict_last", ""),
-    ("held", 32768, 512, 1, 3, 0, False, "", ""),
-    ("loaded", 32768, 512, 1, 2, 0, False, "evict_last", "evict_last"),
-    ("loaded", 32768, 512, 2, 1, 0, True, "evict_last", ""),
-    ("loaded", 32768, 512, 1, 2, 0, False, "", ""),
-    ("held", 32768, 256, 2, 1, 0, False, "", ""),
-    ("held", 16384, 256, 2, 3, 1, True, "", ""),
-]
-# The same of the kernel that computes exponentials twice.
+# Logits that a program has of a row at a time; threads, programs of a multiprocessor, slots and lag of the ring.
 RINGS = [
     (8192, 128, 4, 3, 1),
     (16384, 256, 2, 3, 1),
-    (16384, 256, 2, 3, 0),
-    (32768, 512, 1, 3, 0),
+    (32768, 512, 1, 3, 1),
 ]
+MOST_LOADED = 32768  # logits of a row that is loaded whole
+LOADED = [512, 1024]  # threads of the program that a multiprocessor has
 REGISTERS = [(32768, 512, 2, 1), (8192, 128, 4, 2), (16384, 256, 2, 2)]  # the same of registers; no lag
 
 
@@ -50,17 +33,21 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
     def parts(logits: int) -> int:
         return max(1, 1 << (-(-shape[1] // logits) - 1).bit_length())
 
-    kernels = HELD + [("ring", *of_ring, False, "", "") for of_ring in RINGS]
+    loaded = [
+        Row(chip, shape, "loaded", 1, threads, 1, 2, 0, "")
+        for threads in LOADED
+        if chip.startswith("sm") and shape[1] <= MOST_LOADED
+    ]
     rings = [
-        Row(chip, shape, kernel, among, threads, resident, slots, lag * (among > 1), near and among > 1, *rest, "")
-        for kernel, logits, threads, resident, slots, lag, near, *rest in kernels
-        if (among := parts(logits)) and chip.startswith("sm")
+        Row(chip, shape, "ring", parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, "")
+        for logits, threads, resident, slots, lag in RINGS
+        if chip.startswith("sm")
     ]
     registers = [
-        Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, False, "", "", "")
+        Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, "")
         for logits, threads, resident, slots in REGISTERS
     ]
-    return [*dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, False, "", "", "")]
+    return [*loaded, *dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, "")]
 
 
 def need(row: Row, params: dict[str, Any]) -> Need:
@@ -74,7 +61,7 @@ def need(row: Row, params: dict[str, Any]) -> Need:
         hbm_bytes=(3 if row.kernel == "twice" else 2) * nbytes,
         read_bytes=nbytes,
         tiles=tokens * row.parts,
-        fit=fitting(row.slots * part_bytes if row.kernel in ("held", "ring") else 0, row.resident),
+        fit=fitting(row.slots * part_bytes if row.kernel == "ring" else 0, row.resident),
     )
 
 

@@ -1,11 +1,11 @@
 #!POPCORN leaderboard cross-entropy
 """cross_entropy, forward and backward in one kernel: logits are read once, and the gradient is written over them.
 
-On NVIDIA's GPUs rows are copied ahead into shared memory (held.py, ring.py): the copies of the next rows are under way
-while a program works on one. On AMD's a row is in registers (registers.py). A long row is cut into parts, and a part is
-a program's: programs tell each other their largest logit and their sum of exponentials. Rows that do not consist of
-whole words of 4 or 16 bytes are read twice, which needs no more than one program a row. The table (tuning.py) says
-which kernel runs with which parts.
+On NVIDIA's GPUs rows that fit are loaded into a program's registers (loaded.py), longer ones are copied ahead into
+shared memory (ring.py): the next rows are under way while a program works on one. On AMD's a row is in registers
+(registers.py). A long row is cut into parts, and a part is a program's: programs tell each other their largest logit
+and their sum of exponentials. Rows that do not consist of whole words of 4 or 16 bytes are read twice, which needs no
+more than one program a row. The table (tuning.py) says which kernel runs with which parts.
 
 Why it wins on GPUs: 4 bytes an element is the least that the problem needs, and eager torch moves many times as much,
 in float32. CPU ranks work in rows that fit the cache.
@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-from common.launch import INTERPRETED, Launcher, ShapedLaunch, current_stream
+from common.launch import INTERPRETED, Launcher, ShapedLaunch
 from common.tuning import Chip, chip_of, nearest, warps_of
-from held import held_kernel
+from loaded import loaded_kernel
 from registers import once, twice
 from ring import ring_kernel
 from task import input_t, output_t
@@ -34,13 +34,12 @@ REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
 launchers = {
-    "held": Launcher(held_kernel),
     "ring": Launcher(ring_kernel),
+    "loaded": Launcher(loaded_kernel, all_at_once=False),
     "registers": Launcher(once),
     "twice": Launcher(twice, all_at_once=False),
 }
-# By the identity of a plan's launch, which is kept here, too, and the stream.
-told_words: dict[tuple[int, int], tuple[ShapedLaunch, Tensor]] = {}
+ALONE = ("loaded", "twice")  # kernels whose programs tell each other nothing
 
 
 class Shape(NamedTuple):
@@ -55,8 +54,7 @@ class Shape(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The kernel and how it is launched. `told`: words of 64 bits that each part tells the others; all of a call's if
-    they are kept ("held")."""
+    """The kernel and how it is launched. `told`: words of 64 bits that each part tells the others."""
 
     kernel: str
     step: ShapedLaunch
@@ -67,7 +65,7 @@ class Plan(NamedTuple):
         """The kernel for the dtypes it is called with; fills Triton's cache."""
         int64, float32, bf16 = torch.int64, torch.float32, torch.bfloat16
         words, sums = (torch.int32, float32) if self.kernel == "registers" else (bf16, int64)
-        between = {"twice": (), "held": (int64,)}.get(self.kernel, (int64, sums))
+        between = (int64, sums) if self.kernel not in ALONE else ()
         logits = (bf16,) if self.kernel != "registers" else (words, bf16)
         return self.step.compile((*logits, int64, float32, *between), (-100, 0.1, 2.0))
 
@@ -96,14 +94,10 @@ def by_plan(plan: Plan, data: input_t, losses_M: Tensor) -> None:
     logits_MV, targets_M, ignore_index, smoothing, loss_scale = data
     numbers = (ignore_index, float(smoothing), float(loss_scale))
     told = [targets_M, targets_M]
-    if plan.kernel == "held":
-        told = [kept_told(plan, logits_MV.device)]
-    elif plan.told:
+    if plan.told:
         told = [*torch.zeros(plan.told, len(targets_M), plan.parts, dtype=torch.int64, device=logits_MV.device)] * 2
-    if plan.kernel == "twice":
+    if plan.kernel in ALONE:
         plan.step((logits_MV, targets_M, losses_M), numbers)
-    elif plan.kernel == "held":
-        plan.step((logits_MV, targets_M, losses_M, told[0]), numbers)
     elif plan.kernel == "ring":
         plan.step((logits_MV, targets_M, losses_M, told[0], told[1]), numbers)
     else:
@@ -111,20 +105,13 @@ def by_plan(plan: Plan, data: input_t, losses_M: Tensor) -> None:
         plan.step((logits_MV.view(torch.int32), logits_MV, targets_M, losses_M, told[0], sums), numbers)
 
 
-def kept_told(plan: Plan, device: torch.device) -> Tensor:
-    """What programs tell each other, kept from call to call: zeros before a plan's first call on a stream. Calls on one
-    stream follow each other."""
-    key = id(plan.step), current_stream()
-    if key not in told_words:
-        told_words[key] = plan.step, torch.zeros(plan.told, dtype=torch.int64, device=device)
-    return told_words[key][1]
-
-
 @cache
 def plan_of(device: torch.device, shape: Shape) -> Plan:
-    """The plan by the table."""
+    """The plan by the table: by its nearest row whose kernel can do the shape."""
     chip = chip_of(device)
-    row = nearest(TABLE, chip.name, (shape.tokens, shape.vocab))
+    rows = [row for row in TABLE if row.chip[:2] == chip.name[:2]]
+    able = [row for row in rows if make_plan(row, chip, shape)]
+    row = nearest(able or rows, chip.name, (shape.tokens, shape.vocab))
     return make_plan(row, chip, shape) or plan_twice(row, chip, shape)
 
 
@@ -155,26 +142,18 @@ def plan_ring(row: Row, chip: Chip, shape: Shape) -> Plan | None:
     return Plan("ring", step, parts, (1 + shape.smooth) * (parts > 1))
 
 
-def plan_held(row: Row, chip: Chip, shape: Shape) -> Plan | None:
-    """As the ring's."""
-    ring = plan_ring(row, chip, shape)
-    if ring is None:
+def plan_loaded(row: Row, chip: Chip, shape: Shape) -> Plan | None:
+    """Where a thread has as many vectors as in the row's own shape: longer rows do not fit, and of shorter ones too
+    little would be on its way."""
+    each = 8 * row.threads
+    vectors = triton.next_power_of_2(triton.cdiv(shape.vocab, each))
+    if shape.granule < 8 or vectors != triton.next_power_of_2(triton.cdiv(row.shape[1], each)):
         return None
-    (_, _, width, _), constants = ring.step.numbers, ring.step.constants
-    least = shape.vocab - (ring.parts - 1) * width  # logits of the last part
-    evicted = row.store.startswith("evict")
-    constants = constants | {
-        "RING": row.kernel == "held",
-        "FULL": max(0, least) // (8 * row.threads),
-        "NEAR": row.resident if row.near else 1,
-        "LOAD": row.load,
-        "STORE": "" if evicted else row.store,
-        "KEEP": row.store if evicted else "",
-    }
-    order = ("PARTS", "VECTORS", "FULL", "SLOTS", "LAG", "SMOOTH", "RING", "NEAR", "LOAD", "STORE", "KEEP")
-    constants = {name: constants[name] for name in order}
-    step = ShapedLaunch(launchers["held"], ring.step.programs, ring.step.numbers, constants, options_of(row))
-    return Plan("held", step, ring.parts, (1 + shape.smooth) * shape.tokens * ring.parts + 1)
+    constants = {"VECTORS": vectors, "FULL": shape.vocab // each, "SMOOTH": shape.smooth}
+    numbers = (shape.tokens, shape.vocab, shape.stride // 8)
+    rounds = triton.cdiv(shape.tokens, chip.multiprocessors * row.resident)
+    programs = triton.cdiv(shape.tokens, rounds)  # as many as so few rounds need
+    return Plan("loaded", ShapedLaunch(launchers["loaded"], programs, numbers, constants, options_of(row)), 1, 0)
 
 
 def plan_registers(row: Row, chip: Chip, shape: Shape) -> Plan | None:
@@ -208,15 +187,14 @@ def plan_twice(row: Row, chip: Chip, shape: Shape) -> Plan:
     )
 
 
-PLANS = {"held": plan_held, "loaded": plan_held, "ring": plan_ring, "registers": plan_registers, "twice": plan_twice}
+PLANS = {"ring": plan_ring, "loaded": plan_loaded, "registers": plan_registers, "twice": plan_twice}
 
 
 def options_of(row: Row) -> dict[str, int]:
     """So many threads, and registers for as many programs as are to run on a multiprocessor."""
     registers = min(REGISTERS // (row.threads * row.resident), MOST_REGISTERS)
-    if row.chip.startswith("gfx"):
-        return {"num_warps": warps_of(row.threads)}
-    return {"num_warps": row.threads // 32, "maxnreg": registers}
+    threads = {"num_warps": warps_of(row.threads)}
+    return threads if row.chip.startswith("gfx") else threads | {"maxnreg": registers}
 
 
 # ---- CPUs ------------------------------------------------------------------------------------------------------------

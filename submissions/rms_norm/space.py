@@ -10,16 +10,8 @@ from torch import Tensor
 from tuning import Row
 
 # Elements of a thread, threads of a multiprocessor in programs (0: a program has one row), stages.
-FORWARD = [(16, 1024, 3), (8, 0, 1), (16, 1024, 4), (8, 1024, 4), (16, 0, 1), (32, 1024, 3), (32, 0, 1)]
-BACKWARD = [
-    (16, 512, 2),
-    (16, 512, 4),
-    (16, 512, 3),
-    (8, 1024, 4),
-    (8, 1024, 3),
-    (32, 256, 4),
-    (8, 1024, 2),
-]
+FORWARD = [(8, 0, 1), (16, 1024, 3), (16, 1024, 4), (8, 1024, 4), (16, 0, 1), (32, 1024, 3), (32, 0, 1)]
+BACKWARD = [(16, 512, 2), (8, 1024, 2), (16, 1024, 2), (32, 512, 2), (32, 256, 2)]
 WAYS = [("evict_last", ".cs"), ("evict_last", ""), ("", ".cs"), ("", ""), ("evict_last", ".wt")]
 
 
@@ -29,11 +21,10 @@ def place(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(chip: str, params: dict[str, Any]) -> list[Row]:
-    """Rows to try on that chip: each kind of programs with one way of caching, then other ways with the second kind."""
+    """Rows to try on that chip: each way of caching with the first programs, then others."""
     where = place(params).values()
     programs = BACKWARD if params["backward"] else FORWARD
-    ways = [WAYS[1], WAYS[0], *WAYS[2:]] if params["backward"] else WAYS
-    tried = [*((one, ways[0]) for one in programs), *((programs[1], way) for way in ways[1:])]
+    tried = [(programs[0], way) for way in WAYS] + [(one, WAYS[0]) for one in programs[1:]]
     return [Row(chip, *where, *one, *way, "") for one, way in tried]
 
 
@@ -41,8 +32,7 @@ def need(row: Row, params: dict[str, Any]) -> Need:
     """What a call with that row asks of a chip: each number of the four matrices is read or written once."""
     rows, hidden = row.shape
     nbytes = 2.0 * rows * hidden
-    matrices, in_registers = (3, 2) if row.backward else (2, 1)  # `stages` that need no shared memory
-    ahead = 0 if row.stages == in_registers else (row.stages - 1) * 2 * matrices * hidden
+    ahead = 0 if row.backward or row.stages == 1 else (row.stages - 1) * 4 * hidden
     programs = max(1, row.resident * row.elements // hidden)
     return Need(
         flops=0.0,

@@ -81,34 +81,26 @@ def backward(
     hidden,
     eps,
     BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
 ):
-    """Rows of `out`, the gradient of x and of the residual, and this program's part of the weight's gradient. The next
-    row is loaded into registers; with more than two STAGES, the next STAGES - 1 into shared memory."""
+    """Rows of `out`, the gradient of x and of the residual, and this program's part of the weight's gradient."""
     at = tl.arange(0, BLOCK)
     inside = at < hidden
     factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     found = tl.zeros((BLOCK,), tl.float32)
     first, step = tl.program_id(0), tl.num_programs(0)
     place = tl.cast(first, tl.int64) * hidden + at
-    if STAGES == 2:
-        next_value = tl.load(total + place, mask=inside, other=0.0, eviction_policy=LOADS)
-        next_given = tl.load(grad + place, mask=inside, other=0.0, eviction_policy=LOADS)
-        next_passed = tl.load(grad_total + place, mask=inside, other=0.0, eviction_policy=LOADS)
-    for row in tl.range(first, rows, step, num_stages=1 if STAGES == 2 else STAGES):
+    next_value = tl.load(total + place, mask=inside, other=0.0, eviction_policy=LOADS)
+    next_given = tl.load(grad + place, mask=inside, other=0.0, eviction_policy=LOADS)
+    next_passed = tl.load(grad_total + place, mask=inside, other=0.0, eviction_policy=LOADS)
+    for row in range(first, rows, step):
         place = tl.cast(row, tl.int64) * hidden + at
-        if STAGES == 2:
-            value, given, passed = next_value.to(tl.float32), next_given.to(tl.float32), next_passed.to(tl.float32)
-            ahead, there = place + step * hidden, at < tl.where(row + step < rows, hidden, 0)
-            next_value = tl.load(total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
-            next_given = tl.load(grad + ahead, mask=there, other=0.0, eviction_policy=LOADS)
-            next_passed = tl.load(grad_total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
-        else:
-            value = tl.load(total + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
-            given = tl.load(grad + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
-            passed = tl.load(grad_total + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
+        value, given, passed = next_value.to(tl.float32), next_given.to(tl.float32), next_passed.to(tl.float32)
+        ahead, there = place + step * hidden, at < tl.where(row + step < rows, hidden, 0)
+        next_value = tl.load(total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
+        next_given = tl.load(grad + ahead, mask=there, other=0.0, eviction_policy=LOADS)
+        next_passed = tl.load(grad_total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
         scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
         value *= scale
         found += given * value
@@ -162,9 +154,10 @@ def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     threads = block // row.elements
     programs = min(rows, chip.multiprocessors * max(1, row.resident // threads)) if row.resident else rows
     options = {"num_warps": warps_of(threads)}
-    constants = {"BLOCK": block, "STAGES": row.stages, "LOADS": row.loads, "STORES": row.stores}
     if not row.backward:
+        constants = {"BLOCK": block, "STAGES": row.stages, "LOADS": row.loads, "STORES": row.stores}
         return Plan((ShapedLaunch(launchers[forward], programs, shape, constants, options),), None)
+    constants = {"BLOCK": block, "LOADS": row.loads, "STORES": row.stores}
     found = ShapedLaunch(launchers[backward], programs, shape, constants, options)
     summed = {"ROWS": 32, "COLUMNS": SUMMED}
     total = ShapedLaunch(launchers[sum_up], triton.cdiv(hidden, SUMMED), (programs, hidden), summed, {"num_warps": 4})

@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """`shape` is rows and hidden dimension. A thread has `elements` of a row. Programs with `resident` threads of a
     multiprocessor take row after row and load `stages` - 1 rows ahead (0: a program has one row; backward they always
-    take rows one after the other, and load one ahead into registers or more into shared memory). `loads`: how inputs leave the cache, Triton's eviction
+    take rows one after the other and load one ahead). `loads`: how inputs leave the cache, Triton's eviction
     policy; `stores`: how results are cached, its modifier."""
 
     chip: str
