@@ -10,12 +10,14 @@ only its logits are asked for.
 Legend: B sequences, P tokens of a prompt, T = B P, C hidden, F ffn, V vocabulary, H heads, G key heads, D head_dim.
 """
 
+import ctypes
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from plain import Plain, turns
 from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
+from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -23,6 +25,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 INTERPRETED = triton.knobs.runtime.interpret
 MOST_BATCH = 8  # sequences; more would have too many sums in a program
 MOST_GRAPHS = 4  # of prompts
+PREFERRED_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT of cuda.h, in percent
 LOG2E = 1.4426950408889634
 
 
@@ -43,6 +46,28 @@ class Blocks(NamedTuple):
     warps: int
 
 
+class Ring(NamedTuple):
+    """Of a kernel of one sequence's step (rings.py): rows and places of the ring, how many of the warps share a row,
+    warps, programs."""
+
+    rows: int
+    slots: int
+    columns: int
+    warps: int
+    programs: int
+
+
+class Rings(NamedTuple):
+    """One for each kernel. So much shared memory has room at once on a multiprocessor (227 KiB): queries, keys and
+    values (96), attention and its product (64); then that product, gate and up (128); then those, and down (96)."""
+
+    project: Ring = Ring(4, 3, 1, 4, 128)
+    out: Ring = Ring(4, 4, 1, 4, 128)
+    gate_up: Ring = Ring(4, 4, 1, 4, 128)
+    down: Ring = Ring(2, 3, 4, 4, 128)
+    logits: Ring = Ring(8, 3, 1, 8, 132)
+
+
 class Tuning(NamedTuple):
     """What was fastest on an H200, batch 1 (bench/llama.py)."""
 
@@ -58,6 +83,8 @@ class Tuning(NamedTuple):
     swiglu: Blocks = Blocks(128, 128, 64, 4, 8)
     short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
     early: bool = True
+    rings: Rings | None = Rings()  # of a step of one sequence
+    one_partition: bool = True  # of shared memory and L1, for kernels with rings and without; see prefer_shared
 
 
 class Cache:
@@ -166,38 +193,74 @@ class Streamed(Plain):
         """A layer for one token of each sequence, whose residual stream is `x`, a row every `stride` elements; what
         comes behind keys and values is added to the cache's own x."""
         config, tuning, layer, batch = self.config, self.tuning, self.layers[number], cache.batch
-        keys, values = cache.keys[number], cache.values[number]
+        keys, values, rings = cache.keys[number], cache.values[number], self.rings(cache)
         sizes = {"H": config.heads, "G": config.kv_heads, "D": config.head_dim, "LENGTH": config.max_length}
-        programs = (config.heads + 2 * config.kv_heads) * (config.head_dim // 2 // tuning.project.rows)
-        project[(programs,)](
-            x, stride, layer.norm, layer.qkv, self.turns, cache.at, cache.query, keys, values, config.eps,
-            B=batch, C=config.hidden, PAIRS=tuning.project.rows, num_warps=tuning.project.warps, **sizes, **self.early,
-        )  # fmt: skip
+        if rings:
+            ring_project[(rings.project.programs,)](
+                x, layer.norm, layer.qkv, self.turns, cache.at, cache.query, keys, values, config.eps,
+                K=config.hidden, **sizes, **self.ring(rings.project),
+            )  # fmt: skip
+        else:
+            programs = (config.heads + 2 * config.kv_heads) * (config.head_dim // 2 // tuning.project.rows)
+            project[(programs,)](
+                x, stride, layer.norm, layer.qkv, self.turns, cache.at, cache.query, keys, values, config.eps, B=batch,
+                C=config.hidden, PAIRS=tuning.project.rows, num_warps=tuning.project.warps, **sizes, **self.early,
+            )  # fmt: skip
         splits = config.max_length // tuning.keys
-        attend[(batch * config.kv_heads, splits)](
+        kernel = attend[(batch * config.kv_heads, splits)](
             cache.query, keys, values, cache.at, cache.parts, cache.scales, cache.arrived, cache.mixed,
             config.head_dim**-0.5, PADDED=max(16, config.heads // config.kv_heads), BLOCK=tuning.keys, S=splits,
             num_warps=4, **sizes, **self.early,
         )  # fmt: skip
-        self.add(cache, cache.mixed, layer.out, tuning.out)
+        if rings and tuning.one_partition:
+            prefer_shared(kernel)
+        self.add(cache, cache.mixed, layer.out, "out")
         self.feed_forward(cache, layer)
 
     def feed_forward(self, cache: Cache, layer: Any) -> None:
-        config, tuning = self.config, self.tuning
-        sizes = {"C": config.hidden, "F": config.ffn, "B": cache.batch}
-        gate_and_up[(config.ffn // tuning.gate_up.rows,)](
-            cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, **sizes, ROWS=tuning.gate_up.rows,
-            num_warps=tuning.gate_up.warps, **self.early,
-        )  # fmt: skip
-        self.add(cache, cache.inner, layer.down, tuning.down)
+        config, tuning, rings = self.config, self.tuning, self.rings(cache)
+        if rings:
+            ring_gate_up[(rings.gate_up.programs,)](
+                cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, K=config.hidden, F=config.ffn,
+                **self.ring(rings.gate_up),
+            )  # fmt: skip
+        else:
+            gate_and_up[(config.ffn // tuning.gate_up.rows,)](
+                cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, C=config.hidden, F=config.ffn,
+                B=cache.batch, ROWS=tuning.gate_up.rows, num_warps=tuning.gate_up.warps, **self.early,
+            )  # fmt: skip
+        self.add(cache, cache.inner, layer.down, "down")
 
-    def add(self, cache: Cache, inner: Tensor, weight: Tensor, tile: Tile) -> None:
+    def add(self, cache: Cache, inner: Tensor, weight: Tensor, name: str) -> None:
+        """The residual stream += inner weight^T, as the tuning says under that name."""
+        if rings := self.rings(cache):
+            ring = getattr(rings, name)
+            ring_add_product[(ring.programs,)](
+                cache.x, inner, weight, N=len(weight), K=weight.shape[1], **self.ring(ring)
+            )
+            return
+        tile = getattr(self.tuning, name)
         add_product[(len(weight) // tile.rows,)](
             cache.x, inner, weight, C=len(weight), K=weight.shape[1], B=cache.batch, ROWS=tile.rows,
             num_warps=tile.warps, **self.early,
         )  # fmt: skip
 
+    def rings(self, cache: Cache) -> Rings | None:
+        fit = cache.batch == 1 and self.config.hidden <= 2048 and self.config.ffn <= 8192 and not INTERPRETED
+        return self.tuning.rings if fit else None
+
+    def ring(self, ring: Ring) -> dict[str, Any]:
+        """What a launch is told of its ring. There is no such kernel that waits until the one ahead of it has ended."""
+        constants = {"ROWS": ring.rows, "SLOTS": ring.slots, "COLUMNS": ring.columns}
+        return constants | {"num_warps": ring.warps, "launch_pdl": self.tuning.early}
+
     def run_head(self, cache: Cache) -> None:
+        if rings := self.rings(cache):
+            ring_logits[(rings.logits.programs,)](
+                cache.x, self.norm, self.table, cache.logits, cache.at, 1, self.config.eps, N=self.config.vocab,
+                K=self.config.hidden, **self.ring(rings.logits),
+            )  # fmt: skip
+            return
         config, tile = self.config, self.tuning.logits
         logits[(config.vocab // tile.rows,)](
             cache.x, self.norm, self.table, cache.logits, cache.at, 1, config.eps, C=config.hidden, V=config.vocab,
@@ -262,6 +325,14 @@ class Streamed(Plain):
             LENGTH=config.max_length, BLOCK_M=blocks.m, BLOCK=blocks.n, num_warps=blocks.warps,
             num_stages=blocks.stages, **self.early,
         )  # fmt: skip
+
+
+def prefer_shared(kernel: Any) -> None:
+    """Has a compiled kernel ask for the same partition of L1 and shared memory as kernels with rings: a multiprocessor
+    cannot change it while programs run."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    if error := driver.cuFuncSetAttribute(ctypes.c_void_p(kernel.function), PREFERRED_CARVEOUT, 100):
+        raise RuntimeError(f"cuFuncSetAttribute: error {error}")
 
 
 def fits(config: Any, table: Tensor) -> bool:

@@ -30,7 +30,7 @@ from weights import share
 MOST_TOKENS = 4096  # of prompts that the heap has room for
 GATHERED = 1024  # words that a program of gather_logits has of each rank
 WORD_BYTES = 8
-SPLIT_TUNING = Tuning(down=Tile(4, 4))  # as many programs as have room at once: they wait for other ranks'
+SPLIT_TUNING = Tuning(down=Tile(4, 4), rings=None)  # as many programs as have room at once: they wait for other ranks'
 
 
 class Split(Plain):
@@ -103,8 +103,8 @@ class SplitStreamed(Split, Streamed):
         self.number += 1
         return self.number - 1, (self.number - 1) % 2
 
-    def add(self, cache: Cache, inner: Tensor, weight: Tensor, tile: Tile) -> None:
-        number, place = self.next_sum()
+    def add(self, cache: Cache, inner: Tensor, weight: Tensor, name: str) -> None:
+        (number, place), tile = self.next_sum(), getattr(self.tuning, name)
         add_products[(len(weight) // tile.rows,)](
             cache.x, inner, weight, self.heap.pointers, self.passes, self.rank, number,
             self.turn.offset + place * self.words_bytes, SUMS=self.sums, C=len(weight), K=weight.shape[1],
