@@ -100,13 +100,28 @@ def turn_and_keep(
 
 @triton.jit
 def attend_block(
-    q_MD, place, key, P, row_M, scale, state, k_ptr, v_ptr, D: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr
+    q_MD,
+    place,
+    key,
+    P,
+    row_M,
+    scale,
+    state,
+    k_ptr,
+    v_ptr,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    MASKED: tl.constexpr,
+    BULK: tl.constexpr,
 ):
-    """Attention to BLOCK keys from `key` on."""
+    """Attention to BLOCK keys from `key` on, of the sequence and key head whose cache begins with row `place`."""
     most_M, sum_M, total_MD = state
     at = key + tl.arange(0, BLOCK)
-    places = place + at[:, None] * D + tl.arange(0, D)[None, :]
-    if MASKED:
+    places = (place + at)[:, None] * D + tl.arange(0, D)[None, :]
+    if BULK:  # past the prompt too: there are numbers in any case, which the mask below leaves out
+        k_KD = k_ptr.load([place + key, 0])
+        v_KD = v_ptr.load([place + key, 0])
+    elif MASKED:
         k_KD = tl.load(k_ptr + places, mask=(at < P)[:, None], other=0.0)
         v_KD = tl.load(v_ptr + places, mask=(at < P)[:, None], other=0.0)
     else:
@@ -125,7 +140,7 @@ def attend_block(
 @triton.jit
 def attend_prompt(
     q_ptr,  # [B, P, H, D]
-    k_ptr,  # [B, G, length, D], as v
+    k_ptr,  # [B, G, length, D], as v; BULK: descriptors of [B G length, D], in blocks [BLOCK, D]
     v_ptr,
     out_ptr,  # [B, P, H, D]
     P,
@@ -136,6 +151,7 @@ def attend_prompt(
     LENGTH: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK: tl.constexpr,
+    BULK: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     """Causal attention of BLOCK_M tokens of one head; the last tokens, which have most to do, come first."""
@@ -145,11 +161,11 @@ def attend_prompt(
     row_M, d = block * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, D)
     q_at = ((sequence * P + row_M) * H + head)[:, None] * D + d[None, :]
     q_MD = tl.load(q_ptr + q_at, mask=(row_M < P)[:, None], other=0.0)
-    place = (sequence * G + head // (H // G)) * LENGTH * D
+    place = (sequence * G + head // (H // G)) * LENGTH
     state = tl.full((BLOCK_M,), LEAST, tl.float32), tl.zeros((BLOCK_M,), tl.float32), tl.zeros((BLOCK_M, D), tl.float32)
     for key in range(0, block * BLOCK_M, BLOCK):
-        state = attend_block(q_MD, place, key, P, row_M, scale, state, k_ptr, v_ptr, D, BLOCK, False)
+        state = attend_block(q_MD, place, key, P, row_M, scale, state, k_ptr, v_ptr, D, BLOCK, False, BULK)
     for key in range(block * BLOCK_M, tl.minimum(block * BLOCK_M + BLOCK_M, P), BLOCK):
-        state = attend_block(q_MD, place, key, P, row_M, scale, state, k_ptr, v_ptr, D, BLOCK, True)
+        state = attend_block(q_MD, place, key, P, row_M, scale, state, k_ptr, v_ptr, D, BLOCK, True, BULK)
     _, sum_M, total_MD = state
     tl.store(out_ptr + q_at, (total_MD / sum_M[:, None]).to(out_ptr.dtype.element_ty), mask=(row_M < P)[:, None])

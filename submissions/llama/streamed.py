@@ -17,15 +17,20 @@ import torch
 import triton
 from plain import Plain, turns
 from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
+from prompt_warps import multiply_warps
 from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
+from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
 MOST_BATCH = 8  # sequences; more would have too many sums in a program
 MOST_GRAPHS = 4  # of prompts
 PREFERRED_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT of cuda.h, in percent
+SHORT = 64  # tokens of a prompt that has blocks of its own
+LEAST_COLUMNS = 64  # of a product that is added to the residual stream
 LOG2E = 1.4426950408889634
 
 
@@ -68,6 +73,23 @@ class Rings(NamedTuple):
     logits: Ring = Ring(8, 3, 1, 8, 132)
 
 
+class Stages(NamedTuple):
+    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups."""
+
+    m: int
+    n: int
+    k: int
+    stages: int
+
+
+class Warps(NamedTuple):
+    """One for each kind of product."""
+
+    qkv: Stages = Stages(128, 128, 64, 5)
+    add: Stages = Stages(128, 128, 64, 5)
+    swiglu: Stages = Stages(128, 256, 64, 4)
+
+
 class Tuning(NamedTuple):
     """What was fastest on an H200, batch 1 (bench/llama.py)."""
 
@@ -84,6 +106,8 @@ class Tuning(NamedTuple):
     short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
     early: bool = True
     rings: Rings | None = Rings()  # of a step of one sequence
+    warps: Warps | None = Warps()  # of prompts that are not short
+    bulk_keys: bool = True  # attention reads keys and values of a prompt by bulk copies
     one_partition: bool = True  # of shared memory and L1, for kernels with rings and without; see prefer_shared
 
 
@@ -117,6 +141,7 @@ class Prompt:
         self.tokens = cache.token.new_zeros(cache.batch, length)
         self.x = cache.x.new_empty(total, config.hidden)
         self.normed, self.inner = like.new_empty(total, config.hidden), like.new_empty(total, config.ffn)
+        self.squares = cache.x.new_empty(total * config.hidden // LEAST_COLUMNS)  # sums, of a product's columns
         self.qkv = like.new_empty(total, (config.heads + 2 * config.kv_heads) * config.head_dim)
         self.query, self.mixed = (like.new_empty(total, config.heads * config.head_dim) for _ in range(2))
         self.run: Any = None
@@ -130,6 +155,9 @@ class Streamed(Plain):
         super().__init__(config, weights, paired=False)
         self.tuning = tuning or Tuning()
         self.turns = turns(config, self.table.device)
+        device = self.table.device
+        is_gpu = device.type == "cuda"
+        self.multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
         self.caches: dict[int, Any] = {}
         self.prompts: dict[tuple[int, int], Prompt] = {}
 
@@ -275,16 +303,17 @@ class Streamed(Plain):
         embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
         norm_rows[(total,)](prompt.x, self.layers[0].norm, prompt.normed, config.eps, hidden, **self.early)
         for number, layer in enumerate(self.layers[:-1]):
-            self.product(prompt.normed, layer.qkv, prompt.qkv, self.tuning.qkv)
+            self.product_of_normed(prompt, layer.qkv, prompt.qkv, "qkv", first=number == 0)
             self.keep(prompt, cache, number, prompt.qkv, config.heads)
             self.attention(prompt, cache, number, length)
             self.add_rows(prompt, prompt.mixed, layer.out, layer.mlp_norm)
-            self.product(prompt.normed, layer.gate_up, prompt.inner, self.tuning.swiglu, SWIGLU=True)
+            self.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu")
             self.add_rows(prompt, prompt.inner, layer.down, self.layers[number + 1].norm)
         # The last layer has keys and values of all tokens, and goes on with the last token alone.
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]
-        self.product(prompt.normed, of_keys, (made := prompt.qkv.view(-1)[: total * len(of_keys)].view(total, -1)))
+        made = prompt.qkv.view(-1)[: total * len(of_keys)].view(total, -1)
+        self.product_of_normed(prompt, of_keys, made, "qkv", first=number == 0)
         self.keep(prompt, cache, number, made, 0)
         last = prompt.x.view(cache.batch, length, hidden)[:, -1]
         cache.x.copy_(last)
@@ -294,13 +323,48 @@ class Streamed(Plain):
 
     def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor) -> None:
         """The residual stream += a weight^T, and its norm."""
+        if warps := self.warps(prompt):
+            self.product_by_warps(prompt, a, weight, prompt.normed, warps.add, norm)
+            return
         self.product(a, weight, prompt.x, ADD=True)
         norm_rows[(len(a),)](prompt.x, norm, prompt.normed, self.config.eps, prompt.x.shape[1], **self.early)
+
+    def product_of_normed(self, prompt: Prompt, weight: Tensor, out: Tensor, name: str, first: bool = False) -> None:
+        """out = the normalised residual stream times weight^T, as the tuning says under that name; `first` of a prompt,
+        whose norm is a kernel of its own."""
+        if warps := self.warps(prompt):
+            parts = 0 if first else prompt.x.shape[1] // warps.add.n
+            self.product_by_warps(prompt, prompt.normed, weight, out, getattr(warps, name), parts=parts)
+        else:
+            self.product(prompt.normed, weight, out, getattr(self.tuning, name), SWIGLU=name == "swiglu")
+
+    def warps(self, prompt: Prompt) -> Warps | None:
+        return None if INTERPRETED or len(prompt.x) <= SHORT else self.tuning.warps
+
+    def product_by_warps(
+        self,
+        prompt: Prompt,
+        a: Tensor,
+        b: Tensor,
+        out: Tensor,
+        blocks: Stages,
+        norm: Tensor | None = None,
+        parts: int = 0,
+    ) -> None:
+        (m, k), n = a.shape, out.shape[1]
+        swiglu = len(b) > n
+        columns = blocks.n // 2 if swiglu else blocks.n
+        halves = [(a, [blocks.m // 2, blocks.k]), (b, [columns, blocks.k]), (out, [blocks.m // 2, columns])]
+        multiply_warps[(min(self.multiprocessors, triton.cdiv(m, blocks.m) * (n // columns)),)](
+            *[bulk_descriptor(*one) for one in halves], prompt.x, self.norm if norm is None else norm, prompt.squares,
+            m, self.config.eps, N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
+            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, num_warps=4, launch_pdl=self.tuning.early,
+        )  # fmt: skip
 
     def product(
         self, a: Tensor, b: Tensor, out: Tensor, blocks: Blocks | None = None, ADD: bool = False, SWIGLU: bool = False
     ) -> None:
-        blocks = self.tuning.short if len(a) <= 64 else blocks or self.tuning.long
+        blocks = self.tuning.short if len(a) <= SHORT else blocks or self.tuning.long
         (m, k), n = a.shape, out.shape[1]
         step = min(blocks.k, k)
         multiply[(triton.cdiv(m, blocks.m) * triton.cdiv(n, blocks.n),)](
@@ -319,12 +383,22 @@ class Streamed(Plain):
 
     def attention(self, prompt: Prompt, cache: Cache, number: int, length: int) -> None:
         config, blocks = self.config, self.tuning.attention
+        keys, values = cache.keys[number], cache.values[number]
+        if self.tuning.bulk_keys:
+            rows = [kept.view(-1, config.head_dim) for kept in (keys, values)]
+            keys, values = (TensorDescriptor.from_tensor(one, [blocks.n, config.head_dim]) for one in rows)
         attend_prompt[(triton.cdiv(length, blocks.m), cache.batch * config.heads)](
-            prompt.query, cache.keys[number], cache.values[number], prompt.mixed, length,
+            prompt.query, keys, values, prompt.mixed, length,
             LOG2E * config.head_dim**-0.5, H=config.heads, G=config.kv_heads, D=config.head_dim,
-            LENGTH=config.max_length, BLOCK_M=blocks.m, BLOCK=blocks.n, num_warps=blocks.warps,
-            num_stages=blocks.stages, **self.early,
+            LENGTH=config.max_length, BLOCK_M=blocks.m, BLOCK=blocks.n, BULK=self.tuning.bulk_keys,
+            num_warps=blocks.warps, num_stages=blocks.stages, **self.early,
         )  # fmt: skip
+
+
+def bulk_descriptor(tensor: Tensor, block: list[int]) -> GluonDescriptor:
+    """What a Gluon kernel copies blocks of a matrix by."""
+    layout = NVMMASharedLayout.get_default_for(block, bfloat16)
+    return GluonDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
 
 
 def prefer_shared(kernel: Any) -> None:
