@@ -3,7 +3,9 @@
     python3 bench/llama.py                       is ours right? then time to first token, a step, tokens a second
     python3 bench/llama.py check                 only whether ours is right, at several sizes
     python3 bench/llama.py kernels               what each kernel of a prompt and of a step takes
-    python3 bench/llama.py sweep                 other tiles and blocks, each kernel by itself
+    python3 bench/llama.py sweep                 whole steps and prompts with other rings, tiles and blocks
+    python3 bench/llama.py products              the products of a prompt, beside cuBLAS
+    python3 bench/llama.py ranks --ranks 2       one model on 2 GPUs, beside one alone
     python3 bench/llama.py compare --compile     torch.compile too, which takes minutes to make its kernels
 
 Times are medians of the host's clock around work that has ended, one model after the other in turn. `check` and
@@ -11,9 +13,12 @@ Times are medians of the host's clock around work that has ended, one model afte
 """
 
 import argparse
+import faulthandler
 import importlib
+import os
 import statistics
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -27,6 +32,7 @@ sys.path[:0] = [
 ]
 
 import torch
+import torch.distributed as dist
 from adapter import Generation
 from params import CONFIGS, Params, cost
 from weights import draw
@@ -36,6 +42,9 @@ from harness.judging import correctness
 from harness.machine import hardware
 
 NAME = "1b"
+START = time.perf_counter()
+HANGS_S = 40.0  # a try that takes longer, with its compilation, has kernels that wait for ever
+MOST_OFF = 0.05  # of logits that are right
 BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compiled"}  # modules by name
 SIZES = ((1, 1024, 8), (1, 48, 8), (1, 333, 4), (4, 200, 4))  # batch, prompt, new tokens, of `check`
 
@@ -47,6 +56,10 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument(
+        "--seconds", type=float, default=100.0, help="from the start, after which `sweep` tries no more"
+    )
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("there is no GPU here; `make eval PROBLEM=llama` runs on CPU cores")
@@ -93,8 +106,12 @@ def compare(options: argparse.Namespace) -> None:
             torch.set_default_device(None)  # torch.compile cannot trace all of a tensor's methods under one
         for name in names:
             run = Generation(importlib.import_module(BUILDS[name]).build)
-            took = seconds(partial(run, first(inputs[0]))), seconds(partial(run, inputs[0]))
-            print(f"{name}: first calls {took[0]:.1f} and {took[1]:.1f} s", flush=True)
+            print(f"{name}: the first prompt took {seconds(partial(run, first(inputs[0]))):.1f} s", flush=True)
+            prompts = [1e6 * seconds(partial(run, first(data))) for data in inputs]
+            print(f"{name}: time to first token {statistics.median(prompts):.0f} us", flush=True)
+            print(f"{name}: the first steps took {seconds(partial(run, inputs[0])):.1f} s", flush=True)
+            stepping = steps(run.model, inputs[0][1], new)
+            print(f"{name}: a step {1e6 * stepping:.1f} us", flush=True)
             ready[name] = run
         if names:
             show(options, timed(ready, inputs))
@@ -126,7 +143,8 @@ def show(options: argparse.Namespace, times: dict[str, dict[str, float]]) -> Non
     first_us = hardware.bound(cost(Params(model=NAME, batch=1, prompt=prompt, new=1), 1), peaks)[0]
     step_us = step_bound_us(prompt, new, peaks)
     print(
-        f"{torch.cuda.get_device_name()}, prompt {prompt}, {new} new; limits: {first_us:.0f} us, a step {step_us:.0f}"
+        f"{torch.cuda.get_device_name()}, prompt {prompt}, {new} new; limits: {first_us:.0f} us, a step {step_us:.0f}",
+        flush=True,
     )
     print(f"{'':8} {'ttft us':>9} {'of limit':>9} {'step us':>9} {'of limit':>9} {'sampled us':>10} {'tokens/s':>9}")
     for name, found in times.items():
@@ -173,90 +191,248 @@ def kernels(options: argparse.Namespace) -> None:
             print(f"  {event.self_device_time_total:9.1f} us {event.count:5} x  {event.key[:70]}")
 
 
-def event_us(replay: Callable[[], Any], times: int = 5) -> float:
-    """By the device's events, the median."""
+def device_us(replay: Callable[[], Any], before: Callable[[], Any], calls: int) -> float:
+    """Of a call, by the device's events: the median of some rounds of calls that follow each other at once."""
     found = []
-    for _ in range(times):
+    for _ in range(3):
+        before()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        replay()
+        for _ in range(calls):
+            replay()
         end.record()
         end.synchronize()
-        found.append(start.elapsed_time(end) * 1000)
+        found.append(start.elapsed_time(end) * 1000 / calls)
     return statistics.median(found)
 
 
-def sweep(options: argparse.Namespace) -> None:
-    """Whole steps and whole prompts with one thing changed at a time."""
-    ours = importlib.import_module("streamed")
-    config = CONFIGS[NAME]
-    model = ours.Streamed(config, draw(config, torch.device("cuda")))
-    tokens = reference.generate_input(0, 1, NAME, 1, options.prompt, 1, 1)[1]
+class Tries:
+    """Steps and prompts of our model with other tunings, each held against the logits of the first."""
 
-    def with_tuning(**changes: Any) -> None:
-        model.tuning = ours.Tuning()._replace(**changes)
-        model.caches = {1: ours.Cache(config, 1, model.table, model.tuning.keys)}
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.ours, self.config, self.prompt = importlib.import_module("streamed"), CONFIGS[NAME], options.prompt
+        self.deadline = START + options.seconds
+        self.old = self.ours.Tuning(rings=None, warps=None, bulk_keys=False)
+        self.new = self.ours.Tuning()
+        self.model = self.ours.Streamed(self.config, draw(self.config, torch.device("cuda")), self.old)
+        self.tokens = reference.generate_input(0, 1, NAME, 1, options.prompt, 1, 1)[1]
+        self.first: dict[str, tuple[float, Any]] = {}  # time and logits, of a step and of a prompt
+        self.kept: Any = None  # keys and values behind the prompt
 
-    def step(**changes: Any) -> None:
-        with_tuning(**changes)
-        cache = model.caches[1]
+    def cache(self, tuning: Any) -> Any:
+        self.model.tuning = tuning
+        return self.ours.Cache(self.config, 1, self.model.table, tuning.keys)
 
-        def work() -> None:
-            cache.at.fill_(options.prompt)
-            model.run_step(cache)
+    def run_prompt(self, tuning: Any) -> tuple[float, Any]:
+        cache = self.cache(tuning)
+        prompt = self.ours.Prompt(self.config, cache, self.prompt)
+        prompt.tokens.copy_(self.tokens)
+        replay = self.model.graph(lambda: self.model.run_prompt(prompt, cache))
+        replay()
+        logits = cache.logits.clone()
+        if self.kept is None:
+            self.kept = cache.keys.clone(), cache.values.clone()
+        return device_us(replay, lambda: None, 4), logits
 
-        report("step", changes, event_us(model.graph(work)))
+    def run_step(self, tuning: Any) -> tuple[float, Any]:
+        cache = self.cache(tuning)
+        cache.keys.copy_(self.kept[0])
+        cache.values.copy_(self.kept[1])
+        cache.token.fill_(7)
+        replay = self.model.graph(lambda: self.model.run_step(cache))
+        cache.at.fill_(self.prompt)
+        replay()
+        logits = cache.logits.clone()
+        return device_us(replay, lambda: cache.at.fill_(self.prompt), 8), logits
 
-    def whole(**changes: Any) -> None:
-        with_tuning(**changes)
-        prompt = ours.Prompt(config, model.caches[1], options.prompt)
-        prompt.tokens.copy_(tokens)
-        report("prompt", changes, event_us(model.graph(lambda: model.run_prompt(prompt, model.caches[1]))))
-
-    def report(what: str, changes: dict[str, Any], found_us: float) -> None:
-        text = ", ".join(f"{name} {tuple(one) if isinstance(one, tuple) else one}" for name, one in changes.items())
-        print(f"{what:7} {found_us:8.1f} us  {text or 'as it is'}", flush=True)
-
-    def attempt(run: Callable[..., None], **changes: Any) -> None:
+    def __call__(self, what: str, text: str, tuning: Any) -> None:
+        """Prints a line. A kernel that hangs ends the process."""
+        if time.perf_counter() > self.deadline:
+            print(f"{what:6} left out: {text}", flush=True)
+            return
+        faulthandler.dump_traceback_later(HANGS_S, exit=True)
         try:
-            run(**changes)
+            found_us, logits = self.run_prompt(tuning) if what == "prompt" else self.run_step(tuning)
+            first_us, expected = self.first.setdefault(what, (found_us, logits))
+            off = float((logits - expected).square().mean().sqrt() / expected.square().mean().sqrt())
+            verdict = "" if off < MOST_OFF else "  WRONG"
+            print(f"{what:6} {found_us:7.1f} us {found_us / first_us:6.3f}  off {off:.4f}  {text}{verdict}", flush=True)
         except Exception as error:
-            print(f"{changes}: {type(error).__name__}: {str(error)[:150]}", flush=True)
+            print(f"{what:6} {text}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
-    attempt(step)
-    for early in (True, False):
-        for keys in (32, 64, 128):
-            attempt(step, early=early, keys=keys)
-    tiles = {
-        "project": ((2, 4), (8, 8)),
-        "out": ((4, 4), (16, 8)),
-        "gate_up": ((2, 4), (8, 8), (8, 4)),
-        "down": ((1, 4), (2, 8), (4, 8)),
-        "logits": ((4, 4), (16, 8)),
+
+def sweep(options: argparse.Namespace) -> None:
+    """Whole prompts and whole steps with something changed: time, its ratio to the first line's, and how far logits are
+    from the first line's (the root mean square over theirs; bfloat16 models differ by about 0.01)."""
+    attempt = Tries(options)
+    ours, old, new = attempt.ours, attempt.old, attempt.new
+    ring, rings = ours.Ring, ours.Rings()
+
+    def with_rings(**changes: Any) -> Any:
+        return new._replace(rings=rings._replace(**changes))
+
+    attempt("prompt", "old: Triton's products, norms by themselves", old)
+    attempt("step", "old: a tile a program", old)
+    attempt("step", "new: rings", new)
+    attempt("step", "  without one partition", new._replace(one_partition=False))
+    for name in rings._fields:
+        attempt("step", f"  old {name}", with_rings(**{name: None}))
+    attempt("prompt", "new: explicit warps, keys by bulk copies", new)
+    attempt("prompt", "  old products", new._replace(warps=None))
+    attempt("prompt", "  old attention", new._replace(bulk_keys=False))
+    wide = {"project": ring(4, 3, 4, 4, 128), "out": ring(4, 4, 4, 4, 128), "gate_up": ring(4, 4, 4, 4, 128)}
+    attempt("step", "  all warps share a row", with_rings(**wide))
+    attempt("step", "  132 programs", new._replace(rings=ours.Rings(*(one._replace(programs=132) for one in rings))))
+    choices = {
+        "gate_up": ((4, 3, 1, 4, 128), (4, 2, 1, 4, 264), (4, 2, 4, 4, 264), (8, 2, 1, 8, 128), (8, 2, 2, 8, 128)),
+        "down": ((2, 2, 4, 4, 128), (2, 3, 8, 8, 128), (1, 6, 4, 4, 128), (2, 2, 4, 4, 256)),
+        "project": ((4, 2, 1, 4, 128), (2, 3, 2, 4, 256), (8, 2, 1, 8, 96)),
+        "out": ((8, 2, 1, 8, 128), (4, 2, 1, 4, 256), (2, 4, 2, 4, 256)),
+        "logits": ((8, 3, 1, 4, 264), (8, 3, 4, 4, 264), (8, 6, 1, 8, 132), (16, 3, 1, 8, 132)),
     }
-    for name, choices in tiles.items():
-        for choice in choices:
-            attempt(step, **{name: ours.Tile(*choice)})
-    attempt(whole)
-    attempt(whole, early=False)
-    for blocks in ((64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 256, 64, 4, 8)):
-        attempt(whole, qkv=ours.Blocks(*blocks))
-    for blocks in (
-        (64, 64, 64, 3, 4),
-        (64, 128, 64, 2, 4),
-        (128, 64, 64, 2, 8),
-        (128, 128, 64, 2, 8),
-        (64, 32, 64, 3, 4),
+    for name, options_of in choices.items():
+        for one in options_of:
+            attempt("step", f"  {name} {one}", with_rings(**{name: ring(*one)}))
+    for keys in (32, 128):
+        attempt("step", f"  {keys} keys a part", new._replace(keys=keys))
+    attempt("step", "  only logits old, kernels that do not overlap", with_rings(logits=None)._replace(early=False))
+    for blocks in ((64, 64, 64, 2, 4), (64, 128, 64, 2, 4), (128, 64, 64, 3, 8), (128, 128, 64, 2, 8)):
+        attempt("prompt", f"  attention {blocks}", new._replace(attention=ours.Blocks(*blocks)))
+    warps = ours.Warps()
+    for name, blocks in (
+        ("qkv", (128, 256, 64, 3)),
+        ("qkv", (256, 128, 64, 3)),
+        ("add", (128, 64, 64, 6)),
+        ("add", (128, 128, 64, 4)),
+        ("swiglu", (128, 256, 64, 3)),
+        ("swiglu", (128, 128, 64, 5)),
     ):
-        attempt(whole, attention=ours.Blocks(*blocks))
-    for blocks in ((128, 128, 64, 3, 8), (128, 128, 32, 4, 8), (128, 64, 64, 4, 4)):
-        attempt(whole, long=ours.Blocks(*blocks))
+        tried = warps._replace(**{name: ours.Stages(*blocks)})
+        attempt("prompt", f"  {name} {blocks}", new._replace(warps=tried))
+    attempt("step", "old again", old)
+    attempt("prompt", "old again", old)
+
+
+def products(options: argparse.Namespace) -> None:
+    """The products of a prompt by cuBLAS (without what follows them), by Triton and by explicit warps."""
+    ours, config = importlib.import_module("streamed"), CONFIGS[NAME]
+    model = ours.Streamed(config, draw(config, torch.device("cuda")))
+    cache = ours.Cache(config, 1, model.table, model.tuning.keys)
+    prompt = ours.Prompt(config, cache, options.prompt)
+    for one in (prompt.x, prompt.normed, prompt.mixed, prompt.inner):
+        one.normal_()
+    prompt.squares.fill_(1)
+    tuning, warps, layers = model.tuning, model.tuning.warps, model.layers
+    wide = prompt.normed.new_empty(options.prompt, 2 * config.ffn)
+    Work = Callable[[Any], Any]
+    table: dict[str, tuple[Any, dict[str, Work]]] = {
+        "queries, keys, values": (
+            lambda layer: layer.qkv,
+            {
+                "cuBLAS": lambda layer: torch.mm(prompt.normed, layer.qkv.T, out=prompt.qkv),
+                "Triton": lambda layer: model.product(prompt.normed, layer.qkv, prompt.qkv, tuning.qkv),
+                "warps": lambda layer: model.product_of_normed(prompt, layer.qkv, prompt.qkv, "qkv"),
+            },
+        ),
+        "out, added": (
+            lambda layer: layer.out,
+            {
+                "cuBLAS": lambda layer: torch.mm(prompt.mixed, layer.out.T, out=prompt.normed),
+                "Triton": lambda layer: model.product(prompt.mixed, layer.out, prompt.x, ADD=True),
+                "warps": lambda layer: model.product_by_warps(
+                    prompt, prompt.mixed, layer.out, prompt.normed, warps.add, layer.mlp_norm
+                ),
+            },
+        ),
+        "gate, up, swiglu": (
+            lambda layer: layer.gate_up,
+            {
+                "cuBLAS": lambda layer: torch.mm(prompt.normed, layer.gate_up.T, out=wide),
+                "Triton": lambda layer: model.product(
+                    prompt.normed, layer.gate_up, prompt.inner, tuning.swiglu, SWIGLU=True
+                ),
+                "warps": lambda layer: model.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu"),
+            },
+        ),
+        "down, added": (
+            lambda layer: layer.down,
+            {
+                "cuBLAS": lambda layer: torch.mm(prompt.inner, layer.down.T, out=prompt.normed),
+                "Triton": lambda layer: model.product(prompt.inner, layer.down, prompt.x, ADD=True),
+                "warps": lambda layer: model.product_by_warps(
+                    prompt, prompt.inner, layer.down, prompt.normed, warps.add, layer.mlp_norm
+                ),
+            },
+        ),
+    }
+    for text, (weight, ways) in table.items():
+        flops = 2 * options.prompt * weight(layers[0]).numel()
+        cells = []
+        for way, call in ways.items():
+            faulthandler.dump_traceback_later(HANGS_S, exit=True)
+            replay = model.graph(lambda call=call: [call(layer) for layer in layers])  # no weights twice in a row
+            found_us = device_us(replay, lambda: None, 2) / len(layers)
+            faulthandler.cancel_dump_traceback_later()
+            cells.append(f"{way} {found_us:6.1f} us, {flops / found_us / 1e6:4.0f} TFLOP/s")
+        print(f"{text:22} {'; '.join(cells)}", flush=True)
+
+
+def ranks(options: argparse.Namespace) -> None:
+    """Each rank's model alone, and one model on all ranks: time to first token, and a step; the slowest rank's."""
+    # Without NVLink multicast, as bench/gpu.py measures.
+    os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(rank_main, (options, folder), nprocs=options.ranks)
+
+
+@torch.no_grad()
+def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
+    torch.cuda.set_device(rank)
+    device = torch.device("cuda", rank)
+    torch.set_default_device(device)
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("nccl", init_method=meeting, rank=rank, world_size=options.ranks, device_id=device)
+    split, ours = importlib.import_module("tensor_parallel"), importlib.import_module("model")
+    inputs = [reference.generate_input(0, 1, NAME, 1, options.prompt, options.new, seed) for seed in range(4)]
+
+    def with_rings(config: Any, weights: Any) -> Any:
+        heap = split.open_heap(device)
+        rings = split.Rings(out=None, down=None, logits=None)
+        return split.SplitStreamed(config, weights, heap, split.SPLIT_TUNING._replace(rings=rings))
+
+    expected = None
+    builds = (("alone", ours.build), (f"{options.ranks} ranks", split.build), ("  with rings", with_rings))
+    for text, build in builds:
+        faulthandler.dump_traceback_later(3 * HANGS_S, exit=True)
+        run = Generation(build)
+        output = [run(data) for data in (first(inputs[0]), inputs[0])][-1]
+        expected = output if expected is None else expected
+        off = float((output[:, 0] - expected[:, 0]).square().mean().sqrt() / expected[:, 0].square().mean().sqrt())
+        found: list[list[float]] = []
+        for data in inputs[1:]:
+            dist.barrier()
+            found.append([seconds(partial(run, first(data))), steps(run.model, data[1], data[2].shape[1])])
+        times = torch.tensor(found).median(0).values * 1e6
+        dist.all_reduce(times, dist.ReduceOp.MAX)
+        faulthandler.cancel_dump_traceback_later()
+        if rank == 0:
+            name = type(run.model).__name__
+            print(
+                f"{text:12} first token {times[0]:7.0f} us, a step {times[1]:7.1f} us, off {off:.4f} ({name})",
+                flush=True,
+            )
+        del run
+    dist.destroy_process_group()
 
 
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "check": check,
     "compare": compare,
     "kernels": kernels,
+    "products": products,
+    "ranks": ranks,
     "sweep": sweep,
 }
 

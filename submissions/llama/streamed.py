@@ -66,11 +66,11 @@ class Rings(NamedTuple):
     """One for each kernel. So much shared memory has room at once on a multiprocessor (227 KiB): queries, keys and
     values (96), attention and its product (64); then that product, gate and up (128); then those, and down (96)."""
 
-    project: Ring = Ring(4, 3, 1, 4, 128)
-    out: Ring = Ring(4, 4, 1, 4, 128)
-    gate_up: Ring = Ring(4, 4, 1, 4, 128)
-    down: Ring = Ring(2, 3, 4, 4, 128)
-    logits: Ring = Ring(8, 3, 1, 8, 132)
+    project: Ring | None = Ring(4, 3, 1, 4, 128)
+    out: Ring | None = Ring(4, 4, 1, 4, 128)
+    gate_up: Ring | None = Ring(4, 4, 1, 4, 128)
+    down: Ring | None = Ring(2, 3, 4, 4, 128)
+    logits: Ring | None = Ring(8, 3, 1, 8, 132)
 
 
 class Stages(NamedTuple):
@@ -221,12 +221,12 @@ class Streamed(Plain):
         """A layer for one token of each sequence, whose residual stream is `x`, a row every `stride` elements; what
         comes behind keys and values is added to the cache's own x."""
         config, tuning, layer, batch = self.config, self.tuning, self.layers[number], cache.batch
-        keys, values, rings = cache.keys[number], cache.values[number], self.rings(cache)
+        keys, values = cache.keys[number], cache.values[number]
         sizes = {"H": config.heads, "G": config.kv_heads, "D": config.head_dim, "LENGTH": config.max_length}
-        if rings:
-            ring_project[(rings.project.programs,)](
+        if ring := self.ring(cache, "project"):
+            ring_project[(ring.programs,)](
                 x, layer.norm, layer.qkv, self.turns, cache.at, cache.query, keys, values, config.eps,
-                K=config.hidden, **sizes, **self.ring(rings.project),
+                K=config.hidden, **sizes, **self.of_ring(ring),
             )  # fmt: skip
         else:
             programs = (config.heads + 2 * config.kv_heads) * (config.head_dim // 2 // tuning.project.rows)
@@ -240,17 +240,17 @@ class Streamed(Plain):
             config.head_dim**-0.5, PADDED=max(16, config.heads // config.kv_heads), BLOCK=tuning.keys, S=splits,
             num_warps=4, **sizes, **self.early,
         )  # fmt: skip
-        if rings and tuning.one_partition:
+        if tuning.rings and tuning.one_partition and not INTERPRETED:
             prefer_shared(kernel)
         self.add(cache, cache.mixed, layer.out, "out")
         self.feed_forward(cache, layer)
 
     def feed_forward(self, cache: Cache, layer: Any) -> None:
-        config, tuning, rings = self.config, self.tuning, self.rings(cache)
-        if rings:
-            ring_gate_up[(rings.gate_up.programs,)](
+        config, tuning = self.config, self.tuning
+        if ring := self.ring(cache, "gate_up"):
+            ring_gate_up[(ring.programs,)](
                 cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, K=config.hidden, F=config.ffn,
-                **self.ring(rings.gate_up),
+                **self.of_ring(ring),
             )  # fmt: skip
         else:
             gate_and_up[(config.ffn // tuning.gate_up.rows,)](
@@ -261,11 +261,10 @@ class Streamed(Plain):
 
     def add(self, cache: Cache, inner: Tensor, weight: Tensor, name: str) -> None:
         """The residual stream += inner weight^T, as the tuning says under that name."""
-        if rings := self.rings(cache):
-            ring = getattr(rings, name)
+        if ring := self.ring(cache, name):
             ring_add_product[(ring.programs,)](
-                cache.x, inner, weight, N=len(weight), K=weight.shape[1], **self.ring(ring)
-            )
+                cache.x, inner, weight, N=len(weight), K=weight.shape[1], **self.of_ring(ring)
+            )  # fmt: skip
             return
         tile = getattr(self.tuning, name)
         add_product[(len(weight) // tile.rows,)](
@@ -273,20 +272,22 @@ class Streamed(Plain):
             num_warps=tile.warps, **self.early,
         )  # fmt: skip
 
-    def rings(self, cache: Cache) -> Rings | None:
-        fit = cache.batch == 1 and self.config.hidden <= 2048 and self.config.ffn <= 8192 and not INTERPRETED
-        return self.tuning.rings if fit else None
+    def ring(self, cache: Cache, name: str) -> Ring | None:
+        """That kernel's, where it has one."""
+        have_room = self.config.hidden <= 2048 and self.config.ffn <= 8192
+        usable = cache.batch == 1 and have_room and not INTERPRETED
+        return getattr(self.tuning.rings, name) if usable and self.tuning.rings else None
 
-    def ring(self, ring: Ring) -> dict[str, Any]:
-        """What a launch is told of its ring. There is no such kernel that waits until the one ahead of it has ended."""
+    def of_ring(self, ring: Ring) -> dict[str, Any]:
+        """What a launch is told of its ring."""
         constants = {"ROWS": ring.rows, "SLOTS": ring.slots, "COLUMNS": ring.columns}
         return constants | {"num_warps": ring.warps, "launch_pdl": self.tuning.early}
 
     def run_head(self, cache: Cache) -> None:
-        if rings := self.rings(cache):
-            ring_logits[(rings.logits.programs,)](
+        if ring := self.ring(cache, "logits"):
+            ring_logits[(ring.programs,)](
                 cache.x, self.norm, self.table, cache.logits, cache.at, 1, self.config.eps, N=self.config.vocab,
-                K=self.config.hidden, **self.ring(rings.logits),
+                K=self.config.hidden, **self.of_ring(ring),
             )  # fmt: skip
             return
         config, tile = self.config, self.tuning.logits
