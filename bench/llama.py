@@ -284,6 +284,9 @@ def sweep(options: argparse.Namespace) -> None:
     attempt("prompt", "  old attention", new._replace(bulk_keys=False))
     wide = {"project": ring(4, 3, 4, 4, 128), "out": ring(4, 4, 4, 4, 128), "gate_up": ring(4, 4, 4, 4, 128)}
     attempt("step", "  all warps share a row", with_rings(**wide))
+    for name, ahead in (("gate_up", 1), ("gate_up", 2), ("gate_up", 4), ("down", 2), ("logits", 3)):
+        tried = getattr(rings, name)._replace(ahead=ahead)
+        attempt("step", f"  {name}, {ahead} tiles more into the L2", with_rings(**{name: tried}))
     attempt("step", "  132 programs", new._replace(rings=ours.Rings(*(one._replace(programs=132) for one in rings))))
     choices = {
         "gate_up": ((4, 3, 1, 4, 128), (4, 2, 1, 4, 264), (4, 2, 4, 4, 264), (8, 2, 1, 8, 128), (8, 2, 2, 8, 128)),

@@ -1,7 +1,7 @@
 """Gluon kernels without a GPU: torch plays what one of them is written in, on CPU tensors, each program a thread.
 
-Only what submissions/cross_entropy/ring.py uses is there. Copies into shared memory arrive as late as they may: when a
-program waits for them. Memory that nothing has arrived in holds NaN.
+Only what submissions/cross_entropy/ring.py and submissions/llama/rings.py use is there. Copies into shared memory
+arrive as late as they may: when a program waits for them. Memory that nothing has arrived in holds NaN.
 """
 
 import functools
@@ -37,6 +37,7 @@ class Pointer:
         return Pointer(self.memory, self.dtype, self.places + places)
 
     def to(self, dtype: torch.dtype, bitcast: bool) -> "Pointer":
+        """Of another type to the same memory."""
         return Pointer(self.memory, dtype, self.places)
 
     def load(self, mask: Any = True, other: Any = 0, volatile: bool = False) -> Value:
@@ -127,7 +128,10 @@ class Machine:
     def language(self) -> SimpleNamespace:
         """triton.experimental.gluon.language."""
         return SimpleNamespace(
-            **{name: getattr(torch, name) for name in ("int32", "int64", "float32", "bfloat16", "exp2", "log")},
+            **{
+                name: getattr(torch, name)
+                for name in ("int32", "int64", "float32", "bfloat16", "exp2", "exp", "log", "rsqrt")
+            },
             constexpr=lambda constant: constant,
             pointer_type=lambda dtype: dtype,
             BlockedLayout=lambda *_: None,
@@ -168,4 +172,13 @@ def larger_bf16(one: Value, other: Value) -> Value:
     return join_bf16(even, odd)
 
 
-ASSEMBLY = {"cvt.rn.bf16x2.f32": join_bf16, "max.bf16x2": larger_bf16}
+def nothing(*_: Any) -> None:
+    """Where a kernel waits for the one before it, which has ended, or asks for what the L2 should hold."""
+
+
+ASSEMBLY = {
+    "cvt.rn.bf16x2.f32": join_bf16,
+    "max.bf16x2": larger_bf16,
+    "griddepcontrol.launch_dependents;": nothing,
+    "{": nothing,
+}

@@ -53,13 +53,14 @@ class Blocks(NamedTuple):
 
 class Ring(NamedTuple):
     """Of a kernel of one sequence's step (rings.py): rows and places of the ring, how many of the warps share a row,
-    warps, programs."""
+    warps, programs, and how many tiles behind the ring's go into the L2 at once."""
 
     rows: int
     slots: int
     columns: int
     warps: int
     programs: int
+    ahead: int = 0
 
 
 class Rings(NamedTuple):
@@ -280,7 +281,7 @@ class Streamed(Plain):
 
     def of_ring(self, ring: Ring) -> dict[str, Any]:
         """What a launch is told of its ring."""
-        constants = {"ROWS": ring.rows, "SLOTS": ring.slots, "COLUMNS": ring.columns}
+        constants = {"ROWS": ring.rows, "SLOTS": ring.slots, "AHEAD": ring.ahead, "COLUMNS": ring.columns}
         return constants | {"num_warps": ring.warps, "launch_pdl": self.tuning.early}
 
     def run_head(self, cache: Cache) -> None:
