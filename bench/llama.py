@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=2, help="GPUs of `ranks`")
     parser.add_argument("--seconds", type=float, default=85.0, help="from the start, after which `sweep` tries no more")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -286,7 +286,7 @@ def sweep(options: argparse.Namespace) -> None:
     attempt("prompt", "  old attention", new._replace(bulk_keys=False))
     wide = {"project": ring(4, 3, 4, 4, 128), "out": ring(4, 4, 4, 4, 128), "gate_up": ring(4, 4, 4, 4, 128)}
     attempt("step", "  all warps share a row", with_rings(**wide))
-    for name, ahead in (("gate_up", 1), ("gate_up", 2), ("gate_up", 4), ("down", 2), ("logits", 3)):
+    for name, ahead in (("gate_up", 1), ("gate_up", 2), ("gate_up", 4), ("down", 2), ("down", 4), ("logits", 3)):
         tried = getattr(rings, name)._replace(ahead=ahead)
         attempt("step", f"  {name}, {ahead} tiles more into the L2", with_rings(**{name: tried}))
     attempt("step", "  132 programs", new._replace(rings=ours.Rings(*(one._replace(programs=132) for one in rings))))
@@ -386,6 +386,8 @@ def products(options: argparse.Namespace) -> None:
 
 def ranks(options: argparse.Namespace) -> None:
     """Each rank's model alone, and one model on all ranks: time to first token, and a step; the slowest rank's."""
+    if torch.cuda.device_count() < options.ranks:
+        raise SystemExit(f"ranks: {options.ranks} GPUs are needed, and {torch.cuda.device_count()} are here")
     # Without NVLink multicast, as bench/gpu.py measures.
     os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
     with tempfile.TemporaryDirectory() as folder:

@@ -96,7 +96,7 @@ def ring_project(
     LENGTH: gl.constexpr,
     ROWS: gl.constexpr,
     SLOTS: gl.constexpr,
-    AHEAD: gl.constexpr,  # tiles behind those of the ring that go into the L2 at once
+    AHEAD: gl.constexpr,  # tiles behind those of the ring that are in the L2, or on their way
     COLUMNS: gl.constexpr,  # warps that share a row
 ):
     """Norm, queries, keys and values of one token, turned by its position; keys and values go into the cache. A tile is
@@ -139,6 +139,11 @@ def ring_project(
         fill(ring, 2 * slot, words, row, offset_RW, later < TILES, K)
         fill(ring, 2 * slot + 1, words, row + HALF, offset_RW, later < TILES, K)
         async_copy.commit_group()
+        if AHEAD > 0:
+            beyond = later + AHEAD * step
+            row = beyond * ROWS // HALF * D + beyond * ROWS % HALF
+            fetch(words, row, beyond < TILES, ROWS, K)
+            fetch(words, row + HALF, beyond < TILES, ROWS, K)
         one_R, other_R = product(words_RW, even_W, odd_W), product(other_RW, even_W, odd_W)
         turned_R = one_R * cos_R - other_R * sin_R
         turned_other_R = other_R * cos_R + one_R * sin_R
@@ -202,6 +207,10 @@ def ring_gate_up(
         fill(ring, 2 * slot, words, later * ROWS, offset_RW, later < TILES, K)
         fill(ring, 2 * slot + 1, words, F + later * ROWS, offset_RW, later < TILES, K)
         async_copy.commit_group()
+        if AHEAD > 0:
+            beyond = later + AHEAD * step
+            fetch(words, beyond * ROWS, beyond < TILES, ROWS, K)
+            fetch(words, F + beyond * ROWS, beyond < TILES, ROWS, K)
         gate_R, up_R = product(gate_RW, even_W, odd_W), product(up_RW, even_W, odd_W)
         inner_R = gate_R / (1 + gl.exp(-gate_R)) * up_R
         gl.store(out_ptr + tile * ROWS + row_R, inner_R.to(gl.bfloat16))
@@ -246,6 +255,8 @@ def ring_add_product(
         later = tile + SLOTS * step
         fill(ring, slot, words, later * ROWS, offset_RW, later < TILES, K)
         async_copy.commit_group()
+        if AHEAD > 0:
+            fetch(words, (later + AHEAD * step) * ROWS, later + AHEAD * step < TILES, ROWS, K)
         gl.store(x_ptr + tile * ROWS + row_R, x_R + product(words_RW, even_W, odd_W))
 
 
@@ -292,6 +303,8 @@ def ring_logits(
         later = tile + SLOTS * step
         fill(ring, slot, words, later * ROWS, offset_RW, later < TILES, K)
         async_copy.commit_group()
+        if AHEAD > 0:
+            fetch(words, (later + AHEAD * step) * ROWS, later + AHEAD * step < TILES, ROWS, K)
         gl.store(out_ptr + tile * ROWS + row_R, product(words_RW, even_W, odd_W))
     if first == 0:
         gl.store(at_ptr, gl.load(at_ptr) + moved)

@@ -54,7 +54,7 @@ class Blocks(NamedTuple):
 
 class Ring(NamedTuple):
     """Of a kernel of one sequence's step (rings.py): rows and places of the ring, how many of the warps share a row,
-    warps, programs, and how many tiles behind the ring's go into the L2 at once."""
+    warps, programs, and how many tiles behind the ring's the L2 gets."""
 
     rows: int
     slots: int
