@@ -282,6 +282,7 @@ def sweep(options: argparse.Namespace) -> None:
     for name in rings._fields:
         attempt("step", f"  old {name}", with_rings(**{name: None}))
     attempt("prompt", "new: explicit warps, keys by bulk copies", new)
+    attempt("prompt", "  queries and keys turned by a kernel of their own", new._replace(warps=ours.Warps(turn=False)))
     attempt("prompt", "  old products", new._replace(warps=None))
     attempt("prompt", "  old attention", new._replace(bulk_keys=False))
     wide = {"project": ring(4, 3, 4, 4, 128), "out": ring(4, 4, 4, 4, 128), "gate_up": ring(4, 4, 4, 4, 128)}

@@ -3,9 +3,8 @@
 A decode step is five kernels a layer (rings.py for one sequence, streaming.py): norm, queries, keys, values and their
 turn; attention split over the cache, put together by the last program to arrive; product added to the residual stream;
 norm, gate, up and swiglu; product added. All of a step is one CUDA graph, whose kernels overlap at their ends: each
-loads its weights before it waits for the one before. A prompt goes through products on the tensor cores with swiglu, or
-the sum and the next norm, in the same kernel (prompt_warps.py, and prompt.py where it is short), a graph for each
-length. In the last layer only the last token goes on behind keys and values, since
+loads its weights before it waits for the one before. A prompt goes through products on the tensor cores with what follows
+them in the same kernel (prompt_warps.py, and prompt.py where it is short), a graph for each length. In the last layer only the last token goes on behind keys and values, since
 only its logits are asked for.
 
 Legend: B sequences, P tokens of a prompt, T = B P, C hidden, F ffn, V vocabulary, H heads, G key heads, D head_dim.
@@ -90,6 +89,7 @@ class Warps(NamedTuple):
     qkv: Stages = Stages(128, 128, 64, 5)
     add: Stages = Stages(128, 128, 64, 5)
     swiglu: Stages = Stages(128, 256, 64, 4)
+    turn: bool = True  # queries and keys are turned and stored by the kernel that makes them
 
 
 class Tuning(NamedTuple):
@@ -306,8 +306,7 @@ class Streamed(Plain):
         embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
         norm_rows[(total,)](prompt.x, self.layers[0].norm, prompt.normed, config.eps, hidden, **self.early)
         for number, layer in enumerate(self.layers[:-1]):
-            self.product_of_normed(prompt, layer.qkv, prompt.qkv, "qkv", first=number == 0)
-            self.keep(prompt, cache, number, prompt.qkv, config.heads)
+            self.queries_and_keys(prompt, cache, number, layer.qkv, config.heads)
             self.attention(prompt, cache, number, length)
             self.add_rows(prompt, prompt.mixed, layer.out, layer.mlp_norm)
             self.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu")
@@ -315,9 +314,7 @@ class Streamed(Plain):
         # The last layer has keys and values of all tokens, and goes on with the last token alone.
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]
-        made = prompt.qkv.view(-1)[: total * len(of_keys)].view(total, -1)
-        self.product_of_normed(prompt, of_keys, made, "qkv", first=number == 0)
-        self.keep(prompt, cache, number, made, 0)
+        self.queries_and_keys(prompt, cache, number, of_keys, 0)
         last = prompt.x.view(cache.batch, length, hidden)[:, -1]
         cache.x.copy_(last)
         cache.at.fill_(length - 1)
@@ -331,6 +328,19 @@ class Streamed(Plain):
             return
         self.product(a, weight, prompt.x, ADD=True)
         norm_rows[(len(a),)](prompt.x, norm, prompt.normed, self.config.eps, prompt.x.shape[1], **self.early)
+
+    def queries_and_keys(self, prompt: Prompt, cache: Cache, number: int, weight: Tensor, heads: int) -> None:
+        """Queries of so many heads, and a layer's keys and values, of all tokens."""
+        warps, total = self.warps(prompt), len(prompt.x)
+        made = prompt.qkv.view(-1)[: total * len(weight)].view(total, -1)
+        if warps and warps.turn:
+            parts = 0 if number == 0 else prompt.x.shape[1] // warps.add.n
+            self.product_by_warps(
+                prompt, prompt.normed, weight, made, warps.qkv, parts=parts, heads=heads, kept=(cache, number)
+            )
+        else:
+            self.product_of_normed(prompt, weight, made, "qkv", first=number == 0)
+            self.keep(prompt, cache, number, made, heads)
 
     def product_of_normed(self, prompt: Prompt, weight: Tensor, out: Tensor, name: str, first: bool = False) -> None:
         """out = the normalised residual stream times weight^T, as the tuning says under that name; `first` of a prompt,
@@ -353,15 +363,23 @@ class Streamed(Plain):
         blocks: Stages,
         norm: Tensor | None = None,
         parts: int = 0,
+        heads: int = 0,
+        kept: tuple[Cache, int] | None = None,
     ) -> None:
+        """out = a b^T, with swiglu if b has twice the rows; the residual stream += a b^T, and out = that times `norm`;
+        or queries, keys and values of a layer, `kept` in its cache."""
+        config = self.config
+        keys, values = (kept[0].keys[kept[1]], kept[0].values[kept[1]]) if kept else (prompt.query, prompt.query)
         (m, k), n = a.shape, out.shape[1]
         swiglu = len(b) > n
         columns = blocks.n // 2 if swiglu else blocks.n
         halves = [(a, [blocks.m // 2, blocks.k]), (b, [columns, blocks.k]), (out, [blocks.m // 2, columns])]
         multiply_warps[(min(self.multiprocessors, triton.cdiv(m, blocks.m) * (n // columns)),)](
             *[bulk_descriptor(*one) for one in halves], prompt.x, self.norm if norm is None else norm, prompt.squares,
-            m, self.config.eps, N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
-            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, num_warps=4, launch_pdl=self.tuning.early,
+            self.turns, prompt.query, keys, values, m, prompt.tokens.shape[1], config.eps,
+            N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
+            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, HEADS=heads, G=config.kv_heads,
+            D=config.head_dim if kept else 0, LENGTH=config.max_length, num_warps=4, launch_pdl=self.tuning.early,
         )  # fmt: skip
 
     def product(
