@@ -3,9 +3,9 @@
 A decode step is five kernels a layer (rings.py for one sequence, streaming.py): norm, queries, keys, values and their
 turn; attention split over the cache, put together by the last program to arrive; product added to the residual stream;
 norm, gate, up and swiglu; product added. All of a step is one CUDA graph, whose kernels overlap at their ends: each
-loads its weights before it waits for the one before. A prompt goes through products on the tensor cores with what follows
-them in the same kernel (prompt_warps.py, and prompt.py where it is short), a graph for each length. In the last layer only the last token goes on behind keys and values, since
-only its logits are asked for.
+loads its weights before it waits for the one before. A prompt goes through products on the tensor cores with what
+follows them in the same kernel (prompt_warps.py, and prompt.py where it is short), a graph for each length. In the last
+layer only the last token goes on behind keys and values, since only its logits are asked for.
 
 Legend: B sequences, P tokens of a prompt, T = B P, C hidden, F ffn, V vocabulary, H heads, G key heads, D head_dim.
 """
