@@ -287,9 +287,11 @@ def sweep(options: argparse.Namespace) -> None:
     attempt("prompt", "  old attention", new._replace(bulk_keys=False))
     wide = {"project": ring(4, 3, 4, 4, 128), "out": ring(4, 4, 4, 4, 128), "gate_up": ring(4, 4, 4, 4, 128)}
     attempt("step", "  all warps share a row", with_rings(**wide))
-    for name, ahead in (("gate_up", 1), ("gate_up", 2), ("gate_up", 4), ("down", 2), ("down", 4), ("logits", 3)):
-        tried = getattr(rings, name)._replace(ahead=ahead)
-        attempt("step", f"  {name}, {ahead} tiles more into the L2", with_rings(**{name: tried}))
+    for name, tiles in (("gate_up", 1), ("gate_up", 2), ("gate_up", 4), ("down", 2), ("down", 4), ("logits", 3)):
+        tried = getattr(rings, name)._replace(ahead=tiles)
+        attempt("step", f"  {name}, {tiles} tiles more into the L2", with_rings(**{name: tried}))
+    ahead = {name: getattr(rings, name)._replace(ahead=4) for name in ("gate_up", "down", "logits")}
+    attempt("step", "  gate_up, down and logits, 4 tiles more into the L2", with_rings(**ahead))
     attempt("step", "  132 programs", new._replace(rings=ours.Rings(*(one._replace(programs=132) for one in rings))))
     choices = {
         "gate_up": ((4, 3, 1, 4, 128), (4, 2, 1, 4, 264), (4, 2, 4, 4, 264), (8, 2, 1, 8, 128), (8, 2, 2, 8, 128)),
