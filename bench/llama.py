@@ -3,7 +3,7 @@
     python3 bench/llama.py                       is ours right? then time to first token, a step, tokens a second
     python3 bench/llama.py check                 only whether ours is right, at several sizes
     python3 bench/llama.py kernels               what each kernel of a prompt and of a step takes
-    python3 bench/llama.py sweep                 whole steps and prompts with other rings, tiles and blocks
+    python3 bench/llama.py sweep                 whole prompts and steps with other kernels, each in turn with the first
     python3 bench/llama.py products              the products of a prompt, beside cuBLAS
     python3 bench/llama.py ranks --ranks 2       one model on 2 GPUs, beside one alone
     python3 bench/llama.py compare --compile     torch.compile too, which takes minutes to make its kernels
@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [
@@ -45,6 +45,8 @@ NAME = "1b"
 START = time.perf_counter()
 HANGS_S = 40.0  # a try that takes longer, with its compilation, has kernels that wait for ever
 MOST_OFF = 0.05  # of logits that are right
+ROUNDS = 9  # of two tunings in turn
+WORTH = 0.998  # a change that takes no smaller share of the time is noise
 BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compiled"}  # modules by name
 SIZES = ((1, 1024, 8), (1, 48, 8), (1, 333, 4), (4, 200, 4))  # batch, prompt, new tokens, of `check`
 
@@ -208,119 +210,214 @@ def device_us(replay: Callable[[], Any], before: Callable[[], Any], calls: int) 
     return statistics.median(found)
 
 
+class Try(NamedTuple):
+    """A tuning whose graph is made, and how long a call of it took, in us."""
+
+    text: str
+    tuning: Any
+    replay: Callable[[], Any]
+    times: list[float]
+
+
 class Tries:
-    """Steps and prompts of our model with other tunings, each held against the logits of the first."""
+    """Steps or prompts of one model with several tunings. All have the same memory; the first is what the others are
+    held against, in turn, so that whatever slows the GPU down for a while slows both."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.ours, self.config, self.prompt = importlib.import_module("streamed"), CONFIGS[NAME], options.prompt
-        self.deadline = START + options.seconds
-        self.old = self.ours.Tuning(rings=None, warps=None, bulk_keys=False)
-        self.new = self.ours.Tuning()
-        self.model = self.ours.Streamed(self.config, draw(self.config, torch.device("cuda")), self.old)
-        self.tokens = reference.generate_input(0, 1, NAME, 1, options.prompt, 1, 1)[1]
-        self.first: dict[str, tuple[float, Any]] = {}  # time and logits, of a step and of a prompt
-        self.kept: Any = None  # keys and values behind the prompt
+    def __init__(self, options: argparse.Namespace, ours: Any, model: Any, what: str, first: Any, share: float) -> None:
+        self.ours, self.model, self.what, self.deadline = ours, model, what, START + share * options.seconds
+        config, length = model.config, options.prompt
+        self.length, self.calls = length, 4 if what == "prompt" else 12
+        self.cache = ours.Cache(config, 1, model.table, first.keys)
+        self.prompt = ours.Prompt(config, self.cache, length)
+        self.prompt.tokens.copy_(reference.generate_input(0, 1, NAME, 1, length, 1, 1)[1])
+        model.tuning = first
+        model.run_prompt(self.prompt, self.cache)  # steps have its keys and values
+        self.cache.token.fill_(7)
+        self.made: dict[Any, Try | None] = {}
+        self.first: Any = None
+        self.expected: Any = None
+        self.first = self.make("first", first)
 
-    def cache(self, tuning: Any) -> Any:
+    def work(self) -> None:
+        if self.what == "prompt":
+            self.model.run_prompt(self.prompt, self.cache)
+        else:
+            self.model.run_step(self.cache)
+
+    def make(self, text: str, tuning: Any) -> Try | None:
+        """With a line if logits are too far from the first's."""
         self.model.tuning = tuning
-        return self.ours.Cache(self.config, 1, self.model.table, tuning.keys)
-
-    def run_prompt(self, tuning: Any) -> tuple[float, Any]:
-        cache = self.cache(tuning)
-        prompt = self.ours.Prompt(self.config, cache, self.prompt)
-        prompt.tokens.copy_(self.tokens)
-        replay = self.model.graph(lambda: self.model.run_prompt(prompt, cache))
+        replay = self.model.graph(self.work)
+        self.cache.at.fill_(self.length)
         replay()
-        logits = cache.logits.clone()
-        if self.kept is None:
-            self.kept = cache.keys.clone(), cache.values.clone()
-        return device_us(replay, lambda: None, 4), logits
+        logits = self.cache.logits.clone()
+        self.expected = logits if self.expected is None else self.expected
+        off = float((logits - self.expected).square().mean().sqrt() / self.expected.square().mean().sqrt())
+        if off < MOST_OFF:
+            return Try(text, tuning, replay, [])
+        print(f"{self.what:6} WRONG, off {off:.4f}: {text}", flush=True)
+        return None
 
-    def run_step(self, tuning: Any) -> tuple[float, Any]:
-        cache = self.cache(tuning)
-        cache.keys.copy_(self.kept[0])
-        cache.values.copy_(self.kept[1])
-        cache.token.fill_(7)
-        replay = self.model.graph(lambda: self.model.run_step(cache))
-        cache.at.fill_(self.prompt)
-        replay()
-        logits = cache.logits.clone()
-        return device_us(replay, lambda: cache.at.fill_(self.prompt), 8), logits
+    def time(self, one: Try) -> None:
+        if one.tuning.one_partition is not None:  # which is its kernel's, in all graphs
+            self.model.tuning = one.tuning
+            self.work()
+        self.cache.at.fill_(self.length)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(self.calls):
+            one.replay()
+        end.record()
+        end.synchronize()
+        one.times.append(start.elapsed_time(end) * 1000 / self.calls)
 
-    def __call__(self, what: str, text: str, tuning: Any) -> None:
-        """Prints a line. A kernel that hangs ends the process."""
+    def ratio(self, one: Try) -> float:
+        """To the first, of this and the first in turn."""
+        begins = len(self.first.times), len(one.times)
+        for _ in range(ROUNDS):
+            self.time(self.first)
+            self.time(one)
+        pairs = zip(self.first.times[begins[0] :], one.times[begins[1] :], strict=True)
+        return statistics.median(mine / other for other, mine in pairs)
+
+    def __call__(self, text: str, tuning: Any) -> float:
+        """Prints a line; the ratio to the first. Nothing is tried twice, or beyond the seconds that there are. A kernel
+        that hangs ends the process."""
+        if tuning in self.made:
+            return float("inf")
         if time.perf_counter() > self.deadline:
-            print(f"{what:6} left out: {text}", flush=True)
-            return
+            print(f"{self.what:6} left out: {text}", flush=True)
+            return float("inf")
         faulthandler.dump_traceback_later(HANGS_S, exit=True)
+        self.made[tuning] = None
         try:
-            found_us, logits = self.run_prompt(tuning) if what == "prompt" else self.run_step(tuning)
-            first_us, expected = self.first.setdefault(what, (found_us, logits))
-            off = float((logits - expected).square().mean().sqrt() / expected.square().mean().sqrt())
-            verdict = "" if off < MOST_OFF else "  WRONG"
-            print(f"{what:6} {found_us:7.1f} us {found_us / first_us:6.3f}  off {off:.4f}  {text}{verdict}", flush=True)
+            if one := self.make(text, tuning):
+                ratio = self.ratio(one)
+                self.made[tuning] = one
+                cells = f"{statistics.median(one.times):7.1f} us {ratio:6.3f}"
+                print(f"{self.what:6} {cells}  {text}", flush=True)
+                return ratio
         except Exception as error:
-            print(f"{what:6} {text}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+            print(f"{self.what:6} {text}: {type(error).__name__}: {str(error)[:200]}", flush=True)
         finally:
             faulthandler.cancel_dump_traceback_later()
+        return float("inf")
+
+    def best(self, count: int) -> None:
+        """The fastest of all, in turn once more, the best last."""
+        kept = [one for one in self.made.values() if one]
+        kept = [self.first, *sorted(kept, key=lambda one: statistics.median(one.times))[:count]]
+        for one in kept:
+            one.times.clear()
+        for number in range(2 * ROUNDS):
+            for one in kept if number % 2 else reversed(kept):
+                self.time(one)
+        first_us = statistics.median(self.first.times)
+        print(f"{self.what}s in turn, {2 * ROUNDS} rounds:")
+        for one in sorted(kept, key=lambda one: -statistics.median(one.times)):
+            found_us = statistics.median(one.times)
+            print(f"{self.what:6} {found_us:7.1f} us {found_us / first_us:6.3f}  {one.text}", flush=True)
+            if self.what == "step":
+                print(f"         {described(one.tuning)}", flush=True)
+
+
+def described(tuning: Any) -> str:
+    """A tuning's rings."""
+    rings = tuning.rings._asdict() if tuning.rings else {}
+    return ", ".join(f"{name} {tuple(one)[:-1]}" for name, one in rings.items() if one) or "no rings"
 
 
 def sweep(options: argparse.Namespace) -> None:
-    """Whole prompts and whole steps with something changed: time, its ratio to the first line's, and how far logits are
-    from the first line's (the root mean square over theirs; bfloat16 models differ by about 0.01)."""
-    attempt = Tries(options)
-    ours, old, new = attempt.ours, attempt.old, attempt.new
-    ring, rings = ours.Ring, ours.Rings()
+    """Whole prompts and whole steps with something changed: time, and the median ratio to the first's in turn."""
+    ours, config = importlib.import_module("streamed"), CONFIGS[NAME]
+    model = ours.Streamed(config, draw(config, torch.device("cuda")))
+    sweep_steps(Tries(options, ours, model, "step", ours.Tuning(rings=None, one_partition=None), share=0.6))
+    sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
 
-    def with_rings(**changes: Any) -> Any:
-        return new._replace(rings=rings._replace(**changes))
 
-    attempt("prompt", "old: Triton's products, norms by themselves", old)
-    attempt("step", "old: a tile a program", old)
-    attempt("step", "new: rings, without one partition", new._replace(one_partition=False))
-    attempt("step", "new: rings", new)  # from here on the partition stays what it is
-    for name in rings._fields:
-        attempt("step", f"  old {name}", with_rings(**{name: None}))
-    attempt("prompt", "new: explicit warps, keys by bulk copies", new)
-    attempt("prompt", "  queries and keys turned by a kernel of their own", new._replace(warps=ours.Warps(turn=False)))
-    attempt("prompt", "  old products", new._replace(warps=None))
-    attempt("prompt", "  old attention", new._replace(bulk_keys=False))
-    wide = {"project": ring(4, 3, 4, 4, 128), "out": ring(4, 4, 4, 4, 128), "gate_up": ring(4, 4, 4, 4, 128)}
-    attempt("step", "  all warps share a row", with_rings(**wide))
-    for name, tiles in (("gate_up", 1), ("gate_up", 2), ("gate_up", 4), ("down", 2), ("down", 4), ("logits", 3)):
-        tried = getattr(rings, name)._replace(ahead=tiles)
-        attempt("step", f"  {name}, {tiles} tiles more into the L2", with_rings(**{name: tried}))
-    ahead = {name: getattr(rings, name)._replace(ahead=4) for name in ("gate_up", "down", "logits")}
-    attempt("step", "  gate_up, down and logits, 4 tiles more into the L2", with_rings(**ahead))
-    attempt("step", "  132 programs", new._replace(rings=ours.Rings(*(one._replace(programs=132) for one in rings))))
-    choices = {
-        "gate_up": ((4, 3, 1, 4, 128), (4, 2, 1, 4, 264), (4, 2, 4, 4, 264), (8, 2, 1, 8, 128), (8, 2, 2, 8, 128)),
-        "down": ((2, 2, 4, 4, 128), (2, 3, 8, 8, 128), (1, 6, 4, 4, 128), (2, 2, 4, 4, 256)),
-        "project": ((4, 2, 1, 4, 128), (2, 3, 2, 4, 256), (8, 2, 1, 8, 96)),
-        "out": ((8, 2, 1, 8, 128), (4, 2, 1, 4, 256), (2, 4, 2, 4, 256)),
-        "logits": ((8, 3, 1, 4, 264), (8, 3, 4, 4, 264), (8, 6, 1, 8, 132), (16, 3, 1, 8, 132)),
-    }
-    for name, options_of in choices.items():
-        for one in options_of:
-            attempt("step", f"  {name} {one}", with_rings(**{name: ring(*one)}))
-    for keys in (32, 128):
-        attempt("step", f"  {keys} keys a part", new._replace(keys=keys))
-    attempt("step", "  kernels that do not overlap", new._replace(early=False))
-    for blocks in ((64, 64, 64, 2, 4), (64, 128, 64, 2, 4), (128, 64, 64, 3, 8), (128, 128, 64, 2, 8)):
-        attempt("prompt", f"  attention {blocks}", new._replace(attention=ours.Blocks(*blocks)))
-    warps = ours.Warps()
-    for name, blocks in (
-        ("qkv", (128, 256, 64, 3)),
-        ("qkv", (256, 128, 64, 3)),
-        ("add", (128, 64, 64, 6)),
-        ("add", (128, 128, 64, 4)),
-        ("swiglu", (128, 256, 64, 3)),
-        ("swiglu", (128, 128, 64, 5)),
+def sweep_steps(attempt: Tries) -> None:
+    """What attention asks of L1 is a property of its kernel, which stays until it is set again: `old` sets it back."""
+    ours, never = attempt.ours, attempt.first
+    ring, none = ours.Ring, ours.Rings(*[None] * len(ours.Rings._fields))
+    for _ in range(ROUNDS):
+        attempt.time(never)
+    print(
+        f"step   {statistics.median(never.times):7.1f} us         old, before attention asks for anything", flush=True
+    )
+    old = never.tuning._replace(one_partition=False)
+    attempt.first = attempt.make("old", old)
+
+    def with_rings(**rings: Any) -> Any:
+        return old._replace(rings=none._replace(**rings))
+
+    attempt("old, attention asks for shared memory", old._replace(one_partition=True))
+    narrow = ours.Rings()
+    wide = ours.Rings(*(one._replace(programs=132) for one in narrow))._asdict()
+    twice = {"down": ring(2, 2, 4, 4, 256)}
+    project, out = {"project": ring(8, 2, 1, 8, 96)}, {"out": ring(4, 2, 1, 4, 256)}
+    logits = {"logits": ring(8, 3, 1, 4, 264)}
+    plain = {"project": None}
+    found: dict[Any, float] = {old: 1.0}
+    for text, rings in (
+        ("rings of 128 programs", narrow._asdict()),
+        ("rings of 132", wide),
+        ("132, down twice", wide | twice),
+        ("132, down twice, old project", wide | twice | plain),
+        ("132, down twice, project 8 rows", wide | twice | project),
+        ("132, down and out twice", wide | twice | out),
+        ("132, down and logits twice", wide | twice | logits),
+        ("132, down, out, logits twice", wide | twice | out | logits),
+        ("132, down, out, logits twice, old project", wide | twice | out | logits | plain),
+        ("132, down, out, logits twice, project 8 rows", wide | twice | out | logits | project),
+        ("gate_up alone, 128", {"gate_up": narrow.gate_up}),
+        ("gate_up alone, 132", {"gate_up": wide["gate_up"]}),
+        ("gate_up 132 and down twice", {"gate_up": wide["gate_up"]} | twice),
+        ("gate_up 132, down and logits twice", {"gate_up": wide["gate_up"]} | twice | logits),
+        ("all twice", wide | twice | out | logits | {"gate_up": ring(4, 2, 1, 4, 264)}),
     ):
-        tried = warps._replace(**{name: ours.Stages(*blocks)})
-        attempt("prompt", f"  {name} {blocks}", new._replace(warps=tried))
-    attempt("step", "old again", old)
-    attempt("prompt", "old again", old)
+        tried = with_rings(**rings)
+        found[tried] = attempt(text, tried)
+    # Then from the best of these, one kernel after the other.
+    best = min(found, key=lambda one: found[one])
+    best_ratio = found[best]
+    best = best._replace(rings=best.rings or none)
+    choices = {
+        "down": (None, *(ring(2, 2, 4, 4, n) for n in (256, 264)), ring(2, 3, 4, 4, 132), ring(2, 3, 8, 8, 132)),
+        "out": (None, ring(4, 4, 1, 4, 132), *(ring(4, 2, 1, 4, n) for n in (256, 264)), ring(2, 4, 2, 4, 256)),
+        "project": (None, ring(4, 3, 1, 4, 128), ring(8, 2, 1, 8, 96), ring(4, 2, 1, 4, 192)),
+        "logits": (None, ring(8, 3, 1, 4, 264), ring(8, 3, 1, 8, 132), ring(16, 3, 1, 8, 132)),
+        "gate_up": (None, ring(4, 4, 1, 4, 128), ring(4, 4, 1, 4, 132), ring(4, 3, 1, 4, 132), ring(4, 2, 1, 4, 256)),
+    }
+    for name, rings in choices.items():
+        for one in rings:
+            tried = best._replace(rings=best.rings._replace(**{name: one}))
+            ratio = attempt(f"{name} {tuple(one)[:-1] if one else 'old'} in the best so far", tried)
+            if ratio < WORTH * best_ratio:
+                best, best_ratio = tried, ratio
+    attempt("the best, and attention asks for shared memory", best._replace(one_partition=True))
+    attempt.best(5)
+
+
+def sweep_prompts(attempt: Tries) -> None:
+    ours, tuning = attempt.ours, attempt.first.tuning
+    warps, stages = tuning.warps, ours.Stages
+    for name, blocks in (
+        ("out", (128, 128, 64, 6)),
+        ("out", (128, 128, 64, 4)),
+        ("down", (128, 128, 64, 6)),
+        ("down", (128, 128, 64, 4)),
+        ("qkv", (128, 128, 64, 6)),
+        ("qkv", (128, 64, 64, 6)),
+        ("qkv", (128, 64, 64, 8)),
+        ("swiglu", (128, 256, 64, 3)),
+    ):
+        attempt(f"{name} {blocks}", tuning._replace(warps=warps._replace(**{name: stages(*blocks)})))
+    deep = stages(128, 128, 64, 6)
+    attempt("6 stages but for swiglu", tuning._replace(warps=warps._replace(qkv=deep, out=deep, down=deep)))
+    for blocks in ((64, 64, 64, 2, 4), (128, 64, 64, 3, 8), (128, 64, 64, 2, 8)):
+        attempt(f"attention {blocks}", tuning._replace(attention=ours.Blocks(*blocks)))
+    attempt("old products and keys by loads", tuning._replace(warps=None, bulk_keys=False))
+    attempt.best(3)
 
 
 def products(options: argparse.Namespace) -> None:
@@ -341,7 +438,7 @@ def products(options: argparse.Namespace) -> None:
             {
                 "cuBLAS": lambda layer: torch.mm(prompt.normed, layer.qkv.T, out=prompt.qkv),
                 "Triton": lambda layer: model.product(prompt.normed, layer.qkv, prompt.qkv, tuning.qkv),
-                "warps": lambda layer: model.product_of_normed(prompt, layer.qkv, prompt.qkv, "qkv"),
+                "warps": lambda layer: model.product_of_normed(prompt, layer.qkv, prompt.qkv, "qkv", "down"),
             },
         ),
         "out, added": (
@@ -350,7 +447,7 @@ def products(options: argparse.Namespace) -> None:
                 "cuBLAS": lambda layer: torch.mm(prompt.mixed, layer.out.T, out=prompt.normed),
                 "Triton": lambda layer: model.product(prompt.mixed, layer.out, prompt.x, ADD=True),
                 "warps": lambda layer: model.product_by_warps(
-                    prompt, prompt.mixed, layer.out, prompt.normed, warps.add, layer.mlp_norm
+                    prompt, prompt.mixed, layer.out, prompt.normed, warps.out, layer.mlp_norm
                 ),
             },
         ),
@@ -361,7 +458,7 @@ def products(options: argparse.Namespace) -> None:
                 "Triton": lambda layer: model.product(
                     prompt.normed, layer.gate_up, prompt.inner, tuning.swiglu, SWIGLU=True
                 ),
-                "warps": lambda layer: model.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu"),
+                "warps": lambda layer: model.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu", "out"),
             },
         ),
         "down, added": (
@@ -370,7 +467,7 @@ def products(options: argparse.Namespace) -> None:
                 "cuBLAS": lambda layer: torch.mm(prompt.inner, layer.down.T, out=prompt.normed),
                 "Triton": lambda layer: model.product(prompt.inner, layer.down, prompt.x, ADD=True),
                 "warps": lambda layer: model.product_by_warps(
-                    prompt, prompt.inner, layer.down, prompt.normed, warps.add, layer.mlp_norm
+                    prompt, prompt.inner, layer.down, prompt.normed, warps.down, layer.mlp_norm
                 ),
             },
         ),

@@ -1,8 +1,7 @@
 """Gluon kernels without a GPU: torch plays what one of them is written in, on CPU tensors, each program a thread.
 
-Only what submissions/cross_entropy/ring.py, submissions/llama/rings.py and the end of a product there use is here.
-Copies into shared memory arrive as late as they may: when a program waits for them. Memory that nothing has arrived in
-holds NaN.
+Only what submissions/cross_entropy/ring.py and submissions/llama/rings.py use is there. Copies into shared memory
+arrive as late as they may: when a program waits for them. Memory that nothing has arrived in holds NaN.
 """
 
 import functools
@@ -20,13 +19,8 @@ POISON = 0x7FC07FC0  # two bf16 that are not numbers
 class Value(torch.Tensor):
     """A tensor in registers."""
 
-    type = SimpleNamespace(layout=None)
-
     def to(self, dtype: torch.dtype, bitcast: bool = False) -> "Value":
         return self.view(dtype) if bitcast else super().to(dtype)
-
-    def split(self) -> tuple["Value", ...]:
-        return self.unbind(-1)
 
 
 def value(data: Any, dtype: torch.dtype | None = None) -> Value:

@@ -1,5 +1,4 @@
-"""The kernels of submissions/llama/rings.py without a GPU, and how a prompt's product stores queries, keys and values:
-torch plays what they are written in (played_gluon.py).
+"""The kernels of submissions/llama/rings.py without a GPU: torch plays what they are written in (played_gluon.py).
 
 Programs are fewer than tiles, and tiles not always a multiple of programs; a ring has fewer places than a program has
 tiles, or more.
@@ -9,7 +8,7 @@ import itertools
 
 import pytest
 import torch
-from played_gluon import Machine, Pointer, value
+from played_gluon import Machine
 from torch import Tensor
 
 K, EPS = 64, 1e-5
@@ -80,32 +79,3 @@ def test_queries_and_keys_are_turned_and_the_cache_gets_one_place(rows: int, slo
         torch.testing.assert_close(found, wanted.flatten(1).bfloat16(), rtol=0.01, atol=1e-3)
     for cache, place in itertools.product((keys, values), range(position)):
         assert not cache[:, place].any()
-
-
-def test_a_product_turns_and_stores_the_heads_of_several_prompts() -> None:
-    """The second half of a tile, in which one prompt ends and rows are missing."""
-    heads, kv_heads, head_dim, prompt, length, row = 4, 2, 16, 50, 64, 64
-    half, tokens = head_dim // 2, 2 * prompt
-    angles, made = torch.randn(length, half), torch.randn(64, (heads + 2 * kv_heads) * head_dim)
-    query = torch.zeros(tokens, heads, head_dim).bfloat16()
-    keys, values = (torch.zeros(2, kv_heads, length, head_dim).bfloat16() for _ in range(2))
-    machine = Machine(1, 4)
-    store = machine.kernel("llama", "prompt_warps", "turn_and_keep")
-
-    def play(turns: Pointer, q: Pointer, k: Pointer, v: Pointer) -> None:
-        to = (turns, q, k, v, prompt, kv_heads, length)
-        store(value(made), row, 0, to, tokens, heads, head_dim)
-
-    machine.run(play, [torch.cat([angles.cos(), angles.sin()], 1), query, keys, values], [])
-    assert not query[:row].any()
-    for token in range(row, tokens):
-        sequence, position = divmod(token, prompt)
-        one, other = made[token - row].view(-1, 2, half).unbind(1)
-        cos, sin = angles[position].cos(), angles[position].sin()
-        turned = torch.cat([one * cos - other * sin, other * cos + one * sin], 1).bfloat16()
-        found = query[token], keys[sequence, :, position], values[sequence, :, position]
-        plain = torch.cat([one, other], 1).bfloat16()[heads + kv_heads :]
-        for part, expected in zip(found, (turned[:heads], turned[heads : heads + kv_heads], plain), strict=True):
-            torch.testing.assert_close(part, expected)
-    assert not keys[0].any()
-    assert not values[1, :, : row - prompt].any()

@@ -6,8 +6,6 @@ once more, times the next norm's columns and in the weights' dtype, with each ti
 behind that multiplies these rows and then its result by the tokens' factor. So no kernel has to read a whole row in
 between.
 
-Behind the product that makes queries, keys and values, they are turned by their positions and stored where they belong.
-
 A program multiplies tile after tile. Its loading warp fills a ring of stages by bulk copies, also across tiles; weights
 of the first stages before the kernel ahead has ended. common/warps.py has the ring; prompt.py has the same products in
 plain Triton.
@@ -91,47 +89,11 @@ def load_stages(
 
 
 @gluon.jit
-def turn_and_keep(acc_MN, row, column, turned, M, HEADS: gl.constexpr, D: gl.constexpr):
-    """Some heads of some tokens, from this row and column on: queries and keys turned by their positions, and all
-    stored where they belong."""
-    turn_ptr, q_ptr, k_ptr, v_ptr, P, G, LENGTH = turned
-    ROWS: gl.constexpr = acc_MN.shape[0]
-    COUNT: gl.constexpr = acc_MN.shape[1] // D
-    # [tokens, heads, pairs]: the numbers d and d + D / 2 of a head, which a thread has both
-    first, second = acc_MN.reshape((ROWS, COUNT, 2, D // 2)).permute((0, 1, 3, 2)).split()
-    layout: gl.constexpr = first.type.layout
-    token = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
-    head = column // D + gl.arange(0, COUNT, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))
-    pair = gl.arange(0, D // 2, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))
-    token = gl.expand_dims(gl.expand_dims(token, 1), 2)
-    head = gl.expand_dims(gl.expand_dims(head, 0), 2)
-    pair = gl.expand_dims(gl.expand_dims(pair, 0), 1)
-    position, inside = token % P, token < M
-    is_turned = head < HEADS + G
-    cos = gl.where(is_turned, gl.load(turn_ptr + position * D + pair), 1.0)
-    sin = gl.where(is_turned, gl.load(turn_ptr + position * D + D // 2 + pair), 0.0)
-    one = (first * cos - second * sin).to(gl.bfloat16)
-    other = (second * cos + first * sin).to(gl.bfloat16)
-    to_q = q_ptr + (token * HEADS + head) * D + pair
-    gl.store(to_q, one, mask=inside & (head < HEADS))
-    gl.store(to_q + D // 2, other, mask=inside & (head < HEADS))
-    to = ((token // P * G - HEADS + head) * LENGTH + position) * D + pair
-    is_key = inside & (head >= HEADS) & is_turned
-    gl.store(k_ptr + to, one, mask=is_key)
-    gl.store(k_ptr + to + D // 2, other, mask=is_key)
-    to = to - G * LENGTH * D
-    is_value = inside & (head >= HEADS + G)
-    gl.store(v_ptr + to, one, mask=is_value)
-    gl.store(v_ptr + to + D // 2, other, mask=is_value)
-
-
-@gluon.jit
 def multiply_stages(
     rings,
     out_desc,
     out_s,
     norms,
-    turned,
     M,
     eps,
     N: gl.constexpr,
@@ -143,8 +105,6 @@ def multiply_stages(
     SWIGLU: gl.constexpr,
     ADD: gl.constexpr,
     PARTS: gl.constexpr,
-    HEADS: gl.constexpr,
-    D: gl.constexpr,
     MINE: gl.constexpr,
 ):
     """A warpgroup: its half of every tile's rows."""
@@ -174,18 +134,15 @@ def multiply_stages(
             for part in gl.static_range(PARTS):
                 total += gl.load(squares_ptr + m * PARTS + part, mask=m < M, other=0.0)
             acc = acc * gl.expand_dims(gl.rsqrt(total / K + eps), 1)
-        if D > 0:
-            turn_and_keep(acc, row, column, turned, M, HEADS, D)
+        if SWIGLU:
+            gate, up = acc.reshape((HALF, 2, BLOCK_N // 2)).permute((0, 2, 1)).split()
+            rounded = (gate / (1 + gl.exp(-gate)) * up).to(gl.bfloat16)
         else:
-            if SWIGLU:
-                gate, up = acc.reshape((HALF, 2, BLOCK_N // 2)).permute((0, 2, 1)).split()
-                rounded = (gate / (1 + gl.exp(-gate)) * up).to(gl.bfloat16)
-            else:
-                rounded = acc.to(gl.bfloat16)
-            tma.store_wait(0)
-            out_s.store(rounded)
-            fence_async_shared()
-            bulk_store(out_desc, [row, column], out_s)
+            rounded = acc.to(gl.bfloat16)
+        tma.store_wait(0)
+        out_s.store(rounded)
+        fence_async_shared()
+        bulk_store(out_desc, [row, column], out_s)
     tma.store_wait(0)
 
 
@@ -193,16 +150,11 @@ def multiply_stages(
 def multiply_warps(
     a_desc,  # bf16 [M, K], in blocks [BLOCK_M / 2, BLOCK_K]
     b_desc,  # bf16 [N, K] (SWIGLU: [2 N, K]: gates, then ups), in blocks [columns, BLOCK_K]
-    out_desc,  # bf16 [M, N], in blocks [BLOCK_M / 2, columns]; without meaning where there are heads
+    out_desc,  # bf16 [M, N], in blocks [BLOCK_M / 2, columns]
     x_ptr,  # ADD: float32 [M, N], the residual stream
     norm_ptr,  # ADD: bf16 [N], the next norm's
     squares_ptr,  # float32 [M, parts of a row]: sums of squares, which ADD writes and PARTS says how many to read
-    turn_ptr,  # heads: float32 [length, D], cosines, then sines, of each pair
-    q_ptr,  # bf16 [M, HEADS, D]
-    k_ptr,  # bf16 [M / P, G, length, D], as v
-    v_ptr,
     M,
-    P,  # tokens of a prompt
     eps,
     N: gl.constexpr,
     K: gl.constexpr,
@@ -213,29 +165,22 @@ def multiply_warps(
     SWIGLU: gl.constexpr,
     ADD: gl.constexpr,
     PARTS: gl.constexpr,
-    HEADS: gl.constexpr,  # of queries among the N columns
-    G: gl.constexpr,  # of keys, as of values
-    D: gl.constexpr,  # of a head; 0: columns are no heads
-    LENGTH: gl.constexpr,
 ):
     """out = a b^T times each token's factor of the norm, which with PARTS 0 is 1; with SWIGLU, silu of the gates' half
-    times the ups'; with ADD, x += a b^T, and out = x times the norm's columns; with heads, queries, keys and values."""
+    times the ups'; with ADD, x += a b^T, and out = x times the norm's columns."""
     launch_next()
     rings = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, 2, STAGES)
     top = gl.allocate_shared_memory(gl.bfloat16, out_desc.block_type.shape, out_desc.layout)
     low = gl.allocate_shared_memory(gl.bfloat16, out_desc.block_type.shape, out_desc.layout)
     fence_async_shared()
     norms = (x_ptr, norm_ptr, squares_ptr)
-    turned = (turn_ptr, q_ptr, k_ptr, v_ptr, P, G, LENGTH)
     gl.warp_specialize(
         [
             (multiply_stages, (
-                rings, out_desc, top, norms, turned, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD,
-                PARTS, HEADS, D, 0,
+                rings, out_desc, top, norms, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD, PARTS, 0,
             )),
             (multiply_stages, (
-                rings, out_desc, low, norms, turned, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD,
-                PARTS, HEADS, D, 1,
+                rings, out_desc, low, norms, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD, PARTS, 1,
             )),
             (load_stages, ((a_desc, b_desc), rings, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU)),
         ],

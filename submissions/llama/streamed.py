@@ -1,6 +1,6 @@
 """Llama 3.2 by Triton and Gluon kernels, on NVIDIA GPUs from Hopper on: memory, graphs, and which kernel gets what.
 
-A decode step is five kernels a layer (rings.py for one sequence, streaming.py): norm, queries, keys, values and their
+A decode step is five kernels a layer (streaming.py, and rings.py where asked): norm, queries, keys, values and their
 turn; attention split over the cache, put together by the last program to arrive; product added to the residual stream;
 norm, gate, up and swiglu; product added. All of a step is one CUDA graph, whose kernels overlap at their ends: each
 loads its weights before it waits for the one before. A prompt goes through products on the tensor cores with what
@@ -29,6 +29,7 @@ INTERPRETED = triton.knobs.runtime.interpret
 MOST_BATCH = 8  # sequences; more would have too many sums in a program
 MOST_GRAPHS = 4  # of prompts
 PREFERRED_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT of cuda.h, in percent
+DEFAULT_CARVEOUT = -1
 SHORT = 64  # tokens of a prompt that has blocks of its own
 LEAST_COLUMNS = 64  # of a product that is added to the residual stream
 LOG2E = 1.4426950408889634
@@ -84,12 +85,12 @@ class Stages(NamedTuple):
 
 
 class Warps(NamedTuple):
-    """One for each kind of product."""
+    """One for each product of a layer."""
 
     qkv: Stages = Stages(128, 128, 64, 5)
-    add: Stages = Stages(128, 128, 64, 5)
+    out: Stages = Stages(128, 128, 64, 5)
     swiglu: Stages = Stages(128, 256, 64, 4)
-    turn: bool = True  # queries and keys are turned and stored by the kernel that makes them
+    down: Stages = Stages(128, 128, 64, 5)
 
 
 class Tuning(NamedTuple):
@@ -107,10 +108,10 @@ class Tuning(NamedTuple):
     swiglu: Blocks = Blocks(128, 128, 64, 4, 8)
     short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
     early: bool = True
-    rings: Rings | None = Rings()  # of a step of one sequence
+    rings: Rings | None = None  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
     bulk_keys: bool = True  # attention reads keys and values of a prompt by bulk copies
-    one_partition: bool = True  # of shared memory and L1, for kernels with rings and without; see prefer_shared
+    one_partition: bool | None = None  # whether attention asks for the rings' share of L1; None: says nothing
 
 
 class Cache:
@@ -242,8 +243,8 @@ class Streamed(Plain):
             config.head_dim**-0.5, PADDED=max(16, config.heads // config.kv_heads), BLOCK=tuning.keys, S=splits,
             num_warps=4, **sizes, **self.early,
         )  # fmt: skip
-        if tuning.rings and tuning.one_partition and not INTERPRETED:
-            prefer_shared(kernel)
+        if tuning.one_partition is not None and not INTERPRETED:
+            prefer_shared(kernel, 100 if tuning.one_partition else DEFAULT_CARVEOUT)
         self.add(cache, cache.mixed, layer.out, "out")
         self.feed_forward(cache, layer)
 
@@ -308,9 +309,9 @@ class Streamed(Plain):
         for number, layer in enumerate(self.layers[:-1]):
             self.queries_and_keys(prompt, cache, number, layer.qkv, config.heads)
             self.attention(prompt, cache, number, length)
-            self.add_rows(prompt, prompt.mixed, layer.out, layer.mlp_norm)
-            self.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu")
-            self.add_rows(prompt, prompt.inner, layer.down, self.layers[number + 1].norm)
+            self.add_rows(prompt, prompt.mixed, layer.out, layer.mlp_norm, "out")
+            self.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu", behind="out")
+            self.add_rows(prompt, prompt.inner, layer.down, self.layers[number + 1].norm, "down")
         # The last layer has keys and values of all tokens, and goes on with the last token alone.
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]
@@ -321,32 +322,26 @@ class Streamed(Plain):
         self.run_layer(number, cache, cache.x, hidden)
         self.run_head(cache)
 
-    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor) -> None:
+    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor, name: str) -> None:
         """The residual stream += a weight^T, and its norm."""
         if warps := self.warps(prompt):
-            self.product_by_warps(prompt, a, weight, prompt.normed, warps.add, norm)
+            self.product_by_warps(prompt, a, weight, prompt.normed, getattr(warps, name), norm)
             return
         self.product(a, weight, prompt.x, ADD=True)
         norm_rows[(len(a),)](prompt.x, norm, prompt.normed, self.config.eps, prompt.x.shape[1], **self.early)
 
     def queries_and_keys(self, prompt: Prompt, cache: Cache, number: int, weight: Tensor, heads: int) -> None:
         """Queries of so many heads, and a layer's keys and values, of all tokens."""
-        warps, total = self.warps(prompt), len(prompt.x)
+        total = len(prompt.x)
         made = prompt.qkv.view(-1)[: total * len(weight)].view(total, -1)
-        if warps and warps.turn:
-            parts = 0 if number == 0 else prompt.x.shape[1] // warps.add.n
-            self.product_by_warps(
-                prompt, prompt.normed, weight, made, warps.qkv, parts=parts, heads=heads, kept=(cache, number)
-            )
-        else:
-            self.product_of_normed(prompt, weight, made, "qkv", first=number == 0)
-            self.keep(prompt, cache, number, made, heads)
+        self.product_of_normed(prompt, weight, made, "qkv", behind="down" if number else "")
+        self.keep(prompt, cache, number, made, heads)
 
-    def product_of_normed(self, prompt: Prompt, weight: Tensor, out: Tensor, name: str, first: bool = False) -> None:
-        """out = the normalised residual stream times weight^T, as the tuning says under that name; `first` of a prompt,
-        whose norm is a kernel of its own."""
+    def product_of_normed(self, prompt: Prompt, weight: Tensor, out: Tensor, name: str, behind: str = "") -> None:
+        """out = the normalised residual stream times weight^T, as the tuning says under that name; `behind` the product
+        of that name, unless the norm was a kernel of its own."""
         if warps := self.warps(prompt):
-            parts = 0 if first else prompt.x.shape[1] // warps.add.n
+            parts = prompt.x.shape[1] // getattr(warps, behind).n if behind else 0
             self.product_by_warps(prompt, prompt.normed, weight, out, getattr(warps, name), parts=parts)
         else:
             self.product(prompt.normed, weight, out, getattr(self.tuning, name), SWIGLU=name == "swiglu")
@@ -363,23 +358,17 @@ class Streamed(Plain):
         blocks: Stages,
         norm: Tensor | None = None,
         parts: int = 0,
-        heads: int = 0,
-        kept: tuple[Cache, int] | None = None,
     ) -> None:
-        """out = a b^T, with swiglu if b has twice the rows; the residual stream += a b^T, and out = that times `norm`;
-        or queries, keys and values of a layer, `kept` in its cache."""
-        config = self.config
-        keys, values = (kept[0].keys[kept[1]], kept[0].values[kept[1]]) if kept else (prompt.query, prompt.query)
+        """out = a b^T, with swiglu if b has twice the rows; or the residual stream += a b^T, and out = that times
+        `norm`."""
         (m, k), n = a.shape, out.shape[1]
         swiglu = len(b) > n
         columns = blocks.n // 2 if swiglu else blocks.n
         halves = [(a, [blocks.m // 2, blocks.k]), (b, [columns, blocks.k]), (out, [blocks.m // 2, columns])]
         multiply_warps[(min(self.multiprocessors, triton.cdiv(m, blocks.m) * (n // columns)),)](
             *[bulk_descriptor(*one) for one in halves], prompt.x, self.norm if norm is None else norm, prompt.squares,
-            self.turns, prompt.query, keys, values, m, prompt.tokens.shape[1], config.eps,
-            N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
-            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, HEADS=heads, G=config.kv_heads,
-            D=config.head_dim if kept else 0, LENGTH=config.max_length, num_warps=4, launch_pdl=self.tuning.early,
+            m, self.config.eps, N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
+            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, num_warps=4, launch_pdl=self.tuning.early,
         )  # fmt: skip
 
     def product(
@@ -422,11 +411,11 @@ def bulk_descriptor(tensor: Tensor, block: list[int]) -> GluonDescriptor:
     return GluonDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
 
 
-def prefer_shared(kernel: Any) -> None:
-    """Has a compiled kernel ask for the same partition of L1 and shared memory as kernels with rings: a multiprocessor
-    cannot change it while programs run."""
+def prefer_shared(kernel: Any, percent: int) -> None:
+    """Has a compiled kernel ask for so much of L1 as shared memory, wherever the process launches it from here on. A
+    multiprocessor cannot change its share while programs run, so kernels that overlap should ask for the same."""
     driver = ctypes.CDLL("libcuda.so.1")
-    if error := driver.cuFuncSetAttribute(ctypes.c_void_p(kernel.function), PREFERRED_CARVEOUT, 100):
+    if error := driver.cuFuncSetAttribute(ctypes.c_void_p(kernel.function), PREFERRED_CARVEOUT, percent):
         raise RuntimeError(f"cuFuncSetAttribute: error {error}")
 
 

@@ -125,7 +125,7 @@ class SplitStreamed(Split, Streamed):
             WORLD=self.world_size, BLOCK=GATHERED, num_warps=4, **self.early,
         )  # fmt: skip
 
-    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor) -> None:
+    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor, name: str) -> None:
         number, place = self.next_sum()
         total, hidden = prompt.x.shape
         offset = self.rows_at + place * self.rows_bytes
