@@ -52,7 +52,7 @@ OWN_DATA = $(call flag,data,$(DATA)) $(call flag,target,$(TARGET)) $(call flag,v
 SPREAD = $(call flag,nodes,$(NODES))
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-slurm lint fuzz bench measurements clean
+.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-slurm lint style types fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -149,15 +149,29 @@ prune: $(SETUP)
 doctor: $(SETUP)
 	@$(RUN) -m harness doctor $(ARGS)
 
-lint: $(SETUP)
+lint: style types
+
+style: $(SETUP)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(RUN) -m mypy
 	$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-logo
 
-# an interpreter that is used as it is may have no linters and no pytest-xdist
-test: $(if $(PYTHON),,lint)
-	$(RUN) -m pytest -m 'not slurm' $(if $(PYTHON),,-n 2 --dist loadgroup) $(ARGS)
+types: $(SETUP)
+	$(RUN) -m mypy
+
+TESTS = $(RUN) -m pytest -m 'not slurm'
+
+# An interpreter that is used as it is may have no linters and no pytest-xdist. Else mypy, which takes half a minute of
+# one core, runs beside the tests, and what it says comes after what they say.
+ifdef PYTHON
+test:
+	$(TESTS) $(ARGS)
+else
+test: style
+	@said=$$(mktemp); $(RUN) -m mypy >$$said 2>&1 & types=$$!; trap "kill $$types 2>/dev/null; rm $$said" EXIT; \
+	$(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
+	wait $$types || code=$$?; echo "mypy: $$(cat $$said)"; exit $$code
+endif
 
 # a real cluster of this machine alone, as whoever calls this; two minutes
 test-slurm: $(SETUP)

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -19,15 +20,15 @@ SUMS = ((16, 64), (32, 64), (64, 128))  # of gemm_rs; the first where rows are f
 LATE_SUMS = ((64, 128), (128, 128), (64, 256), (128, 256))
 GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
 WARPS_BLOCKS = {  # of kernels with explicit warps, by how many rows there are at most: M, N, K and stages
-    64: [(64, 64, 128, 6), (64, 64, 64, 12), (64, 64, 128, 5), (64, 128, 64, 8), (64, 32, 128, 8), (64, 128, 128, 4)],
-    512: [
-        (128, 128, 64, 5), (128, 128, 64, 6), (128, 256, 64, 3), (64, 128, 64, 8), (64, 256, 64, 4), (128, 64, 64, 8),
-        (128, 128, 128, 2), (128, 128, 64, 4), (64, 128, 64, 6),
-    ],
-    None: [(128, 256, 64, 3), (128, 128, 64, 5), (128, 128, 64, 6), (128, 128, 64, 4), (64, 256, 64, 4)],
+    64: [(64, 128, 128, 4), (64, 64, 128, 6), (64, 256, 64, 4), (64, 128, 64, 8), (64, 64, 64, 12), (64, 64, 128, 5)],
+    512: [(128, 128, 64, 5), (128, 128, 64, 6), (128, 256, 64, 3), (64, 256, 64, 4), (64, 128, 64, 8)],
+    2048: [(128, 128, 64, 5), (128, 256, 64, 3), (128, 128, 64, 6), (128, 128, 64, 4), (64, 256, 64, 4)],
+    None: [(128, 256, 64, 3), (128, 128, 64, 5), (128, 128, 64, 6), (64, 256, 64, 4)],
 }  # fmt: skip
 WARPS_GROUPS = (8, 16, 4)
+WARPS_WINDOWS = (16 << 10, 8 << 10, 64 << 10, 32 << 10)  # bytes on their way, of gemm_rs
 WARPS_SENDERS = (132, 64, 32)
+WARPS_PREFETCHES = (1024, 0, 2048)
 WARPS_BARRIER_BYTES = 2 << 10
 CHUNKS = (
     (16, 128),
@@ -74,13 +75,13 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     """Rows of gemm_rs. `plain` are those that the table has of the plain kernel."""
     blocks, chance, sums_of = products(shape), random.Random(0), SUMS[:1] if shape[0] <= 64 else SUMS[1:]
     some = [
-        Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, "plain", "")
+        Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, 0, "plain", "")
         for block, group, sums in itertools.product(blocks, GROUPS, sums_of)
         for split in splits_of(block, shape)
         if sums[1] <= block[1]
     ]
     by_engine = [
-        Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, "engine", "")
+        Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, 0, "engine", "")
         for block, group in itertools.product(beside_engine(blocks, shape), ENGINE_GROUPS)
     ]
     late = [
@@ -88,9 +89,10 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
         for row, (sum_m, sum_n) in itertools.product(plain, LATE_SUMS)
         if sum_m <= row.block_m <= shape[0] // ranks and sum_n <= row.block_n and row.split == 1
     ]
+    groups, windows = (WARPS_GROUPS[:1], WARPS_WINDOWS[::2]) if shape[0] <= 512 else (WARPS_GROUPS, WARPS_WINDOWS)
     warps = [
-        Row(chip, shape, *block[:3], 1, group, 4 * block[0] // 64, block[3], 1, 64, 64, False, "warps", "")
-        for group, block in itertools.product(WARPS_GROUPS[: 1 if shape[0] <= 512 else None], by_warps(shape, 0))
+        Row(chip, shape, *block[:3], 1, group, 4 * block[0] // 64, block[3], 1, 64, 64, False, window, "warps", "")
+        for block, group, window in likeliest(by_warps(shape, 0), groups, windows)
     ]
     return late + by_engine + chance.sample(some, min(at_most, len(some))) + warps[:at_most]
 
@@ -121,17 +123,28 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
         )
         if rows_of[2] <= block[0]
     ]
+    chunks = [chunk for chunk in CHUNKS if chunk[0] <= mine and (chunk[0] > 16 or mine <= 64)]
+    send_rows_of, prefetches = (
+        SEND_ROWS[-1:] if small else SEND_ROWS[:0:-1],
+        WARPS_PREFETCHES[: None if shape[0] <= 64 else 1],
+    )
     warps = [
-        (*block[:3], 1, WARPS_GROUPS[0], 4 * block[0] // 64, block[3], 1, chunk_m, send_rows, chunk_m, chunk_k)
-        for send_rows, (chunk_m, chunk_k) in itertools.product(SEND_ROWS[: 1 if small else 2], CHUNKS)
-        for block in by_warps(shape, chunk_m * chunk_k * 2)
-        if chunk_m <= mine and chunk_k >= block[2] and (chunk_m > 16 or mine <= 64)
-    ]
-    with_senders = [
-        Row(chip, shape, *row[:8], count, 0, *row[8:], 0, "warps", "")
-        for row, count in itertools.product(warps[:at_most], WARPS_SENDERS)
-    ]
-    return by_engine + by_programs + with_senders
+        Row(
+            chip, shape, *block[:3], 1, WARPS_GROUPS[0], 4 * block[0] // 64, block[3], 1, senders, 0, chunk[0],
+            send_rows, *chunk, ahead, "warps", "",
+        )
+        for block, chunk, senders, send_rows, ahead in likeliest(
+            by_warps(shape, 0), chunks, WARPS_SENDERS, send_rows_of, prefetches
+        )
+        if chunk[1] % block[2] == 0 and block in by_warps(shape, chunk[0] * chunk[1] * 2)
+    ]  # fmt: skip
+    return by_engine + by_programs + warps[:at_most]
+
+
+def likeliest(*choices: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """One of each of these choices: all of them, those first that are near the first of everything."""
+    ranked = sorted(itertools.product(*map(enumerate, choices)), key=lambda row: sum(place for place, _ in row))
+    return [tuple(one for _, one in row) for row in ranked]
 
 
 def beside_engine(blocks: list[tuple[int, ...]], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -141,8 +154,7 @@ def beside_engine(blocks: list[tuple[int, ...]], shape: tuple[int, ...]) -> list
 def by_warps(shape: tuple[int, ...], more_bytes: int) -> list[tuple[int, ...]]:
     """Blocks (M, N, K) and stages for the kernels with explicit warps, the likeliest first. They need so many bytes of
     shared memory beside their ring and a tile of the output."""
-    most_rows = 64 if shape[0] <= 64 else 512 if shape[0] <= 512 else shape[0]
-    sizes = WARPS_BLOCKS.get(most_rows, WARPS_BLOCKS[None])
+    sizes = next(sizes for rows, sizes in WARPS_BLOCKS.items() if rows is None or shape[0] <= rows)
     return [
         block
         for block in sizes

@@ -2,6 +2,7 @@
 
     python bench/launches.py a2a --launches 10            a file of the problem, its shipped one by default
     python bench/launches.py a2a --launches 10 --record   and leaderboard.yaml gets the figure
+    python bench/launches.py a2a --mode benchmark         without the tests, which are not timed
 
 Evaluates the file that many times, records none of it, and prints each launch's speedup with the interval by its own
 samples, and the standard deviation of log(speedup) between launches beside what these intervals explain. Then it says
@@ -65,6 +66,8 @@ def main() -> None:
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--launches", type=int, default=10)
     parser.add_argument("--device", choices=settings.DEVICES)
+    parser.add_argument("--mode", choices=("leaderboard", "benchmark"), default="leaderboard", help="as `eval` has it")
+    parser.add_argument("--seconds", type=float, help="a shape (default: the suite's)")
     parser.add_argument("--record", action="store_true", help="write the figure to leaderboard.yaml")
     options = parser.parse_args()
     if options.launches < 2:
@@ -80,7 +83,7 @@ def measure(options: argparse.Namespace) -> None:
     checkout = Checkout.here()
     if options.record:
         leaderboard.check_writable(checkout.leaderboard)
-    asked = Asked(problem=options.problem, file=options.file, device=options.device)
+    asked = Asked(problem=options.problem, file=options.file, device=options.device, seconds=options.seconds)
     setting = settings.setting(asked, checkout)
     submission = read_submission(setting.file or setting.problem.default_submission(), checkout.root)
     found: list[Estimate] = []
@@ -88,7 +91,7 @@ def measure(options: argparse.Namespace) -> None:
     for number in range(1, options.launches + 1):
         with ProgressLine(Console(stderr=True)) as progress:
             report = recorded.evaluated(
-                setting, submission, "leaderboard", host.login(), checkout, record=False, progress=progress
+                setting, submission, options.mode, host.login(), checkout, record=False, progress=progress
             ).report
         if report.figures is None or report.figures.ratio is None or report.environment is None:
             sys.exit(f"launch {number} did not pass; `python -m harness eval` of the file says why")

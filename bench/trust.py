@@ -23,7 +23,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from figures import ROOT, Figures, add_data_argument
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
-from harness.core.records import EvalReport, Measured, Mode, Passed, Submission
+from harness.core.records import Estimate, EvalReport, Measured, Mode, Passed, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import op_check, op_measure
@@ -216,18 +216,20 @@ def busy(figures: Figures, times: int) -> None:
     )
 
 
-def attacks(figures: Figures, names: Sequence[str], times: int, device: str, ranks: int, suite_name: str) -> None:
+def attacks(figures: Figures, options: argparse.Namespace) -> None:
     """The table of how evaluations of attacks and of honest controls end, and the speedup that they show. Most have the
     reference as their kernel, so that 1 is the truth."""
+    device, ranks, suite_name, times = options.device, options.ranks, options.suite, options.times or 1
     rows = []
-    for name in names:
+    for name in options.files:
         told = dict(re.findall("^(problem|devices|mode): (.*)$", (HOSTILE / f"{name}.py").read_text(), re.MULTILINE))
-        if names is ATTACKS and told.get("devices", "") not in ("", "cpu" if device == "cpu" else "gpu"):
+        if options.files is ATTACKS and told.get("devices", "") not in ("", "cpu" if device == "cpu" else "gpu"):
             continue
         problem = find(told.get("problem", "gemm_rs" if device != "cpu" else "a2a"), Checkout.here())
         suite = problem.with_world_size(problem.suite(suite_name), ranks)
+        suite = replace(suite, benchmark_s=options.seconds or suite.benchmark_s)
         outcomes: Counter[str] = Counter()
-        speedups: list[float] = []
+        ratios: list[Estimate] = []
         unborne, cases = 0, 0
         for _ in range(times):
             began = time.monotonic()
@@ -238,14 +240,15 @@ def attacks(figures: Figures, names: Sequence[str], times: int, device: str, ran
             if report is None:
                 continue
             if report.figures is not None:
-                speedups.append(report.figures.ratio.value)
+                ratios.append(report.figures.ratio)
             measured = [result.outcome for result in report.results if isinstance(result.outcome, Measured)]
             cases += len(measured)
             unborne += sum(bool(one.ranked.own_claims) for one in measured)
         shown = ", ".join(f"{outcome}{f' {count}x' * (times > 1)}" for outcome, count in outcomes.items())
-        speedup = f"{statistics.median(speedups):.2f}" if speedups else "-"
+        speedup = f"{statistics.median(one.value for one in ratios):.2f}" if ratios else "-"
         rows.append((name, problem.name, shown, speedup, f"{unborne} of {cases}" if cases else "-"))
-        print(*rows[-1], *(f"{one:.3f}" for one in speedups), file=sys.stderr, flush=True)
+        each = (f"{one.value:.3f} ({one.ci[0]:.2f} to {one.ci[1]:.2f})" for one in ratios if one.ci)
+        print(*rows[-1], *each, file=sys.stderr, flush=True)
     figures.table(
         ("file", "problem", "outcome", "speedup shown", "shapes whose claims did not count"),
         rows,
@@ -308,6 +311,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="of attacks (default: %(default)s)")
     parser.add_argument("--suite", default="quick", help="of attacks (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=2, help="of attacks (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, help="a shape in attacks (default: the suite's)")
     parser.add_argument("--times", type=int, metavar="N", help="evaluations each in busy (20) and attacks (1)")
     parser.add_argument("--only", choices=CORPORA, help="of corpus (default: all)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="tests at a time in corpus (default: 2)")
@@ -327,7 +331,7 @@ def main() -> None:
     if options.what == "cost":
         cost(figures, options.pairs)
     elif options.what == "attacks":
-        attacks(figures, options.files, options.times or 1, options.device, options.ranks, options.suite)
+        attacks(figures, options)
     elif options.what == "busy":
         busy(figures, options.times or 20)
     else:

@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
+import interpreting
 import numpy as np
 import torch
 
@@ -113,6 +114,9 @@ def started(file: str, *names: str, interpreted: bool) -> str:
 
 def played_by(world_size: int, what: Play) -> str:
     """Has the ranks play, and says what went wrong."""
+    if os.environ["TRITON_INTERPRET"] == "1":
+        interpreting.quicken()
+        interpreting.prepare_kernels()
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         places = [(what, rank, world_size, f"{folder}/meeting") for rank in range(world_size)]
@@ -230,14 +234,11 @@ def no_delay() -> float:
 
 def tune_interpreter(barrier_s: Callable[[], float] = no_delay, flag_s: Callable[[], float] | None = None) -> None:
     """From now on a rank that looks at flags lets others run, and one at a barrier of its program sleeps `barrier_s()`.
-    Where there is `flag_s`, a signal to several ranks comes to one after the other, and so long after.
-
-    Also, Triton's language is prepared once a module and not, which takes 2 ms, at each call of a kernel's function.
-    """
+    Where there is `flag_s`, a signal to several ranks comes to one after the other, and so long after."""
     from triton.runtime import interpreter
 
-    builder, prepare = interpreter.InterpreterBuilder, interpreter._patch_lang
-    access, barrier, prepared = builder.create_atomic_rmw, builder.create_barrier, set()
+    builder = interpreter.InterpreterBuilder
+    access, barrier = builder.create_atomic_rmw, builder.create_barrier
 
     def accessing(self: Any, op: Any, pointers: Any, values: Any, mask: Any, *order: Any) -> Any:
         if flag_s is None or op.name != "XCHG":
@@ -254,11 +255,4 @@ def tune_interpreter(barrier_s: Callable[[], float] = no_delay, flag_s: Callable
         time.sleep(barrier_s())
         return barrier(self)
 
-    def prepare_once(function: Any) -> Any:
-        if function.__module__ not in prepared:
-            prepare(function)
-            prepared.add(function.__module__)
-        return SimpleNamespace(restore=lambda: None)
-
     builder.create_atomic_rmw, builder.create_barrier = accessing, delayed
-    interpreter._patch_lang = prepare_once

@@ -83,7 +83,6 @@ def interpreter(path: str) -> str:
 
 def serve(listening: socket.socket) -> None:
     """Forks a process for each command line, until it is killed."""
-    import gc
     import importlib
     import pkgutil
 
@@ -94,7 +93,6 @@ def serve(listening: socket.socket) -> None:
     import harness.cli
     from harness.core.checkout import Checkout
     from harness.problems.shape_file import find, problem_names
-    from harness.ranks import launch
 
     for module in pkgutil.iter_modules(harness.cli.__path__):
         importlib.import_module(f"harness.cli.{module.name}")
@@ -103,10 +101,9 @@ def serve(listening: socket.socket) -> None:
             importlib.import_module(name)
     for name in problem_names(Checkout.here()):
         find(name, Checkout.here())  # which remembers what it has read
-    launch.subprocess = prefork.SUBPROCESS
+    prefork.hasten(setattr)
     known = read_at_start(dict(os.environ))
-    gc.collect()
-    gc.freeze()
+    prefork.settle_memory()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:

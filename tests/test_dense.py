@@ -249,6 +249,8 @@ def test_the_bytes_of_a_call() -> None:
 INTERPRETED = """
 import sys, torch
 sys.path[:0] = {paths!r}
+import interpreting
+interpreting.quicken()
 import submission
 from tests.test_dense import cases, verdicts
 import reference

@@ -1,5 +1,5 @@
 """gemm_rs's and ag_gemm's kernels with explicit warps (Hopper), as far as that goes without a GPU: the order of their
-tiles as plain Python, and what they compile to."""
+tiles as plain Python, what they compile to, and their threads, barriers and flags played by played_warps."""
 
 import importlib
 import itertools
@@ -8,13 +8,37 @@ from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from compiled import Compiled, chip_of, compiled
 from kernel_ranks import before_each, first_after_each, imported
+from played_warps import Machine
 
-BLOCKS = {  # the rank's product on 2 ranks, blocks, stages and a chunk that is sent; the first with mixed tiles
-    "gemm_rs": [((64, 7168, 9216), (64, 64, 128), 6, (0, 0)), ((2048, 2880, 1440), (128, 256, 64), 3, (0, 0))],
-    "ag_gemm": [((64, 9216, 7168), (64, 64, 128), 5, (32, 128)), ((2048, 1440, 2880), (128, 256, 64), 3, (64, 128))],
+# The rank's product on 2 ranks, blocks and stages; the first with mixed tiles.
+BLOCKS = {
+    "gemm_rs": [
+        ((64, 7168, 9216), (64, 64, 128), 6),
+        ((64, 7168, 9216), (64, 256, 64), 4),
+        ((2048, 2880, 1440), (128, 256, 64), 3),
+        ((2048, 2880, 1440), (128, 128, 64), 5),
+    ],
+    "ag_gemm": [
+        ((64, 9216, 7168), (64, 64, 128), 5),
+        ((64, 9216, 7168), (64, 128, 128), 4),
+        ((2048, 1440, 2880), (128, 256, 64), 3),
+        ((2048, 1440, 2880), (128, 128, 64), 5),
+    ],
 }
+# Of what is played: ranks, the rank's product, blocks, stages, bias, programs.
+Played = tuple[int, tuple[int, int, int], tuple[int, int, int], int, bool, int]
+PLAYED: list[Played] = [
+    (2, (256, 256, 200), (128, 128, 64), 3, True, 3),
+    (2, (256, 200, 328), (64, 64, 64), 3, True, 5),
+    (2, (64, 200, 456), (64, 64, 64), 4, True, 5),  # mixed tiles, as the next, and more programs than tiles
+    (4, (64, 264, 200), (64, 128, 128), 2, True, 3),
+    (4, (256, 200, 200), (64, 128, 64), 3, False, 13),
+]
+MORE = {"window": 8192, "send_m": 32, "flag_k": 128, "senders": 2, "send_rows": 64, "prefetch": 1024}  # of rows
+CALLS = 2  # one after the other: what the first leaves is not taken for the second's
 RELEASE, ACQUIRE = "st.release.sys.global.u32", "ld.acquire.sys.global.u32"
 
 
@@ -25,13 +49,16 @@ def problem(request: pytest.FixtureRequest) -> Iterator[tuple[str, ModuleType, M
         yield request.param, submission, importlib.import_module("hopper")
 
 
+def row_of(submission: ModuleType, shape: tuple[int, int, int], blocks: tuple[int, int, int], stages: int) -> Any:
+    fields = {"chip": "sm_90", "shape": shape, "stages": stages, "kernel": "warps", "split": 1, "group": 3}
+    fields |= dict(zip(("block_m", "block_n", "block_k"), blocks, strict=True))
+    fields |= {name: value for name, value in MORE.items() if name in submission.Row._fields}
+    return submission.TABLE[0]._replace(**fields)
+
+
 def plans(name: str, submission: ModuleType) -> Iterator[Any]:
-    for shape, blocks, stages, (send_m, flag_k) in BLOCKS[name]:
-        fields = {"shape": shape, "stages": stages, "kernel": "warps", "split": 1, "group": 8}
-        fields |= dict(zip(("block_m", "block_n", "block_k"), blocks, strict=True))
-        if name == "ag_gemm":
-            fields |= {"send_m": send_m, "flag_k": flag_k, "senders": 132}
-        row = submission.TABLE[0]._replace(**fields)
+    for shape, *blocks in BLOCKS[name]:
+        row = row_of(submission, shape, *blocks)
         yield submission.make_plan(row, chip_of(submission, "sm_90"), 2, *shape, True)
 
 
@@ -47,12 +74,14 @@ def test_they_fit_and_set_flags_only_behind_copies_that_are_complete(
     name, submission, _ = problem
     arrived, sent = r"cp\.async\.bulk\.wait_group 0;", r"global\.shared::cta\.bulk_group"
     fence, load = r"fence\.proxy\.async\.global", r"cp\.async\.bulk\.tensor\.2d\.shared"
+    barrier = r"bar\.(warp\.)?sync"
     for plan, kernel in built(name, submission):
         assert (kernel.spilled_bytes, kernel.fit) == (0, 1), plan
         text = kernel.assembly
         assert "wgmma.mma_async" in text
         assert "setmaxnreg" in text
         assert set(before_each(text, RELEASE, arrived, sent)) == {arrived}
+        assert set(before_each(text, RELEASE, barrier, sent)) == {barrier}
         assert set(first_after_each(text, ACQUIRE, fence, load)) == {fence}
         # What is read by ordinary loads is read before a bulk copy may write over it.
         done, given_back = r"fence\.proxy\.async\.shared::cta", r"mbarrier\.arrive\.shared"
@@ -67,6 +96,61 @@ def test_other_chips_and_shapes_go_by_the_plain_kernel(problem: tuple[str, Modul
     for chip, rows in (("sm_100", 4096), ("sm_90", 96)):  # 48 rows of a rank are no tiles of 64
         other = submission.make_plan(row, chip_of(submission, chip), 2, rows, 256, 256, True)
         assert (plan.kernel, other.kernel) == ("warps", "plain")
+
+
+# ---- played ----------------------------------------------------------------------------------------------------------
+
+
+def errors(name: str, submission: ModuleType, machine: Machine, case: Played) -> list[float]:
+    """How far each rank's result of each call is off, relative to the largest element."""
+    world, (rows, columns, depth), blocks, stages, bias, programs = case
+    row = row_of(submission, (rows, columns, depth), blocks, stages)
+    plan = submission.make_plan(row, submission.Chip("sm_90", programs, 1), world, rows, columns, depth, bias)
+    m, chance, found = rows // world, torch.Generator().manual_seed(0), []
+    gathers = name == "ag_gemm"
+
+    def made(*shape: int) -> list[torch.Tensor]:
+        return [torch.randn(*shape, generator=chance).bfloat16() for _ in range(world)]
+
+    for call in range(CALLS):
+        a, b, biases = made(m if gathers else rows, depth), made(columns, depth), made(columns)
+        outputs = [torch.full(plan.output, float("nan"), dtype=torch.bfloat16) for _ in range(world)]
+        if gathers:
+            exact = [torch.cat(a).float() @ weight.float().T for weight in b]
+        else:
+            whole = sum(one.float() @ weight.float().T for one, weight in zip(a, b, strict=True))
+            exact = list(whole.split(m))
+        if bias:
+            exact = [one + (1 if gathers else world) * more.float() for one, more in zip(exact, biases, strict=True)]
+        lines, turn = 128 * plan.flags, call % 2
+        sending = plan.sending if gathers else ()
+        machine.run(
+            [list(ranks) for ranks in zip(a, b, biases, outputs, strict=True)],
+            [[*plan.sizes, rank, call + 1, turn * lines, 2 * lines + turn * plan.nbytes, *sending]
+             for rank in range(world)],
+            **plan.constants,
+        )  # fmt: skip
+        for output, value in zip(outputs, exact, strict=True):
+            found.append(((output.float() - value).abs().max() / value.abs().max()).item())
+    return found
+
+
+@pytest.mark.parametrize("case", PLAYED)
+def test_played_by_threads_every_rank_has_its_product(
+    problem: tuple[str, ModuleType, ModuleType], case: Played
+) -> None:
+    name, submission, _ = problem
+    machine = Machine(name, case[0], case[-1], seed=3)
+    assert all(error < 0.02 for error in errors(name, submission, machine, case))
+
+
+def test_a_flag_that_does_not_wait_for_its_copies_is_noticed(problem: tuple[str, ModuleType, ModuleType]) -> None:
+    """So what is played would show such a fault in a kernel."""
+    name, submission, _ = problem
+    machine = Machine(name, PLAYED[0][0], PLAYED[0][-1], seed=3)
+    machine.names["finish_copies"] = lambda: None
+    machine.names["wait_until_under_way"] = lambda _: None
+    assert not all(error < 0.02 for error in errors(name, submission, machine, PLAYED[0]))
 
 
 # ---- the order of tiles ----------------------------------------------------------------------------------------------

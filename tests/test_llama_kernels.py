@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from interpreting import quicken
 from kernel_ranks import played_by, started
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,6 +211,7 @@ def main() -> str:
     sys.path[:0] = [str(ROOT / part) for part in PARTS]
     torch.set_num_threads(1)
     if sys.argv[1] == "alone":
+        quicken()
         return alone()
     import tensor_parallel  # noqa: F401 - once, ahead of all ranks
 

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from interpreting import quicken
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.records import Verdict
@@ -204,6 +205,7 @@ def test_costs_are_the_published_bytes_and_anchors(name: str) -> None:
 
 def play_interpreted() -> None:
     """Run with TRITON_INTERPRET: the shipped kernels on the small shapes, under the strict verdict."""
+    quicken()
     for name in PROBLEMS:
         with imported(name) as submission:
             assert submission.INTERPRETED

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interpreting import quicken
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = {"layers": 1, "hidden": 24, "heads": 3, "kv_heads": 1, "ffn": 20, "sequence": 5, "vocabulary": 19}
@@ -22,6 +23,7 @@ def gradients() -> None:
     import torch
     from common import fused_llama
 
+    quicken()
     torch.manual_seed(3)
     torch.set_num_threads(1)
     widths = {"qkv": 40, "o": 24, "gate_up": 40, "down": 24}

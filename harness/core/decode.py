@@ -15,9 +15,10 @@ import difflib
 import math
 import re
 import types
-from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from itertools import repeat
+from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "null"}
@@ -31,6 +32,10 @@ class DecodeError(ValueError):
         self.path = path
         self.problem = problem
 
+    def below(self, path: str) -> "DecodeError":
+        """The error with the path of what the value stands in before its own."""
+        return DecodeError(path + self.path, self.problem)
+
 
 def decode(kind: type[T], value: object, path: str = "$") -> T:
     """Returns `value` (as json or yaml loads it) as a `kind`: a dataclass, list, tuple, dict, union or plain type.
@@ -38,13 +43,18 @@ def decode(kind: type[T], value: object, path: str = "$") -> T:
     Raises DecodeError for whatever does not fit exactly. A dataclass may refuse a value in `__post_init__` with
     a ValueError of its own, or with a DecodeError whose path is relative (`.m`).
     """
-    return cast(T, _decode(kind, value, path))
+    try:
+        return cast(T, _decoder(cast(Any, kind))(value))
+    except DecodeError as error:
+        raise error.below(path) from None
 
 
 def encode(value: object) -> Any:
     """The inverse of `decode`: dataclasses become dicts, tuples lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if type(value) in EXPECTED:
+        return value
+    if (fields := _fields_of(cast(Any, type(value)))) is not None:
+        return {name: encode(getattr(value, name)) for name in fields}
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -58,34 +68,78 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def _decode(kind: Any, value: object, path: str) -> object:
+# What decodes a type is made once, since ranks exchange thousands of messages. It raises DecodeErrors whose path begins
+# at the value; whoever called it knows the place, and puts it before that.
+Decoder = Callable[[object], object]
+
+
+@cache
+def _decoder(kind: Any) -> Decoder:
     origin, args = get_origin(kind), get_args(kind)
     if kind in EXPECTED:
-        return _plain(kind, value, path)
+        return partial(_plain, kind)
     if dataclasses.is_dataclass(kind):
-        return _dataclass(kind, value, path)
+        return partial(_dataclass, kind)
     if origin is Literal:
-        if value in args and type(value) in {type(arg) for arg in args}:
-            return value
-        raise DecodeError(path, f"expected one of {', '.join(map(repr, args))}, found {_shown(value)}")
+        return partial(_literal, args, {type(arg) for arg in args})
     if origin in (Union, types.UnionType):
-        return _union(args, value, path)
+        return _union(args)
+    if origin is tuple and args[-1] is not Ellipsis:
+        return partial(_fixed, list(map(_decoder, args)))
     if origin in (list, tuple):
-        if not isinstance(value, list | tuple):
-            raise DecodeError(path, f"expected a list, found {_shown(value)}")
-        if origin is tuple and args[-1] is not Ellipsis:
-            if len(value) != len(args):
-                raise DecodeError(path, f"expected {len(args)} items, found {len(value)}")
-            return tuple(
-                _decode(arg, item, f"{path}[{i}]") for i, (arg, item) in enumerate(zip(args, value, strict=True))
-            )
-        return origin(_decode(args[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+        return partial(_many, origin, _decoder(args[0]))
     if origin is dict:
-        return {key: _decode(args[1], item, f"{path}.{key}") for key, item in _mapping(value, path).items()}
+        return partial(_dict, _decoder(args[1]))
+    return partial(_unknown, kind)
+
+
+def _unknown(kind: Any, value: object) -> NoReturn:
     raise TypeError(f"decode does not know the type {kind!r}")
 
 
-def _plain(kind: type, value: object, path: str) -> object:
+def _literal(known: tuple[object, ...], kinds: set[type], value: object) -> object:
+    if value in known and type(value) in kinds:
+        return value
+    raise DecodeError("", f"expected one of {', '.join(map(repr, known))}, found {_shown(value)}")
+
+
+def _fixed(decoders: list[Decoder], value: object) -> object:
+    found = _list(value)
+    if len(found) != len(decoders):
+        raise DecodeError("", f"expected {len(decoders)} items, found {len(found)}")
+    return tuple(_each(zip(decoders, found, strict=True)))
+
+
+def _many(make: Callable[[Iterable[object]], object], decoder: Decoder, value: object) -> object:
+    return make(_each(zip(repeat(decoder), _list(value))))
+
+
+def _each(items: Iterable[tuple[Decoder, object]]) -> list[object]:
+    decoded: list[object] = []
+    try:
+        for decoder, item in items:
+            decoded.append(decoder(item))
+    except DecodeError as error:
+        raise error.below(f"[{len(decoded)}]") from None
+    return decoded
+
+
+def _dict(decoder: Decoder, value: object) -> object:
+    return _values(_mapping(value), lambda _: decoder)
+
+
+def _values(found: Mapping[str, object], decoder_of: Callable[[str], Decoder]) -> dict[str, object]:
+    decoded = {}
+    key = ""
+    try:
+        for key, item in found.items():
+            decoded[key] = decoder_of(key)(item)
+    except DecodeError as error:
+        raise error.below(f".{key}") from None
+    return decoded
+
+
+def _plain(kind: type, value: object) -> object:
     if kind is float and type(value) is int and abs(value) < 2**53:
         return float(value)
     if type(value) is not kind:
@@ -94,71 +148,106 @@ def _plain(kind: type, value: object, path: str) -> object:
             hint = "; write it without quotes, as true or false"
         if kind is float and isinstance(value, str) and re.fullmatch(r"[+-]?\d+[eE][+-]?\d+", value):
             hint = "; YAML wants a point and a sign in such a number, as 1.0e-6"
-        raise DecodeError(path, f"expected {EXPECTED[kind]}, found {_shown(value)}{hint}")
+        raise DecodeError("", f"expected {EXPECTED[kind]}, found {_shown(value)}{hint}")
     if kind is float and not math.isfinite(cast(float, value)):
-        raise DecodeError(path, f"expected a finite number, found {value}")
+        raise DecodeError("", f"expected a finite number, found {value}")
     return value
 
 
-def _mapping(value: object, path: str) -> Mapping[str, object]:
+def _list(value: object) -> Sequence[object]:
+    if not isinstance(value, list | tuple):
+        raise DecodeError("", f"expected a list, found {_shown(value)}")
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
-        raise DecodeError(path, f"expected a mapping, found {_shown(value)}")
+        raise DecodeError("", f"expected a mapping, found {_shown(value)}")
     for key in value:
         if not isinstance(key, str):
-            raise DecodeError(path, f"expected keys that are texts, found {_shown(key)}")
+            raise DecodeError("", f"expected keys that are texts, found {_shown(key)}")
     return value
 
 
-def _dataclass(kind: Any, value: object, path: str) -> object:
-    found = _mapping(value, path)
-    hints: dict[str, Any] = _hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+def _dataclass(kind: Any, value: object) -> object:
+    found = _mapping(value)
+    fields, required = _fields(kind)
     for key in found:
         if key not in fields:
-            raise DecodeError(f"{path}.{key}", f"unknown key{did_you_mean(key, fields)} (known: {', '.join(fields)})")
-    for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in found:
-            raise DecodeError(path, f"the key '{name}' is missing")
-    values = {key: _decode(hints[key], item, f"{path}.{key}") for key, item in found.items()}
+            raise DecodeError(f".{key}", f"unknown key{did_you_mean(key, fields)} (known: {', '.join(fields)})")
+    for name in required:
+        if name not in found:
+            raise DecodeError("", f"the key '{name}' is missing")
+    values = _values(found, fields.__getitem__)
     try:
         return kind(**values)
-    except DecodeError as error:
-        raise DecodeError(path + error.path, error.problem) from None
+    except DecodeError:
+        raise
     except ValueError as error:
-        raise DecodeError(path, str(error)) from None
+        raise DecodeError("", str(error)) from None
 
 
-def _union(kinds: tuple[Any, ...], value: object, path: str) -> object:
-    if value is None and type(None) in kinds:
-        return None
-    kinds = tuple(kind for kind in kinds if kind is not type(None))
+@cache
+def _fields(kind: Any) -> tuple[dict[str, Decoder], list[str]]:
+    """What decodes each field, and the names of those without a default."""
+    hints = get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    missing = dataclasses.MISSING
+    required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
+    return {field.name: _decoder(hints[field.name]) for field in fields}, required
+
+
+@cache
+def _fields_of(kind: type) -> list[str] | None:
+    """The names of a dataclass's fields; None of another type."""
+    return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
+
+
+def _union(args: tuple[Any, ...]) -> Decoder:
+    kinds = tuple(kind for kind in args if kind is not type(None))
     if len(kinds) == 1:
-        return _decode(kinds[0], value, path)
+        return partial(_optional, _decoder(kinds[0]))
     records: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    tagged = {get_args(_hints(kind)["type"])[0]: kind for kind in records}
-    if tagged and isinstance(value, Mapping):
-        tag = value.get("type")
-        if not isinstance(tag, str) or tag not in tagged:
-            raise DecodeError(f"{path}.type", f"expected one of {', '.join(map(repr, tagged))}, found {_shown(tag)}")
-        return _decode(tagged[tag], value, path)
-    if type(value) in kinds:
-        return _plain(type(value), value, path)
-    lists = [kind for kind in kinds if get_origin(kind) is tuple]
-    if lists and isinstance(value, list | tuple):
-        return _decode(lists[0], value, path)
-    if float in kinds and type(value) is int:
-        return _plain(float, value, path)
-    raise DecodeError(path, f"expected {' or '.join(_named(kind) for kind in kinds)}, found {_shown(value)}")
+    alternatives = Alternatives(
+        kinds=kinds,
+        tagged={get_args(get_type_hints(kind)["type"])[0]: _decoder(kind) for kind in records},
+        plain={kind: _decoder(kind) for kind in kinds if kind in EXPECTED},
+        of_list=next((_decoder(kind) for kind in kinds if get_origin(kind) is tuple), None),
+    )
+    return partial(_optional, alternatives.decode) if len(kinds) < len(args) else alternatives.decode
+
+
+def _optional(decoder: Decoder, value: object) -> object:
+    return None if value is None else decoder(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alternatives:
+    """The types of a union, but for None, and what decodes them: dataclasses by their `type`."""
+
+    kinds: tuple[Any, ...]
+    tagged: dict[str, Decoder]
+    plain: dict[type, Decoder]
+    of_list: Decoder | None
+
+    def decode(self, value: object) -> object:
+        if self.tagged and isinstance(value, Mapping):
+            tag = value.get("type")
+            if not isinstance(tag, str) or tag not in self.tagged:
+                known = ", ".join(map(repr, self.tagged))
+                raise DecodeError(".type", f"expected one of {known}, found {_shown(tag)}")
+            return self.tagged[tag](value)
+        if (decoder := self.plain.get(type(value))) is not None:
+            return decoder(value)
+        if self.of_list is not None and isinstance(value, list | tuple):
+            return self.of_list(value)
+        if float in self.plain and type(value) is int:
+            return self.plain[float](value)
+        raise DecodeError("", f"expected {' or '.join(map(_named, self.kinds))}, found {_shown(value)}")
 
 
 def _named(kind: Any) -> str:
     return "a list" if get_origin(kind) is tuple else EXPECTED.get(kind, str(kind))
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _shown(value: object) -> str:

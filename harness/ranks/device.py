@@ -13,6 +13,7 @@ import contextlib
 import resource
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -88,8 +89,12 @@ class Cpu:
 
     def __init__(self, threads: int, flush_bytes: int) -> None:
         self.id: torch.device | None = None
-        self.threads = threads
-        self.scratch = torch.zeros(flush_bytes // 8, dtype=torch.int64)
+        self.threads, self.flush_bytes = threads, flush_bytes
+
+    @cached_property
+    def scratch(self) -> torch.Tensor:
+        """What a flush writes to. A rank that never flushes, a trusted one, has none."""
+        return torch.zeros(self.flush_bytes // 8, dtype=torch.int64)
 
     def prepare(self) -> None:
         torch.set_num_threads(self.threads)

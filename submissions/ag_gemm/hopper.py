@@ -2,8 +2,8 @@
 
 The sending warps of the programs share the rank's rows. Each copies chunk after chunk through shared memory to every
 other rank, and flags it as soon as it has arrived there; only that warp waits for links. The loading warp begins with
-the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no other
-rank. Where a tile holds rows of several ranks, the first weights are on their way before any row has come.
+the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no
+other rank. Where a tile holds rows of several ranks, the first weights are on their way before any row has come.
 """
 
 from common.bulk import bulk_load, bulk_store
@@ -59,6 +59,21 @@ def place(
 
 
 @gluon.jit
+def request(ptr, row, rows, column, K, depth, BLOCK: gl.constexpr):
+    """Asks the L2 for `depth` elements (a multiple of 8, as `column` is) from there on of BLOCK rows of [rows, K]."""
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    places = gl.minimum(row + gl.arange(0, BLOCK, layout), rows - 1)
+    gl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;",
+        "=r,l,r",
+        [(ptr + places.to(gl.int64) * K + column).to(gl.int64), gl.minimum(K - column, depth) * 2],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
 def come_to(
     flags,
     flags_m,
@@ -71,8 +86,7 @@ def come_to(
     FLAGS_K2: gl.constexpr,
 ):  # fmt: skip
     """How many of the first chunks of these ROWS rows have come, as soon as these are more than `come`; they may then
-    be copied. `flags` is the address of the first flag of all, `flags_m` how many of
-    them are below each other."""
+    be copied. `flags` is the address of the first flag of all, `flags_m` how many of them are below each other."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     index = gl.arange(0, ROWS // SEND_M * FLAGS_K2, layout)
     columns = gl.minimum(index % FLAGS_K2, FLAGS_K - 1)
@@ -90,6 +104,7 @@ def come_to(
 def load_tiles(
     a_ptr,
     b_ptr,
+    prefetch,
     sizes,
     heap,
     ring,
@@ -112,35 +127,41 @@ def load_tiles(
     a_ring, b_ring, filled, emptied = ring
     HALF: gl.constexpr = BLOCK_M // GROUPS
     b_desc = tma.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
+    steps = gl.cdiv(K, BLOCK_K)
+    # The weights of the first stages are requested before the descriptors of rows are made and before rows arrive.
+    begun = 0
     tiles = gl.cdiv(m * WORLD, BLOCK_M) * gl.cdiv(n, BLOCK_N)
-    begun = 0  # stages that have their part of the weights before their turn
-    if MIXED:
-        row, column = place(gl.program_id(0), m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-        if gl.program_id(0) < tiles:
-            begun = gl.minimum(gl.cdiv(K, BLOCK_K), STAGES)
+    first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
+    _, column = place(first, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    if gl.program_id(0) < tiles:
+        begun = gl.minimum(steps, STAGES)
         for stage in range(begun):
             mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
             bulk_load(b_desc, [column, stage * BLOCK_K], filled.index(stage), b_ring.index(stage))
+        depth = gl.minimum(prefetch, (steps - begun) * BLOCK_K)
+        if MIXED and depth > 0:
+            request(b_ptr, column, n, begun * BLOCK_K, K, depth, BLOCK_N)
     a_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     own_block = gl.load(blocks_ptr + rank)
     all_ptr = bf16_behind(own_block, gathered)
     all_desc = tma.make_tensor_descriptor(all_ptr, [m * WORLD, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     slot = 0
-    phase = 1  # of a ring that is empty
+    turn = 1  # of a ring that is empty
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
         own = row // m == rank
         if MIXED:
             own = rank < 0
         come = gl.where(own, FLAGS_K, 0)
-        for depth in range(0, K, BLOCK_K):
+        for step in range(steps):
+            depth = step * BLOCK_K
             if begun > 0:
                 begun -= 1
             else:
-                mbarrier.wait(emptied.index(slot), phase)
+                mbarrier.wait(emptied.index(slot), turn)
                 mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
                 bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
-            if depth // SEND_K >= come:
+            while depth // SEND_K >= come:
                 come = come_to(
                     own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K, FLAGS_K2
                 )
@@ -150,7 +171,7 @@ def load_tiles(
                     bulk_load(a_desc, [row - rank * m + group * HALF, depth], filled.index(slot), part_s)
                 else:
                     bulk_load(all_desc, [row + group * HALF, depth], filled.index(slot), part_s)
-            slot, phase = next_stage(slot, phase, STAGES)
+            slot, turn = next_stage(slot, turn, STAGES)
 
 
 @gluon.jit
@@ -183,14 +204,14 @@ def multiply_tiles(
     steps = gl.cdiv(K, BLOCK_K)
     places = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
     slot = 0
-    phase = 0
+    turn = 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(n, BLOCK_N), gl.num_programs(0)):
         row, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
         if HAS_BIAS:  # first: it would take more registers last
             bias = gl.load(bias_ptr + column + places, mask=column + places < n, other=0.0)
             acc += bias.to(gl.float32)[None, :]
-        acc, slot, phase = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, phase, MINE, GROUPS, STAGES)
+        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, GROUPS, STAGES)
         rounded = acc.to(gl.bfloat16)
         tma.store_wait(0)
         out_s.index(MINE).store(rounded)
@@ -256,7 +277,7 @@ def send_rows(
                 set_flag(blocks[step] + flag, epoch)
 
 
-@gluon.jit(do_not_specialize=["rank", "epoch", "flags", "senders"])
+@gluon.jit(do_not_specialize=["rank", "epoch", "flags", "senders", "prefetch"])
 def warps_kernel(
     a_ptr,  # all as in ag_gemm_kernel
     b_ptr,
@@ -271,6 +292,7 @@ def warps_kernel(
     flags,
     gathered,
     senders,  # programs whose sending warp has something to do
+    prefetch,  # elements of a weight's row, which a program asks the L2 for before rows have come, where MIXED
     WORLD: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     MIXED: gl.constexpr,
@@ -309,8 +331,8 @@ def warps_kernel(
                     GROUPS, STAGES, GROUP,
                 )),
                 (load_tiles, (
-                    a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
-                    SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+                    a_ptr, b_ptr, prefetch, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
                 )),
                 (send_rows, (
                     a_ptr, senders, sizes, heap, chunks, loaded, WORLD, MIXED, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
@@ -332,8 +354,8 @@ def warps_kernel(
                     GROUPS, STAGES, GROUP,
                 )),
                 (load_tiles, (
-                    a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
-                    SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+                    a_ptr, b_ptr, prefetch, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
+                    STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
                 )),
                 (send_rows, (
                     a_ptr, senders, sizes, heap, chunks, loaded, WORLD, MIXED, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,

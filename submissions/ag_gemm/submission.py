@@ -311,7 +311,7 @@ class Plan(NamedTuple):
     nbytes: int  # of the heap
     flags: int
     work: int  # float32 of the workspace
-    sending: tuple[int, ...]  # senders, and for the plain kernel send_group, lead and prefetch
+    sending: tuple[int, ...]  # senders, for the plain kernel send_group and lead, and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
 
@@ -396,7 +396,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
     """Whether the kernel with explicit warps can have these blocks: one or two warpgroups' rows, and chunks of whole
     steps of the product."""
-    whole = block_m in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS) and row.split == 1 and row.flag_k % row.block_k == 0
+    whole = block_m in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS) and row.flag_k % row.block_k == 0
     return chip.name == "sm_90" and whole and m >= 8
 
 
@@ -406,6 +406,7 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     send_m, flags_k = min(row.send_m, m), -(-depth // row.flag_k)
     ring, chunk = row.stages * (block_m + row.block_n) * row.block_k * 2, send_m * row.flag_k * 2
     room = SHARED_BYTES - OVERHEAD_BYTES - ring - block_m * row.block_n * 2
+    rows, programs = m * world_size, chip.multiprocessors
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
@@ -423,9 +424,9 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
         "SEND_GROUP": max(1, min(row.send_rows, m) // send_m),
         "BUFFERS": 2 if 2 * chunk <= room else 1,
     }
-    rows, programs = m * world_size, chip.multiprocessors
-    flags, sending = rows // send_m * flags_k, (min(row.senders, programs),)
-    made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, rows * depth * 2, flags, 0)
+    flags, nbytes = rows // send_m * flags_k, rows * depth * 2
+    sending = (min(row.senders, programs), row.prefetch)
+    made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, 0)
     return Plan(*made, sending, constants, {"num_warps": 4})  # of the first warpgroup; the kernel asks for the others
 
 

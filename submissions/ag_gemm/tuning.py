@@ -9,8 +9,8 @@ class Row(NamedTuple):
     first; a flag tells the arrival of `flag_k` columns of `flag_m` rows.
     `kernel`: "plain", which does everything; "engine": a copy engine sends, the chip's library multiplies, and of the
     row nothing else counts; or "warps", with explicit warps (Hopper), 4 for every 64 of `block_m` beside those that
-    load and send. For "warps" `split` and `lead` to `prefetch` mean nothing, but that its chunks, with a flag each, are
-    of `send_m` rows and `flag_k` columns, of which `send_rows` rows go column by column.
+    load and send. For "warps" `split`, `lead` and `flag_m` mean nothing; its chunks, with a flag each, are of `send_m`
+    rows and `flag_k` columns, of which `send_rows` rows go column by column.
     `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
     rows of several ranks. `per_sm`: programs a multiprocessor. `split`: programs that share a tile's depth."""
 
@@ -47,9 +47,9 @@ TABLE = [
     Row("sm_90", (2048, 720, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 512, 64, 256, 4096, "plain", "45.6 us, best of 723, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 1024, 128, 1024, 4096, "plain", "44.3 us, best of 97, 2x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 1, 8, 4, 4, 2, 24, 4, 32, 512, 64, 256, 4096, "plain", "101.2 us, best of 1085, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 2048, 4096), 128, 128, 64, 1, 8, 4, 3, 2, 16, 2, 32, 1024, 128, 1024, 4096, "plain", "116.8 us, best of 385, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 2048, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 132, 0, 64, 2048, 64, 64, 1024, "warps", "111.2 us, best of 18, 2x NVIDIA H200, 2026-11-24"),
     Row("sm_90", (8192, 3584, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 24, 6, 32, 512, 64, 256, 4096, "plain", "374.7 us, best of 976, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 12, 4, 128, 1024, 128, 256, 4096, "plain", "646.7 us, best of 121, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (8192, 7168, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 64, 0, 32, 512, 32, 128, 1024, "warps", "654.0 us, best of 17, 2x NVIDIA H200, 2026-11-24"),
     Row("sm_90", (8192, 7392, 8192), 128, 256, 64, 1, 8, 8, 3, 1, 0, 0, 32, 128, 128, 256, 4096, "engine", "1255.8 us, best of 213, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (8192, 14784, 8192), 128, 256, 64, 1, 8, 8, 3, 1, 16, 4, 32, 128, 128, 256, 4096, "plain", "2644.6 us, best of 145, 2x NVIDIA H200, 2026-11-22"),
     Row("gfx942", (64, 2304, 7168), 64, 32, 64, 1, 8, 4, 2, 1, 56, 1, 8, 64, 64, 256, 4096, "plain", UNMEASURED),

@@ -2,16 +2,15 @@
 between the warp that loads and those that multiply; tiles that leave through shared memory; and flags between ranks.
 
 Memory that ranks share is written and read by bulk copies here, which go past the path of ordinary loads and stores.
-So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started them
-sets a flag with a release at system scope (`set_flag`); the other rank's warp reads it with an acquire at system scope
-(`wait_for`), and a fence lets the bulk copies that follow see what it has seen (`order_copies`).
+So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started
+them sets a flag with a release at system scope (`set_flag`); the other rank's warp reads it with an acquire at system
+scope (`wait_for`), and a fence lets the bulk copies that follow see what it has seen (`order_copies`).
 """
 
 from common.bulk import partition_barrier
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
     mbarrier,
     warpgroup_mma,
     warpgroup_mma_init,
@@ -76,20 +75,22 @@ def multiplied(
 
 
 @gluon.jit
-def hand_over(values, buffer, full, free, phase):
-    """Rounds a tile into shared memory, for the warp that sends it, and the phase of the next one."""
-    rounded = values.to(gl.bfloat16)
-    mbarrier.wait(free, phase ^ 1)
-    buffer.store(rounded)
-    fence_async_shared()
-    mbarrier.arrive(full, count=1)
-    return phase ^ 1
-
-
-@gluon.jit
 def bf16_behind(block, offset):
     """A pointer to the bf16 that lie `offset` bytes behind the address of a block of the heap."""
     return (block + offset).to(gl.pointer_type(gl.bfloat16))
+
+
+@gluon.jit
+def wait_until_under_way(COPIES: gl.constexpr):
+    """Waits until at most COPIES of the warp's bulk copies are incomplete."""
+    gl.inline_asm_elementwise(
+        f"cp.async.bulk.wait_group {COPIES}; mov.b32 $0, 0;",
+        "=r,~{memory}",
+        [],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @gluon.jit

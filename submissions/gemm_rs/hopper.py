@@ -1,26 +1,31 @@
 """gemm_rs on Hopper by explicit warps: one loads, one or two warpgroups multiply, one warp sends.
 
-A program multiplies the other ranks' rows first, which the sending warp copies into their memory out of shared memory
-and flags as soon as they have arrived there; only that warp waits for links. The rank's own rows come last. Behind
-their operands the loading warp puts the other ranks' partial products of the tile into the same ring, as soon as their
-flags say that they have come. So they lie in shared memory when the product is done, and the multipliers add them to
-it in registers: each partial product is rounded to bf16 but the rank's own.
+A program multiplies the tiles of other ranks first. The sending warp copies them from shared memory into the other
+rank's memory and sets a flag when a tile has arrived; only this warp waits for links. It keeps at most WINDOW copies
+in flight: when stores to a saturated link back up into the multiprocessor, its loads wait behind them. The rank's own
+tiles come last. During the product of such a tile, the sending warp waits for the flags of the other ranks' partial
+products and loads each into the output buffer. The multiplying warpgroups add it in registers. Only partial products
+that went over a link are rounded to bf16.
 
-No program waits for another rank before it has multiplied all that others wait for, so none waits in a circle. Where a
-tile holds rows of several ranks, each rank comes to the same tile in the same round.
+The output buffer of a warpgroup has two barriers and alternates between the warpgroup and the sending warp. `given`
+(sending warp to warpgroup): the buffer is empty, or holds a partial product. `taken` (warpgroup to sending warp): it
+holds a result, or the partial product in it has been read.
+
+No program waits for another rank before it has sent all that others wait for, so none waits in a circle. Where a tile
+holds rows of several ranks, each rank comes to the same tile in the same round.
 """
 
-from common.bulk import bulk_load, bulk_store, bulk_view
+from common.bulk import bulk_load, bulk_store, bulk_view, partition_barrier
 from common.warps import (
     FLAG_BYTES,
     bf16_behind,
     finish_copies,
-    hand_over,
     made_ring,
     multiplied,
     next_stage,
     set_flag,
     wait_for,
+    wait_until_under_way,
 )
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -65,7 +70,6 @@ def load_tiles(
     a_ptr,
     b_ptr,
     sizes,
-    heap,
     ring,
     WORLD: gl.constexpr,
     MIXED: gl.constexpr,
@@ -76,44 +80,47 @@ def load_tiles(
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
 ):
-    """The loading warp: operands, and the other ranks' parts of the rank's own tiles."""
+    """The loading warp."""
     M, N, K, rank = sizes
-    blocks_ptr, epoch, flags, slots = heap
     a_ring, b_ring, filled, emptied = ring
     HALF: gl.constexpr = BLOCK_M // GROUPS
-    part_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
-    a_desc = tma.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     b_desc = tma.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
-    own_block = gl.load(blocks_ptr + rank)
-    parts_ptr = bf16_behind(own_block, slots)
-    parts_desc = tma.make_tensor_descriptor(parts_ptr, [M, N], [N, 1], [HALF, BLOCK_N], part_layout)
-    m = M // WORLD
-    tiles_n = gl.cdiv(N, BLOCK_N)
-    owned = gl.maximum(m // BLOCK_M, 1) * tiles_n  # tiles with rows of one rank
+    steps = gl.cdiv(K, BLOCK_K)
+    # The weights of the first stages are requested before the descriptor of rows is made, which takes time.
+    begun = 0
+    tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
+    first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
+    _, column, _, _ = place(first, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    if gl.program_id(0) < tiles:
+        begun = gl.minimum(steps, STAGES)
+        for stage in range(begun):
+            mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+            bulk_load(b_desc, [column, stage * BLOCK_K], filled.index(stage), b_ring.index(stage))
+    a_desc = tma.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     slot = 0
-    phase = 1  # of a ring that is empty
-    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * tiles_n, gl.num_programs(0)):
-        row, column, number, own = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-        for depth in range(0, K, BLOCK_K):
-            mbarrier.wait(emptied.index(slot), phase)
-            mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-            bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
+    turn = 1  # of a ring that is empty
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        row, column, _, _ = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        for step in range(steps):
+            if begun > 0:
+                begun -= 1
+            else:
+                mbarrier.wait(emptied.index(slot), turn)
+                mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+                bulk_load(b_desc, [column, step * BLOCK_K], filled.index(slot), b_ring.index(slot))
             for group in gl.static_range(GROUPS):
                 part_s = a_ring.index(slot * GROUPS + group)
-                bulk_load(a_desc, [row + group * HALF, depth], filled.index(slot), part_s)
-            slot, phase = next_stage(slot, phase, STAGES)
-        if own:
-            for step in range(1, WORLD):
-                source = (rank + WORLD - step) % WORLD  # the rank before this one has sent to it first
-                wait_for(own_block + flags + (source * owned + number).to(gl.int64) * FLAG_BYTES, epoch)
-                for group in gl.static_range(GROUPS):
-                    mbarrier.wait(emptied.index(slot), phase)
-                    mbarrier.expect(filled.index(slot), HALF * BLOCK_N * 2)
-                    part_s = bulk_view(b_ring.index(slot), gl.bfloat16, [HALF, BLOCK_N], part_layout)
-                    # Where the tile has other ranks' rows too, what is read of them means nothing.
-                    from_row = (source - rank) * m + row + group * HALF
-                    bulk_load(parts_desc, [from_row, column], filled.index(slot), part_s)
-                    slot, phase = next_stage(slot, phase, STAGES)
+                bulk_load(a_desc, [row + group * HALF, step * BLOCK_K], filled.index(slot), part_s)
+            slot, turn = next_stage(slot, turn, STAGES)
+
+
+@gluon.jit
+def part_of(part_s, rows, m, rank, MIXED: gl.constexpr, layout: gl.constexpr):
+    """Another rank's partial product of the rank's own rows of a tile; of other rows, 0."""
+    part = part_s.load(layout).to(gl.float32)
+    if MIXED:
+        part = gl.where((rows // m == rank)[:, None], part, 0.0)
+    return part
 
 
 @gluon.jit
@@ -136,44 +143,62 @@ def multiply_tiles(
     """A warpgroup: its part of every tile's rows."""
     M, N, K, rank = sizes
     a_ring, b_ring, filled, emptied = ring
-    out_s, full, free = leaving
+    out_s, given, taken = leaving
     HALF: gl.constexpr = BLOCK_M // GROUPS
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
-    part_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
     m = M // WORLD
     steps = gl.cdiv(K, BLOCK_K)
     places = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
     rows = MINE * HALF + gl.arange(0, HALF, gl.SliceLayout(1, layout))
     slot = 0
-    phase = 0
-    sent = 0  # the phase of the buffer that is sent from
+    turn = 0
+    handed = 0  # the turn of the memory that is sent from
     for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), gl.num_programs(0)):
         row, column, _, own = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
         if HAS_BIAS:  # first: it would take more registers last
             bias = gl.load(bias_ptr + column + places, mask=own & (column + places < N), other=0.0)
-            acc += WORLD * bias.to(gl.float32)[None, :]
-        acc, slot, phase = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, phase, MINE, GROUPS, STAGES)
+            more = WORLD * bias.to(gl.float32)[None, :]
+            if MIXED:
+                more = gl.where(((row + rows) // m == rank)[:, None], more, 0.0)
+            acc += more
+        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, GROUPS, STAGES)
         if MIXED or not own:
-            sent = hand_over(acc, out_s.index(MINE), full.index(MINE), free.index(MINE), sent)
+            mbarrier.wait(given.index(MINE), handed)
+            out_s.index(MINE).store(acc.to(gl.bfloat16))
+            fence_async_shared()
+            mbarrier.arrive(taken.index(MINE), count=1)
+            handed ^= 1
         if own:
-            for _ in range(1, WORLD):
-                for group in gl.static_range(GROUPS):
-                    mbarrier.wait(filled.index(slot), phase)
-                    if group == MINE:
-                        part_s = bulk_view(b_ring.index(slot), gl.bfloat16, [HALF, BLOCK_N], part_layout)
-                        part = part_s.load(layout).to(gl.float32)
-                        if MIXED:
-                            mine = (row + rows) // m == rank
-                            part = gl.where(mine[:, None], part, 0.0)
-                        acc += part
-                        # Ordinary loads that are still under way do not hold up the bulk copy that fills this next.
-                        fence_async_shared()
-                    mbarrier.arrive(emptied.index(slot), count=1)
-                    slot, phase = next_stage(slot, phase, STAGES)
-            sent = hand_over(acc, out_s.index(MINE), full.index(MINE), free.index(MINE), sent)
+            for _ in range(WORLD - 2):  # not unrolled, which would take too many registers
+                mbarrier.wait(given.index(MINE), handed)
+                acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
+                # Without the fence, the next bulk copy may overwrite what ordinary loads have yet to read.
+                fence_async_shared()
+                mbarrier.arrive(taken.index(MINE), count=1)
+                handed ^= 1
+            mbarrier.wait(given.index(MINE), handed)
+            acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
+            partition_barrier()  # all threads have read what is overwritten now
+            out_s.index(MINE).store(acc.to(gl.bfloat16))
+            fence_async_shared()
+            mbarrier.arrive(taken.index(MINE), count=1)
+            handed ^= 1
+
+
+@gluon.jit
+def flag_tile(
+    blocks, flags, row, number, owned, m, rank, epoch, WORLD: gl.constexpr, BLOCK_M: gl.constexpr
+):  # fmt: skip
+    """Waits until a tile has arrived, and sets its flag at each rank that owns rows of it."""
+    finish_copies()
+    flag = flags + (rank * owned + number).to(gl.int64) * FLAG_BYTES
+    for step in gl.static_range(1, WORLD):
+        owner = (rank + step) % WORLD
+        if (owner >= row // m) & (owner * m < row + BLOCK_M):
+            set_flag(blocks[step - 1] + flag, epoch)
 
 
 @gluon.jit
@@ -188,58 +213,91 @@ def send_tiles(
     BLOCK_N: gl.constexpr,
     GROUPS: gl.constexpr,
     PIECE: gl.constexpr,  # rows that are sent at once: a warpgroup's, or as many of them as a rank owns
+    WINDOW: gl.constexpr,  # pieces of PIECE rows and at most 64 columns that are under way to another rank
     GROUP: gl.constexpr,
 ):
-    """The sending warp: other ranks' rows into their memory, own rows into the output."""
+    """The sending warp: copies tiles into other ranks' memory, loads the partial products that they sent, and stores
+    the rank's own tiles into the output."""
     M, N, _, rank = sizes
     blocks_ptr, epoch, flags, slots = heap
-    out_s, full, free = leaving
+    out_s, given, taken = leaving
     HALF: gl.constexpr = BLOCK_M // GROUPS
+    COLUMNS: gl.constexpr = 64 if BLOCK_N >= 64 else BLOCK_N
+    PARTS: gl.constexpr = BLOCK_N // COLUMNS  # blocks of columns, which lie one behind the other
     m = M // WORLD
     tiles_n = gl.cdiv(N, BLOCK_N)
-    owned = gl.maximum(m // BLOCK_M, 1) * tiles_n
-    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PIECE, BLOCK_N], gl.bfloat16)
-    out_desc = tma.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [PIECE, BLOCK_N], layout)
+    owned = gl.maximum(m // BLOCK_M, 1) * tiles_n  # tiles with rows of one rank
+    parts_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, COLUMNS], gl.bfloat16)
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PIECE, COLUMNS], gl.bfloat16)
+    parts_s = bulk_view(out_s, gl.bfloat16, [GROUPS * PARTS, HALF, COLUMNS], parts_layout)
+    own_block = gl.load(blocks_ptr + rank)
     blocks = ()
     peer_descs = ()
     for step in gl.static_range(1, WORLD):
         block = gl.load(blocks_ptr + (rank + step) % WORLD)
         blocks += (block,)
         to_ptr = bf16_behind(block, slots + rank * m * N * 2)
-        peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, N], [N, 1], [PIECE, BLOCK_N], layout),)
-    phase = 0
+        peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, N], [N, 1], [PIECE, COLUMNS], layout),)
+    come_ptr = bf16_behind(own_block, slots)
+    come_desc = tma.make_tensor_descriptor(come_ptr, [M, N], [N, 1], [HALF, COLUMNS], parts_layout)
+    out_desc = tma.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [PIECE, COLUMNS], layout)
+    turn = 0
+    sent = rank * 0 - 1  # the row and number of a tile that is not flagged yet
+    sent_number = rank * 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * tiles_n, gl.num_programs(0)):
         row, column, number, own = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
         if MIXED or not own:
             for group in gl.static_range(GROUPS):
-                mbarrier.wait(full.index(group), phase)
-                for piece in gl.static_range(HALF // PIECE):
-                    from_row = row + group * HALF + piece * PIECE
-                    piece_s = out_s.index(group).slice(piece * PIECE, PIECE)
-                    for step in gl.static_range(1, WORLD):
-                        if from_row // m == (rank + step) % WORLD:
-                            bulk_store(peer_descs[step - 1], [from_row % m, column], piece_s)
-            tma.store_wait(0)
+                mbarrier.arrive(given.index(group), count=1)
+            if not MIXED and sent >= 0:  # while this tile is multiplied
+                flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
             for group in gl.static_range(GROUPS):
-                mbarrier.arrive(free.index(group), count=1)
-            phase ^= 1
-            finish_copies()
-            flag = flags + (rank * owned + number).to(gl.int64) * FLAG_BYTES
-            for step in gl.static_range(1, WORLD):
-                owner = (rank + step) % WORLD
-                if (owner >= row // m) & (owner * m < row + BLOCK_M):
-                    set_flag(blocks[step - 1] + flag, epoch)
+                mbarrier.wait(taken.index(group), turn)
+                for step in gl.static_range(1, WORLD):
+                    owner = (rank + step) % WORLD
+                    for piece in gl.static_range(HALF // PIECE):
+                        from_row = row + group * HALF + piece * PIECE
+                        if from_row // m == owner:
+                            for part in gl.static_range(PARTS):
+                                piece_s = parts_s.index(group * PARTS + part).slice(piece * PIECE, PIECE)
+                                to = [from_row - owner * m, column + part * COLUMNS]
+                                bulk_store(peer_descs[step - 1], to, piece_s)
+                                wait_until_under_way(WINDOW - 1)
+            turn ^= 1
+            if MIXED:
+                flag_tile(blocks, flags, row, number, owned, m, rank, epoch, WORLD, BLOCK_M)
+            else:
+                tma.store_wait(0)
+                sent = row
+                sent_number = number
         if own:
-            for group in gl.static_range(GROUPS):
-                mbarrier.wait(full.index(group), phase)
-                for piece in gl.static_range(HALF // PIECE):
-                    from_row = row + group * HALF + piece * PIECE
-                    if from_row // m == rank:
-                        bulk_store(out_desc, [from_row % m, column], out_s.index(group).slice(piece * PIECE, PIECE))
+            if not MIXED and sent >= 0:
+                flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
+                sent = rank * 0 - 1
+            for step in gl.static_range(1, WORLD):
+                source = (rank + WORLD - step) % WORLD  # the rank before this one has sent to it first
+                wait_for(own_block + flags + (source * owned + number).to(gl.int64) * FLAG_BYTES, epoch)
+                for group in gl.static_range(GROUPS):
+                    # Where the tile has other ranks' rows too, what is read of them means nothing.
+                    from_row = (source - rank) * m + row + group * HALF
+                    mbarrier.expect(given.index(group), HALF * BLOCK_N * 2)
+                    for part in gl.static_range(PARTS):
+                        part_s = parts_s.index(group * PARTS + part)
+                        bulk_load(come_desc, [from_row, column + part * COLUMNS], given.index(group), part_s)
+                for group in gl.static_range(GROUPS):
+                    mbarrier.wait(taken.index(group), turn)
+                    if step == WORLD - 1:
+                        for piece in gl.static_range(HALF // PIECE):
+                            from_row = row + group * HALF + piece * PIECE
+                            if from_row // m == rank:
+                                for part in gl.static_range(PARTS):
+                                    piece_s = parts_s.index(group * PARTS + part).slice(piece * PIECE, PIECE)
+                                    to = [from_row - rank * m, column + part * COLUMNS]
+                                    bulk_store(out_desc, to, piece_s)
+                turn ^= 1
             tma.store_wait(0)
-            for group in gl.static_range(GROUPS):
-                mbarrier.arrive(free.index(group), count=1)
-            phase ^= 1
+    if not MIXED and sent >= 0:
+        flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
 
 
 @gluon.jit(do_not_specialize=["rank", "epoch", "flags"])
@@ -263,7 +321,8 @@ def warps_kernel(
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
     GROUPS: gl.constexpr,  # warpgroups that multiply
-    PIECE: gl.constexpr,  # see send_tiles
+    PIECE: gl.constexpr,  # see send_tiles, as the next
+    WINDOW: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
 ):
@@ -271,15 +330,15 @@ def warps_kernel(
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
     ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES)
     out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, BLOCK_N], out_layout)
-    full = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
+    given = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
+    taken = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
     for group in gl.static_range(GROUPS):
-        mbarrier.init(full.index(group), count=1)
-        mbarrier.init(free.index(group), count=1)
+        mbarrier.init(given.index(group), count=1)
+        mbarrier.init(taken.index(group), count=1)
     fence_async_shared()
     sizes = (M, N, K, rank)
     heap = (blocks_ptr, epoch, flags, slots)
-    leaving = (out_s, full, free)
+    leaving = (out_s, given, taken)
     # fmt: off
     if GROUPS == 1:
         gl.warp_specialize(
@@ -289,14 +348,14 @@ def warps_kernel(
                     STAGES, GROUP,
                 )),
                 (load_tiles, (
-                    a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
+                    a_ptr, b_ptr, sizes, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
                 )),
                 (send_tiles, (
-                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, GROUP,
+                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, WINDOW, GROUP,
                 )),
             ],
             [1, 1],
-            [56, 56],
+            [56, 80],
         )
     else:
         gl.warp_specialize(
@@ -310,13 +369,13 @@ def warps_kernel(
                     STAGES, GROUP,
                 )),
                 (load_tiles, (
-                    a_ptr, b_ptr, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
+                    a_ptr, b_ptr, sizes, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
                 )),
                 (send_tiles, (
-                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, GROUP,
+                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, WINDOW, GROUP,
                 )),
             ],
             [4, 1, 1],
-            [224, 56, 56],
+            [208, 56, 80],
         )
     # fmt: on

@@ -452,6 +452,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     tiles_m, tiles_n = max(1, m // block_m), -(-columns // row.block_n)
     tiles = -(-rows // max(m, block_m)) * tiles_m * tiles_n
     split, work = shared(row.split, tiles, block_m, row.block_n)
+    piece = min(m, WARPGROUP_ROWS)
     piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
     pieces = -(-tiles_m // piece_tiles)
     constants = {  # of each kernel, in the order of its parameters
@@ -465,7 +466,8 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "BLOCK_K": row.block_k,
         "SPLIT": split,
         "GROUPS": block_m // WARPGROUP_ROWS,
-        "PIECE": min(m, WARPGROUP_ROWS),
+        "PIECE": piece,
+        "WINDOW": max(1, row.window // (piece * min(64, row.block_n) * 2)),
         "STAGES": row.stages,
         "GROUP": row.group,
         "SUM_M": sum_m,
@@ -486,9 +488,8 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
 
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
     """Whether the kernel with explicit warps can have these blocks: one or two warpgroups' rows, and of those parts of
-    8 rows or more for each rank, which only a tile of one block of 64 columns can be cut into."""
-    whole = block_m in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS) and row.split == 1
-    return chip.name == "sm_90" and whole and (m >= WARPGROUP_ROWS or (m >= 8 and row.block_n <= 64))
+    8 rows or more for each rank."""
+    return chip.name == "sm_90" and block_m in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS) and m >= 8
 
 
 def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:

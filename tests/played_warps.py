@@ -1,0 +1,362 @@
+"""Runs gemm_rs's and ag_gemm's kernels with explicit warps on a CPU: torch stands in for Gluon, and each partition of
+each program of each rank is a thread.
+
+This finds missing barriers and flags and wrong indices. Each bulk copy happens at a random time: at once, or when a
+thread waits for it. Not modelled: the order of memory accesses within a GPU, and asynchronous multiplication.
+"""
+
+import ast
+import random
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from kernel_ranks import ROOT
+
+BLOCK_BYTES = 1 << 24  # of a rank's block, and the room that every other tensor has
+PLAY_S = 60.0  # a run that takes longer is taken to be a deadlock
+
+
+class Memory:
+    """All that has an address: each rank's block, which all see, and tensors."""
+
+    def __init__(self) -> None:
+        self.parts: list[torch.Tensor] = []
+
+    def add(self, tensor: torch.Tensor) -> "Address":
+        self.parts.append(tensor)
+        return Address(self, torch.tensor((len(self.parts) - 1) * BLOCK_BYTES))
+
+    def at(self, place: int, dtype: torch.dtype) -> torch.Tensor:
+        part = self.parts[place // BLOCK_BYTES].view(-1).view(torch.uint8)
+        return part[place % BLOCK_BYTES :][: len(part[place % BLOCK_BYTES :]) // dtype.itemsize * dtype.itemsize].view(
+            dtype
+        )
+
+
+class Address:
+    """Places in memory, bytes."""
+
+    def __init__(self, memory: Memory, places: torch.Tensor) -> None:
+        self.memory, self.places = memory, places
+
+    def __add__(self, more: Any) -> "Address":
+        return Address(self.memory, self.places + more)
+
+    def to(self, kind: Any) -> Any:
+        return Pointer(self.memory, self.places, kind.dtype) if isinstance(kind, SimpleNamespace) else self
+
+
+class Pointer:
+    """Places in memory of elements."""
+
+    def __init__(self, memory: Memory, places: torch.Tensor, dtype: torch.dtype) -> None:
+        self.memory, self.places, self.dtype = memory, places, dtype
+
+    def __add__(self, elements: Any) -> "Pointer":
+        return Pointer(self.memory, self.places + elements * self.dtype.itemsize, self.dtype)
+
+    def flat(self) -> tuple[torch.Tensor, torch.Tensor]:
+        first = int(self.places.min())
+        return self.memory.at(first, self.dtype), (self.places - first) // self.dtype.itemsize
+
+    def load(self, mask: Any = True, other: float = 0.0) -> Any:
+        flat, places = self.flat()
+        places, mask = torch.broadcast_tensors(places, torch.as_tensor(mask))
+        found = torch.where(mask, flat[torch.where(mask, places, 0)], torch.tensor(other, dtype=self.dtype))
+        return Address(self.memory, found) if self.dtype == torch.int64 else found
+
+
+class Blocks:
+    """Shared memory as bulk copies lay it out: [blocks, columns of 64, rows, 64]."""
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.memory = memory
+        self.layout = None
+
+    @staticmethod
+    def made(shape: list[int]) -> "Blocks":
+        count, rows, columns = shape
+        wide = min(64, columns)
+        return Blocks(torch.full((count, columns // wide, rows, wide), float("nan"), dtype=torch.bfloat16))
+
+    def viewed(self, shape: list[int]) -> "Blocks":
+        count, rows, columns = shape
+        wide = min(64, columns)
+        return Blocks(self.memory.view(count, columns // wide, rows, wide))
+
+    def index(self, place: Any) -> "Blocks":
+        return Blocks(self.memory[int(place)])
+
+    def slice(self, start: int, length: int) -> "Blocks":
+        assert len(self.memory) == 1, "its columns do not lie behind each other any more"
+        return Blocks(self.memory[:, start : start + length])
+
+    def permute(self, order: tuple[int, ...]) -> torch.Tensor:
+        return self.load(None).T
+
+    def load(self, layout: Any) -> torch.Tensor:
+        return self.memory.permute(1, 0, 2).flatten(1).clone()
+
+    def store(self, values: torch.Tensor) -> None:
+        parts, rows, wide = self.memory.shape
+        self.memory.copy_(values.view(rows, parts, wide).permute(1, 0, 2))
+
+
+class Descriptor:
+    def __init__(self, pointer: Pointer, shape: list[Any], block: list[int]) -> None:
+        self.rows, self.columns = (int(size) for size in shape)
+        memory = pointer.memory.at(int(pointer.places), pointer.dtype)
+        self.tensor, self.block = memory[: self.rows * self.columns].view(self.rows, self.columns), block
+
+    def copy(self, coordinates: list[Any], shared: Blocks, load: bool) -> None:
+        """What of the block is outside the tensor reads as 0 and is not written."""
+        row, column = (int(one) for one in coordinates)
+        rows, columns = self.block
+        inside = (
+            slice(max(row, 0), max(0, min(row + rows, self.rows))),
+            slice(column, min(column + columns, self.columns)),
+        )
+        part = self.tensor[inside]
+        at = (slice(max(-row, 0), max(-row, 0) + part.shape[0]), slice(0, part.shape[1]))
+        if load:
+            values = torch.zeros(rows, columns, dtype=torch.bfloat16)
+            values[at] = part
+            shared.store(values)
+        else:
+            part.copy_(shared.load(None)[at])
+
+
+class Store:
+    """A bulk copy out of shared memory: when that is read, and when what it was is where it shall be."""
+
+    def __init__(self, desc: Descriptor, coordinates: list[Any], shared: Blocks) -> None:
+        self.desc, self.coordinates, self.shared, self.values = desc, coordinates, shared, None
+
+    def read(self) -> None:
+        if self.values is None:
+            self.values = Blocks(self.shared.memory.clone())
+
+    def write(self) -> None:
+        self.read()
+        self.desc.copy(self.coordinates, self.values, False)
+
+
+class Barrier:
+    """One in shared memory. `late` are copies that it will be told of."""
+
+    def __init__(self) -> None:
+        self.count = self.left = self.bytes = self.phase = 0
+        self.late: list[Callable[[], None]] = []
+
+
+class Machine:
+    """Ranks with programs that share memory."""
+
+    def __init__(self, problem: str, world_size: int, programs: int, seed: int) -> None:
+        self.world_size, self.programs, self.chance = world_size, programs, random.Random(seed)
+        self.lock, self.here, self.failures = threading.RLock(), threading.local(), list[BaseException]()
+        self.memory = Memory()
+        self.blocks = [torch.zeros(BLOCK_BYTES, dtype=torch.uint8) for _ in range(world_size)]
+        self.table = torch.stack([self.memory.add(block).places for block in self.blocks])
+        self.names = self.named(problem)
+
+    def named(self, problem: str) -> dict[str, Any]:
+        """The kernel's names: its source as it is, but for what is assembly."""
+        gluon = SimpleNamespace(jit=lambda function=None, **_: function or (lambda decorated: decorated))
+        names: dict[str, Any] = {"gluon": gluon, **self.language()}
+        for path in ("common/warps.py", f"{problem}/hopper.py"):
+            tree = ast.parse((ROOT / "submissions" / path).read_text())
+            tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
+            exec(compile(tree, path, "exec"), names)
+        return names | self.assembly()
+
+    def run(self, tensors: list[list[torch.Tensor]], numbers: list[list[int]], **constants: Any) -> None:
+        """Each rank's tensors and numbers. Raises what a thread raises."""
+        self.names["warps_kernel"].__globals__.update(self.names)
+        threads = []
+        for rank, program in ((rank, program) for rank in range(self.world_size) for program in range(self.programs)):
+            pointers = [Pointer(self.memory, self.memory.add(one).places, one.dtype) for one in tensors[rank]]
+            pointers.append(Pointer(self.memory, self.memory.add(self.table).places, torch.int64))
+            arguments = (*pointers, *map(torch.tensor, numbers[rank]))
+            threads.append(self.thread(program, self.names["warps_kernel"], arguments, constants))
+        self.join(threads)
+
+    def thread(self, program: int, what: Callable[..., Any], arguments: Any, constants: Any) -> threading.Thread:
+        def play() -> None:
+            self.here.program, self.here.stores = torch.tensor(program), []
+            try:
+                what(*arguments, **constants)
+                self.finish(0)
+            except BaseException as error:
+                self.failures.append(error)
+
+        thread = threading.Thread(target=play, daemon=True)
+        thread.start()
+        return thread
+
+    def join(self, threads: list[threading.Thread]) -> None:
+        deadline = time.monotonic() + PLAY_S
+        while any(thread.is_alive() for thread in threads) and not self.failures:
+            if time.monotonic() > deadline:
+                raise TimeoutError("threads wait for each other forever")
+            time.sleep(0.002)
+        if self.failures:
+            raise self.failures[0]
+
+    def specialize(self, partitions: list[Any], *_: Any) -> None:
+        self.join([self.thread(int(self.here.program), what, arguments, {}) for what, arguments in partitions])
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            if self.failures:
+                raise RuntimeError("another thread has failed")
+            time.sleep(0.0002)
+
+    # ---- barriers and copies -----------------------------------------------------------------------------------------
+
+    def arrive(self, barrier: Barrier, count: int = 1, pred: Any = True) -> None:
+        with self.lock:
+            if pred:
+                barrier.left -= count
+                assert barrier.left >= 0, "more have arrived than are to"
+                self.turn(barrier)
+
+    def turn(self, barrier: Barrier) -> None:
+        if barrier.left == 0 and barrier.bytes == 0:
+            barrier.phase, barrier.left = barrier.phase + 1, barrier.count
+
+    def expect(self, barrier: Barrier, count: int) -> None:
+        with self.lock:
+            barrier.bytes += count
+            self.arrive(barrier)
+
+    def wait(self, barrier: Barrier, phase: Any) -> None:
+        def over() -> bool:
+            with self.lock:
+                while barrier.late:
+                    barrier.late.pop(0)()
+                return (barrier.phase - 1) % 2 == int(phase)
+
+        self.until(over)
+
+    def initialize(self, barrier: Barrier, count: int) -> None:
+        barrier.count = barrier.left = count
+
+    def load(self, desc: Descriptor, coordinates: list[Any], barrier: Barrier, shared: Blocks) -> None:
+        def copy() -> None:
+            desc.copy(coordinates, shared, True)
+            barrier.bytes -= shared.memory.numel() * 2
+            assert barrier.bytes >= 0, "more has been copied than is expected"
+            self.turn(barrier)
+
+        assert shared.memory.numel() == desc.block[0] * desc.block[1]
+        with self.lock:
+            if self.chance.random() < 0.5:
+                copy()
+            else:
+                barrier.late.append(copy)
+
+    def store(self, desc: Descriptor, coordinates: list[Any], shared: Blocks) -> None:
+        assert shared.memory.numel() == desc.block[0] * desc.block[1]
+        self.here.stores.append(Store(desc, coordinates, shared))
+        if self.chance.random() < 0.5:
+            self.here.stores[-1].read()
+        if self.chance.random() < 0.5:
+            self.here.stores[-1].write()
+
+    def read(self, left: int) -> None:
+        for store in self.here.stores[: len(self.here.stores) - left]:
+            store.read()
+
+    def finish(self, left: int) -> None:
+        while len(self.here.stores) > left:
+            self.here.stores.pop(0).write()
+
+    # ---- the language ------------------------------------------------------------------------------------------------
+
+    def language(self) -> dict[str, Any]:
+        def allocate(dtype: Any, shape: list[int], layout: Any) -> Any:
+            if layout != "barriers":
+                return Blocks.made(shape)
+            barriers = [Barrier() for _ in range(shape[0])]
+            return SimpleNamespace(index=lambda place: barriers[int(place)])
+
+        def number(one: Any) -> torch.Tensor:
+            return torch.as_tensor(one)
+
+        gl = SimpleNamespace(
+            **{name: getattr(torch, name) for name in ("int32", "int64", "float32", "bfloat16")},
+            constexpr=lambda constant: constant,
+            pointer_type=lambda dtype: SimpleNamespace(dtype=dtype),
+            BlockedLayout=lambda *_: None,
+            SliceLayout=lambda *_: None,
+            NVMMADistributedLayout=lambda **_: None,
+            NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None),
+            program_id=lambda axis: self.here.program,
+            num_programs=lambda axis: torch.tensor(self.programs),
+            static_range=range,
+            allocate_shared_memory=allocate,
+            arange=lambda start, end, layout: torch.arange(start, end),
+            zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
+            cdiv=lambda one, other: -(-number(one) // other),
+            where=lambda mask, one, other: torch.where(number(mask), one, other),
+            maximum=lambda one, other: torch.maximum(number(one), number(other)),
+            minimum=lambda one, other: torch.minimum(number(one), number(other)),
+            min=lambda tensor, axis: tensor.amin(axis),
+            load=lambda pointer, **named: pointer.load(**named),
+            warp_specialize=self.specialize,
+        )
+        mbarrier = SimpleNamespace(
+            MBarrierLayout=lambda: "barriers",
+            init=self.initialize,
+            wait=self.wait,
+            arrive=self.arrive,
+            expect=self.expect,
+        )
+        tma = SimpleNamespace(
+            make_tensor_descriptor=lambda pointer, shape, strides, block, layout: Descriptor(pointer, shape, block),
+            store_wait=self.read,
+        )
+        return {
+            "gl": gl,
+            "mbarrier": mbarrier,
+            "tma": tma,
+            "bulk_load": self.load,
+            "bulk_store": self.store,
+            "bulk_view": lambda blocks, dtype, shape, layout: blocks.viewed(shape),
+            "partition_barrier": lambda: None,
+            "fence_async_shared": lambda: None,
+            "warpgroup_mma_init": lambda acc: acc,
+            "warpgroup_mma_wait": lambda left, deps: deps[0],
+            "warpgroup_mma": lambda a, b, acc, is_async: acc + a.load(None).float() @ b.float(),
+        }
+
+    def assembly(self) -> dict[str, Any]:
+        """In place of functions that are assembly, or look at bits."""
+
+        def next_stage(slot: Any, turn: Any, stages: int) -> tuple[Any, Any]:
+            return (0, turn ^ 1) if slot == stages - 1 else (slot + 1, turn)
+
+        def set_flag(address: Address, epoch: Any) -> None:
+            self.memory.at(int(address.places), torch.int32)[0] = int(epoch)
+
+        def read_flag(address: Address) -> torch.Tensor:
+            time.sleep(0.0002)
+            if self.failures:
+                raise RuntimeError("another thread has failed")
+            found = [self.memory.at(int(place), torch.int32)[0] for place in address.places.reshape(-1)]
+            return torch.stack(found).view(address.places.shape)
+
+        return {
+            "next_stage": next_stage,
+            "set_flag": set_flag,
+            "read_flag": read_flag,
+            "order_copies": lambda: None,
+            "finish_copies": lambda: self.finish(0),
+            "wait_until_under_way": self.finish,
+            "request": lambda *_: None,
+        }
