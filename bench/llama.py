@@ -46,7 +46,6 @@ START = time.perf_counter()
 HANGS_S = 40.0  # a try that takes longer, with its compilation, has kernels that wait for ever
 MOST_OFF = 0.05  # of logits that are right
 ROUNDS = 9  # of two tunings in turn
-WORTH = 0.998  # a change that takes no smaller share of the time is noise
 BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compiled"}  # modules by name
 SIZES = ((1, 1024, 8), (1, 48, 8), (1, 333, 4), (4, 200, 4))  # batch, prompt, new tokens, of `check`
 
@@ -233,7 +232,7 @@ class Tries:
         model.tuning = first
         model.run_prompt(self.prompt, self.cache)  # steps have its keys and values
         self.cache.token.fill_(7)
-        self.made: dict[Any, Try | None] = {}
+        self.made: list[Try] = []
         self.first: Any = None
         self.expected: Any = None
         self.first = self.make("first", first)
@@ -259,9 +258,6 @@ class Tries:
         return None
 
     def time(self, one: Try) -> None:
-        if one.tuning.one_partition is not None:  # which is its kernel's, in all graphs
-            self.model.tuning = one.tuning
-            self.work()
         self.cache.at.fill_(self.length)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -280,33 +276,26 @@ class Tries:
         pairs = zip(self.first.times[begins[0] :], one.times[begins[1] :], strict=True)
         return statistics.median(mine / other for other, mine in pairs)
 
-    def __call__(self, text: str, tuning: Any) -> float:
-        """Prints a line; the ratio to the first. Nothing is tried twice, or beyond the seconds that there are. A kernel
-        that hangs ends the process."""
-        if tuning in self.made:
-            return float("inf")
+    def __call__(self, text: str, tuning: Any) -> None:
+        """Prints a line, with the ratio to the first; nothing is tried beyond the seconds that there are. A kernel that
+        hangs ends the process."""
         if time.perf_counter() > self.deadline:
             print(f"{self.what:6} left out: {text}", flush=True)
-            return float("inf")
+            return
         faulthandler.dump_traceback_later(HANGS_S, exit=True)
-        self.made[tuning] = None
         try:
             if one := self.make(text, tuning):
                 ratio = self.ratio(one)
-                self.made[tuning] = one
-                cells = f"{statistics.median(one.times):7.1f} us {ratio:6.3f}"
-                print(f"{self.what:6} {cells}  {text}", flush=True)
-                return ratio
+                self.made.append(one)
+                print(f"{self.what:6} {statistics.median(one.times):7.1f} us {ratio:6.3f}  {text}", flush=True)
         except Exception as error:
             print(f"{self.what:6} {text}: {type(error).__name__}: {str(error)[:200]}", flush=True)
         finally:
             faulthandler.cancel_dump_traceback_later()
-        return float("inf")
 
     def best(self, count: int) -> None:
         """The fastest of all, in turn once more, the best last."""
-        kept = [one for one in self.made.values() if one]
-        kept = [self.first, *sorted(kept, key=lambda one: statistics.median(one.times))[:count]]
+        kept = [self.first, *sorted(self.made, key=lambda one: statistics.median(one.times))[:count]]
         for one in kept:
             one.times.clear()
         for number in range(2 * ROUNDS):
@@ -317,106 +306,52 @@ class Tries:
         for one in sorted(kept, key=lambda one: -statistics.median(one.times)):
             found_us = statistics.median(one.times)
             print(f"{self.what:6} {found_us:7.1f} us {found_us / first_us:6.3f}  {one.text}", flush=True)
-            if self.what == "step":
-                print(f"         {described(one.tuning)}", flush=True)
-
-
-def described(tuning: Any) -> str:
-    """A tuning's rings."""
-    rings = tuning.rings._asdict() if tuning.rings else {}
-    return ", ".join(f"{name} {tuple(one)[:-1]}" for name, one in rings.items() if one) or "no rings"
 
 
 def sweep(options: argparse.Namespace) -> None:
-    """Whole prompts and whole steps with something changed: time, and the median ratio to the first's in turn."""
+    """Whole steps and whole prompts with something changed: time, and the median ratio to the first's in turn."""
     ours, config = importlib.import_module("streamed"), CONFIGS[NAME]
     model = ours.Streamed(config, draw(config, torch.device("cuda")))
-    sweep_steps(Tries(options, ours, model, "step", ours.Tuning(rings=None, one_partition=None), share=0.6))
+    sweep_steps(Tries(options, ours, model, "step", ours.Tuning(), share=0.5))
     sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
 
 
 def sweep_steps(attempt: Tries) -> None:
-    """What attention asks of L1 is a property of its kernel, which stays until it is set again: `old` sets it back."""
-    ours, never = attempt.ours, attempt.first
-    ring, none = ours.Ring, ours.Rings(*[None] * len(ours.Rings._fields))
-    for _ in range(ROUNDS):
-        attempt.time(never)
-    print(
-        f"step   {statistics.median(never.times):7.1f} us         old, before attention asks for anything", flush=True
-    )
-    old = never.tuning._replace(one_partition=False)
-    attempt.first = attempt.make("old", old)
-
-    def with_rings(**rings: Any) -> Any:
-        return old._replace(rings=none._replace(**rings))
-
-    attempt("old, attention asks for shared memory", old._replace(one_partition=True))
-    narrow = ours.Rings()
-    wide = ours.Rings(*(one._replace(programs=132) for one in narrow))._asdict()
-    twice = {"down": ring(2, 2, 4, 4, 256)}
-    project, out = {"project": ring(8, 2, 1, 8, 96)}, {"out": ring(4, 2, 1, 4, 256)}
-    logits = {"logits": ring(8, 3, 1, 4, 264)}
-    plain = {"project": None}
-    found: dict[Any, float] = {old: 1.0}
-    for text, rings in (
-        ("rings of 128 programs", narrow._asdict()),
-        ("rings of 132", wide),
-        ("132, down twice", wide | twice),
-        ("132, down twice, old project", wide | twice | plain),
-        ("132, down twice, project 8 rows", wide | twice | project),
-        ("132, down and out twice", wide | twice | out),
-        ("132, down and logits twice", wide | twice | logits),
-        ("132, down, out, logits twice", wide | twice | out | logits),
-        ("132, down, out, logits twice, old project", wide | twice | out | logits | plain),
-        ("132, down, out, logits twice, project 8 rows", wide | twice | out | logits | project),
-        ("gate_up alone, 128", {"gate_up": narrow.gate_up}),
-        ("gate_up alone, 132", {"gate_up": wide["gate_up"]}),
-        ("gate_up 132 and down twice", {"gate_up": wide["gate_up"]} | twice),
-        ("gate_up 132, down and logits twice", {"gate_up": wide["gate_up"]} | twice | logits),
-        ("all twice", wide | twice | out | logits | {"gate_up": ring(4, 2, 1, 4, 264)}),
+    tuning, ring = attempt.first.tuning, attempt.ours.Ring
+    attempt("no rings", tuning._replace(rings=None))
+    for name, one in (
+        ("project", ring(4, 3, 1, 4, 128)),
+        ("project", ring(4, 2, 1, 4, 192)),
+        ("project", ring(8, 2, 1, 8, 96)),
+        ("out", ring(4, 2, 1, 4, 256)),
+        ("out", ring(4, 4, 1, 4, 132)),
+        ("gate_up", ring(4, 4, 1, 4, 128)),
+        ("gate_up", ring(4, 3, 1, 4, 132)),
+        ("gate_up", ring(4, 2, 1, 4, 256)),
+        ("down", ring(2, 2, 4, 4, 256)),
+        ("down", ring(2, 3, 4, 4, 132)),
+        ("logits", ring(8, 3, 1, 8, 132)),
+        ("logits", ring(16, 3, 1, 8, 132)),
     ):
-        tried = with_rings(**rings)
-        found[tried] = attempt(text, tried)
-    # Then from the best of these, one kernel after the other.
-    best = min(found, key=lambda one: found[one])
-    best_ratio = found[best]
-    best = best._replace(rings=best.rings or none)
-    choices = {
-        "down": (None, *(ring(2, 2, 4, 4, n) for n in (256, 264)), ring(2, 3, 4, 4, 132), ring(2, 3, 8, 8, 132)),
-        "out": (None, ring(4, 4, 1, 4, 132), *(ring(4, 2, 1, 4, n) for n in (256, 264)), ring(2, 4, 2, 4, 256)),
-        "project": (None, ring(4, 3, 1, 4, 128), ring(8, 2, 1, 8, 96), ring(4, 2, 1, 4, 192)),
-        "logits": (None, ring(8, 3, 1, 4, 264), ring(8, 3, 1, 8, 132), ring(16, 3, 1, 8, 132)),
-        "gate_up": (None, ring(4, 4, 1, 4, 128), ring(4, 4, 1, 4, 132), ring(4, 3, 1, 4, 132), ring(4, 2, 1, 4, 256)),
-    }
-    for name, rings in choices.items():
-        for one in rings:
-            tried = best._replace(rings=best.rings._replace(**{name: one}))
-            ratio = attempt(f"{name} {tuple(one)[:-1] if one else 'old'} in the best so far", tried)
-            if ratio < WORTH * best_ratio:
-                best, best_ratio = tried, ratio
-    attempt("the best, and attention asks for shared memory", best._replace(one_partition=True))
-    attempt.best(5)
+        attempt(f"{name} {tuple(one)}", tuning._replace(rings=tuning.rings._replace(**{name: one})))
+    attempt.best(3)
 
 
 def sweep_prompts(attempt: Tries) -> None:
     ours, tuning = attempt.ours, attempt.first.tuning
-    warps, stages = tuning.warps, ours.Stages
+    attempt("products by Triton", tuning._replace(warps=None))
     for name, blocks in (
         ("out", (128, 128, 64, 6)),
         ("out", (128, 128, 64, 4)),
         ("down", (128, 128, 64, 6)),
         ("down", (128, 128, 64, 4)),
         ("qkv", (128, 128, 64, 6)),
-        ("qkv", (128, 64, 64, 6)),
         ("qkv", (128, 64, 64, 8)),
         ("swiglu", (128, 256, 64, 3)),
     ):
-        attempt(f"{name} {blocks}", tuning._replace(warps=warps._replace(**{name: stages(*blocks)})))
-    deep = stages(128, 128, 64, 6)
-    attempt("6 stages but for swiglu", tuning._replace(warps=warps._replace(qkv=deep, out=deep, down=deep)))
+        attempt(f"{name} {blocks}", tuning._replace(warps=tuning.warps._replace(**{name: ours.Stages(*blocks)})))
     for blocks in ((64, 64, 64, 2, 4), (128, 64, 64, 3, 8), (128, 64, 64, 2, 8)):
         attempt(f"attention {blocks}", tuning._replace(attention=ours.Blocks(*blocks)))
-    attempt("old products and keys by loads", tuning._replace(warps=None, bulk_keys=False))
     attempt.best(3)
 
 
@@ -506,8 +441,8 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
 
     def with_rings(config: Any, weights: Any) -> Any:
         heap = split.open_heap(device)
-        rings = importlib.import_module("streamed").Rings(out=None, down=None, logits=None)
-        return split.SplitStreamed(config, weights, heap, split.SPLIT_TUNING._replace(rings=rings))
+        tuning = split.SPLIT_TUNING._replace(rings=importlib.import_module("streamed").Rings())
+        return split.SplitStreamed(config, weights, heap, tuning)
 
     expected = None
     builds = (("alone", ours.build), (f"{options.ranks} ranks", split.build), ("  with rings", with_rings))

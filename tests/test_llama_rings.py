@@ -21,7 +21,7 @@ def drawn(*shape: int) -> Tensor:
 
 def played(name: str, programs: int, tensors: list[Tensor], numbers: list[float], **constants: int) -> None:
     machine = Machine(programs, 4)
-    machine.run(machine.kernel("llama", "rings", name), tensors, numbers, COLUMNS=1, AHEAD=1, **constants)
+    machine.run(machine.kernel("llama", "rings", name), tensors, numbers, COLUMNS=1, **constants)
 
 
 def norm(x: Tensor, weight: Tensor) -> Tensor:

@@ -65,20 +65,6 @@ def fill(ring, place, words, row, offset_RW, ahead, K: gl.constexpr):
 
 
 @gluon.jit
-def fetch(words, row, inside, ROWS: gl.constexpr, K: gl.constexpr):
-    """Rows of weights, from `row` on, into the L2, if `inside`; one thread asks."""
-    gl.inline_asm_elementwise(
-        "{ .reg .pred asks; .reg .b32 thread; mov.u32 thread, %tid.x; setp.eq.u32 asks, thread, 0;"
-        " setp.ne.and.u32 asks, $2, 0, asks; @asks cp.async.bulk.prefetch.L2.global [$1], $3; mov.b32 $0, 0; }",
-        "=r,l,r,r",
-        [(words + row * (K // 2)).to(gl.int64, bitcast=True), inside.to(gl.int32), ROWS * K * 2],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@gluon.jit
 def ring_project(
     x_ptr,  # float32 [K]
     norm_ptr,  # bf16 [K]
@@ -96,7 +82,6 @@ def ring_project(
     LENGTH: gl.constexpr,
     ROWS: gl.constexpr,
     SLOTS: gl.constexpr,
-    AHEAD: gl.constexpr,  # tiles behind those of the ring that are in the L2, or on their way
     COLUMNS: gl.constexpr,  # warps that share a row
 ):
     """Norm, queries, keys and values of one token, turned by its position; keys and values go into the cache. A tile is
@@ -117,11 +102,6 @@ def ring_project(
         fill(ring, 2 * early, words, row, offset_RW, tile < TILES, K)
         fill(ring, 2 * early + 1, words, row + HALF, offset_RW, tile < TILES, K)
         async_copy.commit_group()
-    for more in gl.static_range(AHEAD):
-        tile = first + (SLOTS + more) * step
-        row = tile * ROWS // HALF * D + tile * ROWS % HALF
-        fetch(words, row, tile < TILES, ROWS, K)
-        fetch(words, row + HALF, tile < TILES, ROWS, K)
     norm_words = gl.load(norm_ptr.to(gl.pointer_type(gl.int32), bitcast=True) + at_W)
     begin()
     position = gl.load(at_ptr)
@@ -139,11 +119,6 @@ def ring_project(
         fill(ring, 2 * slot, words, row, offset_RW, later < TILES, K)
         fill(ring, 2 * slot + 1, words, row + HALF, offset_RW, later < TILES, K)
         async_copy.commit_group()
-        if AHEAD > 0:
-            beyond = later + AHEAD * step
-            row = beyond * ROWS // HALF * D + beyond * ROWS % HALF
-            fetch(words, row, beyond < TILES, ROWS, K)
-            fetch(words, row + HALF, beyond < TILES, ROWS, K)
         one_R, other_R = product(words_RW, even_W, odd_W), product(other_RW, even_W, odd_W)
         turned_R = one_R * cos_R - other_R * sin_R
         turned_other_R = other_R * cos_R + one_R * sin_R
@@ -173,7 +148,6 @@ def ring_gate_up(
     F: gl.constexpr,
     ROWS: gl.constexpr,
     SLOTS: gl.constexpr,
-    AHEAD: gl.constexpr,
     COLUMNS: gl.constexpr,
 ):
     """Norm, both products, silu(gate) * up. A tile is ROWS gates and their ups."""
@@ -191,10 +165,6 @@ def ring_gate_up(
         fill(ring, 2 * early, words, tile * ROWS, offset_RW, tile < TILES, K)
         fill(ring, 2 * early + 1, words, F + tile * ROWS, offset_RW, tile < TILES, K)
         async_copy.commit_group()
-    for more in gl.static_range(AHEAD):
-        tile = first + (SLOTS + more) * step
-        fetch(words, tile * ROWS, tile < TILES, ROWS, K)
-        fetch(words, F + tile * ROWS, tile < TILES, ROWS, K)
     norm_words = gl.load(norm_ptr.to(gl.pointer_type(gl.int32), bitcast=True) + at_W)
     begin()
     even_W, odd_W = normed(x_ptr, norm_words, at_W, eps, K)
@@ -207,10 +177,6 @@ def ring_gate_up(
         fill(ring, 2 * slot, words, later * ROWS, offset_RW, later < TILES, K)
         fill(ring, 2 * slot + 1, words, F + later * ROWS, offset_RW, later < TILES, K)
         async_copy.commit_group()
-        if AHEAD > 0:
-            beyond = later + AHEAD * step
-            fetch(words, beyond * ROWS, beyond < TILES, ROWS, K)
-            fetch(words, F + beyond * ROWS, beyond < TILES, ROWS, K)
         gate_R, up_R = product(gate_RW, even_W, odd_W), product(up_RW, even_W, odd_W)
         inner_R = gate_R / (1 + gl.exp(-gate_R)) * up_R
         gl.store(out_ptr + tile * ROWS + row_R, inner_R.to(gl.bfloat16))
@@ -225,7 +191,6 @@ def ring_add_product(
     K: gl.constexpr,
     ROWS: gl.constexpr,
     SLOTS: gl.constexpr,
-    AHEAD: gl.constexpr,
     COLUMNS: gl.constexpr,
 ):
     """x += a w^T."""
@@ -242,9 +207,6 @@ def ring_add_product(
         tile = first + early * step
         fill(ring, early, words, tile * ROWS, offset_RW, tile < TILES, K)
         async_copy.commit_group()
-    for more in gl.static_range(AHEAD):
-        tile = first + (SLOTS + more) * step
-        fetch(words, tile * ROWS, tile < TILES, ROWS, K)
     begin()
     even_W, odd_W = unpacked(gl.load(a_ptr.to(gl.pointer_type(gl.int32), bitcast=True) + at_W))
     for index in range((TILES - first + step - 1) // step):
@@ -255,8 +217,6 @@ def ring_add_product(
         later = tile + SLOTS * step
         fill(ring, slot, words, later * ROWS, offset_RW, later < TILES, K)
         async_copy.commit_group()
-        if AHEAD > 0:
-            fetch(words, (later + AHEAD * step) * ROWS, later + AHEAD * step < TILES, ROWS, K)
         gl.store(x_ptr + tile * ROWS + row_R, x_R + product(words_RW, even_W, odd_W))
 
 
@@ -273,7 +233,6 @@ def ring_logits(
     K: gl.constexpr,
     ROWS: gl.constexpr,
     SLOTS: gl.constexpr,
-    AHEAD: gl.constexpr,
     COLUMNS: gl.constexpr,
 ):
     """The last norm and product."""
@@ -290,9 +249,6 @@ def ring_logits(
         tile = first + early * step
         fill(ring, early, words, tile * ROWS, offset_RW, tile < TILES, K)
         async_copy.commit_group()
-    for more in gl.static_range(AHEAD):
-        tile = first + (SLOTS + more) * step
-        fetch(words, tile * ROWS, tile < TILES, ROWS, K)
     norm_words = gl.load(norm_ptr.to(gl.pointer_type(gl.int32), bitcast=True) + at_W)
     begin()
     even_W, odd_W = normed(x_ptr, norm_words, at_W, eps, K)
@@ -303,8 +259,6 @@ def ring_logits(
         later = tile + SLOTS * step
         fill(ring, slot, words, later * ROWS, offset_RW, later < TILES, K)
         async_copy.commit_group()
-        if AHEAD > 0:
-            fetch(words, (later + AHEAD * step) * ROWS, later + AHEAD * step < TILES, ROWS, K)
         gl.store(out_ptr + tile * ROWS + row_R, product(words_RW, even_W, odd_W))
     if first == 0:
         gl.store(at_ptr, gl.load(at_ptr) + moved)

@@ -1,16 +1,16 @@
 """Llama 3.2 by Triton and Gluon kernels, on NVIDIA GPUs from Hopper on: memory, graphs, and which kernel gets what.
 
-A decode step is five kernels a layer (streaming.py, and rings.py where asked): norm, queries, keys, values and their
-turn; attention split over the cache, put together by the last program to arrive; product added to the residual stream;
-norm, gate, up and swiglu; product added. All of a step is one CUDA graph, whose kernels overlap at their ends: each
-loads its weights before it waits for the one before. A prompt goes through products on the tensor cores with what
-follows them in the same kernel (prompt_warps.py, and prompt.py where it is short), a graph for each length. In the last
-layer only the last token goes on behind keys and values, since only its logits are asked for.
+A decode step is five kernels a layer: norm, queries, keys, values and their turn; attention split over the cache, put
+together by the last program to arrive; product added to the residual stream; norm, gate, up and swiglu; product added.
+Those with weights are in rings.py for one sequence, in streaming.py for several. All of a step is one CUDA graph, whose
+kernels overlap at their ends: each loads its weights before it waits for the one before. A prompt goes through products
+on the tensor cores with what follows them in the same kernel (prompt_warps.py, and prompt.py where it is short), a
+graph for each length. In the last layer only the last token goes on behind keys and values, since only its logits are
+asked for.
 
 Legend: B sequences, P tokens of a prompt, T = B P, C hidden, F ffn, V vocabulary, H heads, G key heads, D head_dim.
 """
 
-import ctypes
 from typing import Any, NamedTuple
 
 import torch
@@ -28,8 +28,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 INTERPRETED = triton.knobs.runtime.interpret
 MOST_BATCH = 8  # sequences; more would have too many sums in a program
 MOST_GRAPHS = 4  # of prompts
-PREFERRED_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT of cuda.h, in percent
-DEFAULT_CARVEOUT = -1
 SHORT = 64  # tokens of a prompt that has blocks of its own
 LEAST_COLUMNS = 64  # of a product that is added to the residual stream
 LOG2E = 1.4426950408889634
@@ -54,25 +52,23 @@ class Blocks(NamedTuple):
 
 class Ring(NamedTuple):
     """Of a kernel of one sequence's step (rings.py): rows and places of the ring, how many of the warps share a row,
-    warps, programs, and how many tiles behind the ring's the L2 gets."""
+    warps, programs."""
 
     rows: int
     slots: int
     columns: int
     warps: int
     programs: int
-    ahead: int = 0
 
 
 class Rings(NamedTuple):
-    """One for each kernel. So much shared memory has room at once on a multiprocessor (227 KiB): queries, keys and
-    values (96), attention and its product (64); then that product, gate and up (128); then those, and down (96)."""
+    """One for each kernel. An H200 has 132 multiprocessors: 264 programs are two on each."""
 
-    project: Ring | None = Ring(4, 3, 1, 4, 128)
-    out: Ring | None = Ring(4, 4, 1, 4, 128)
-    gate_up: Ring | None = Ring(4, 4, 1, 4, 128)
-    down: Ring | None = Ring(2, 3, 4, 4, 128)
-    logits: Ring | None = Ring(8, 3, 1, 8, 132)
+    project: Ring = Ring(4, 3, 1, 4, 132)
+    out: Ring = Ring(4, 2, 1, 4, 264)
+    gate_up: Ring = Ring(4, 4, 1, 4, 132)
+    down: Ring = Ring(2, 2, 4, 4, 264)
+    logits: Ring = Ring(8, 3, 1, 4, 264)
 
 
 class Stages(NamedTuple):
@@ -108,10 +104,8 @@ class Tuning(NamedTuple):
     swiglu: Blocks = Blocks(128, 128, 64, 4, 8)
     short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
     early: bool = True
-    rings: Rings | None = None  # of a step of one sequence
+    rings: Rings | None = Rings()  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
-    bulk_keys: bool = True  # attention reads keys and values of a prompt by bulk copies
-    one_partition: bool | None = None  # whether attention asks for the rings' share of L1; None: says nothing
 
 
 class Cache:
@@ -238,13 +232,11 @@ class Streamed(Plain):
                 C=config.hidden, PAIRS=tuning.project.rows, num_warps=tuning.project.warps, **sizes, **self.early,
             )  # fmt: skip
         splits = config.max_length // tuning.keys
-        kernel = attend[(batch * config.kv_heads, splits)](
+        attend[(batch * config.kv_heads, splits)](
             cache.query, keys, values, cache.at, cache.parts, cache.scales, cache.arrived, cache.mixed,
             config.head_dim**-0.5, PADDED=max(16, config.heads // config.kv_heads), BLOCK=tuning.keys, S=splits,
             num_warps=4, **sizes, **self.early,
         )  # fmt: skip
-        if tuning.one_partition is not None and not INTERPRETED:
-            prefer_shared(kernel, 100 if tuning.one_partition else DEFAULT_CARVEOUT)
         self.add(cache, cache.mixed, layer.out, "out")
         self.feed_forward(cache, layer)
 
@@ -283,7 +275,7 @@ class Streamed(Plain):
 
     def of_ring(self, ring: Ring) -> dict[str, Any]:
         """What a launch is told of its ring."""
-        constants = {"ROWS": ring.rows, "SLOTS": ring.slots, "AHEAD": ring.ahead, "COLUMNS": ring.columns}
+        constants = {"ROWS": ring.rows, "SLOTS": ring.slots, "COLUMNS": ring.columns}
         return constants | {"num_warps": ring.warps, "launch_pdl": self.tuning.early}
 
     def run_head(self, cache: Cache) -> None:
@@ -394,13 +386,12 @@ class Streamed(Plain):
     def attention(self, prompt: Prompt, cache: Cache, number: int, length: int) -> None:
         config, blocks = self.config, self.tuning.attention
         keys, values = cache.keys[number], cache.values[number]
-        if self.tuning.bulk_keys:
-            rows = [kept.view(-1, config.head_dim) for kept in (keys, values)]
-            keys, values = (TensorDescriptor.from_tensor(one, [blocks.n, config.head_dim]) for one in rows)
+        rows = [kept.view(-1, config.head_dim) for kept in (keys, values)]
+        keys, values = (TensorDescriptor.from_tensor(one, [blocks.n, config.head_dim]) for one in rows)
         attend_prompt[(triton.cdiv(length, blocks.m), cache.batch * config.heads)](
             prompt.query, keys, values, prompt.mixed, length,
             LOG2E * config.head_dim**-0.5, H=config.heads, G=config.kv_heads, D=config.head_dim,
-            LENGTH=config.max_length, BLOCK_M=blocks.m, BLOCK=blocks.n, BULK=self.tuning.bulk_keys,
+            LENGTH=config.max_length, BLOCK_M=blocks.m, BLOCK=blocks.n,
             num_warps=blocks.warps, num_stages=blocks.stages, **self.early,
         )  # fmt: skip
 
@@ -409,14 +400,6 @@ def bulk_descriptor(tensor: Tensor, block: list[int]) -> GluonDescriptor:
     """What a Gluon kernel copies blocks of a matrix by."""
     layout = NVMMASharedLayout.get_default_for(block, bfloat16)
     return GluonDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
-
-
-def prefer_shared(kernel: Any, percent: int) -> None:
-    """Has a compiled kernel ask for so much of L1 as shared memory, wherever the process launches it from here on. A
-    multiprocessor cannot change its share while programs run, so kernels that overlap should ask for the same."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    if error := driver.cuFuncSetAttribute(ctypes.c_void_p(kernel.function), PREFERRED_CARVEOUT, percent):
-        raise RuntimeError(f"cuFuncSetAttribute: error {error}")
 
 
 def fits(config: Any, table: Tensor) -> bool:

@@ -30,9 +30,8 @@ from weights import share
 MOST_TOKENS = 4096  # of prompts that the heap has room for
 GATHERED = 1024  # words that a program of gather_logits has of each rank
 WORD_BYTES = 8
-SPLIT_TUNING = Tuning(
-    down=Tile(4, 4), rings=None, warps=None
-)  # as many programs as have room at once: they wait for other ranks'
+# `down` has as many programs as have room at once, since they wait for other ranks'.
+SPLIT_TUNING = Tuning(down=Tile(4, 4), rings=None, warps=None)
 
 
 class Split(Plain):
