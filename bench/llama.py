@@ -3,23 +3,28 @@
     python3 bench/llama.py                       is ours right? then time to first token, a step, tokens a second
     python3 bench/llama.py check                 only whether ours is right, at several sizes
     python3 bench/llama.py kernels               what each kernel of a prompt and of a step takes
-    python3 bench/llama.py sweep                 other tiles and blocks, each kernel by itself
+    python3 bench/llama.py sweep                 whole prompts and steps with other kernels, each in turn with the first
+    python3 bench/llama.py products              the products of a prompt, beside cuBLAS
+    python3 bench/llama.py ranks --ranks 2       one model on 2 GPUs, beside one alone
     python3 bench/llama.py compare --compile     torch.compile too, which takes minutes to make its kernels
 
 Times are medians of the host's clock around work that has ended, one model after the other in turn. `check` and
-`compare` take 30 seconds each.
+`compare` take 30 seconds each, `sweep` as long as --seconds says.
 """
 
 import argparse
+import faulthandler
 import importlib
+import os
 import statistics
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [
@@ -27,6 +32,7 @@ sys.path[:0] = [
 ]
 
 import torch
+import torch.distributed as dist
 from adapter import Generation
 from params import CONFIGS, Params, cost
 from weights import draw
@@ -36,6 +42,10 @@ from harness.judging import correctness
 from harness.machine import hardware
 
 NAME = "1b"
+START = time.perf_counter()
+HANGS_S = 40.0  # a try that takes longer, with its compilation, has kernels that wait for ever
+MOST_OFF = 0.05  # of logits that are right
+ROUNDS = 9  # of two tunings in turn
 BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compiled"}  # modules by name
 SIZES = ((1, 1024, 8), (1, 48, 8), (1, 333, 4), (4, 200, 4))  # batch, prompt, new tokens, of `check`
 
@@ -47,6 +57,8 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--ranks", type=int, default=2, help="GPUs of `ranks`")
+    parser.add_argument("--seconds", type=float, default=85.0, help="from the start, after which `sweep` tries no more")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("there is no GPU here; `make eval PROBLEM=llama` runs on CPU cores")
@@ -63,15 +75,19 @@ def check(options: argparse.Namespace) -> None:
     """Whether logits are right: the largest error over its limit, at most 1."""
     run = Generation(importlib.import_module("model").build)
     for batch, prompt, new in SIZES:
+        faulthandler.dump_traceback_later(2 * HANGS_S, exit=True)
         data = reference.generate_input(0, 1, NAME, batch, prompt, new, seed=prompt)
         for attempt in range(2):  # the second one runs the graphs that the first one made
             output = run(data)
             expected = reference.exact_kernel(data, output)
             margin, verdict = correctness.margin(output, expected), correctness.strict(output, expected)
             same = float((output.argmax(-1) == expected.value.argmax(-1)).float().mean())
-            print(f"{batch} x {prompt} + {new}, run {attempt}: margin {margin:.3f}, greedy {same:.3f} alike")
+            print(
+                f"{batch} x {prompt} + {new}, run {attempt}: margin {margin:.3f}, greedy {same:.3f} alike", flush=True
+            )
             if verdict.message:
                 print(f"  {verdict.message}", flush=True)
+    faulthandler.cancel_dump_traceback_later()
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -93,8 +109,12 @@ def compare(options: argparse.Namespace) -> None:
             torch.set_default_device(None)  # torch.compile cannot trace all of a tensor's methods under one
         for name in names:
             run = Generation(importlib.import_module(BUILDS[name]).build)
-            took = seconds(partial(run, first(inputs[0]))), seconds(partial(run, inputs[0]))
-            print(f"{name}: first calls {took[0]:.1f} and {took[1]:.1f} s", flush=True)
+            print(f"{name}: the first prompt took {seconds(partial(run, first(inputs[0]))):.1f} s", flush=True)
+            prompts = [1e6 * seconds(partial(run, first(data))) for data in inputs]
+            print(f"{name}: time to first token {statistics.median(prompts):.0f} us", flush=True)
+            print(f"{name}: the first steps took {seconds(partial(run, inputs[0])):.1f} s", flush=True)
+            stepping = steps(run.model, inputs[0][1], new)
+            print(f"{name}: a step {1e6 * stepping:.1f} us", flush=True)
             ready[name] = run
         if names:
             show(options, timed(ready, inputs))
@@ -126,7 +146,8 @@ def show(options: argparse.Namespace, times: dict[str, dict[str, float]]) -> Non
     first_us = hardware.bound(cost(Params(model=NAME, batch=1, prompt=prompt, new=1), 1), peaks)[0]
     step_us = step_bound_us(prompt, new, peaks)
     print(
-        f"{torch.cuda.get_device_name()}, prompt {prompt}, {new} new; limits: {first_us:.0f} us, a step {step_us:.0f}"
+        f"{torch.cuda.get_device_name()}, prompt {prompt}, {new} new; limits: {first_us:.0f} us, a step {step_us:.0f}",
+        flush=True,
     )
     print(f"{'':8} {'ttft us':>9} {'of limit':>9} {'step us':>9} {'of limit':>9} {'sampled us':>10} {'tokens/s':>9}")
     for name, found in times.items():
@@ -173,90 +194,287 @@ def kernels(options: argparse.Namespace) -> None:
             print(f"  {event.self_device_time_total:9.1f} us {event.count:5} x  {event.key[:70]}")
 
 
-def event_us(replay: Callable[[], Any], times: int = 5) -> float:
-    """By the device's events, the median."""
+def device_us(replay: Callable[[], Any], before: Callable[[], Any], calls: int) -> float:
+    """Of a call, by the device's events: the median of some rounds of calls that follow each other at once."""
     found = []
-    for _ in range(times):
+    for _ in range(3):
+        before()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        replay()
+        for _ in range(calls):
+            replay()
         end.record()
         end.synchronize()
-        found.append(start.elapsed_time(end) * 1000)
+        found.append(start.elapsed_time(end) * 1000 / calls)
     return statistics.median(found)
 
 
-def sweep(options: argparse.Namespace) -> None:
-    """Whole steps and whole prompts with one thing changed at a time."""
-    ours = importlib.import_module("streamed")
-    config = CONFIGS[NAME]
-    model = ours.Streamed(config, draw(config, torch.device("cuda")))
-    tokens = reference.generate_input(0, 1, NAME, 1, options.prompt, 1, 1)[1]
+class Try(NamedTuple):
+    """A tuning whose graph is made, and how long a call of it took, in us."""
 
-    def with_tuning(**changes: Any) -> None:
-        model.tuning = ours.Tuning()._replace(**changes)
-        model.caches = {1: ours.Cache(config, 1, model.table, model.tuning.keys)}
+    text: str
+    tuning: Any
+    replay: Callable[[], Any]
+    times: list[float]
 
-    def step(**changes: Any) -> None:
-        with_tuning(**changes)
-        cache = model.caches[1]
 
-        def work() -> None:
-            cache.at.fill_(options.prompt)
-            model.run_step(cache)
+class Tries:
+    """Steps or prompts of one model with several tunings. All have the same memory; the first is what the others are
+    held against, in turn, so that whatever slows the GPU down for a while slows both."""
 
-        report("step", changes, event_us(model.graph(work)))
+    def __init__(self, options: argparse.Namespace, ours: Any, model: Any, what: str, first: Any, share: float) -> None:
+        self.ours, self.model, self.what, self.deadline = ours, model, what, START + share * options.seconds
+        config, length = model.config, options.prompt
+        self.length, self.calls = length, 4 if what == "prompt" else 12
+        self.cache = ours.Cache(config, 1, model.table, first.keys)
+        self.prompt = ours.Prompt(config, self.cache, length)
+        self.prompt.tokens.copy_(reference.generate_input(0, 1, NAME, 1, length, 1, 1)[1])
+        model.tuning = first
+        model.run_prompt(self.prompt, self.cache)  # steps have its keys and values
+        self.cache.token.fill_(7)
+        self.made: list[Try] = []
+        self.first: Any = None
+        self.expected: Any = None
+        self.first = self.make("first", first)
 
-    def whole(**changes: Any) -> None:
-        with_tuning(**changes)
-        prompt = ours.Prompt(config, model.caches[1], options.prompt)
-        prompt.tokens.copy_(tokens)
-        report("prompt", changes, event_us(model.graph(lambda: model.run_prompt(prompt, model.caches[1]))))
+    def work(self) -> None:
+        if self.what == "prompt":
+            self.model.run_prompt(self.prompt, self.cache)
+        else:
+            self.model.run_step(self.cache)
 
-    def report(what: str, changes: dict[str, Any], found_us: float) -> None:
-        text = ", ".join(f"{name} {tuple(one) if isinstance(one, tuple) else one}" for name, one in changes.items())
-        print(f"{what:7} {found_us:8.1f} us  {text or 'as it is'}", flush=True)
+    def make(self, text: str, tuning: Any) -> Try | None:
+        """With a line if logits are too far from the first's."""
+        self.model.tuning = tuning
+        replay = self.model.graph(self.work)
+        self.cache.at.fill_(self.length)
+        replay()
+        logits = self.cache.logits.clone()
+        self.expected = logits if self.expected is None else self.expected
+        off = float((logits - self.expected).square().mean().sqrt() / self.expected.square().mean().sqrt())
+        if off < MOST_OFF:
+            return Try(text, tuning, replay, [])
+        print(f"{self.what:6} WRONG, off {off:.4f}: {text}", flush=True)
+        return None
 
-    def attempt(run: Callable[..., None], **changes: Any) -> None:
+    def time(self, one: Try) -> None:
+        self.cache.at.fill_(self.length)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(self.calls):
+            one.replay()
+        end.record()
+        end.synchronize()
+        one.times.append(start.elapsed_time(end) * 1000 / self.calls)
+
+    def ratio(self, one: Try) -> float:
+        """To the first, of this and the first in turn."""
+        begins = len(self.first.times), len(one.times)
+        for _ in range(ROUNDS):
+            self.time(self.first)
+            self.time(one)
+        pairs = zip(self.first.times[begins[0] :], one.times[begins[1] :], strict=True)
+        return statistics.median(mine / other for other, mine in pairs)
+
+    def __call__(self, text: str, tuning: Any) -> None:
+        """Prints a line, with the ratio to the first; nothing is tried beyond the seconds that there are. A kernel that
+        hangs ends the process."""
+        if time.perf_counter() > self.deadline:
+            print(f"{self.what:6} left out: {text}", flush=True)
+            return
+        faulthandler.dump_traceback_later(HANGS_S, exit=True)
         try:
-            run(**changes)
+            if one := self.make(text, tuning):
+                ratio = self.ratio(one)
+                self.made.append(one)
+                print(f"{self.what:6} {statistics.median(one.times):7.1f} us {ratio:6.3f}  {text}", flush=True)
         except Exception as error:
-            print(f"{changes}: {type(error).__name__}: {str(error)[:150]}", flush=True)
+            print(f"{self.what:6} {text}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
-    attempt(step)
-    for early in (True, False):
-        for keys in (32, 64, 128):
-            attempt(step, early=early, keys=keys)
-    tiles = {
-        "project": ((2, 4), (8, 8)),
-        "out": ((4, 4), (16, 8)),
-        "gate_up": ((2, 4), (8, 8), (8, 4)),
-        "down": ((1, 4), (2, 8), (4, 8)),
-        "logits": ((4, 4), (16, 8)),
-    }
-    for name, choices in tiles.items():
-        for choice in choices:
-            attempt(step, **{name: ours.Tile(*choice)})
-    attempt(whole)
-    attempt(whole, early=False)
-    for blocks in ((64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 256, 64, 4, 8)):
-        attempt(whole, qkv=ours.Blocks(*blocks))
-    for blocks in (
-        (64, 64, 64, 3, 4),
-        (64, 128, 64, 2, 4),
-        (128, 64, 64, 2, 8),
-        (128, 128, 64, 2, 8),
-        (64, 32, 64, 3, 4),
+    def best(self, count: int) -> None:
+        """The fastest of all, in turn once more, the best last."""
+        kept = [self.first, *sorted(self.made, key=lambda one: statistics.median(one.times))[:count]]
+        for one in kept:
+            one.times.clear()
+        for number in range(2 * ROUNDS):
+            for one in kept if number % 2 else reversed(kept):
+                self.time(one)
+        first_us = statistics.median(self.first.times)
+        print(f"{self.what}s in turn, {2 * ROUNDS} rounds:")
+        for one in sorted(kept, key=lambda one: -statistics.median(one.times)):
+            found_us = statistics.median(one.times)
+            print(f"{self.what:6} {found_us:7.1f} us {found_us / first_us:6.3f}  {one.text}", flush=True)
+
+
+def sweep(options: argparse.Namespace) -> None:
+    """Whole steps and whole prompts with something changed: time, and the median ratio to the first's in turn."""
+    ours, config = importlib.import_module("streamed"), CONFIGS[NAME]
+    model = ours.Streamed(config, draw(config, torch.device("cuda")))
+    sweep_steps(Tries(options, ours, model, "step", ours.Tuning(), share=0.5))
+    sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
+
+
+def sweep_steps(attempt: Tries) -> None:
+    tuning, ring = attempt.first.tuning, attempt.ours.Ring
+    attempt("no rings", tuning._replace(rings=None))
+    for name, one in (
+        ("project", ring(4, 3, 1, 4, 128)),
+        ("project", ring(4, 2, 1, 4, 192)),
+        ("project", ring(8, 2, 1, 8, 96)),
+        ("out", ring(4, 2, 1, 4, 256)),
+        ("out", ring(4, 4, 1, 4, 132)),
+        ("gate_up", ring(4, 4, 1, 4, 128)),
+        ("gate_up", ring(4, 3, 1, 4, 132)),
+        ("gate_up", ring(4, 2, 1, 4, 256)),
+        ("down", ring(2, 2, 4, 4, 256)),
+        ("down", ring(2, 3, 4, 4, 132)),
+        ("logits", ring(8, 3, 1, 8, 132)),
+        ("logits", ring(16, 3, 1, 8, 132)),
     ):
-        attempt(whole, attention=ours.Blocks(*blocks))
-    for blocks in ((128, 128, 64, 3, 8), (128, 128, 32, 4, 8), (128, 64, 64, 4, 4)):
-        attempt(whole, long=ours.Blocks(*blocks))
+        attempt(f"{name} {tuple(one)}", tuning._replace(rings=tuning.rings._replace(**{name: one})))
+    attempt.best(3)
+
+
+def sweep_prompts(attempt: Tries) -> None:
+    ours, tuning = attempt.ours, attempt.first.tuning
+    attempt("products by Triton", tuning._replace(warps=None))
+    for name, blocks in (
+        ("out", (128, 128, 64, 6)),
+        ("out", (128, 128, 64, 4)),
+        ("down", (128, 128, 64, 6)),
+        ("down", (128, 128, 64, 4)),
+        ("qkv", (128, 128, 64, 6)),
+        ("qkv", (128, 64, 64, 8)),
+        ("swiglu", (128, 256, 64, 3)),
+    ):
+        attempt(f"{name} {blocks}", tuning._replace(warps=tuning.warps._replace(**{name: ours.Stages(*blocks)})))
+    for blocks in ((64, 64, 64, 2, 4), (128, 64, 64, 3, 8), (128, 64, 64, 2, 8)):
+        attempt(f"attention {blocks}", tuning._replace(attention=ours.Blocks(*blocks)))
+    attempt.best(3)
+
+
+def products(options: argparse.Namespace) -> None:
+    """The products of a prompt by cuBLAS (without what follows them), by Triton and by explicit warps."""
+    ours, config = importlib.import_module("streamed"), CONFIGS[NAME]
+    model = ours.Streamed(config, draw(config, torch.device("cuda")))
+    cache = ours.Cache(config, 1, model.table, model.tuning.keys)
+    prompt = ours.Prompt(config, cache, options.prompt)
+    for one in (prompt.x, prompt.normed, prompt.mixed, prompt.inner):
+        one.normal_()
+    prompt.squares.fill_(1)
+    tuning, warps, layers = model.tuning, model.tuning.warps, model.layers
+    wide = prompt.normed.new_empty(options.prompt, 2 * config.ffn)
+    Work = Callable[[Any], Any]
+    table: dict[str, tuple[Any, dict[str, Work]]] = {
+        "queries, keys, values": (
+            lambda layer: layer.qkv,
+            {
+                "cuBLAS": lambda layer: torch.mm(prompt.normed, layer.qkv.T, out=prompt.qkv),
+                "Triton": lambda layer: model.product(prompt.normed, layer.qkv, prompt.qkv, tuning.qkv),
+                "warps": lambda layer: model.product_of_normed(prompt, layer.qkv, prompt.qkv, "qkv", "down"),
+            },
+        ),
+        "out, added": (
+            lambda layer: layer.out,
+            {
+                "cuBLAS": lambda layer: torch.mm(prompt.mixed, layer.out.T, out=prompt.normed),
+                "Triton": lambda layer: model.product(prompt.mixed, layer.out, prompt.x, ADD=True),
+                "warps": lambda layer: model.product_by_warps(
+                    prompt, prompt.mixed, layer.out, prompt.normed, warps.out, layer.mlp_norm
+                ),
+            },
+        ),
+        "gate, up, swiglu": (
+            lambda layer: layer.gate_up,
+            {
+                "cuBLAS": lambda layer: torch.mm(prompt.normed, layer.gate_up.T, out=wide),
+                "Triton": lambda layer: model.product(
+                    prompt.normed, layer.gate_up, prompt.inner, tuning.swiglu, SWIGLU=True
+                ),
+                "warps": lambda layer: model.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu", "out"),
+            },
+        ),
+        "down, added": (
+            lambda layer: layer.down,
+            {
+                "cuBLAS": lambda layer: torch.mm(prompt.inner, layer.down.T, out=prompt.normed),
+                "Triton": lambda layer: model.product(prompt.inner, layer.down, prompt.x, ADD=True),
+                "warps": lambda layer: model.product_by_warps(
+                    prompt, prompt.inner, layer.down, prompt.normed, warps.down, layer.mlp_norm
+                ),
+            },
+        ),
+    }
+    for text, (weight, ways) in table.items():
+        flops = 2 * options.prompt * weight(layers[0]).numel()
+        cells = []
+        for way, call in ways.items():
+            faulthandler.dump_traceback_later(HANGS_S, exit=True)
+            replay = model.graph(lambda call=call: [call(layer) for layer in layers])  # no weights twice in a row
+            found_us = device_us(replay, lambda: None, 2) / len(layers)
+            faulthandler.cancel_dump_traceback_later()
+            cells.append(f"{way} {found_us:6.1f} us, {flops / found_us / 1e6:4.0f} TFLOP/s")
+        print(f"{text:22} {'; '.join(cells)}", flush=True)
+
+
+def ranks(options: argparse.Namespace) -> None:
+    """Each rank's model alone, and one model on all ranks: time to first token, and a step; the slowest rank's."""
+    if torch.cuda.device_count() < options.ranks:
+        raise SystemExit(f"ranks: {options.ranks} GPUs are needed, and {torch.cuda.device_count()} are here")
+    # Without NVLink multicast, as bench/gpu.py measures.
+    os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(rank_main, (options, folder), nprocs=options.ranks)
+
+
+@torch.no_grad()
+def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
+    torch.cuda.set_device(rank)
+    device = torch.device("cuda", rank)
+    torch.set_default_device(device)
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("nccl", init_method=meeting, rank=rank, world_size=options.ranks, device_id=device)
+    split, ours = importlib.import_module("tensor_parallel"), importlib.import_module("model")
+    inputs = [reference.generate_input(0, 1, NAME, 1, options.prompt, options.new, seed) for seed in range(4)]
+
+    def with_rings(config: Any, weights: Any) -> Any:
+        heap = split.open_heap(device)
+        tuning = split.SPLIT_TUNING._replace(rings=importlib.import_module("streamed").Rings())
+        return split.SplitStreamed(config, weights, heap, tuning)
+
+    expected = None
+    builds = (("alone", ours.build), (f"{options.ranks} ranks", split.build), ("  with rings", with_rings))
+    for text, build in builds:
+        faulthandler.dump_traceback_later(3 * HANGS_S, exit=True)
+        run = Generation(build)
+        output = [run(data) for data in (first(inputs[0]), inputs[0])][-1]
+        expected = output if expected is None else expected
+        off = float((output[:, 0] - expected[:, 0]).square().mean().sqrt() / expected[:, 0].square().mean().sqrt())
+        found: list[list[float]] = []
+        for data in inputs[1:]:
+            dist.barrier()
+            found.append([seconds(partial(run, first(data))), steps(run.model, data[1], data[2].shape[1])])
+        times = torch.tensor(found).median(0).values * 1e6
+        dist.all_reduce(times, dist.ReduceOp.MAX)
+        faulthandler.cancel_dump_traceback_later()
+        if rank == 0:
+            name = type(run.model).__name__
+            print(
+                f"{text:12} first token {times[0]:7.0f} us, a step {times[1]:7.1f} us, off {off:.4f} ({name})",
+                flush=True,
+            )
+        del run
+    dist.destroy_process_group()
 
 
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "check": check,
     "compare": compare,
     "kernels": kernels,
+    "products": products,
+    "ranks": ranks,
     "sweep": sweep,
 }
 

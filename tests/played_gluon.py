@@ -1,7 +1,7 @@
 """Gluon kernels without a GPU: torch plays what one of them is written in, on CPU tensors, each program a thread.
 
-Only what submissions/cross_entropy's kernels use is there. Copies into shared memory arrive as late as they may: when a
-program waits for them. Memory that nothing has arrived in holds NaN.
+Only what submissions/cross_entropy's kernels and submissions/llama/rings.py use is there. Copies into shared memory
+arrive as late as they may: when a program waits for them. Memory that nothing has arrived in holds NaN.
 """
 
 import functools
@@ -37,6 +37,7 @@ class Pointer:
         return Pointer(self.memory, self.dtype, self.places + places)
 
     def to(self, dtype: torch.dtype, bitcast: bool) -> "Pointer":
+        """Of another type to the same memory."""
         return Pointer(self.memory, dtype, self.places)
 
     def load(self, mask: Any = True, other: Any = 0, **_: Any) -> Value:
@@ -129,7 +130,10 @@ class Machine:
     def language(self) -> SimpleNamespace:
         """triton.experimental.gluon.language."""
         return SimpleNamespace(
-            **{name: getattr(torch, name) for name in ("int32", "int64", "float32", "bfloat16", "exp2", "log")},
+            **{
+                name: getattr(torch, name)
+                for name in ("int32", "int64", "float32", "bfloat16", "exp2", "exp", "log", "rsqrt")
+            },
             constexpr=lambda constant: constant,
             pointer_type=lambda dtype: dtype,
             BlockedLayout=lambda *_: None,
@@ -174,10 +178,16 @@ def by_halves(function: Callable[..., torch.Tensor]) -> Callable[..., Value]:
     return on_words
 
 
+def nothing(*_: Any) -> None:
+    """Where a kernel waits for the one before it, which has ended, or asks for what the L2 should hold."""
+
+
 ASSEMBLY = {
     "cvt.rn.bf16x2.f32": join_bf16,
     "max.bf16x2": by_halves(torch.fmax),
     "mul.rn.bf16x2": by_halves(torch.mul),
     "fma.rn.bf16x2": by_halves(lambda one, other, third: one * other + third),
     "lg2.approx.ftz.f32": torch.log2,
+    "griddepcontrol.launch_dependents;": nothing,
+    "{": nothing,
 }

@@ -7,6 +7,7 @@ Also a script that generates with them, in one process or in ranks; see kernel_r
 import dataclasses
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,15 +91,36 @@ def test_generates_what_the_reference_does(play: str, interpreted: bool) -> None
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules of the kernels, uninterpreted; other tests' modules of these names stay theirs."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("across", "prompt", "streaming", "common")]:
+    brought = ("across", "common", "plain", "prompt", "prompt_warps", "rings", "streamed", "streaming")
+    for name in [name for name in sys.modules if name.partition(".")[0] in brought]:
         monkeypatch.delitem(sys.modules, name)
     for folder in ("submissions", "submissions/llama"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
     import across
     import prompt
+    import prompt_warps
+    import rings
+    import streamed
     import streaming
 
-    return across, prompt, streaming
+    return SimpleNamespace(
+        across=across,
+        prompt=prompt,
+        prompt_warps=prompt_warps,
+        rings=rings,
+        streamed=streamed,
+        streaming=streaming,
+    )
+
+
+class Warmed:
+    """What tests/compiled.py takes for a submission's Launcher."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def compile(self, arguments: Any, constants: Any, options: Any) -> Any:
+        return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
 
 
 def test_kernels_compile_for_hopper_without_spills(kernels: Any) -> None:
@@ -107,15 +129,8 @@ def test_kernels_compile_for_hopper_without_spills(kernels: Any) -> None:
     from compiled import UNITS, compiled
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    across, prompt, streaming = kernels
+    across, prompt, streaming = kernels.across, kernels.prompt, kernels.streaming
     bf, wide = torch.bfloat16, torch.float32
-
-    class Warmed:
-        def __init__(self, kernel: Any) -> None:
-            self.kernel = kernel
-
-        def compile(self, arguments: Any, constants: Any, options: Any) -> Any:
-            return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
 
     early = {"launch_pdl": True}
     constants = {"C": 2048, "K": 2048, "B": 1, "ROWS": 8, "EARLY": True}
@@ -134,6 +149,67 @@ def test_kernels_compile_for_hopper_without_spills(kernels: Any) -> None:
     product = compiled("sm_90", Warmed(prompt.multiply), (*blocks, wide, 256), constants, options)
     assert product.spilled_bytes == 0
     assert "wgmma.mma" in product.assembly
+
+
+def test_rings_are_filled_before_the_kernel_before_has_ended(kernels: Any) -> None:
+    """At the 1B's sizes, with room on a multiprocessor for the next kernel's programs."""
+    import torch
+    from compiled import compiled
+
+    bf, wide, rings = torch.bfloat16, torch.float32, kernels.rings
+    ring = kernels.streamed.Rings()
+    heads = {"K": 2048, "H": 32, "G": 8, "D": 64, "LENGTH": 2048}
+    cases = [
+        (ring.project, rings.ring_project, (wide, bf, bf, wide, torch.int32, bf, bf, bf, 1e-5), heads),
+        (ring.gate_up, rings.ring_gate_up, (wide, bf, bf, bf, 1e-5), {"K": 2048, "F": 8192}),
+        (ring.out, rings.ring_add_product, (wide, bf, bf), {"N": 2048, "K": 2048}),
+        (ring.down, rings.ring_add_product, (wide, bf, bf), {"N": 2048, "K": 8192}),
+        (ring.logits, rings.ring_logits, (wide, bf, bf, wide, torch.int32, 1, 1e-5), {"N": 128256, "K": 2048}),
+    ]
+    for (rows, slots, columns, warps, _), kernel, arguments, sizes in cases:
+        constants = sizes | {"ROWS": rows, "SLOTS": slots, "COLUMNS": columns}
+        made = compiled("sm_90", Warmed(kernel), arguments, constants, {"num_warps": warps, "launch_pdl": True})
+        assert made.spilled_bytes == 0
+        assert made.registers <= 168, "three kernels' programs have room"
+        before, _, behind = made.assembly.partition("griddepcontrol.wait")
+        assert "cp.async.cg" in before
+        assert "cp.async.cg" in behind
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "block_n", "stages", "options"),
+    [
+        (8192, 2048, 256, 4, {"SWIGLU": True, "PARTS": 16}),
+        (2048, 8192, 128, 5, {"ADD": True}),
+        (3072, 2048, 128, 5, {}),
+    ],
+)
+def test_products_by_explicit_warps_overlap(
+    kernels: Any, n: int, k: int, block_n: int, stages: int, options: dict[str, Any]
+) -> None:
+    """Weights are asked for before the kernel before has ended, activations afterwards; and sums stay in registers."""
+    import torch
+    from compiled import compiled
+    from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    def descriptor(rows: int, columns: int, block: list[int]) -> Any:
+        layout = NVMMASharedLayout.get_default_for(block, bfloat16)
+        return TensorDescriptor.from_tensor(torch.empty(rows, columns, dtype=torch.bfloat16), block, layout)
+
+    columns = block_n // 2 if "SWIGLU" in options else block_n
+    blocks = [(1024, k, [64, 64]), (n * block_n // columns, k, [columns, 64]), (1024, n, [64, columns])]
+    arguments = (*[descriptor(*one) for one in blocks], torch.float32, torch.bfloat16, torch.float32, 1024, 1e-5)
+    constants = {"N": n, "K": k, "BLOCK_M": 128, "BLOCK_N": block_n, "BLOCK_K": 64, "STAGES": stages}
+    constants |= {"SWIGLU": False, "ADD": False, "PARTS": 0} | options
+    flags = {"num_warps": 4, "launch_pdl": True}
+    made = compiled("sm_90", Warmed(kernels.prompt_warps.multiply_warps), arguments, constants, flags)
+    assert (made.spilled_bytes, made.fit) == (0, 1)
+    assert "setmaxnreg" in made.assembly
+    load = "cp.async.bulk.tensor.2d.shared"
+    before, _, behind = made.assembly.partition("griddepcontrol.wait")
+    assert before.count(load) == stages * (2 if "SWIGLU" in options else 1)
+    assert load in behind
 
 
 def main() -> str:

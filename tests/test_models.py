@@ -74,6 +74,11 @@ BROUGHT = (
     "prompt",
     "streamed",
     "streaming",
+    "common",
+    "common.bulk",
+    "common.warps",
+    "prompt_warps",
+    "rings",
 )
 
 
@@ -82,7 +87,8 @@ def reference() -> Iterator[Any]:
     """The problem's reference module, beside what ranks get; afterwards modules are as before."""
     before = {name: sys.modules.pop(name) for name in BROUGHT if name in sys.modules}
     path, threads = list(sys.path), torch.get_num_threads()
-    sys.path[:0] = [str(ROOT / part) for part in ("reference/llama", "reference/common", "submissions/llama")]
+    parts = ("reference/llama", "reference/common", "submissions/llama", "submissions")
+    sys.path[:0] = [str(ROOT / part) for part in parts]
     torch.set_num_threads(1)
     try:
         yield importlib.import_module("reference")

@@ -100,18 +100,24 @@ def turn_and_keep(
 
 @triton.jit
 def attend_block(
-    q_MD, place, key, P, row_M, scale, state, k_ptr, v_ptr, D: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr
+    q_MD,
+    place,
+    key,
+    row_M,
+    scale,
+    state,
+    k_desc,
+    v_desc,
+    BLOCK: tl.constexpr,
+    MASKED: tl.constexpr,
 ):
-    """Attention to BLOCK keys from `key` on."""
+    """Attention to BLOCK keys from `key` on, of the sequence and key head whose cache begins with row `place`."""
     most_M, sum_M, total_MD = state
     at = key + tl.arange(0, BLOCK)
-    places = place + at[:, None] * D + tl.arange(0, D)[None, :]
-    if MASKED:
-        k_KD = tl.load(k_ptr + places, mask=(at < P)[:, None], other=0.0)
-        v_KD = tl.load(v_ptr + places, mask=(at < P)[:, None], other=0.0)
-    else:
-        k_KD = tl.load(k_ptr + places)
-        v_KD = tl.load(v_ptr + places)
+    k_KD = k_desc.load(
+        [place + key, 0]
+    )  # past the prompt too: there are numbers in any case, which the mask leaves out
+    v_KD = v_desc.load([place + key, 0])
     logit_MK = tl.dot(q_MD, k_KD.T) * scale
     if MASKED:
         logit_MK = tl.where(at[None, :] <= row_M[:, None], logit_MK, LEAST)
@@ -125,8 +131,8 @@ def attend_block(
 @triton.jit
 def attend_prompt(
     q_ptr,  # [B, P, H, D]
-    k_ptr,  # [B, G, length, D], as v
-    v_ptr,
+    k_desc,  # of [B G length, D] in blocks [BLOCK, D], as v
+    v_desc,
     out_ptr,  # [B, P, H, D]
     P,
     scale,  # times log2(e)
@@ -145,11 +151,11 @@ def attend_prompt(
     row_M, d = block * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, D)
     q_at = ((sequence * P + row_M) * H + head)[:, None] * D + d[None, :]
     q_MD = tl.load(q_ptr + q_at, mask=(row_M < P)[:, None], other=0.0)
-    place = (sequence * G + head // (H // G)) * LENGTH * D
+    place = (sequence * G + head // (H // G)) * LENGTH
     state = tl.full((BLOCK_M,), LEAST, tl.float32), tl.zeros((BLOCK_M,), tl.float32), tl.zeros((BLOCK_M, D), tl.float32)
     for key in range(0, block * BLOCK_M, BLOCK):
-        state = attend_block(q_MD, place, key, P, row_M, scale, state, k_ptr, v_ptr, D, BLOCK, False)
+        state = attend_block(q_MD, place, key, row_M, scale, state, k_desc, v_desc, BLOCK, False)
     for key in range(block * BLOCK_M, tl.minimum(block * BLOCK_M + BLOCK_M, P), BLOCK):
-        state = attend_block(q_MD, place, key, P, row_M, scale, state, k_ptr, v_ptr, D, BLOCK, True)
+        state = attend_block(q_MD, place, key, row_M, scale, state, k_desc, v_desc, BLOCK, True)
     _, sum_M, total_MD = state
     tl.store(out_ptr + q_at, (total_MD / sum_M[:, None]).to(out_ptr.dtype.element_ty), mask=(row_M < P)[:, None])

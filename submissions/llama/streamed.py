@@ -1,11 +1,12 @@
-"""Llama 3.2 by Triton kernels, on NVIDIA GPUs from Hopper on: memory, graphs, and which kernel gets what.
+"""Llama 3.2 by Triton and Gluon kernels, on NVIDIA GPUs from Hopper on: memory, graphs, and which kernel gets what.
 
-A decode step is five kernels a layer (streaming.py): norm, queries, keys, values and their turn; attention split over
-the cache, put together by the last program to arrive; product added to the residual stream; norm, gate, up and swiglu;
-product added. All of a step is one CUDA graph, whose kernels overlap at their ends: each loads its weights before it
-waits for the one before. A prompt goes through Triton products on the tensor cores with swiglu or the sum in the same
-kernel (prompt.py), a graph for each length. In the last layer only the last token goes on behind keys and values, since
-only its logits are asked for.
+A decode step is five kernels a layer: norm, queries, keys, values and their turn; attention split over the cache, put
+together by the last program to arrive; product added to the residual stream; norm, gate, up and swiglu; product added.
+Those with weights are in rings.py for one sequence, in streaming.py for several. All of a step is one CUDA graph, whose
+kernels overlap at their ends: each loads its weights before it waits for the one before. A prompt goes through products
+on the tensor cores with what follows them in the same kernel (prompt_warps.py, and prompt.py where it is short), a
+graph for each length. In the last layer only the last token goes on behind keys and values, since only its logits are
+asked for.
 
 Legend: B sequences, P tokens of a prompt, T = B P, C hidden, F ffn, V vocabulary, H heads, G key heads, D head_dim.
 """
@@ -16,13 +17,19 @@ import torch
 import triton
 from plain import Plain, turns
 from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
+from prompt_warps import multiply_warps
+from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
+from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
 MOST_BATCH = 8  # sequences; more would have too many sums in a program
 MOST_GRAPHS = 4  # of prompts
+SHORT = 64  # tokens of a prompt that has blocks of its own
+LEAST_COLUMNS = 64  # of a product that is added to the residual stream
 LOG2E = 1.4426950408889634
 
 
@@ -43,6 +50,45 @@ class Blocks(NamedTuple):
     warps: int
 
 
+class Ring(NamedTuple):
+    """Of a kernel of one sequence's step (rings.py): rows and places of the ring, how many of the warps share a row,
+    warps, programs."""
+
+    rows: int
+    slots: int
+    columns: int
+    warps: int
+    programs: int
+
+
+class Rings(NamedTuple):
+    """One for each kernel. An H200 has 132 multiprocessors: 264 programs are two on each."""
+
+    project: Ring = Ring(4, 3, 1, 4, 132)
+    out: Ring = Ring(4, 2, 1, 4, 264)
+    gate_up: Ring = Ring(4, 4, 1, 4, 132)
+    down: Ring = Ring(2, 2, 4, 4, 264)
+    logits: Ring = Ring(8, 3, 1, 4, 264)
+
+
+class Stages(NamedTuple):
+    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups."""
+
+    m: int
+    n: int
+    k: int
+    stages: int
+
+
+class Warps(NamedTuple):
+    """One for each product of a layer."""
+
+    qkv: Stages = Stages(128, 128, 64, 5)
+    out: Stages = Stages(128, 128, 64, 5)
+    swiglu: Stages = Stages(128, 256, 64, 4)
+    down: Stages = Stages(128, 128, 64, 5)
+
+
 class Tuning(NamedTuple):
     """What was fastest on an H200, batch 1 (bench/llama.py)."""
 
@@ -58,6 +104,8 @@ class Tuning(NamedTuple):
     swiglu: Blocks = Blocks(128, 128, 64, 4, 8)
     short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
     early: bool = True
+    rings: Rings | None = Rings()  # of a step of one sequence
+    warps: Warps | None = Warps()  # of prompts that are not short
 
 
 class Cache:
@@ -90,6 +138,7 @@ class Prompt:
         self.tokens = cache.token.new_zeros(cache.batch, length)
         self.x = cache.x.new_empty(total, config.hidden)
         self.normed, self.inner = like.new_empty(total, config.hidden), like.new_empty(total, config.ffn)
+        self.squares = cache.x.new_empty(total * config.hidden // LEAST_COLUMNS)  # sums, of a product's columns
         self.qkv = like.new_empty(total, (config.heads + 2 * config.kv_heads) * config.head_dim)
         self.query, self.mixed = (like.new_empty(total, config.heads * config.head_dim) for _ in range(2))
         self.run: Any = None
@@ -103,6 +152,9 @@ class Streamed(Plain):
         super().__init__(config, weights, paired=False)
         self.tuning = tuning or Tuning()
         self.turns = turns(config, self.table.device)
+        device = self.table.device
+        is_gpu = device.type == "cuda"
+        self.multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
         self.caches: dict[int, Any] = {}
         self.prompts: dict[tuple[int, int], Prompt] = {}
 
@@ -168,36 +220,71 @@ class Streamed(Plain):
         config, tuning, layer, batch = self.config, self.tuning, self.layers[number], cache.batch
         keys, values = cache.keys[number], cache.values[number]
         sizes = {"H": config.heads, "G": config.kv_heads, "D": config.head_dim, "LENGTH": config.max_length}
-        programs = (config.heads + 2 * config.kv_heads) * (config.head_dim // 2 // tuning.project.rows)
-        project[(programs,)](
-            x, stride, layer.norm, layer.qkv, self.turns, cache.at, cache.query, keys, values, config.eps,
-            B=batch, C=config.hidden, PAIRS=tuning.project.rows, num_warps=tuning.project.warps, **sizes, **self.early,
-        )  # fmt: skip
+        if ring := self.ring(cache, "project"):
+            ring_project[(ring.programs,)](
+                x, layer.norm, layer.qkv, self.turns, cache.at, cache.query, keys, values, config.eps,
+                K=config.hidden, **sizes, **self.of_ring(ring),
+            )  # fmt: skip
+        else:
+            programs = (config.heads + 2 * config.kv_heads) * (config.head_dim // 2 // tuning.project.rows)
+            project[(programs,)](
+                x, stride, layer.norm, layer.qkv, self.turns, cache.at, cache.query, keys, values, config.eps, B=batch,
+                C=config.hidden, PAIRS=tuning.project.rows, num_warps=tuning.project.warps, **sizes, **self.early,
+            )  # fmt: skip
         splits = config.max_length // tuning.keys
         attend[(batch * config.kv_heads, splits)](
             cache.query, keys, values, cache.at, cache.parts, cache.scales, cache.arrived, cache.mixed,
             config.head_dim**-0.5, PADDED=max(16, config.heads // config.kv_heads), BLOCK=tuning.keys, S=splits,
             num_warps=4, **sizes, **self.early,
         )  # fmt: skip
-        self.add(cache, cache.mixed, layer.out, tuning.out)
+        self.add(cache, cache.mixed, layer.out, "out")
         self.feed_forward(cache, layer)
 
     def feed_forward(self, cache: Cache, layer: Any) -> None:
         config, tuning = self.config, self.tuning
-        sizes = {"C": config.hidden, "F": config.ffn, "B": cache.batch}
-        gate_and_up[(config.ffn // tuning.gate_up.rows,)](
-            cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, **sizes, ROWS=tuning.gate_up.rows,
-            num_warps=tuning.gate_up.warps, **self.early,
-        )  # fmt: skip
-        self.add(cache, cache.inner, layer.down, tuning.down)
+        if ring := self.ring(cache, "gate_up"):
+            ring_gate_up[(ring.programs,)](
+                cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, K=config.hidden, F=config.ffn,
+                **self.of_ring(ring),
+            )  # fmt: skip
+        else:
+            gate_and_up[(config.ffn // tuning.gate_up.rows,)](
+                cache.x, layer.mlp_norm, layer.gate_up, cache.inner, config.eps, C=config.hidden, F=config.ffn,
+                B=cache.batch, ROWS=tuning.gate_up.rows, num_warps=tuning.gate_up.warps, **self.early,
+            )  # fmt: skip
+        self.add(cache, cache.inner, layer.down, "down")
 
-    def add(self, cache: Cache, inner: Tensor, weight: Tensor, tile: Tile) -> None:
+    def add(self, cache: Cache, inner: Tensor, weight: Tensor, name: str) -> None:
+        """The residual stream += inner weight^T, as the tuning says under that name."""
+        if ring := self.ring(cache, name):
+            ring_add_product[(ring.programs,)](
+                cache.x, inner, weight, N=len(weight), K=weight.shape[1], **self.of_ring(ring)
+            )  # fmt: skip
+            return
+        tile = getattr(self.tuning, name)
         add_product[(len(weight) // tile.rows,)](
             cache.x, inner, weight, C=len(weight), K=weight.shape[1], B=cache.batch, ROWS=tile.rows,
             num_warps=tile.warps, **self.early,
         )  # fmt: skip
 
+    def ring(self, cache: Cache, name: str) -> Ring | None:
+        """That kernel's, where it has one."""
+        have_room = self.config.hidden <= 2048 and self.config.ffn <= 8192
+        usable = cache.batch == 1 and have_room and not INTERPRETED
+        return getattr(self.tuning.rings, name) if usable and self.tuning.rings else None
+
+    def of_ring(self, ring: Ring) -> dict[str, Any]:
+        """What a launch is told of its ring."""
+        constants = {"ROWS": ring.rows, "SLOTS": ring.slots, "COLUMNS": ring.columns}
+        return constants | {"num_warps": ring.warps, "launch_pdl": self.tuning.early}
+
     def run_head(self, cache: Cache) -> None:
+        if ring := self.ring(cache, "logits"):
+            ring_logits[(ring.programs,)](
+                cache.x, self.norm, self.table, cache.logits, cache.at, 1, self.config.eps, N=self.config.vocab,
+                K=self.config.hidden, **self.of_ring(ring),
+            )  # fmt: skip
+            return
         config, tile = self.config, self.tuning.logits
         logits[(config.vocab // tile.rows,)](
             cache.x, self.norm, self.table, cache.logits, cache.at, 1, config.eps, C=config.hidden, V=config.vocab,
@@ -212,32 +299,74 @@ class Streamed(Plain):
         embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
         norm_rows[(total,)](prompt.x, self.layers[0].norm, prompt.normed, config.eps, hidden, **self.early)
         for number, layer in enumerate(self.layers[:-1]):
-            self.product(prompt.normed, layer.qkv, prompt.qkv, self.tuning.qkv)
-            self.keep(prompt, cache, number, prompt.qkv, config.heads)
+            self.queries_and_keys(prompt, cache, number, layer.qkv, config.heads)
             self.attention(prompt, cache, number, length)
-            self.add_rows(prompt, prompt.mixed, layer.out, layer.mlp_norm)
-            self.product(prompt.normed, layer.gate_up, prompt.inner, self.tuning.swiglu, SWIGLU=True)
-            self.add_rows(prompt, prompt.inner, layer.down, self.layers[number + 1].norm)
+            self.add_rows(prompt, prompt.mixed, layer.out, layer.mlp_norm, "out")
+            self.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu", behind="out")
+            self.add_rows(prompt, prompt.inner, layer.down, self.layers[number + 1].norm, "down")
         # The last layer has keys and values of all tokens, and goes on with the last token alone.
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]
-        self.product(prompt.normed, of_keys, (made := prompt.qkv.view(-1)[: total * len(of_keys)].view(total, -1)))
-        self.keep(prompt, cache, number, made, 0)
+        self.queries_and_keys(prompt, cache, number, of_keys, 0)
         last = prompt.x.view(cache.batch, length, hidden)[:, -1]
         cache.x.copy_(last)
         cache.at.fill_(length - 1)
         self.run_layer(number, cache, cache.x, hidden)
         self.run_head(cache)
 
-    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor) -> None:
+    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor, name: str) -> None:
         """The residual stream += a weight^T, and its norm."""
+        if warps := self.warps(prompt):
+            self.product_by_warps(prompt, a, weight, prompt.normed, getattr(warps, name), norm)
+            return
         self.product(a, weight, prompt.x, ADD=True)
         norm_rows[(len(a),)](prompt.x, norm, prompt.normed, self.config.eps, prompt.x.shape[1], **self.early)
+
+    def queries_and_keys(self, prompt: Prompt, cache: Cache, number: int, weight: Tensor, heads: int) -> None:
+        """Queries of so many heads, and a layer's keys and values, of all tokens."""
+        total = len(prompt.x)
+        made = prompt.qkv.view(-1)[: total * len(weight)].view(total, -1)
+        self.product_of_normed(prompt, weight, made, "qkv", behind="down" if number else "")
+        self.keep(prompt, cache, number, made, heads)
+
+    def product_of_normed(self, prompt: Prompt, weight: Tensor, out: Tensor, name: str, behind: str = "") -> None:
+        """out = the normalised residual stream times weight^T, as the tuning says under that name; `behind` the product
+        of that name, unless the norm was a kernel of its own."""
+        if warps := self.warps(prompt):
+            parts = prompt.x.shape[1] // getattr(warps, behind).n if behind else 0
+            self.product_by_warps(prompt, prompt.normed, weight, out, getattr(warps, name), parts=parts)
+        else:
+            self.product(prompt.normed, weight, out, getattr(self.tuning, name), SWIGLU=name == "swiglu")
+
+    def warps(self, prompt: Prompt) -> Warps | None:
+        return None if INTERPRETED or len(prompt.x) <= SHORT else self.tuning.warps
+
+    def product_by_warps(
+        self,
+        prompt: Prompt,
+        a: Tensor,
+        b: Tensor,
+        out: Tensor,
+        blocks: Stages,
+        norm: Tensor | None = None,
+        parts: int = 0,
+    ) -> None:
+        """out = a b^T, with swiglu if b has twice the rows; or the residual stream += a b^T, and out = that times
+        `norm`."""
+        (m, k), n = a.shape, out.shape[1]
+        swiglu = len(b) > n
+        columns = blocks.n // 2 if swiglu else blocks.n
+        halves = [(a, [blocks.m // 2, blocks.k]), (b, [columns, blocks.k]), (out, [blocks.m // 2, columns])]
+        multiply_warps[(min(self.multiprocessors, triton.cdiv(m, blocks.m) * (n // columns)),)](
+            *[bulk_descriptor(*one) for one in halves], prompt.x, self.norm if norm is None else norm, prompt.squares,
+            m, self.config.eps, N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
+            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, num_warps=4, launch_pdl=self.tuning.early,
+        )  # fmt: skip
 
     def product(
         self, a: Tensor, b: Tensor, out: Tensor, blocks: Blocks | None = None, ADD: bool = False, SWIGLU: bool = False
     ) -> None:
-        blocks = self.tuning.short if len(a) <= 64 else blocks or self.tuning.long
+        blocks = self.tuning.short if len(a) <= SHORT else blocks or self.tuning.long
         (m, k), n = a.shape, out.shape[1]
         step = min(blocks.k, k)
         multiply[(triton.cdiv(m, blocks.m) * triton.cdiv(n, blocks.n),)](
@@ -256,12 +385,21 @@ class Streamed(Plain):
 
     def attention(self, prompt: Prompt, cache: Cache, number: int, length: int) -> None:
         config, blocks = self.config, self.tuning.attention
+        keys, values = cache.keys[number], cache.values[number]
+        rows = [kept.view(-1, config.head_dim) for kept in (keys, values)]
+        keys, values = (TensorDescriptor.from_tensor(one, [blocks.n, config.head_dim]) for one in rows)
         attend_prompt[(triton.cdiv(length, blocks.m), cache.batch * config.heads)](
-            prompt.query, cache.keys[number], cache.values[number], prompt.mixed, length,
+            prompt.query, keys, values, prompt.mixed, length,
             LOG2E * config.head_dim**-0.5, H=config.heads, G=config.kv_heads, D=config.head_dim,
-            LENGTH=config.max_length, BLOCK_M=blocks.m, BLOCK=blocks.n, num_warps=blocks.warps,
-            num_stages=blocks.stages, **self.early,
+            LENGTH=config.max_length, BLOCK_M=blocks.m, BLOCK=blocks.n,
+            num_warps=blocks.warps, num_stages=blocks.stages, **self.early,
         )  # fmt: skip
+
+
+def bulk_descriptor(tensor: Tensor, block: list[int]) -> GluonDescriptor:
+    """What a Gluon kernel copies blocks of a matrix by."""
+    layout = NVMMASharedLayout.get_default_for(block, bfloat16)
+    return GluonDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
 
 
 def fits(config: Any, table: Tensor) -> bool:

@@ -121,8 +121,8 @@ def attend(
     place = (pair * LENGTH + key)[:, None] * D + d[None, :]
     k_KD = tl.load(k_ptr + place, mask=(key < length - 1)[:, None], other=0.0)
     v_KD = tl.load(v_ptr + place, mask=(key < length - 1)[:, None], other=0.0)
-    begin(EARLY)
-    if split < splits:
+    if split < splits:  # others leave at once what they take of the multiprocessor
+        begin(EARLY)
         if split == splits - 1:  # the token's own are among them
             k_KD = tl.load(k_ptr + place, mask=(key < length)[:, None], other=0.0)
             v_KD = tl.load(v_ptr + place, mask=(key < length)[:, None], other=0.0)

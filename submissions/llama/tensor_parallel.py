@@ -30,7 +30,8 @@ from weights import share
 MOST_TOKENS = 4096  # of prompts that the heap has room for
 GATHERED = 1024  # words that a program of gather_logits has of each rank
 WORD_BYTES = 8
-SPLIT_TUNING = Tuning(down=Tile(4, 4))  # as many programs as have room at once: they wait for other ranks'
+# `down` has as many programs as have room at once, since they wait for other ranks'.
+SPLIT_TUNING = Tuning(down=Tile(4, 4), rings=None, warps=None)
 
 
 class Split(Plain):
@@ -103,8 +104,8 @@ class SplitStreamed(Split, Streamed):
         self.number += 1
         return self.number - 1, (self.number - 1) % 2
 
-    def add(self, cache: Cache, inner: Tensor, weight: Tensor, tile: Tile) -> None:
-        number, place = self.next_sum()
+    def add(self, cache: Cache, inner: Tensor, weight: Tensor, name: str) -> None:
+        (number, place), tile = self.next_sum(), getattr(self.tuning, name)
         add_products[(len(weight) // tile.rows,)](
             cache.x, inner, weight, self.heap.pointers, self.passes, self.rank, number,
             self.turn.offset + place * self.words_bytes, SUMS=self.sums, C=len(weight), K=weight.shape[1],
@@ -123,7 +124,7 @@ class SplitStreamed(Split, Streamed):
             WORLD=self.world_size, BLOCK=GATHERED, num_warps=4, **self.early,
         )  # fmt: skip
 
-    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor) -> None:
+    def add_rows(self, prompt: Prompt, a: Tensor, weight: Tensor, norm: Tensor, name: str) -> None:
         number, place = self.next_sum()
         total, hidden = prompt.x.shape
         offset = self.rows_at + place * self.rows_bytes

@@ -26,6 +26,8 @@ class Compiled(nn.Module):
         cos, sin = turns(config, self.table.device).to(self.table.dtype).chunk(2, 1)
         self.register_buffer("cos", torch.cat([cos, cos], 1)[:, None])
         self.register_buffer("sin", torch.cat([-sin, sin], 1)[:, None])
+        for weight in (self.table, self.norm, *(one for layer in self.layers for one in vars(layer).values())):
+            torch._dynamo.mark_static_address(weight)  # or CUDA graphs would copy it ahead of every step
         self.batch = 0
         self.run = torch.compile(self.forward, mode=MODE, fullgraph=True, dynamic=False)
 
