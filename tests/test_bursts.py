@@ -122,14 +122,22 @@ def test_a_ranks_bursts_run_on_one_core_and_its_other_calls_on_all(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "spare_bytes", "block", "burst"),
-    [(100, 1 << 40, 7, True), (100, (4 * 100 + 3 * 50) * 8, 5, True), (100, 0, 1, False), (1 << 30, 1 << 40, 1, False)],
-    ids=["much", "little", "none", "large inputs"],
+    ("nbytes", "spare_bytes", "in_flight_bytes", "block", "burst"),
+    [
+        (100, 1 << 40, 1 << 40, 7, True),
+        (100, (4 * 100 + 3 * 50) * 8, 1 << 40, 5, True),
+        (100, 0, 1 << 40, 1, False),
+        (1 << 20, 1 << 40, 1 << 30, 7, True),
+        (1 << 30, 1 << 40, 1 << 30, 1, False),
+    ],
+    ids=["much", "little", "none", "small inputs", "large inputs"],
 )
 def test_blocks_are_as_small_as_inputs_are_large_for_the_fullest_device(
-    nbytes: int, spare_bytes: int, block: int, burst: bool
+    nbytes: int, spare_bytes: int, in_flight_bytes: int, block: int, burst: bool
 ) -> None:
-    plan: Any = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True), device="cuda")
+    plan: Any = SimpleNamespace(
+        budget=Budget(seconds=1, block=7, burst=True), device="cuda", in_flight_bytes=in_flight_bytes
+    )
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
     one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=nbytes)], output_limit=50, spare_bytes=1 << 50)
     calls.made = [one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})]  # type: ignore[list-item]

@@ -53,7 +53,7 @@ def test_the_reference_passes_and_is_timed_on_every_clock(problem: str, on_gpus:
     assert verdict.exit_code(report) == Exit.OK, report.results
     for result in report.results:
         if isinstance(result.outcome, Measured):
-            assert list(result.outcome.by_name) == ["wall", "device", "gpumode"]
+            assert list(result.outcome.by_name) == ["wall", "device", "gpumode", "memory"]
             assert all(min(series.own) > 0 for series in result.outcome.series)
             assert result.outcome.against_bound.metric.name == "device"
     assert report.environment is not None

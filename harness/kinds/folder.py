@@ -1,12 +1,17 @@
 """KernelBot problem folders, run by our ranks and clocks: an operator whose checker is the folder's own."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
 from harness.gpumode import folder
+from harness.kinds.kind import Order, Plan
 from harness.kinds.op import OpKind
+from harness.kinds.plan import OpPlan
 from harness.problems.problem import Problem
+
+IN_FLIGHT_BYTES = 1 << 30  # what a folder's own eval.py, which has one input at a time, leaves room for on any GPU
 
 
 class FolderKind(OpKind):
@@ -19,3 +24,9 @@ class FolderKind(OpKind):
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem folder. Raises BadFileError for one that does not fit; UsageError for one in another language."""
         return folder.read(place, checkout)
+
+    def plan(self, order: Order) -> Plan:
+        """An op's plan, with less room for several inputs at a time."""
+        plan = super().plan(order)
+        assert isinstance(plan, OpPlan)
+        return replace(plan, in_flight_bytes=IN_FLIGHT_BYTES)

@@ -20,7 +20,6 @@ EMPTY_CALLS = 30
 # Of each input and output of a block, at most, on one device: made, in its buffer, loaded on either side; taken, and in
 # both sides' buffers.
 INPUT_COPIES, OUTPUT_COPIES = 4, 3
-IN_FLIGHT_BYTES = 1 << 30  # of a device, for more than one input at a time: calls that need so much are long enough
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
@@ -116,7 +115,7 @@ class Calls:
     def room(self) -> int:
         """For how many inputs like those that were just made, and their outputs, there is memory."""
         return min(
-            min(rank.spare_bytes, IN_FLIGHT_BYTES)
+            min(rank.spare_bytes, self.plan.in_flight_bytes)
             // (INPUT_COPIES * rank.inputs[0].nbytes + OUTPUT_COPIES * rank.output_limit)
             for rank in self.made
         )

@@ -66,7 +66,8 @@ def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | W
     plan = calls.plan
     calls.make(case, calls.fresh(1))
     budget = _budget(calls)
-    samples = clocks.Samples(plan.clocks, budget.block, budget.burst, is_trusted=plan.opponent is None)
+    in_pairs = budget.burst or not calls.has_files
+    samples = clocks.Samples(plan.clocks, budget.block, in_pairs, is_trusted=plan.opponent is None)
     # Warm-up: first touches of this shape are not what is ranked; and for as many calls as checked the submission,
     # since on CPU ranks each of the first dozen in a process group is faster than the one before.
     while calls.ahead > 0:

@@ -26,13 +26,15 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
     "leaderboard": ("test", "benchmark"),
     "profile": ("profile",),
 }
+IN_FLIGHT_BYTES = 32 << 30  # of a device: ten inputs of 0.5 GiB, with the copies that three groups have of each
 FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is the private ones that are flushed
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpPlan(Plan):
     """With an `opponent` the baseline ranks run it in place of the reference. `cuda_is_cpu`: "cuda" means the CPU to
-    all ranks. `confined`: whether ranks that nobody trusts are. `hidden` are folders that those may not see."""
+    all ranks. `confined`: whether ranks that nobody trusts are. `hidden` are folders that those may not see.
+    `in_flight_bytes`: how much of a device inputs may take, if several are made at a time."""
 
     budget: Budget
     threads: int
@@ -41,6 +43,7 @@ class OpPlan(Plan):
     flush_bytes: int
     clocks: tuple[Clock, ...]
     cuda_is_cpu: bool = False
+    in_flight_bytes: int = IN_FLIGHT_BYTES
     hidden: tuple[Path, ...] = ()
 
     def seed(self, *place: int | str) -> int:

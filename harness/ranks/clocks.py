@@ -61,13 +61,14 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
 
 
 class Samples:
-    """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many, in bursts if
-    `burst` says so. On the host's clocks ranks' times are claims: `witnesses` say what they count. `is_trusted`: the
-    baseline runs our reference."""
+    """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many. On the host's
+    clocks ranks' times are claims: `witnesses` say what they count. `in_pairs`: what passes around a call is known from
+    the baseline's on the same input, as on GPUs, and not from idle calls. `is_trusted`: the baseline runs our
+    reference."""
 
-    def __init__(self, clocks: Sequence[Clock], block: int, burst: bool = False, is_trusted: bool = True) -> None:
+    def __init__(self, clocks: Sequence[Clock], block: int, in_pairs: bool = False, is_trusted: bool = True) -> None:
         self.block = block
-        witness = Bursts if burst else EachCall
+        witness = Bursts if in_pairs else EachCall
         self.witnesses: dict[Clock, Witness] = {
             clock: witness(claim=SAMPLE_US[clock], is_trusted=is_trusted) for clock in clocks if clock != "device"
         }

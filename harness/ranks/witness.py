@@ -6,8 +6,8 @@ fixed. Part of that time passes outside the call, in the harness's own code: inp
 sent. Ranks that run the reference do the same with as many bytes, so they tell how long that takes.
 
 EachCall is for ranks on CPU cores, whose calls come one by one. Bursts is for ranks on GPUs, whose calls follow each
-other: the parent sees when it gave each call its key and when all had finished it, and when the whole burst's outputs
-were fixed.
+other, where they are not too long: the parent sees when it gave each call its key and when all had finished it, and
+when the whole burst's outputs were fixed.
 """
 
 import math
@@ -139,10 +139,11 @@ class EachCall:
 
 
 class Bursts(EachCall):
-    """Every turn is a burst of as many calls. Claims have to be borne out call by call, since else one call of a burst
-    could claim what others hide, and no more may pass at the end of a burst than at the end of the other side's: a rank
-    can say that it has finished while its device still works. If they are not, each call counts the mean of what was
-    seen of its burst."""
+    """Every turn is a burst of as many calls, or one call. Claims have to be borne out call by call, since else one
+    call of a burst could claim what others hide, and no more may pass at the end of a burst than at the end of the
+    other side's: a rank can say that it has finished while its device still works. If they are not, each call counts
+    the mean of what was seen of its burst, and no less than the mean of what the burst claims: nobody claims too
+    much."""
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
         if not self.own:
@@ -158,7 +159,9 @@ class Bursts(EachCall):
         if calls.excess.is_borne_out and ends.is_borne_out:
             return list(claims_us)
         counted_us = bursts.counted_us(less_us=bursts.excess.slack_us)
-        return [us for us, turn in zip(counted_us, turns, strict=True) for _ in turn.called]
+        claimed_us = (statistics.fmean(map(self.claim, turn.called)) for turn in turns)
+        each_us = map(max, counted_us, claimed_us)
+        return [us for us, turn in zip(each_us, turns, strict=True) for _ in turn.called]
 
 
 class Seen:
