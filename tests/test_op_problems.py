@@ -235,7 +235,7 @@ WIDE = re.compile(r"ld\.global[.\w:]*\.v4|cp\.async\.cg\.shared\.global|global_l
 
 
 def plans(name: str, submission: ModuleType, chip: str) -> Iterator[tuple[Any, Any]]:
-    """Rows of the table for that chip with their plans, for the shape that a row is for; smoothed ones too."""
+    """Rows of the table for that chip with their plans, for the shape that a row is for; smoothed too, if it can be."""
     for row in submission.TABLE:
         if row.chip != chip:
             continue
@@ -245,7 +245,8 @@ def plans(name: str, submission: ModuleType, chip: str) -> Iterator[tuple[Any, A
         for shape in shapes:
             with patch.object(torch.version, "hip", "6" if chip == "gfx942" else None):  # whose waves are of 64
                 plan = submission.make_plan(row, chip_of(submission, chip), shape)
-            yield row, plan
+            if plan is not None:
+                yield row, plan
 
 
 @pytest.mark.parametrize("chip", ["sm_90", "gfx942"])
@@ -253,7 +254,9 @@ def plans(name: str, submission: ModuleType, chip: str) -> Iterator[tuple[Any, A
 def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, chip: str) -> None:
     """In registers, with wide loads; of programs that wait for each other, all run at once."""
     with imported(name) as submission:
-        for row, plan in plans(name, submission, chip):
+        found_plans = list(plans(name, submission, chip))
+        assert {row for row, _ in found_plans} == {row for row in submission.TABLE if row.chip == chip}
+        for row, plan in found_plans:
             for found in compiled_all(chip, plan.compile):
                 assert found.spilled_bytes <= MOST_SPILLED_BYTES, row
                 assert WIDE.search(found.assembly), row
@@ -273,8 +276,7 @@ def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, 
         pytest.param("ring", 1, 600, 600, 0, 0.1, 2, 3, 0, id="ring: fewer rows than groups of programs"),
         pytest.param("loaded", 7, 200, 208, 2, 0.0, 1, 2, 0, id="loaded: gaps between rows, one ahead"),
         pytest.param("loaded", 9, 1000, 1000, 3, 0.0, 1, 2, 0, id="loaded: vectors that are inside in all threads"),
-        pytest.param("loaded", 5, 600, 600, 1, 0.1, 1, 2, 0, id="loaded: smoothed"),
-        pytest.param("loaded", 1, 600, 600, 0, 0.1, 1, 2, 0, id="loaded: fewer rows than programs"),
+        pytest.param("loaded", 1, 600, 600, 0, 0.0, 1, 2, 0, id="loaded: fewer rows than programs"),
     ],
 )
 def test_a_gluon_kernel_is_right_played_on_a_cpu(
@@ -297,17 +299,20 @@ def test_a_gluon_kernel_is_right_played_on_a_cpu(
 
 
 @pytest.mark.parametrize(
-    ("vocab", "stride", "kernel", "parts"),
+    ("vocab", "stride", "smooth", "kernel", "parts"),
     [
-        pytest.param(32000, 32000, "loaded", 1, id="a row of the table"),
-        pytest.param(50304, 50304, "ring", 8, id="too long for registers"),
-        pytest.param(2048, 2048, "ring", 1, id="too short for programs that have a row each"),
-        pytest.param(32000, 32001, "twice", 1, id="rows at odd addresses"),
+        pytest.param(32000, 32000, False, "loaded", 1, id="a row of the table"),
+        pytest.param(32000, 32000, True, "ring", 4, id="smoothed, which takes more than bf16"),
+        pytest.param(50304, 50304, False, "ring", 8, id="too long for registers"),
+        pytest.param(2048, 2048, False, "ring", 1, id="too short for programs that have a row each"),
+        pytest.param(32000, 32001, False, "twice", 1, id="rows at odd addresses"),
     ],
 )
-def test_rows_are_loaded_whole_where_they_fill_registers(vocab: int, stride: int, kernel: str, parts: int) -> None:
+def test_rows_are_loaded_whole_where_they_fill_registers(
+    vocab: int, stride: int, smooth: bool, kernel: str, parts: int
+) -> None:
     with imported("cross_entropy") as submission:
-        shape = submission.Shape(8192, vocab, stride, math.gcd(vocab, stride, 8), False)
+        shape = submission.Shape(8192, vocab, stride, math.gcd(vocab, stride, 8), smooth)
         with patch.object(submission, "chip_of", lambda device: chip_of(submission, "sm_90")):
             plan = submission.plan_of.__wrapped__(torch.device("cpu"), shape)
         assert (plan.kernel, plan.parts) == (kernel, parts)

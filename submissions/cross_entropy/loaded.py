@@ -3,7 +3,8 @@
 Each thread finds its own largest logit, and replaces its logits by their exponentials relative to that, rounded to
 bf16, which takes the registers that the logits had. When the row's sum is known, a gradient is a product of its
 exponential and a number that all of a thread's have in common: two instructions on pairs of bf16. The next row is on
-its way to registers meanwhile.
+its way to registers meanwhile. Smoothed labels are not for this kernel: where what is subtracted is nearly as large as
+the exponential, bf16 is not enough for it.
 
 Loads ask the L2 cache to keep lines until the gradient is written over them. Triton 3.6 cannot ask for that in copies
 to shared memory, as ring.py has.
@@ -49,11 +50,10 @@ def loaded_kernel(
     vocab,  # a multiple of 8
     quads,  # of 4 words of two logits
     ignore_index,
-    smoothing,
+    smoothing,  # 0
     loss_scale,
     VECTORS: gl.constexpr,  # of a thread
     FULL: gl.constexpr,  # so many of them, the first ones, are inside the row in all threads
-    SMOOTH: gl.constexpr,
 ):
     THREADS: gl.constexpr = 32 * gl.num_warps()
     layout: gl.constexpr = gl.BlockedLayout([VECTORS, 1, 4], [1, 32, 1], [1, gl.num_warps(), 1], [2, 1, 0])
@@ -77,7 +77,6 @@ def loaded_kernel(
     factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small).to(gl.float32)
 
     target = gl.load(targets + first, mask=first < tokens, other=0).to(gl.int32)
-    plain = loss_scale * 0.0
     for row in range(first, tokens, step):
         line = words + gl.cast(row, gl.int64) * quads * 4
         following = gl.load(targets + row + step, mask=row + step < tokens, other=0).to(gl.int32)
@@ -89,12 +88,6 @@ def loaded_kernel(
         even, odd = unpacked(gl.reduce(gl.reduce(pairs, 2, larger), 0, larger))
         mine = gl.maximum(gl.maximum(even, odd), LEAST)
         base = gl.expand_dims(gl.expand_dims(mine * LOG2E, 0), 2)
-        if SMOOTH:
-            even, odd = unpacked(pairs)
-            plains = own_sum(gl.where(inside, even + odd, 0.0))
-            # Adds 0, which the compiler cannot know: else it would keep logits as float32, in twice the registers.
-            pairs += gl.expand_dims(gl.expand_dims((plains > 3e38).to(gl.int32), 0), 2)
-            plain = gl.sum(plains, 0)
         even, odd = unpacked(pairs)
         even = gl.exp2(even * LOG2E - base)
         odd = gl.exp2(odd * LOG2E - base)
@@ -108,26 +101,20 @@ def loaded_kernel(
 
         share = factor / total
         scale = share * gl.exp2((mine - most) * LOG2E)
-        if SMOOTH:
-            even, odd = unpacked(powers)
-            scale = gl.expand_dims(gl.expand_dims(scale, 0), 2)
-            less = factor * smoothing / vocab
-            gradient = packed(even * scale - less, odd * scale - less)
-        else:
-            # bf16 is not enough for what a whole row is multiplied by; a second number has the rest.
-            high = packed(scale, scale)
-            rest, _ = unpacked(high)
-            low = packed(scale - rest, scale - rest)
-            low = gl.expand_dims(gl.expand_dims(low, 0), 2)
-            high = gl.expand_dims(gl.expand_dims(high, 0), 2)
-            gradient = times_plus(powers, high, times(powers, low))
+        # bf16 is not enough for what a whole row is multiplied by; a second number has the rest.
+        high = packed(scale, scale)
+        rest, _ = unpacked(high)
+        low = packed(scale - rest, scale - rest)
+        low = gl.expand_dims(gl.expand_dims(low, 0), 2)
+        high = gl.expand_dims(gl.expand_dims(high, 0), 2)
+        gradient = times_plus(powers, high, times(powers, low))
         gl.store(line + place, gradient, mask=inside)
         if target == ignore_index:
             gl.store(line + place, gradient & 0, mask=inside)
         # The target's element once more, by the thread that has just stored it.
-        right = gl.exp2((own - most) * LOG2E) * share - factor * (1 - smoothing + smoothing / vocab)
+        right = gl.exp2((own - most) * LOG2E) * share - factor
         gl.store(at_target, right.to(gl.bfloat16), mask=is_mine)
-        loss = most + logarithm(total) - (1 - smoothing) * own - smoothing / vocab * plain
+        loss = most + logarithm(total) - own
         is_told = is_mine | ((target == ignore_index) & (thread == 0))
         gl.store(losses + row + thread * 0, gl.where(counts, loss, 0.0), mask=is_told)
         target = following

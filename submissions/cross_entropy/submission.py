@@ -143,13 +143,13 @@ def plan_ring(row: Row, chip: Chip, shape: Shape) -> Plan | None:
 
 
 def plan_loaded(row: Row, chip: Chip, shape: Shape) -> Plan | None:
-    """Where a thread has as many vectors as in the row's own shape: longer rows do not fit, and of shorter ones too
-    little would be on its way."""
+    """Without smoothing, and where a thread has as many vectors as in the row's own shape: longer rows do not fit, and
+    of shorter ones too little would be on its way."""
     each = 8 * row.threads
     vectors = triton.next_power_of_2(triton.cdiv(shape.vocab, each))
-    if shape.granule < 8 or vectors != triton.next_power_of_2(triton.cdiv(row.shape[1], each)):
+    if shape.smooth or shape.granule < 8 or vectors != triton.next_power_of_2(triton.cdiv(row.shape[1], each)):
         return None
-    constants = {"VECTORS": vectors, "FULL": shape.vocab // each, "SMOOTH": shape.smooth}
+    constants = {"VECTORS": vectors, "FULL": shape.vocab // each}
     numbers = (shape.tokens, shape.vocab, shape.stride // 8)
     rounds = triton.cdiv(shape.tokens, chip.multiprocessors * row.resident)
     programs = triton.cdiv(shape.tokens, rounds)  # as many as so few rounds need
