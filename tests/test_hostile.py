@@ -132,6 +132,22 @@ def test_peaks_are_measured_before_a_submission_is_imported(
     assert len(measured) == 1
 
 
+def test_what_seems_beyond_this_machine_is_held_against_peaks_measured_once_more(
+    evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were kept may be of a busy moment. What is beyond the new ones too stays held."""
+    low = Peaks(flops_per_s=1e3, hbm_bytes_per_s=1e3, link_bytes_per_s=1e3, source="a busy moment")
+    high = Peaks(flops_per_s=1e15, hbm_bytes_per_s=1e15, link_bytes_per_s=1e15, source="a quiet one")
+    honest = "from reference import ref_kernel as custom_kernel\n"
+    for found, ends_as in ((high, "right"), (low, "held roofline")):
+        measured = []
+        monkeypatch.setattr(op_peaks, "known", lambda *_: low)
+        monkeypatch.setattr(op_peaks, "measured", lambda *_, found=found, to=measured: to.append(found) or found)
+        report = evaluated(honest, mode="benchmark", benchmarks=2)
+        assert ended(report)[0].startswith(ends_as), ended(report)
+        assert len(measured) == 1
+
+
 def test_the_corpus_is_large_enough_and_has_its_controls() -> None:
     kinds = [hostile.name.partition("_")[0] for hostile in CORPUS]
     assert len(kinds) - kinds.count("honest") - kinds.count("wrong") >= 40

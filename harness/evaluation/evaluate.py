@@ -43,7 +43,8 @@ def evaluate(plan: Plan, progress: Progress) -> EvalReport:
             if isinstance(prepared, Passed)
             else [CaseResult(case=cases[0], outcome=prepared)]
         )
-    results += [CaseResult(case=case, outcome=NotRun(), bound=session.bound(case)) for case in cases[len(results) :]]
+    results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
+    results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end
     named = tuple(_named(result, plan.submission) for result in results)
     return figured(_report(plan, started, named, session))
 
@@ -69,7 +70,6 @@ def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseR
                     case=case,
                     outcome=outcome,
                     verdicts=checked.verdicts,
-                    bound=session.bound(case),
                     profile=profile,
                 )
                 failed = failed or isinstance(outcome, get_args(Failure))

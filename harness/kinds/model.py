@@ -57,12 +57,12 @@ class ModelSession(OpSession):
     def measure(self, case: Case) -> Measured | Failure:
         """First tokens, whole generations, memory, and the share of own kernels."""
         first_case = with_new(case, 1)
-        first = self._guarded(
+        first = self._within_limits(
             lambda: op_measure.measure(self.calls, first_case, self._time(first_case), self.peaks, self._sampling)
         )
         if not isinstance(first, Measured):
             return first
-        whole = self._guarded(
+        whole = self._within_limits(
             lambda: op_measure.measure(self.calls, case, self._time(case), self.peaks, self._sampling)
         )
         if not isinstance(whole, Measured):

@@ -22,6 +22,7 @@ from harness.core.records import (
     Case,
     Crashed,
     Failure,
+    Held,
     Measured,
     Passed,
     Profile,
@@ -113,6 +114,7 @@ class OpSession:
         self.links: LinkCounters | None = None
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.peaks: Peaks | None = None
+        self.has_checked_peaks = False
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.logs: dict[str, str] = {}
         self.compile_log = ""  # what compilers printed at the submission's import
@@ -241,8 +243,28 @@ class OpSession:
 
     def measure(self, case: Case) -> Measured | Failure:
         """Samples of every clock, every output verified."""
-        bound = self.bound(case)
-        return self._guarded(lambda: op_measure.measure(self.calls, case, bound, self.peaks, self._sampling))
+        return self._within_limits(
+            lambda: op_measure.measure(self.calls, case, self.bound(case), self.peaks, self._sampling)
+        )
+
+    def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
+        """What that measures. Where it seems to be faster than this machine, the machine's peaks are measured once
+        more, if they are not the table's, and so is the case: other work makes measured peaks low. That a submission
+        has run by then is no danger, since it could only make them low too, and the best ones count."""
+        found = self._guarded(measure)
+        model = self.device_model or self.plan.device
+        is_beyond = isinstance(found, Held) and found.check == "roofline"
+        if not is_beyond or self.has_checked_peaks or hardware.match(model) is not None:
+            return found
+        self.has_checked_peaks = True
+
+        def check_peaks() -> Passed:
+            self.progress.note("measures this machine's peaks again")
+            self.peaks = op_peaks.measured(self.calls, model, self.load_per_core)
+            return Passed()
+
+        checked = self._guarded(check_peaks)
+        return self._guarded(measure) if isinstance(checked, Passed) else checked
 
     def profile(self, case: Case) -> Profile | Failure:
         """One call of every rank under torch's profiler."""
