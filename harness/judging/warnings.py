@@ -44,6 +44,9 @@ TEXTS = {
     "said": "{text}",  # by a report of schema 1, which kept the text alone
     "same_text": "A and B have the same text: whatever differs here is the harness and the machine",
     "differs": "{what} differs: {a} (A), {b} (B)",
+    "machines": "A and B ran on two machines: intervals are {part:.0%} wider on either side; to be sure, compare the "
+    "files on one machine",
+    "part_of_score": "compared is {unit} alone; the leaderboard ranks by the {score}",
     "shapes": "{both} shapes are in both runs, of {a} (A) and {b} (B)",
     "drift": "the reference, which both runs measured, was {ratio} as high in A's run as in B's: the machine differed "
     "by as much; to be sure, compare the files",
