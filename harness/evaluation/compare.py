@@ -8,9 +8,10 @@ over the medians of blocks, since neighbours in time resemble each other and a m
 - runs (compare_runs.py): samples of two runs have nothing in common, but each run timed the reference in turn with its
   file. What is compared is B's speedup / A's speedup: two differences by pairs, with Welch's interval. The interval has
   twice the variance of what launches of one source differ by (board.places.noise_of) added, and is 25 % wider on either
-  side where the runs are of two machines. Where the reference differs between the runs by more than the files seem to,
-  the word is AMBIGUOUS: the machine was another one by more than is claimed. Each shape is held against its own
-  reference, the summary against the mean of what the references of all shapes differ by, in whichever direction.
+  side where the runs are not known to be of one machine. Where the reference differs between the runs by more than the
+  files seem to, the word is AMBIGUOUS: the machine was another one by more than is claimed. Each shape is held against
+  its own reference, the summary against the mean of what the references of all shapes differ by, in whichever
+  direction.
 
 Against a margin (2 %) exactly one word applies to an interval: B is BETTER when all of it is above 1.02, WORSE when
 all of it is below 1 / 1.02, SAME when it lies within both, edges included; it crosses an edge otherwise, AMBIGUOUS.

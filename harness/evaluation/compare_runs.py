@@ -100,12 +100,10 @@ def _timed(run: EvalReport) -> list[tuple[CaseResult, Measured]]:
 
 
 def _apart(a: EvalReport, b: EvalReport) -> float:
-    """By how much log(A / B) may differ between the machines of the two runs, where these are known to be two."""
-    if a.environment is None or b.environment is None:
-        return 0.0
-    one, other = ((run.machine_class, run.machine) for run in (a.environment, b.environment))
-    is_one = one[0] == other[0] and (one[1] == other[1] or not (one[1] and other[1]))
-    return 0.0 if is_one else MACHINES
+    """By how much log(A / B) may be off where the runs are not known to be of one machine. Runs whose machine has no id
+    are taken for those of one."""
+    one, other = ((env.machine_class, env.machine) if (env := run.environment) else ("", "") for run in (a, b))
+    return 0.0 if one == other else MACHINES
 
 
 def _drift(references: Sequence[Difference], margin: float) -> list[Warning]:
