@@ -8,8 +8,8 @@ An entry that was judged under today's problem version is judged from its report
 anew from the samples of then, by today's ranking rule, costs and hardware table. Every other one is run again from its
 stored source, once (--rerun: all are). What is not right any more is held, with that as its evidence.
 
-An entry that is run again under another problem version takes its figures from that launch: what was measured before is
-of another problem. Under the same version (--rerun) launches are compared by speedup, since absolute times change from
+An entry that is run again under another problem version takes its figures from that launch: its earlier figures belong
+to another problem. Under the same version (--rerun) launches are compared by speedup, since absolute times change from
 day to day. If the two speedups differ by no more than launches do, nothing changes.
 """
 
