@@ -5,13 +5,15 @@
     make bench ARGS="aa --data docs/measurements/1-cpu-amd-epyc/20-aa.yaml"     ... and into the document
 
 turnaround  whole evaluations of each problem's submission (cpu suite), by phase, with the peak memory of all processes
-aa          the reference as a submission, ten times a problem: does the harness see what is not there?
+aa          the reference as a submission, ten times a problem that has submissions/PROBLEM/reference.py: does the
+            harness see what is not there?
 resolution  an empty call on the wall clock
 startup     ranks from nothing to their first command: from the zygote, and by multiprocessing's spawn
 """
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import statistics
@@ -39,27 +41,32 @@ POLL_S = 0.1
 
 
 def main() -> None:
+    known = problem_names(Checkout.here())
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("which", nargs="*", choices=[[], *BENCHES], default=[], help="default: all")
     parser.add_argument("--times", type=int, default=10, help="evaluations a problem in aa (default: %(default)s)")
+    parser.add_argument(
+        "--problem", action="append", default=[], choices=known, metavar="P", help="only this one; may be repeated"
+    )
     add_data_argument(parser)
     options = parser.parse_args()
     found = host.environment("", RANKS)
     which = options.which or list(BENCHES)
     where = f"{found.machine_class}, {found.memory_bytes >> 30} GiB, Python {found.python}, torch {found.torch}"
+    options.problem = options.problem or known
     options.figures = Figures(", ".join(which).capitalize(), where)
     for name in which:
         BENCHES[name](options)
         options.figures.write(options.data)
 
 
-def evaluate(problem: str, file: str, *arguments: str) -> tuple[dict, float, int]:
+def evaluate(problem: str, *arguments: str) -> tuple[dict, float, int]:
     """One `python -m harness eval`: its JSON, its seconds, the peak of its processes' memory together (PSS, bytes)."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
         began = time.monotonic()
-        command = [sys.executable, "-m", "harness", "eval", problem, file, "--no-record", "--json", str(result)]
-        process = subprocess.Popen([*command, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "harness", "eval", problem, *arguments, "--suite", "cpu", "--no-record"]
+        process = subprocess.Popen([*command, "--json", str(result)], cwd=ROOT, stdout=subprocess.DEVNULL)
         peak_bytes = 0
         while process.poll() is None:
             peak_bytes = max(peak_bytes, sum(map(pss_bytes, [process.pid, *descendants(process.pid)])))
@@ -80,26 +87,27 @@ def pss_bytes(pid: int) -> int:
 
 
 def turnaround(options: argparse.Namespace) -> None:
-    phases: list[str] = []
+    ran = [(problem, *evaluate(problem)) for problem in options.problem]
+    phases = list(dict.fromkeys(phase for _, report, _, _ in ran for phase in report["phases_s"]))
     rows = []
-    for problem in problem_names(Checkout.here()):
-        report, seconds, peak_bytes = evaluate(problem, f"submissions/{problem}/submission.py", "--suite", "cpu")
-        phases = list(report["phases_s"])
-        rows.append(
-            [problem, seconds, *report["phases_s"].values(), peak_bytes / 2**30, report["figures"]["ratio"]["value"]]
-        )
+    for problem, report, seconds, peak_bytes in ran:
+        each = (report["phases_s"].get(phase, "-") for phase in phases)  # kinds of problems have phases of their own
+        rows.append([problem, seconds, *each, peak_bytes / 2**30, report["figures"]["ratio"]["value"]])
     columns = ["problem", "whole s", *(f"{phase} s" for phase in phases), "peak PSS GiB", "speedup"]
     options.figures.table(columns, rows, "Turn-around", decimals=2)
 
 
 def aa(options: argparse.Namespace) -> None:
     rows = []
-    for problem in problem_names(Checkout.here()):
+    for problem in options.problem:
+        file = f"submissions/{problem}/reference.py"
+        if not Path(ROOT, file).exists():
+            continue
         speedups, covered = [], 0
         for _ in range(options.times):
-            report, _, _ = evaluate(problem, f"submissions/{problem}/reference.py", "--suite", "cpu")
+            report, _, _ = evaluate(problem, file)
             ratio = report["figures"]["ratio"]
-            low, high = ratio["ci"]
+            low, high = ratio["ci"] or (math.inf, math.inf)  # too few samples for an interval
             speedups.append(ratio["value"])
             covered += low <= 1 <= high
         inside = sum(0.95 <= speedup <= 1.05 for speedup in speedups)

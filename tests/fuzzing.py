@@ -663,7 +663,8 @@ def texts(*found: str) -> Callable[[], list[bytes]]:
 
 
 RATES = {"flops_per_s": 1e12, "hbm_bytes_per_s": 1e11, "link_bytes_per_s": 1e10, "source": "measured"}
-PEAKS = json.dumps({"peaks": RATES, "count": 1, "first": "2026-05-01", "last": "2026-05-01", "load": 0.1})
+WHEN = {"first": "2026-05-01", "last": "2026-05-01", "quiet": ["2026-05-01"]}
+PEAKS = json.dumps({"peaks": RATES, "count": 1, "load": 0.1} | WHEN)
 RCPS = '{"a": {"Benchmark": "mine", "BS": 8, "samples to converge": [3072, 3000, 3100, 3072]}}'
 SNAPSHOT = '{"boot_id": "4711", "values": {}}'
 A2A_FILE = "submissions/a2a/fuzzed.py"

@@ -26,7 +26,7 @@ from recorded import run
 from harness.cli import main, result_files
 from harness.core.errors import BadSubmissionError, Exit, UsageError
 from harness.core.records import NotRun, Passed, Raised
-from harness.evaluation import compare
+from harness.evaluation import compare, compare_runs
 from harness.report import junit, markdown
 
 # Of Jenkins' schema (xunit-plugin, junit-10.xsd): what an element may have, and what may stand in it.
@@ -116,7 +116,7 @@ def test_an_evaluation_that_ended_for_no_fault_of_the_submission_does_not_look_p
 
 
 def compared(times: float) -> compare.Comparison:
-    return compare.recorded(run(3), run(4, times, submission=replace(report().submission, name="mine.py")), 0.02)
+    return compare_runs.recorded(run(3), run(4, times, submission=replace(report().submission, name="mine.py")), 0.02)
 
 
 def test_a_comparison_fails_where_the_command_does() -> None:

@@ -31,11 +31,12 @@ from harness.board import reports
 from harness.board.entries import Board, MeasuredNoise
 from harness.core.checkout import ROOT
 from harness.core.errors import Exit, HarnessError, UsageError
-from harness.core.records import EvalReport, Measured, Passed
-from harness.evaluation import compare
+from harness.core.records import EvalReport, Measured, Outcome, Passed, Series
+from harness.evaluation import compare, compare_runs
 from harness.evaluation.compare import Comparison, Difference, mean, paired, ratio, unpaired, word
 from harness.judging import verdict
 from harness.judging.warnings import text_of
+from harness.problems.submission import digest
 from harness.report import comparison
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
@@ -59,6 +60,12 @@ def custom_kernel(data):
         raise IndexError("worn out")
     return ref_kernel(data)
 """
+
+TWO_MACHINES = (
+    "A's and B's runs are not known to be of one machine: intervals are 25% wider on either side; to be sure, compare "
+    "the files on one"
+)
+DRIFTED = "the reference, which both runs measured, was "
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
@@ -188,7 +195,9 @@ def test_the_summary_is_the_geometric_mean_and_no_less_free_than_its_least_free_
 
 
 def many(number: int, factor: float = 1.0, ref_factor: float = 1.0, seed: int = 0, **changes: object) -> EvalReport:
-    """A recorded run whose samples are many and differ by half a percent."""
+    """A recorded run of a file of its own, whose samples are many and differ by half a percent."""
+    source = f"# file {number}\n"
+    file = replace(run(number).submission, source=source, sha256=digest(source, ()))
     chance = random.Random(f"{number}/{seed}")
 
     def timed(time_us: float) -> Measured:
@@ -198,7 +207,28 @@ def many(number: int, factor: float = 1.0, ref_factor: float = 1.0, seed: int = 
             block=4,
         )
 
-    return run(number, results=results([Passed()] * 3, [timed(500), timed(5000), timed(50000)]), **changes)
+    return run(
+        number,
+        results=results([Passed()] * 3, [timed(500), timed(5000), timed(50000)]),
+        **{"submission": file} | changes,
+    )
+
+
+def on_a_machine(found: EvalReport, factors: list[float]) -> EvalReport:
+    """The run where each benchmark takes so many times as long, the reference's and the file's."""
+    scaled = iter(factors)
+
+    def slowed(one: Series, by: float) -> Series:
+        own, baseline = (tuple(by * sample for sample in samples) for samples in (one.own, one.baseline))
+        return replace(one, own=own, baseline=baseline)
+
+    def slow(outcome: Outcome) -> Outcome:
+        if not isinstance(outcome, Measured):
+            return outcome
+        by = next(scaled)
+        return replace(outcome, series=tuple(slowed(one, by) for one in outcome.series))
+
+    return replace(found, results=tuple(replace(one, outcome=slow(one.outcome)) for one in found.results))
 
 
 def said(found: Comparison) -> tuple[str, ...]:
@@ -217,7 +247,7 @@ def read(root: Path, found: EvalReport) -> EvalReport:
     ("factor", "expected"), [(1.5, "WORSE"), (0.6, "BETTER"), (1.2, "AMBIGUOUS"), (1.0, "AMBIGUOUS")]
 )
 def test_two_recorded_runs_are_compared_shape_by_shape(tmp_path: Path, factor: float, expected: str) -> None:
-    found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, many(4, factor)), 0.02)
+    found = compare_runs.recorded(read(tmp_path, many(3)), read(tmp_path, many(4, factor)), 0.02)
     assert found.summary.word == expected
     assert found.summary.value == pytest.approx(1 / factor, rel=0.01)
     assert [one.word for one in found.ratios] == [expected] * 3 or expected == "AMBIGUOUS"
@@ -227,20 +257,21 @@ def test_two_recorded_runs_are_compared_shape_by_shape(tmp_path: Path, factor: f
 def test_what_differs_between_two_runs_beside_the_submission_is_said(tmp_path: Path) -> None:
     elsewhere = replace(ENVIRONMENT, machine_class="8 NVIDIA H200", torch="2.14.0")
     other = many(4, environment=elsewhere, suite="official", world_size=4)
-    found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, other), 0.02)
+    found = compare_runs.recorded(read(tmp_path, many(3)), read(tmp_path, other), 0.02)
     assert said(found) == (
         "machine differs: 2 cores of Example CPU @ 2.00GHz (A), 8 NVIDIA H200 (B)",
         "torch differs: 2.13.0 (A), 2.14.0 (B)",
         "suite differs: cpu (A), official (B)",
         "world size differs: 8 ranks (A), 4 ranks (B)",
+        TWO_MACHINES,
     )
-    unknown = compare.recorded(read(tmp_path, many(5)), read(tmp_path, many(6, environment=None)), 0.02)
+    unknown = compare_runs.recorded(read(tmp_path, many(5)), read(tmp_path, many(6, environment=None)), 0.02)
     assert "machine differs: 2 cores of Example CPU @ 2.00GHz (A), unknown (B)" in said(unknown)
 
 
 def test_a_machine_that_was_faster_the_other_time_is_not_the_files_doing(tmp_path: Path) -> None:
     """One source in two runs was called FASTER 1.31x: each is divided by its own reference."""
-    found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, many(4, 0.76, ref_factor=0.76)), 0.02)
+    found = compare_runs.recorded(read(tmp_path, many(3)), read(tmp_path, many(4, 0.76, ref_factor=0.76)), 0.02)
     assert (found.summary.word, found.summary.value) == ("AMBIGUOUS", pytest.approx(1.0, rel=0.01))
     assert "the reference, which both runs measured, was 1.3" in said(found)[0]
     assert compare.exit_code([found], ["ambiguous", "faster", "slower", "same"]) == Exit.OK, "drift fails nothing"
@@ -249,8 +280,48 @@ def test_a_machine_that_was_faster_the_other_time_is_not_the_files_doing(tmp_pat
 def test_a_reference_that_drifted_by_more_than_is_claimed_leaves_it_open(tmp_path: Path) -> None:
     runs = (many(3), many(4, 1.5, ref_factor=1.0), many(5, 3.0, ref_factor=2.0))
     first, second, third = (read(tmp_path, one) for one in runs)
-    assert compare.recorded(first, second, 0.02).summary.word == "WORSE"
-    assert compare.recorded(first, third, 0.02).summary.word == "AMBIGUOUS"
+    assert compare_runs.recorded(first, second, 0.02).summary.word == "WORSE"
+    assert compare_runs.recorded(first, third, 0.02).summary.word == "AMBIGUOUS"
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1.4, "AMBIGUOUS"), (1.0, "AMBIGUOUS"), (2.0, "WORSE")])
+def test_two_machines_of_one_class_may_differ_by_a_quarter(tmp_path: Path, factor: float, word: str) -> None:
+    """As on the board. On one machine 1.4 times as long is SLOWER."""
+    here, there = (replace(ENVIRONMENT, machine=name * 12) for name in "ab")
+    first, again = (read(tmp_path, many(number, environment=here)) for number in (3, 4))
+    slower = read(tmp_path, many(5, factor, environment=here))
+    elsewhere = replace(slower, environment=there)
+    one, two = (compare_runs.recorded(first, run, 0.02) for run in (slower, elsewhere))
+    assert (one.apart, one.summary.word) == (0.0, "AMBIGUOUS" if factor == 1.0 else "WORSE")
+    assert (one.warnings, said(two), two.summary.word) == ((), (TWO_MACHINES,), word)
+    assert [each.word for each in two.ratios] == [word] * 3
+    (low, high), (low_of_one, high_of_one) = two.summary.ci or (), one.summary.ci or ()
+    assert (low_of_one / low, high / high_of_one) == (pytest.approx(1.25), pytest.approx(1.25))
+    unknown = replace(elsewhere, environment=ENVIRONMENT)  # recorded by an older harness
+    assert compare_runs.recorded(again, unknown, 0.02).apart == math.log(1.25)
+    assert compare_runs.recorded(replace(again, environment=ENVIRONMENT), unknown, 0.02).apart == 0.0
+
+
+def test_references_that_drifted_in_opposite_directions_do_not_cancel(tmp_path: Path) -> None:
+    """A shape whose reference moved by more than is claimed says nothing; another one is judged."""
+    first, second = read(tmp_path, many(3)), read(tmp_path, many(4, 1.5))
+    found = compare_runs.recorded(first, on_a_machine(second, [1.8, 1.0, 1 / 1.8]), 0.02)
+    assert found.drift == pytest.approx(0, abs=0.01)
+    assert [row.drift for row in found.rows] == pytest.approx([-math.log(1.8), 0, math.log(1.8)], abs=0.01)
+    assert [one.word for one in found.ratios] == ["AMBIGUOUS", "WORSE", "AMBIGUOUS"]
+    assert (found.summary.word, found.summary.value) == ("WORSE", pytest.approx(1 / 1.5, rel=0.01))
+    assert said(found)[0].startswith(f"{DRIFTED}0.55")
+    assert "x to 1.8" in said(found)[0]
+    more = compare_runs.recorded(first, on_a_machine(second, [2.2, 1.0, 1 / 2.2]), 0.02)
+    assert (more.drift, more.summary.word) == (pytest.approx(0, abs=0.01), "AMBIGUOUS")
+    assert compare.exit_code([more], ["slower", "ambiguous"]) == Exit.OK, "drift fails nothing"
+
+
+def test_two_runs_of_one_source_are_said_to_be_of_one(tmp_path: Path) -> None:
+    one, other = (read(tmp_path, run(number)) for number in (3, 4))
+    assert said(compare_runs.recorded(one, other, 0.02)) == (
+        "A and B have the same text: whatever differs here is the harness and the machine",
+    )
 
 
 def test_what_launches_were_measured_to_differ_by_is_in_the_interval(tmp_path: Path) -> None:
@@ -263,13 +334,13 @@ def test_what_launches_were_measured_to_differ_by_is_in_the_interval(tmp_path: P
         launches=20,
         sd=0.01,
     )
-    found = compare.recorded(first, second, 0.02, Board(launch_noise=(quiet,)))
+    found = compare_runs.recorded(first, second, 0.02, Board(launch_noise=(quiet,)))
     assert found.summary.word == "WORSE"
 
 
 def test_only_shapes_of_both_runs_are_compared(tmp_path: Path) -> None:
     fewer = run(4, results=results([Passed()] * 3, [gpu(steady(500)), gpu(steady(5000))]))
-    found = compare.recorded(read(tmp_path, many(3)), read(tmp_path, fewer), 0.02)
+    found = compare_runs.recorded(read(tmp_path, many(3)), read(tmp_path, fewer), 0.02)
     assert len(found.rows) == 2
     assert said(found)[0] == "2 shapes are in both runs, of 3 (A) and 2 (B)"
 
@@ -285,7 +356,7 @@ def test_what_cannot_be_compared_is_an_error_that_says_why(tmp_path: Path) -> No
     }
     for message, other in others.items():
         with pytest.raises(UsageError, match=message):
-            compare.recorded(one, other, 0.02)
+            compare_runs.recorded(one, other, 0.02)
 
 
 # ---- sides that fail -------------------------------------------------------------------------------------------------
@@ -315,10 +386,10 @@ def shown(found: compare.Comparison) -> str:
 
 def test_a_comparison_reads_well(tmp_path: Path) -> None:
     runs = [
-        run(number, results=results([Passed()] * 3, [steady(factor * 500), steady(factor * 5000)]))
+        replace(many(number), results=results([Passed()] * 3, [steady(factor * 500), steady(factor * 5000)]))
         for number, factor in ((3, 1.0), (4, 1.25))
     ]
-    assert shown(compare.recorded(*(read(tmp_path, one) for one in runs), 0.02)) == (
+    assert shown(compare_runs.recorded(*(read(tmp_path, one) for one in runs), 0.02)) == (
         "gemm_rs  A  submissions/gemm_rs/submission.py, run 20260503T120000-000003\n"
         "         B  submissions/gemm_rs/submission.py, run 20260504T120000-000004\n"
         "8 ranks on cpu, suite cpu, timed in a run each, another time\n"

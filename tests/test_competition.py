@@ -9,17 +9,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from factories import entry
+from factories import entry, report
 from rich.console import Console
 
 from harness.board.entries import Board
-from harness.cli import competition
+from harness.board.places import By, place_of
+from harness.cli import competition, main
 from harness.contest import rules
 from harness.contest.rules import Competition, Listed, read
 from harness.contest.times import closing, is_late
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, Exit, UsageError
+from harness.evaluation import recorded
+from harness.evaluation.recorded import Ran
 from harness.problems.submission import read_submission
 from harness.report.contest import show_list
 
@@ -187,6 +190,25 @@ def test_a_competition_is_evaluated_as_a_whole(harness: Harness, checkout: Path)
         "amd-gemm-rs MI300x8 2125-10-15 00:00 in"
     )
     assert re.search(r"in \d+ days [\d.]+x ada, suite quick, \d+ cores? ", " ".join(" ".join(listing[4:]).split()))
+
+
+def test_a_place_is_told_by_scores_as_the_competition_ranks(
+    written: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file with the best speedup and the second score was told to be behind itself, and to settle."""
+    run = report()
+    own = entry(score_s=0.004, ratio=2.0, ratio_ci=(1.9, 2.1), run_id=run.run_id, sha256=run.submission.sha256)
+    board = Board(entries=(own, entry(author="bob", score_s=0.002, ratio=1.6, sha256="b" * 64)))
+
+    def evaluated(*_: object, by: By, **__: object) -> Ran:
+        return Ran(report=run, standing=board, place=place_of(board, own, by), unrecorded=None)
+
+    monkeypatch.setattr(recorded, "evaluated", evaluated)
+    words = ["competition", str(written(DISTRIBUTED)), "--only", "amd-gemm-rs", "--device", "cpu"]
+    namespace = main.parse(words)
+    assert namespace.verb(namespace, Checkout.here()) == Exit.OK
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("place "))
+    assert line == "place    2 of 2 on the local leaderboard, 2.00x behind the first: 2 ms, bob's submission.py"
 
 
 def test_only_names_problems_of_the_file(harness: Harness, checkout: Path) -> None:

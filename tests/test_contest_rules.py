@@ -6,13 +6,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from contests import DAY, END, FILE, MINUTE, OPEN, REGISTRATION, contest, evaluation, ranked, register, submit
+from contests import (
+    DAY,
+    END,
+    FILE,
+    MINUTE,
+    OPEN,
+    REGISTRATION,
+    contest,
+    evaluation,
+    ranked,
+    register,
+    reproduced,
+    submit,
+)
 
-from harness.board.entries import Board, MeasuredNoise, Verified
+from harness.board.entries import Board, MeasuredNoise
 from harness.contest import acts, rules, standings
 from harness.contest.acts import Contest
 from harness.contest.awards import missed
-from harness.contest.lifecycle import Failed, Held, Ranked, Reproduced
+from harness.contest.lifecycle import Failed, Held, Ranked
 from harness.contest.rules import Competition, Listed, Target
 from harness.contest.times import closing, shown_time
 from harness.core.decode import DecodeError
@@ -29,19 +42,6 @@ def found(tmp_path: Path) -> Contest:
     register(made, "owls", "ada", "bob")
     register(made, "cats", "cy")
     return made
-
-
-def reproduced(number: int, ratio: float = 2.0) -> Reproduced:
-    verified = Verified(
-        date="2027-01-29T20:00:00+00:00",
-        launches=5,
-        run_ids=("a",),
-        score=0.001,
-        score_ci=(0.0009, 0.0011),
-        ratio=ratio,
-        ratio_ci=(ratio * 0.9, ratio * 1.1),
-    )
-    return Reproduced(entry=number, verified=verified)
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------
@@ -337,10 +337,19 @@ def test_a_shared_place_is_awarded_to_all_or_to_nobody(found: Contest) -> None:
     ranked(found, "cy", 2.01)
     through(found, 1)
     through(found, 2)
-    with pytest.raises(UsageError, match=r"place 1-2 of gemm_rs is shared: .* `settle` runs them head to head"):
+    advice = "`contest settle CONTEST gemm_rs --top 2` runs them head to head"
+    with pytest.raises(UsageError, match=rf"place 1-2 of gemm_rs is shared: .*; {advice}"):
         award(found, 1, "sole")
     award(found, 1)
     award(found, 2)
+
+
+def test_identical_sources_are_not_sent_to_settle(found: Contest) -> None:
+    for member in ("ada", "cy"):
+        ranked(found, member, 2.0, sha256="5e" * 32)
+    through(found, 1)
+    with pytest.raises(UsageError, match=r"place 1-2 of gemm_rs is shared: .*'sole' is not shared \(rule"):
+        award(found, 1, "sole")
 
 
 def test_an_entry_that_is_not_its_teams_best_has_no_place(found: Contest) -> None:

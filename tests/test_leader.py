@@ -13,7 +13,7 @@ from harness.cli import compare as verb
 from harness.cli import main
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
-from harness.evaluation import compare
+from harness.evaluation import compare, compare_runs
 from harness.evaluation.leader import leading
 from harness.kinds.kind import Setting
 from harness.problems.shape_file import find
@@ -43,7 +43,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def live(plan: Any, margin: float, progress: object) -> compare.Comparison:
         planned.append(plan)
         b = plan.submission
-        row = compare.recorded(launch(8), launch(9, 2.0), margin)
+        row = compare_runs.recorded(launch(8), launch(9, 2.0), margin)
         return replace(
             row,
             a=compare.Side(name=plan.opponent.name, sha256=plan.opponent.sha256),

@@ -1,17 +1,20 @@
 """docs/measurements.md is what its data files say; a bench's file becomes a section; README's plot is of its run."""
 
+import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded import run, store
 
 from harness.board import reports
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError
 from harness.core.records import EvalReport
 from harness.core.words import case_label
 from harness.judging import verdict
+from harness.problems.shape_file import problem_names
 from harness.report import plot
 
 sys.path.append(str(ROOT / "bench"))
@@ -201,3 +204,33 @@ def test_gpu_benches_make_a_section_of_their_evaluations(machine: Path, monkeypa
     device_us = [float(row[2]) for row in by_clock.rows[:3]]
     assert device_us == pytest.approx([0.8 * gpu.ref_us(case, "wall") for _, case in gpu.measured(run(3))], rel=1e-3)
     assert "2.0%" in made(machine), "the second evaluation is 2 % slower than the first"
+
+
+def test_the_reference_is_evaluated_where_it_is_a_submission_and_phases_may_differ(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """bench/run.py ended at the first problem without submissions/PROBLEM/reference.py, and at phases of another kind
+    of problem."""
+    spec = importlib.util.spec_from_file_location("bench_run", ROOT / "bench" / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    asked: list[str] = []
+
+    def evaluate(problem: str, *arguments: str) -> tuple[dict[str, Any], float, int]:
+        asked.append(" ".join((problem, *arguments)))
+        phases = {"start": 1.0, "build" if problem == "iopddl" else "import": 2.0}
+        ratio = {"value": 1.0, "ci": None if problem == "a2a" else [0.9, 1.1]}
+        return {"phases_s": phases, "figures": {"ratio": ratio}}, 3.0, 1 << 30
+
+    monkeypatch.setattr(bench, "evaluate", evaluate)
+    for arguments in ([], ["--problem", "a2a", "--problem", "iopddl"]):
+        monkeypatch.setattr(sys, "argv", ["bench/run.py", "turnaround", "aa", "--times", "1", *arguments])
+        asked.clear()
+        bench.main()
+        known = arguments[1::2] or problem_names(Checkout.here())
+        references = [name for name in known if (ROOT / "submissions" / name / "reference.py").exists()]
+        assert references
+        assert asked == [*known, *(f"{name} submissions/{name}/reference.py" for name in references)]
+    assert "| a2a | 3.00 | 1.00 | 2.00 | - |" in capsys.readouterr().out

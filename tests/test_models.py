@@ -17,6 +17,7 @@ import torch
 from conftest import Silent
 from corpus.llama import models
 from factories import report
+from recorded import run
 from rich.console import Console
 
 from harness.board import report_json
@@ -41,12 +42,13 @@ from harness.core.records import (
     Wrong,
 )
 from harness.core.stats import median
-from harness.evaluation import compare, rejudge, verify
+from harness.evaluation import compare, compare_runs, rejudge, verify
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
 from harness.judging import correctness, logits
 from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
+from harness.judging.warnings import text_of
 from harness.kinds.kind import Order
 from harness.kinds.model import STEP, TOKENS, TTFT, series_of
 from harness.kinds.op_memory import MEMORY
@@ -431,6 +433,30 @@ def test_verify_reads_no_time_out_of_points() -> None:
     points = Score(value=37.0, unit="points", better="more")
     decision = verify.decide(verify.Claim(score=points, ratio=2.0, ci=None), [30.0, 31.0, 32.0], [2.0, 2.01, 1.99])
     assert (decision.word, "machine" in decision.why) == ("verified", False)
+
+
+def test_points_have_to_reproduce_too_since_they_rank_and_have_further_factors() -> None:
+    """Tokens a second reproduce; the first token, or the share of own kernels, does not."""
+
+    def decided(*reached: float, relative_by: str = "") -> verify.Decision:
+        points = Score(value=40.0, unit="points", better="more", relative_by=relative_by)
+        return verify.decide(verify.Claim(score=points, ratio=2.0, ci=None), reached, [2.0, 2.01, 1.99])
+
+    found = decided(20.0, 20.1, 19.9)
+    assert (found.word, found.allowance) == ("held", pytest.approx(1 - 1 / 1.05))
+    assert "3 launches reach 20 points (19.57 to 20.43), 50% less than the entry's claim of 40 points" in found.why
+    assert decided(10.0, 30.0, 60.0).word == "undecided"
+    assert decided(39.0, 40.0, 41.0).word == "verified"
+    assert decided(20.0, 20.1, 19.9, relative_by="relative").word == "verified", "others' results moved it"
+
+
+def test_a_comparison_says_that_points_have_further_factors_than_what_is_compared() -> None:
+    one = played()
+    other = dataclasses.replace(one, run_id=f"{one.run_id}-2")
+    found = compare_runs.recorded(one, other, 0.02)
+    told = [text_of(warning) for warning in found.warnings]
+    assert f"compared is tokens/s alone; the leaderboard ranks by the {SCORINGS['product'].words}" in told
+    assert "part_of_score" not in {one.code for one in compare_runs.recorded(run(3), run(4), 0.02).warnings}
 
 
 def test_targets_of_a_contest_are_read_in_ratios_and_limits() -> None:

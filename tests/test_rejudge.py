@@ -97,14 +97,24 @@ def test_with_nothing_changed_nothing_changes(
     assert "Nothing changes" in capsys.readouterr().out
 
 
-def test_what_reproduces_under_another_version_keeps_its_figures(root: Path, launches: Launches) -> None:
-    launches.script = [launch(11, 1.03)]
+@pytest.mark.parametrize("times", [1.03, 2.0], ids=["within noise", "beyond noise"])
+@pytest.mark.parametrize("version", [BEFORE, None], ids=["another version", "unknown version"])
+def test_under_another_version_the_new_launch_gives_the_figures(
+    version: str | None, times: float, root: Path, launches: Launches
+) -> None:
+    """What was measured before is of another problem, even where noise alone would explain the difference."""
+    leaderboard.change(
+        root / "leaderboard.yaml",
+        lambda now: Board(entries=tuple(replace(one, problem_version=version) for one in now.entries)),
+    )
+    launches.script = [launch(11, times)]
     old = alice(loaded(root))
-    assert rejudged(root, "--stale", "--apply") == Exit.OK
+    assert rejudged(root, "--entry", ENTRY_RUN, "--apply") == Exit.OK
     now = alice(loaded(root))
-    assert (now.run_id, now.score, now.ratio, now.problem_version) == (old.run_id, old.score, old.ratio, NOW)
+    assert (now.run_id, now.problem_version) == (run_id(11), NOW)
+    assert now.ratio == pytest.approx((old.ratio or 0) / times, rel=1e-4)
     (past,) = now.history
-    assert past.why.endswith("it reproduces: 1.56x then, 1.52x now")
+    assert (past.run_id, past.ratio, past.problem_version) == (ENTRY_RUN, old.ratio, version)
 
 
 def test_applied_the_new_judgement_stands_and_the_old_one_is_history(root: Path, launches: Launches) -> None:

@@ -305,6 +305,21 @@ def test_a_place_is_a_range_with_what_settles_it_and_how_far_it_is_behind() -> N
     assert shown(report()).endswith("place    none: not recorded\n")
 
 
+def test_a_place_by_score_is_told_by_scores() -> None:
+    """As `competition` ranks. The file with the best speedup was told to be behind itself, and to settle."""
+    run = report()
+    own = entry(score_s=0.004, ratio=2.0, ratio_ci=(1.9, 2.1), run_id=run.run_id, sha256=run.submission.sha256)
+    other = entry(author="bob", score_s=0.002, ratio=1.6, sha256="b" * 64)
+    board = Board(entries=(own, other))
+    place = place_of(board, own, "score")
+    text = printed(lambda console: terminal.show(run, board, place, console, by="score"))
+    assert text.endswith(
+        "place    2 of 2 on the local leaderboard, 2.00x behind the first: 2 ms, bob's submission.py\n"
+    )
+    quiet = printed(lambda console: show_summary(run, board, place_of(board, own), console))
+    assert quiet.splitlines()[-1].startswith("place    1-2 of 2 on the local leaderboard; not resolved: `make settle")
+
+
 def test_scores_that_agree_share_a_place_where_no_reference_was_measured() -> None:
     def scored(author: str, score_s: float) -> Entry:
         return entry(author=author, score_s=score_s, ratio=None, ratio_ci=None, sha256=author * 64)
@@ -312,7 +327,7 @@ def test_scores_that_agree_share_a_place_where_no_reference_was_measured() -> No
     own = replace(scored("a", 0.004), run_id=report().run_id, sha256=report().submission.sha256)
     board = Board(entries=(own, scored("b", 0.004), scored("c", 0.002)))
     text = printed(lambda console: terminal.show(report(), board, place_of(board, own), console))
-    assert "place    2-3 of 3 on the local leaderboard, 3.80x behind the first: 2 ms, c's submission.py, shared" in text
+    assert "place    2-3 of 3 on the local leaderboard, 2.00x behind the first: 2 ms, c's submission.py, shared" in text
 
 
 def test_too_few_samples_for_an_interval_are_said() -> None:

@@ -14,7 +14,8 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.metric_words import TIMES
 from harness.core.records import Mode, Submission
-from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, check, exit_code, live, recorded, rule
+from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, check, exit_code, live, rule
+from harness.evaluation.compare_runs import recorded
 from harness.evaluation.leader import LEADER, leading, leading_source
 from harness.kinds import settings
 from harness.kinds.kind import Order, Plan, Setting

@@ -10,7 +10,7 @@ from rich.console import Console
 from harness.board import leaderboard
 from harness.cli import options
 from harness.cli.result_files import JsonFile
-from harness.contest.rules import Competition, Evaluated, Listed, problem_of, read
+from harness.contest.rules import RANKED_BY, Competition, Evaluated, Listed, problem_of, read
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean
 from harness.core.errors import Exit, HarnessError, UsageError
@@ -175,11 +175,11 @@ def _evaluated(
                 checkout,
                 record=order.record,
                 progress=progress,
-                by="score",  # as the competition ranks
+                by=RANKED_BY,
             )
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)
-    terminal.show(ran.report, ran.standing, ran.place, console)
+    terminal.show(ran.report, ran.standing, ran.place, console, by=RANKED_BY)
     return Evaluated(
         listed=listed, closes=closes, submission=name, report=ran.report, place=ran.place, error=ran.unrecorded
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.cli import contest_submit, contest_verbs, options, result_files
+from harness.cli import contest_settle, contest_submit, contest_verbs, options, result_files
 from harness.cli.contest_verbs import Order, World
 from harness.contest.acts import FOLDER
 from harness.core.checkout import Checkout
@@ -71,6 +71,11 @@ VERBS = {
         arguments=("contest", "the-problem", "top", "entries", "launches", "unconfined", "by", "quiet", "engine"),
         run=contest_verbs.verify_top,
     ),
+    "settle": SubVerb(
+        help="run the best sources of a problem's leading teams head to head, for places that they share",
+        arguments=("contest", "the-problem", "meeting", "unconfined", "by", "quiet", "engine"),
+        run=contest_settle.settle,
+    ),
     "review": SubVerb(
         help="say that an organiser has read a reproduced entry's source: it is verified then",
         arguments=("contest", "entry", "note", "by"),
@@ -127,6 +132,9 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], object]] = {
     ),
     "top": lambda parser: parser.add_argument(
         "--top", type=int, metavar="N", help="how many (default: as its file says)"
+    ),
+    "meeting": lambda parser: parser.add_argument(
+        "--top", type=int, metavar="N", help="how many teams (default: as `settle`)"
     ),
     "entries": lambda parser: parser.add_argument(
         "--entry", type=int, metavar="ENTRY", help="only this entry, which may also be a held one"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from harness.board.entries import EntryCase
+from harness.board.places import is_open
 from harness.contest.admission import check_award_time, refused
 from harness.contest.lifecycle import transition
 from harness.contest.rules import AwardRule, Competition, Listed, Target
@@ -89,12 +90,13 @@ def _check_place(standings: Standings, entry: ContestEntry, rule: AwardRule, now
         )
         raise refused(what, _rule(rule), now)
     if place.last > place.place and not rule.shared:
-        raise refused(
+        what = (
             f"place {place.text} of {entry.problem} is shared: the measurements do not tell these entries apart, and "
-            f"'{rule.name}' is not shared; `settle` runs them head to head",
-            _rule(rule),
-            now,
         )
+        what += f"'{rule.name}' is not shared"
+        if is_open(problem.teams[index].row, [team.row for team in problem.teams]):
+            what += f"; `contest settle CONTEST {entry.problem} --top {place.last}` runs them head to head"
+        raise refused(what, _rule(rule), now)
 
 
 def _shares(standings: Standings, entry: ContestEntry, rule: AwardRule) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from harness.board.places import Place
+from harness.board.places import By, Place
 from harness.contest.times import FORMATS, closing, is_late
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError, did_you_mean
@@ -23,6 +23,8 @@ from harness.core.yaml_file import read_yaml
 from harness.judging import verdict
 from harness.kinds.registry import find
 from harness.problems.problem import Problem
+
+RANKED_BY: By = "score"  # as KernelBot ranks a competition
 
 
 # ---- rules that KernelBot's file does not have -----------------------------------------------------------------------

@@ -5,10 +5,13 @@ answers. (Where more is better it is log(B / A): above 0 is good for B in any ca
 over the medians of blocks, since neighbours in time resemble each other and a median does not follow an outlier:
 
 - files: samples come in pairs on the same input, in turn, so a block's value is the median of its log ratios;
-- runs: samples of two runs have nothing in common, but each run timed the reference in turn with its file. What is
-  compared is B's speedup / A's speedup: two differences by pairs, with Welch's interval. It also has twice the variance
-  of what launches of one source differ by (board.places.noise_of). Where the references of the two runs differ by more
-  than the files seem to, the word is AMBIGUOUS: the machine was another one by more than is claimed.
+- runs (compare_runs.py): samples of two runs have nothing in common, but each run timed the reference in turn with its
+  file. What is compared is B's speedup / A's speedup: two differences by pairs, with Welch's interval. The interval has
+  twice the variance of what launches of one source differ by (board.places.noise_of) added, and is 25 % wider on either
+  side where the runs are not known to be of one machine. Where the reference differs between the runs by more than the
+  files seem to, the word is AMBIGUOUS: the machine was another one by more than is claimed. Each shape is held against
+  its own reference, the summary against the mean of what the references of all shapes differ by, in whichever
+  direction.
 
 Against a margin (2 %) exactly one word applies to an interval: B is BETTER when all of it is above 1.02, WORSE when
 all of it is below 1 / 1.02, SAME when it lies within both, edges included; it crosses an edge otherwise, AMBIGUOUS.
@@ -30,23 +33,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from harness.board.entries import Board
-from harness.board.places import noise_of
 from harness.core import words
-from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
+from harness.core.errors import BadSubmissionError, Exit, HarnessError
 from harness.core.metric_words import WORDS, MetricWords
 from harness.core.records import (
-    CaseResult,
     Crashed,
     EvalReport,
     Failure,
     Held,
-    Measured,
     Metric,
-    Param,
     Params,
     Raised,
     Series,
+    Submission,
     TimedOut,
     Warning,
 )
@@ -54,10 +53,12 @@ from harness.core.stats import CONFIDENCE, LaunchNoise
 from harness.core.words import clean, clean_line
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
+from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import OpponentFailed, Plan, Progress
 
 # Of compare's --json. 1: first. 2: of recorded runs `ratio` is of the speedups, and `drift` is the references' ratio.
-# Later in 2: `metric`; values of metrics other than times have keys of their unit (`a_cost`).
+# Later in 2: `metric`; values of metrics other than times have keys of their unit (`a_cost`); `drift` of each case, and
+# `machines_apart`, the factor by which two machines may differ (1 for one).
 SCHEMA = 2
 MARGIN = 0.02  # room for what favours one group of ranks for a whole run; --margin moves it
 SHOWN_LINES = 24
@@ -128,14 +129,15 @@ def mean(differences: Sequence[Difference]) -> Difference:
     return replace(total, log=total.log / count, variance=total.variance / count**2)
 
 
-def ratio(difference: Difference, margin: float) -> Ratio:
-    """The ratio with its interval and its word; without an interval the word is AMBIGUOUS."""
+def ratio(difference: Difference, margin: float, apart: float = 0.0) -> Ratio:
+    """The ratio with its interval and its word; without an interval the word is AMBIGUOUS. `apart` is by how much
+    log(A / B) may be off beside what samples show."""
     from scipy.special import stdtrit  # a third of a second, which other verbs need not wait for
 
     value = math.exp(difference.log)
     if difference.freedom <= 0:
         return Ratio(value=value, ci=None, word="AMBIGUOUS")
-    half = float(stdtrit(difference.freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(difference.variance)
+    half = float(stdtrit(difference.freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(difference.variance) + apart
     low, high = difference.log - half, difference.log + half
     return Ratio(
         value=value,
@@ -203,19 +205,22 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One case: samples of both sides in the metric's unit and the difference that they show."""
+    """One case: samples of both sides in the metric's unit and the difference that they show. `drift` is log(A's
+    reference / B's reference): by how much the machine itself was another in the other run."""
 
     label: str
     params: Params
     a: tuple[float, ...]
     b: tuple[float, ...]
     difference: Difference
+    drift: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """B against A, by the metric that ranks. `how` their samples were taken: in turn in one run (paired), or in a run
-    each (unpaired)."""
+    each (unpaired). Of recorded runs, `noise` is what launches differ by, which is one effect in all rows, and `apart`
+    the logarithm of the factor that two machines may differ by (0 where there is one)."""
 
     metric: Metric
     how: Literal["paired", "unpaired"]
@@ -228,33 +233,46 @@ class Comparison:
     b: Side
     rows: tuple[Row, ...]
     warnings: tuple[Warning, ...]
-    drift: float = 0.0  # log(A's reference / B's reference): by how much the machine itself was another
-    noise: LaunchNoise | None = None  # of recorded runs: what launches differ by, which is one effect in all rows
+    noise: LaunchNoise | None = None
+    apart: float = 0.0
 
     @property
     def ratios(self) -> tuple[Ratio, ...]:
-        """Each row's."""
-        more = between_launches(self.noise) if self.noise else ()
-        return tuple(self._doubted(ratio(_sum([row.difference, *more]), self.margin)) for row in self.rows)
+        """Each row's. AMBIGUOUS where the machine differed by more than the files seem to, in that row."""
+        return tuple(self._judged(row.difference, row.drift) for row in self.rows)
 
     @property
     def summary(self) -> Ratio:
-        """The geometric mean of the rows' ratios."""
-        more = between_launches(self.noise) if self.noise else ()
-        return self._doubted(ratio(_sum([mean([row.difference for row in self.rows]), *more]), self.margin))
+        """The geometric mean of the rows' ratios. AMBIGUOUS where the machine differed by more than the files seem
+        to."""
+        return self._judged(mean([row.difference for row in self.rows]), self._moved)
+
+    @property
+    def drift(self) -> float:
+        """log(A's reference / B's reference), the mean over rows."""
+        return statistics.fmean(row.drift for row in self.rows)
 
     @property
     def is_drift(self) -> bool:
-        """Whether the machine differed by more than the files seem to."""
-        edge = math.log1p(self.margin)
-        return abs(self.drift) > max(edge, abs(mean([row.difference for row in self.rows]).log))
+        """Whether the machine differed by more than the files seem to, over all rows."""
+        return self._is_drift(mean([row.difference for row in self.rows]), self._moved)
 
     def is_failed(self, fail_if: Sequence[str]) -> bool:
         """Whether `fail_if` (keys of FAIL_IF) names the summary's word, and it is not by the machine's drift."""
         return self.summary.word in {FAIL_IF[word] for word in fail_if} and not self.is_drift
 
-    def _doubted(self, found: Ratio) -> Ratio:
-        return replace(found, word="AMBIGUOUS") if self.is_drift else found
+    @property
+    def _moved(self) -> float:
+        """By how much rows drifted; rows that drifted in opposite directions do not cancel."""
+        return statistics.fmean(abs(row.drift) for row in self.rows)
+
+    def _judged(self, difference: Difference, drift: float) -> Ratio:
+        launches = between_launches(self.noise) if self.noise else ()
+        found = ratio(_sum([difference, *launches]), self.margin, self.apart)
+        return replace(found, word="AMBIGUOUS") if self._is_drift(difference, drift) else found
+
+    def _is_drift(self, difference: Difference, drift: float) -> bool:
+        return abs(drift) > max(math.log1p(self.margin), abs(difference.log))
 
 
 class SideTimedOut(HarnessError):
@@ -279,9 +297,6 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
     except OpponentFailed as failure:
         raise _failed("A", a.name, f"run in turn with B, {failure.case}", failure.outcome) from None
     _passed("B", report)
-    warnings = list(report.warnings)
-    if a.sha256 == b.sha256:
-        warnings.append(Warning(code="same_text"))
     rows = [
         Row(
             label=words.case_label(result),
@@ -293,7 +308,7 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         for result, measured in verdict.measured_cases(report)
     ]
     return Comparison(
-        metric=_metric(report),
+        metric=metric_of(report),
         how="paired",
         problem=report.problem,
         suite=report.suite,
@@ -303,78 +318,8 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         a=Side(name=a.name, sha256=a.sha256),
         b=Side(name=b.name, sha256=b.sha256),
         rows=tuple(rows),
-        warnings=tuple(warnings),
+        warnings=(*report.warnings, *same_text(a, b), *part_of_score(report)),
     )
-
-
-def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = None) -> Comparison:
-    """Two recorded runs, shape by shape, each divided by its own reference; `board` knows what launches differ by.
-    Raises UsageError for what cannot be compared: one run with itself, runs of two problems, runs that did not pass or
-    timed nothing, runs without a common shape."""
-    if a.run_id == b.run_id:
-        raise UsageError(f"A and B are the same run, {a.run_id}; name two")
-    if a.problem != b.problem:
-        raise UsageError(f"{a.run_id} is of {a.problem} and {b.run_id} of {b.problem}; compare runs of one problem")
-    for run in (a, b):
-        status = verdict.status(run)
-        if status != "pass":
-            raise UsageError(f"{run.run_id} did not pass ({status}), so its figures say nothing; compare one that did")
-        if not _timed(run):
-            raise UsageError(f"{run.run_id} measured nothing (mode {run.mode}); compare one of mode leaderboard")
-    theirs = {_key(result.case.params): measured.ranked for result, measured in _timed(b)}
-    pairs = [
-        (result, measured.ranked, theirs[_key(result.case.params)])
-        for result, measured in _timed(a)
-        if _key(result.case.params) in theirs
-    ]
-    if not pairs:
-        raise UsageError(
-            f"{a.run_id} and {b.run_id} have no shape in common (suites {a.suite} and {b.suite}); "
-            "evaluate both files on one suite, or compare them as files (--problem)"
-        )
-    warnings = [
-        Warning(code="differs", values={"what": what, "a": one, "b": other})
-        for what, one, other in _conditions(a, b)
-        if one != other
-    ]
-    if not len(pairs) == len(_timed(a)) == len(_timed(b)):
-        counts: dict[str, str | int | float] = {"both": len(pairs), "a": len(_timed(a)), "b": len(_timed(b))}
-        warnings.append(Warning(code="shapes", values=counts))
-    references = [unpaired(one.baseline, other.baseline, one.block) for _, one, other in pairs]
-    machine_class = a.environment.machine_class if a.environment else ""
-    noise = noise_of(board or Board(), a.problem, machine_class, a.device)
-    if (moved := ratio(mean(references), margin)).word in ("BETTER", "WORSE"):
-        warnings.append(Warning(code="drift", values={"ratio": ratio_text(moved)}))
-    rows = [
-        Row(
-            label=words.case_label(result),
-            params=result.case.params,
-            a=one.own,
-            b=other.own,
-            difference=by_references(one, other),
-        )
-        for result, one, other in pairs
-    ]
-    return Comparison(
-        metric=_metric(a),
-        how="unpaired",
-        problem=a.problem,
-        suite=a.suite,
-        device=a.device,
-        world_size=a.world_size,
-        margin=margin,
-        a=Side(name=a.submission.name, sha256=a.submission.sha256, run_id=a.run_id),
-        b=Side(name=b.submission.name, sha256=b.submission.sha256, run_id=b.run_id),
-        rows=tuple(rows),
-        warnings=tuple(warnings),
-        drift=mean(references).log,
-        noise=noise,
-    )
-
-
-def _timed(run: EvalReport) -> list[tuple[CaseResult, Measured]]:
-    """The cases with samples of either side."""
-    return [(result, one) for result, one in verdict.measured_cases(run) if one.ranked.baseline]
 
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
@@ -383,25 +328,23 @@ def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
     return Exit.FAIL_IF if any(one.is_failed(fail_if) for one in comparisons) else Exit.OK
 
 
-def _metric(run: EvalReport) -> Metric:
+def metric_of(run: EvalReport) -> Metric:
     """The metric that ranks its cases."""
     return verdict.measured_cases(run)[0][1].ranked.metric
 
 
-def _key(params: Params) -> tuple[tuple[str, Param], ...]:
-    return tuple(sorted(params.items(), key=lambda item: item[0]))
+def same_text(a: Submission, b: Submission) -> tuple[Warning, ...]:
+    """The warning that A is B."""
+    return (Warning(code="same_text"),) if a.sha256 == b.sha256 else ()
 
 
-def _conditions(a: EvalReport, b: EvalReport) -> list[tuple[str, str, str]]:
-    """(what, of A, of B) of all that changes times beside the submission."""
-
-    def told(run: EvalReport) -> list[str]:
-        env = run.environment
-        host = [env.machine_class, env.python, env.torch, env.triton or "none"] if env else ["unknown"] * 4
-        return [*host, run.device, run.suite, f"{run.world_size} ranks"]
-
-    names = ("machine", "Python", "torch", "triton", "device", "suite", "world size")
-    return list(zip(names, told(a), told(b), strict=True))
+def part_of_score(run: EvalReport) -> tuple[Warning, ...]:
+    """The warning that the score which ranks has further factors than what is compared."""
+    _, measured = verdict.measured_cases(run)[0]
+    scoring = SCORINGS[run.ranking_by]
+    if not scoring.factors(measured):
+        return ()
+    return (Warning(code="part_of_score", values={"unit": measured.ranked.metric.unit, "score": scoring.words}),)
 
 
 def _passed(label: str, report: EvalReport) -> None:

@@ -8,16 +8,15 @@ An entry that was judged under today's problem version is judged from its report
 anew from the samples of then, by today's ranking rule, costs and hardware table. Every other one is run again from its
 stored source, once (--rerun: all are). What is not right any more is held, with that as its evidence.
 
-A launch differs from the next, and its absolute times from those of another day by more. So what was run again on the
-same shapes is compared by its speedup: where that lies within what two launches differ by, the entry keeps its figures,
-and nothing changes but the version of the problem that it is known to be right under.
+An entry that is run again under another problem version takes its figures from that launch: its earlier figures belong
+to another problem. Under the same version (--rerun) launches are compared by speedup, since absolute times change from
+day to day. If the two speedups differ by no more than launches do, nothing changes.
 """
 
 import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from harness.board import judgements, reports, runs
 from harness.board.digits import same_figures
@@ -36,7 +35,6 @@ from harness.machine import hardware
 from harness.problems.problem import Problem
 
 JSON_SCHEMA = 1  # of --json; 1: first
-NO_PAST: dict[str, Any] = {"history": (), "holds": ()}  # of an entry that takes over that of what it replaces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +89,9 @@ def rejudged(
     why = f"rejudged: {_change(one, version)}"
     new = _judged(one, found, version)
     noise = noise_of(Board(), one.problem, one.machine_class, one.device) if noise is None else noise
-    if isinstance(one, Entry) and isinstance(new, Entry) and reproduces(one, new, noise):
+    if isinstance(one, Entry) and isinstance(new, Entry) and not stale and reproduces(one, new, noise):
         why += f"; it reproduces: {times_text(one.ratio or 0)} then, {times_text(new.ratio or 0)} now"
-        new = replace(one, problem_version=version, **({} if one.problem_version == version else NO_PAST))
+        new = one
     return Rejudged(old=one, new=new, why=why, runs=tuple(found))
 
 

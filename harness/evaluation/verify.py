@@ -12,11 +12,13 @@ differ by more. The allowance is 5 % at least, as launches of an hour differ les
 most, as noise must not excuse everything: where more would be needed nothing is decided. One-sided, because an entry
 that claims less than it can do takes nobody's place. GPU MODE's score has to follow: where it is slower than
 recorded though the speedup is there, the reference was slower by as much, which is the machine's doing; the decision
-says by how much. A score that is relative to others' results says nothing of the machine. Of a solver, the speedup is
-the ratio of costs; its launches differ by their seeds too.
+says by how much. A score that is relative to others' results says nothing of the machine. Points that are a product of
+ratios to the reference (llama's) have to reproduce by the same rule, since they rank and have further factors than the
+speedup. Of a solver, the speedup is the ratio of costs; its launches differ by their seeds too.
 
 How often it errs (200,000 simulated entries, N = 5): of honest ones whose launches spread by 2, 5, 10 % it holds 0.6,
-2.1, 2.2 %; of entries that claim 30 % too much 100, 92, 41 %; twice too much 100, 100, 99 %.
+2.1, 2.2 %; of entries that claim 30 % too much 100, 92, 41 %; twice too much 100, 100, 99 %. These are rates of one
+decision; points are a second one.
 
 A launch that does not pass, or is held by a check itself, holds the entry at once. One exception: checks that compare
 times (BY_CHANCE) hold an honest launch now and then on a busy machine. The first such launch is noted and another runs
@@ -38,6 +40,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import CaseResult, EvalReport, Held, Score, Submission
 from harness.core.stats import student_t
+from harness.core.words import score_text
 from harness.evaluation import recorded
 from harness.judging import verdict
 from harness.kinds.kind import Progress, Setting
@@ -53,6 +56,7 @@ Z95 = 1.96  # half of a 95 % interval in standard errors
 BY_CHANCE = ("clock", "cache")  # checks that compare times
 JSON_SCHEMA = 1  # of --json; 1: first
 Word = Literal["verified", "held", "undecided"]
+SEVERITY: tuple[Word, ...] = ("verified", "undecided", "held")
 EXITS: dict[Word, Exit] = {"verified": Exit.OK, "held": Exit.INVALID, "undecided": Exit.ERROR}
 
 
@@ -106,25 +110,56 @@ def decide(claim: Claim | None, scores: Sequence[float], speedups: Sequence[floa
         why = f"{count} launches passed every check"
         return Decision(word="verified", why=why, score=score, ratio=speedup)
     own = math.log(claim.ci[1] / claim.ci[0]) / 2 / Z95 if claim.ci else 0.0
-    noise = t * math.sqrt(max(spread, own) ** 2 + spread**2 / kept)
-    allowed = min(max(noise, LEAST_ALLOWANCE), MOST_ALLOWANCE)
-    excess = math.log(claim.ratio / speedup.value)
-    word: Word = "verified"
-    if excess > allowed:
-        word = "undecided" if noise > MOST_ALLOWANCE and excess <= noise else "held"
-    figures = (
-        f"{count} launches reach {speedup.value:.4g}x the reference (95 % interval {speedup.ci[0]:.4g} to "
-        f"{speedup.ci[1]:.4g}), {_less(excess)} than the entry's claim of {claim.ratio:.4g}x"
-    )
-    allowance = -math.expm1(-allowed)
-    ending = {
-        "verified": f"; up to {allowance:.0%} less would be noise",
-        "held": f"; noise explains {allowance:.0%}",
-        "undecided": f"; noise alone would explain {-math.expm1(-noise):.0%} here: let the machine rest, or take more "
-        "--launches or --seconds",
-    }[word]
-    why = figures + ending + _drift(claim, score, excess)
-    return Decision(word=word, why=why, score=score, ratio=speedup, allowance=allowance)
+    deciding = of_speedup = _gap(claim.ratio, speedup.value, logs, own)
+    reached = f"{speedup.value:.4g}x the reference (95 % interval {speedup.ci[0]:.4g} to {speedup.ci[1]:.4g})"
+    why = of_speedup.sentence(count, reached, f"{claim.ratio:.4g}x")
+    if _is_of_ratios(claim.score):
+        of_score = _gap(claim.score.value, score.value, [math.log(value) for value in scores], own)
+        reached = f"{score.value:.4g} {claim.score.unit} ({score.ci[0]:.4g} to {score.ci[1]:.4g})"
+        why += f"; {of_score.sentence(count, reached, score_text(claim.score))}"
+        deciding = max(of_speedup, of_score, key=lambda gap: SEVERITY.index(gap.word))
+    why += _drift(claim, score, of_speedup.excess)
+    return Decision(word=deciding.word, why=why, score=score, ratio=speedup, allowance=-math.expm1(-deciding.allowed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gap:
+    """By how much a claim exceeds the mean of launches (`excess`), and how much of that noise explains; logarithms."""
+
+    excess: float
+    noise: float
+
+    @property
+    def allowed(self) -> float:
+        return min(max(self.noise, LEAST_ALLOWANCE), MOST_ALLOWANCE)
+
+    @property
+    def word(self) -> Word:
+        if self.excess <= self.allowed:
+            return "verified"
+        return "undecided" if self.noise > MOST_ALLOWANCE and self.excess <= self.noise else "held"
+
+    def sentence(self, count: int, reached: str, claimed: str) -> str:
+        """What `count` launches reach, beside what was claimed."""
+        ending = {
+            "verified": f"; up to {-math.expm1(-self.allowed):.0%} less would be noise",
+            "held": f"; noise explains {-math.expm1(-self.allowed):.0%}",
+            "undecided": f"; noise alone would explain {-math.expm1(-self.noise):.0%} here: let the machine rest, or "
+            "take more --launches or --seconds",
+        }[self.word]
+        return f"{count} launches reach {reached}, {_less(self.excess)} than the entry's claim of {claimed}{ending}"
+
+
+def _gap(claimed: float, mean: float, logs: Sequence[float], own: float) -> _Gap:
+    """Of launches with these logarithms; `own` is the standard error of the claim's."""
+    spread = statistics.stdev(logs)
+    noise = student_t(CONFIDENCE, len(logs) - 1) * math.sqrt(max(spread, own) ** 2 + spread**2 / (len(logs) - 2))
+    return _Gap(excess=math.log(claimed / mean), noise=noise)
+
+
+def _is_of_ratios(score: Score) -> bool:
+    """Whether the score is made of ratios to the reference, as the speedup is: points that others do not move."""
+    return score.better == "more" and not score.relative_by
 
 
 def not_passed(result: CaseResult, number: int, count: int) -> Decision:

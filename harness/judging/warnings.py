@@ -44,6 +44,9 @@ TEXTS = {
     "said": "{text}",  # by a report of schema 1, which kept the text alone
     "same_text": "A and B have the same text: whatever differs here is the harness and the machine",
     "differs": "{what} differs: {a} (A), {b} (B)",
+    "machines": "A's and B's runs are not known to be of one machine: intervals are {part:.0%} wider on either side; "
+    "to be sure, compare the files on one",
+    "part_of_score": "compared is {unit} alone; the leaderboard ranks by the {score}",
     "shapes": "{both} shapes are in both runs, of {a} (A) and {b} (B)",
     "drift": "the reference, which both runs measured, was {ratio} as high in A's run as in B's: the machine differed "
     "by as much; to be sure, compare the files",

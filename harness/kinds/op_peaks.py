@@ -7,7 +7,7 @@ from harness.core.machine_records import Peaks
 from harness.core.stats import median
 from harness.kinds.op_calls import Calls
 from harness.kinds.plan import OpPlan
-from harness.machine import hardware, peaks_cache
+from harness.machine import hardware, host, peaks_cache
 from harness.ranks import wire
 
 
@@ -15,21 +15,24 @@ def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None
     """The rates by the table, or as they were measured on this machine before; None where they are to be measured
     (again). `load_per_core` is of other work, now."""
     listed = hardware.match(device_model)
-    if listed is None and not peaks_cache.is_due(file := _file(plan, device_model), load_per_core):
+    measures = any(phase.then == "measure" for phase in plan.phases)
+    if listed is None and not peaks_cache.is_due(file := _file(plan, device_model), load_per_core, measures):
         return peaks_cache.load(file)
     return listed
 
 
 def measured(calls: Calls, device_model: str, load_per_core: float) -> Peaks:
     """The best rates of this and earlier measurements, which are remembered."""
+    before = host.cpu_time()
     ranks = calls.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, calls.deadline)
+    stolen = host.cpu_time().stolen_since(before)
     peaks = Peaks(
         flops_per_s=median([rank.flops_per_s for rank in ranks]),
         hbm_bytes_per_s=median([rank.memory_bytes_per_s for rank in ranks]),
         link_bytes_per_s=median([rank.link_bytes_per_s for rank in ranks]),
         source=f"measured on this machine, {time.strftime('%Y-%m-%d', time.gmtime())}",
     )
-    return peaks_cache.store(_file(calls.plan, device_model), peaks, load_per_core)
+    return peaks_cache.store(_file(calls.plan, device_model), peaks, load_per_core, stolen)
 
 
 def _file(plan: OpPlan, device_model: str) -> Path:

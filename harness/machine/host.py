@@ -104,6 +104,27 @@ def available_bytes() -> int:
     return min(free, default=1 << 62)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CpuTime:
+    """Of this process's cores since they started, in ticks: all of it, and what a hypervisor gave to other guests."""
+
+    total: int
+    stolen: int
+
+    def stolen_since(self, before: "CpuTime") -> float:
+        """The part of the time since then that was stolen; 0 where the kernel does not tell."""
+        total = self.total - before.total
+        return max(0, self.stolen - before.stolen) / total if total > 0 else 0.0
+
+
+def cpu_time() -> CpuTime:
+    """As the kernel counts it now (proc(5), /proc/stat)."""
+    own = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    rows = [line.split() for line in _read("/proc/stat").splitlines() if line.startswith("cpu")]
+    counts = [[int(count) for count in row[1:9]] for row in rows if row[0] in own]  # further ones are within these
+    return CpuTime(total=sum(map(sum, counts)), stolen=sum(count[7] for count in counts if len(count) > 7))
+
+
 def check_memory(world_size: int) -> None:
     """UsageError where this many ranks cannot fit into memory."""
     free = available_bytes()

@@ -1,19 +1,27 @@
-"""Measured peaks, the best seen, remembered in the checkout: only the first evaluation on a machine pays for them, and
-one on a machine that has become quieter."""
+"""Measured peaks, the best seen, remembered in the checkout.
+
+The first evaluation on a machine measures them. Other work makes a measured peak low and never high, and the load
+average of a minute sees neither work that has just begun nor, on a shared host, that of other guests. So evaluations
+that measure shapes measure peaks again, at most once a day, until measurements of QUIET_DAYS days were quiet, and when
+the last of these is older than STALE_DAYS.
+"""
 
 import hashlib
 import json
 import time
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 
 from harness.core.decode import decode, encode
 from harness.core.files import read_text, replace_file
 from harness.core.machine_records import Peaks
 from harness.machine import host
+from harness.machine.host_findings import BUSY_LOAD
 
 FOLDER = ".cache"
-BUSY = 0.5  # runnable processes a core from which on a measurement is not the last word
+STOLEN = 0.05  # of the cores' time that went to other guests, from which on a measurement was not quiet
+QUIET_DAYS, STALE_DAYS = 3, 30
 METHOD = 2  # of harness/ranks/peaks.py; a change there makes what was measured before void
 
 
@@ -27,7 +35,7 @@ def path(root: Path, device: str, world_size: int, nodes: int = 1) -> Path:
 @dataclass(frozen=True, kw_only=True)
 class _Kept:
     """The best rates of `count` measurements from `first` to `last` (dates), and the least load of a core that one was
-    made under. `due` asks for another."""
+    made under. `quiet` are the latest days of quiet measurements. `due` asks for another."""
 
     peaks: Peaks
     count: int
@@ -35,6 +43,7 @@ class _Kept:
     last: str
     load: float
     due: bool = False
+    quiet: tuple[str, ...] = ()
 
 
 def load(file: Path) -> Peaks | None:
@@ -43,11 +52,20 @@ def load(file: Path) -> Peaks | None:
     return kept.peaks if kept else None
 
 
-def is_due(file: Path, load_per_core: float) -> bool:
-    """Whether to measure (again): nothing is kept, another measurement was asked for, or what is kept was measured on
-    a busy machine that is quieter now."""
-    kept = _read(file)
-    return kept is None or kept.due or (kept.load > BUSY and load_per_core < kept.load / 2)
+def is_due(file: Path, load_per_core: float, measures: bool = True, today: str | None = None) -> bool:
+    """Whether to measure (again): nothing is kept, or another measurement was asked for. Where the evaluation
+    `measures` shapes, and the machine is quiet now, also if every earlier measurement was made on a busy one, or if
+    another quiet day is needed; that is tried once a day."""
+    kept, today = _read(file), today or _today()
+    if kept is None or kept.due:
+        return True
+    if not measures or load_per_core > BUSY_LOAD:
+        return False
+    if kept.load > BUSY_LOAD:
+        return True
+    if kept.last == today:
+        return False
+    return len(kept.quiet) < QUIET_DAYS or _days(kept.quiet[-1], today) > STALE_DAYS
 
 
 def ask_again(root: Path) -> None:
@@ -57,33 +75,47 @@ def ask_again(root: Path) -> None:
             _write(file, replace(kept, due=True))
 
 
-def store(file: Path, peaks: Peaks, load_per_core: float = 0.0, today: str | None = None) -> Peaks:
-    """Remembers the best rates seen, and returns them with where they come from: other work makes a measured peak low
-    and never high. A checkout that cannot be written to is measured again next time."""
-    today = today or time.strftime("%Y-%m-%d", time.gmtime())
+def store(file: Path, peaks: Peaks, load_per_core: float = 0.0, stolen: float = 0.0, today: str | None = None) -> Peaks:
+    """Remembers the best rates seen, and returns them with where they come from. `stolen` is the part of the cores'
+    time that went to other guests of the host meanwhile. A checkout that cannot be written to is measured again next
+    time."""
+    today = today or _today()
     old = _read(file)
-    if old is None:
-        kept = _Kept(peaks=peaks, count=1, first=today, last=today, load=load_per_core)
-    else:
+    quiet = set(old.quiet if old else ())
+    if load_per_core <= BUSY_LOAD and stolen <= STOLEN:
+        quiet.add(today)
+    days = tuple(sorted(quiet)[-QUIET_DAYS:])
+    kept = _Kept(peaks=peaks, count=1, first=today, last=today, load=load_per_core, quiet=days)
+    if old is not None:
         rates = ("flops_per_s", "hbm_bytes_per_s", "link_bytes_per_s")
         best = {name: max(getattr(old.peaks, name), getattr(peaks, name)) for name in rates}
         since = today if old.first == today else f"{old.first} to {today}"
         source = f"the best of {old.count + 1} measurements on this machine, {since}"
-        kept = _Kept(
+        kept = replace(
+            kept,
             peaks=Peaks(**best, source=source),
             count=old.count + 1,
             first=old.first,
-            last=today,
             load=min(old.load, load_per_core),
         )
     _write(file, kept)
     return kept.peaks
 
 
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def _days(earlier: str, later: str) -> int:
+    return (date.fromisoformat(later) - date.fromisoformat(earlier)).days
+
+
 def _read(file: Path) -> _Kept | None:
     try:
         kept = decode(_Kept, json.loads(read_text(file)))
-    except (OSError, ValueError, RecursionError):  # ValueError: not UTF-8, not JSON, not peaks
+        for day in kept.quiet:
+            date.fromisoformat(day)
+    except (OSError, ValueError, RecursionError):  # ValueError: not UTF-8, not JSON, not peaks, no date
         return None
     peaks = kept.peaks
     usable = min(peaks.flops_per_s, peaks.hbm_bytes_per_s) > 0 and peaks.link_bytes_per_s >= 0  # one rank has no links

@@ -130,6 +130,7 @@ def _json(found: Comparison) -> dict[str, Any]:
         "cases": [
             {
                 "params": dict(row.params),
+                "drift": math.exp(row.drift),
                 f"a_{unit}": median(row.a),
                 f"b_{unit}": median(row.b),
                 **told(one),
@@ -140,6 +141,7 @@ def _json(found: Comparison) -> dict[str, Any]:
         ],
         "summary": told(found.summary),
         "drift": math.exp(found.drift),
+        "machines_apart": math.exp(found.apart),
         "warnings": [text_of(one, "A") for one in found.warnings],
     }
 

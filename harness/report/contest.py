@@ -9,7 +9,7 @@ from rich.console import Console
 from harness.board.entries import Board, Entry
 from harness.board.places import groups, ranking
 from harness.board.report_json import error_json, to_json
-from harness.contest.rules import Competition, Evaluated, Listed
+from harness.contest.rules import RANKED_BY, Competition, Evaluated, Listed
 from harness.contest.times import closing, is_late
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
@@ -118,7 +118,7 @@ def _leaders(found: Board, listed: Listed, checkout: Checkout) -> list[Entry | N
         name = find(listed.name, checkout).name
     except HarnessError:
         return []
-    return [ranking(found, group, "score")[0].entry for group in groups(found) if group[0] == name]
+    return [ranking(found, group, RANKED_BY)[0].entry for group in groups(found) if group[0] == name]
 
 
 def _in(closes: datetime, now: datetime) -> str:

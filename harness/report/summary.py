@@ -9,7 +9,7 @@ from rich.text import Text
 
 from harness.board.entries import Board, HeldEntry, short_file
 from harness.board.judgements import doubted
-from harness.board.places import Place, Ranked, is_open, noise_of, one_launch, ranking
+from harness.board.places import By, Place, Ranked, is_open, noise_of, one_launch, ranking
 from harness.core.metric_words import words_of_results
 from harness.core.records import Crashed, Estimate, EvalReport, Held, Outcome, Raised, TimedOut
 from harness.core.words import case_label, clean_line, count_text, cut_line, score_text, times_text
@@ -21,21 +21,26 @@ WHY_CHARS = 160  # of the reason in the verdict
 
 
 def show_summary(
-    report: EvalReport, board: Board | None, place: Place | None, console: Console, entry: str = ""
+    report: EvalReport,
+    board: Board | None,
+    place: Place | None,
+    console: Console,
+    entry: str = "",
+    by: By = "speedup",
 ) -> None:
-    """Prints the three lines. `place` is None for a run that was not recorded; `board` is what the place is on. Where
-    `entry` says what became of it in a contest, that stands in place of the place."""
+    """Prints the three lines. `place` is None for a run that was not recorded; `board` is what the place is on, and
+    `by` what it comes from. Where `entry` says what became of it in a contest, that stands in place of the place."""
     style = "bold green" if verdict.status(report) == "pass" else "bold red"
-    for label, text in summary_lines(report, board, place, entry):
+    for label, text in summary_lines(report, board, place, entry, by):
         line = Text.assemble((f"{label:<9}", "bold"), (text, style if label == "verdict" else ""))
         console.print(line, soft_wrap=True)
 
 
 def summary_lines(
-    report: EvalReport, board: Board | None, place: Place | None, entry: str = ""
+    report: EvalReport, board: Board | None, place: Place | None, entry: str = "", by: By = "speedup"
 ) -> list[tuple[str, str]]:
     """The three lines, each with its label; the text is safe to print."""
-    rows = _rows(report, board)
+    rows = _rows(report, board, by)
     lines = (
         ("verdict", _verdict(report)),
         (words_of_results(report.results).ratio, _ratio(report, board, rows)),
@@ -44,11 +49,11 @@ def summary_lines(
     return [(label, clean_line(text)) for label, text in lines]
 
 
-def _rows(report: EvalReport, board: Board | None) -> tuple[Ranked, ...]:
-    """The entries that this evaluation is ranked with, best first."""
+def _rows(report: EvalReport, board: Board | None, by: By) -> tuple[Ranked, ...]:
+    """The entries that this evaluation is ranked with, best first by what its place comes from."""
     if board is None or report.environment is None:
         return ()
-    return ranking(board, (report.problem, report.suite, report.environment.machine_class, report.world_size))
+    return ranking(board, (report.problem, report.suite, report.environment.machine_class, report.world_size), by)
 
 
 def _own(report: EvalReport, rows: tuple[Ranked, ...]) -> Ranked | None:
@@ -136,7 +141,7 @@ def _behind(report: EvalReport, own: Ranked | None, first: Ranked) -> str:
     if first.by == "speedup" and first.ratio is not None and ratio is not None:
         gap, figure = first.ratio.value / ratio.value, times_text(first.ratio.value)
     elif report.figures is not None:
-        times = report.figures.score.value / first.score.value
+        times = (own or report.figures).score.value / first.score.value
         gap, figure = times if first.score.better == "less" else 1 / times, score_text(first.score)
     else:
         return f"; first: {score_text(first.score)}, {whose}"

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.board.entries import Board
-from harness.board.places import Place
+from harness.board.places import By, Place
 from harness.board.runs import FOLDER
 from harness.core.machine_records import Peaks
 from harness.core.metric_words import MetricWords, words_of_results
@@ -90,11 +90,12 @@ def show(
     console: Console,
     verbose: bool = False,
     entry: str = "",
+    by: By = "speedup",
 ) -> None:
     """Prints the result; its last three lines are the verdict, the speedup and the place on the leaderboard.
 
-    `place` is None for a run that was not recorded; `board` is what the place is on. `verbose` adds the clocks, the
-    machine, phases and rank 0's log. `entry` is what became of it in a contest, instead of the place.
+    `place` is None for a run that was not recorded; `board` is what it is on, `by` what it comes from. `verbose` adds
+    the clocks, the machine, phases and rank 0's log. `entry` is what became of it in a contest, instead of the place.
     """
     print_all(console, Text.assemble((report.problem, "bold"), f"  {clean_line(report.submission.name)}"))
     details = f"{count_text(report.world_size, 'rank')} on {report.device}, suite {report.suite}, mode {report.mode}"
@@ -125,7 +126,7 @@ def show(
         print_all(console, Text("\n".join(["the end of rank 0's log:", *(f"  | {line}" for line in log)])))
         print_all(console, Text(f"logs of all ranks: {_logs_at(report, board)}"), Text())
     print_all(console, _facts(report, verbose), Text())
-    show_summary(report, board, place, console, entry)
+    show_summary(report, board, place, console, entry, by)
 
 
 def _logs_at(report: EvalReport, board: Board | None) -> str:

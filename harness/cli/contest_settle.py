@@ -1,0 +1,75 @@
+"""The verb `contest settle`: the best sources of a problem's leading teams meet head to head.
+
+leaderboard.yaml has one entry for each file of a team, the latest. A team's best source may have been replaced there.
+So `settle` runs on a board of the contest's standings, in a file of its own, and the order that it finds is stored in
+leaderboard.yaml, where standings look for it.
+"""
+
+import argparse
+import functools
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.board import leaderboard
+from harness.board.entries import Board
+from harness.board.entries import order as best_first
+from harness.cli import settle as cli_settle
+from harness.cli.contest_verbs import Order, World, contest_of
+from harness.contest import admission, rules, standings
+from harness.contest.acts import Contest
+from harness.core.checkout import Checkout
+from harness.core.errors import Exit
+from harness.evaluation.settle import applied
+
+
+@dataclass(frozen=True)
+class _WithBoard(Checkout):
+    """The checkout, with another file for its board."""
+
+    board: Path
+
+    @property
+    def leaderboard(self) -> Path:
+        """That file."""
+        return self.board
+
+
+def settle(order: Order, checkout: Checkout, world: World) -> Exit:
+    """`settle`: rounds of launches, the order, and the order on the leaderboard."""
+    found, now = contest_of(order.contest, checkout), world.now()
+    admission.check_organiser(found.rules, order.by or world.login, now)
+    assert order.problem is not None
+    listed = found.rules.problem(order.problem)
+    problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
+    board = leaderboard.load(checkout.leaderboard)
+    leaderboard.check_writable(checkout.leaderboard)
+    of_contest = _placed(order.problem, standings.full(found.rules, found.log.records(), board, now), board)
+    arguments = _arguments(str(problem.folder) if problem.is_upstream else problem.name, order, found)
+    with tempfile.TemporaryDirectory(prefix="kernel-eval-") as folder:
+        scratch = _WithBoard(checkout.root, Path(folder, "leaderboard.yaml"))
+        leaderboard.change(scratch.leaderboard, lambda _: of_contest)
+        try:
+            return cli_settle.run(arguments, scratch)
+        finally:  # rounds that were complete before Ctrl-C count
+            settlements = leaderboard.load(scratch.leaderboard).settlements
+            new = [one for one in settlements if one not in board.settlements]
+            leaderboard.change(checkout.leaderboard, lambda now: functools.reduce(applied, new, now))
+
+
+def _placed(problem: str, shown: standings.Standings, board: Board) -> Board:
+    """The board with the best source of each team, under the name of its file, as its only entries."""
+    teams = [team for one in shown.problems if one.problem == problem for team in one.teams]
+    entries = (replace(team.row.entry, file=team.entry.file) for team in teams)
+    return replace(board, entries=tuple(sorted(entries, key=best_first)), held=())
+
+
+def _arguments(problem: str, order: Order, found: Contest) -> argparse.Namespace:
+    """What the verb `settle` is called with."""
+    setting = found.rules.setting
+    values = {"--top": order.top, "--suite": setting.suite, "--ranks": setting.ranks, "--seconds": setting.seconds}
+    flags = {"--quiet": order.quiet, "--unconfined": not order.confined}
+    parser = argparse.ArgumentParser()
+    cli_settle.add_arguments(parser)
+    given = [f"{name}={value}" for name, value in values.items() if value is not None]
+    return parser.parse_args([problem, *given, *(name for name, is_set in flags.items() if is_set)])

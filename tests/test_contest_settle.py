@@ -1,0 +1,102 @@
+"""`contest settle`: the sources that share a place meet, whatever stands on the leaderboard by then."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contests import DAY, END, MINUTE, OPEN, REGISTRATION, Stage, contest, play, reproduced
+
+from harness.board import leaderboard
+from harness.board.entries import Board
+from harness.contest import acts, standings
+from harness.core.checkout import ROOT
+from harness.core.errors import Exit
+from harness.evaluation import settle
+
+KERNEL = "# speedup {speedup}\n\n\ndef custom_kernel(data):\n    return data\n"
+SETTLE = "python -m harness contest settle class.yaml gemm_rs --quiet"
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A contest whose teams owls and elks share the first place. A later mine.py of owls is slower."""
+    for part in ("reference", "shapes"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    found = contest(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    play(monkeypatch)
+    stage = Stage(tmp_path, now=OPEN)
+    for member, team in (("ada", "owls"), ("jun", "elks")):
+        acts.register(found, team, (member,), REGISTRATION, member, lambda: "secret")
+    for member, speedup in (("ada", 2.5), ("jun", 2.51), ("ada", 1.2)):
+        (tmp_path / "mine.py").write_text(KERNEL.format(speedup=speedup))
+        stage.login, stage.now = member, stage.now + MINUTE
+        assert stage.run("python -m harness contest submit class.yaml mine.py --problem gemm_rs -q")[0] == Exit.OK
+    stage.login, stage.now = "grace", END + DAY
+    return stage
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, ended: BaseException | None = None) -> list[set[str]]:
+    """Launches are played: what is faster by its text wins by 10 %. They say who met."""
+    met: list[set[str]] = []
+
+    def launch(meeting: Any, number: int, one: int, other: int, progress: object) -> float:
+        if ended is not None:
+            raise ended
+        sources = [meeting.sources[each].source for each in (one, other)]
+        met.append(set(sources))
+        return 0.1 if sources[0] > sources[1] else -0.1
+
+    monkeypatch.setattr(settle, "launch", launch)
+    return met
+
+
+def teams(stage: Stage) -> list[tuple[str, str]]:
+    found = acts.opened(stage.root / "class.yaml")
+    shown = standings.full(found.rules, found.log.records(), board(stage), stage.now)
+    return [(one.team, one.row.place.text) for one in shown.problems[0].teams]
+
+
+def board(stage: Stage) -> Board:
+    return leaderboard.load(stage.root / "leaderboard.yaml")
+
+
+def test_the_best_sources_meet_though_the_leaderboard_has_a_later_file(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(teams(stage)) == [("elks", "1-2"), ("owls", "1-2")]
+    before = board(stage)
+    assert sorted(round(one.ratio or 0, 1) for one in before.entries) == [1.2, 2.5]
+    found = acts.opened(stage.root / "class.yaml")
+    for number in (1, 2):
+        acts.settle(found, reproduced(number, 2.5), stage.now, "grace")
+        acts.review(found, number, stage.now, "grace")
+    award = "python -m harness contest award class.yaml 2 sole"
+    code, printed = stage.run(award)
+    assert (code, "`contest settle CONTEST gemm_rs --top 2` runs them head to head" in printed) == (Exit.USAGE, True)
+
+    met = meet(monkeypatch)
+    assert stage.run(SETTLE)[0] == Exit.OK
+    assert met
+    assert all(one == {KERNEL.format(speedup=2.5), KERNEL.format(speedup=2.51)} for one in met)
+    assert teams(stage) == [("elks", "1"), ("owls", "2")]
+    now = board(stage)
+    assert (now.entries, now.held) == (before.entries, before.held), "only the order is new"
+    (settled,) = now.settlements
+    assert [(one.author, one.file) for one in settled.files] == [("elks", "mine.py"), ("owls", "mine.py")]
+    assert stage.run(award)[0] == Exit.OK
+
+
+def test_what_ends_it_leaves_the_leaderboard_as_it_was(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    meet(monkeypatch, KeyboardInterrupt())
+    before = (stage.root / "leaderboard.yaml").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        stage.run(SETTLE)
+    assert (stage.root / "leaderboard.yaml").read_bytes() == before
+
+
+def test_only_organisers_settle(stage: Stage) -> None:
+    stage.login = "ada"
+    code, printed = stage.run(SETTLE)
+    assert (code, "ada is no organiser" in printed) == (Exit.USAGE, True)
