@@ -130,6 +130,22 @@ def test_check_for_gpumode_runs_nothing_and_exits_with_112_if_it_would_be_refuse
     assert (taken.returncode, taken.stdout) == (0, f"{file}: GPU MODE (amd-all2all) takes it\n")
 
 
+def test_of_cuda_the_text_alone_is_looked_at_and_it_is_one_file_already(harness: Harness, tmp_path: Path) -> None:
+    place = Path(__file__).parent / "folders/single/cuda"
+    source = "//!POPCORN leaderboard cuda\n#include <cuda.h>\n"
+    problem = folder.read(place, Checkout.here())
+    assert not [one for one in findings(source, "submission.cuh", problem) if one.refused]
+    (word,) = [one for one in findings(source + "// a stream\n", "a.cu", problem) if one.refused]
+    assert (word.line, word.text.endswith("write it in another way")) == (3, True)
+    (name,) = [one for one in findings(source, "submission.py", problem) if one.refused]
+    assert name.text == "its name does not end with .cu or .cuh or .cpp; rename it"
+    file = tmp_path / "mine.cu"
+    file.write_text(source)
+    assert harness("check", "--for", "gpumode", str(place), str(file)).returncode == Exit.OK
+    refused = harness("merge", str(place), str(file))
+    assert (refused.returncode, "a single file already" in refused.stderr) == (Exit.USAGE, True)
+
+
 # ---- without the word ------------------------------------------------------------------------------------------------
 
 USES = '''"""Streams of data."""
@@ -212,6 +228,30 @@ def test_what_cannot_be_changed_safely_stays_and_is_named(source: str, line: int
     changed = without_word(source)
     assert line in changed.left
     assert [one for one in findings(changed.text + KERNEL, "a.py", A2A) if one.refused]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "g = run\nresult = g(1, stream=4)",
+        "result = {'x': run}['x'](1, stream=4)",
+        "result = run(1, **{'stream': 3})",
+        "get = lambda stream=None: stream\nresult = get(stream=5)",
+        "import functools\nresult = functools.partial(run, stream=4)(1)",
+        "class A:\n    take = run\nresult = A.take(1, stream=4)",
+        "def twice(f, **k):\n    return f(1, **k), f(2, **k)\nresult = twice(run, stream=4)",
+    ],
+)
+def test_a_parameter_that_a_keyword_reaches_unseen_keeps_its_name_and_the_file_is_refused(call: str) -> None:
+    source = f"def run(x, stream=None):\n    return x, stream\n{call}\n"
+    changed = without_word(source)
+    assert changed.left
+    results = []
+    for text in (source, changed.text):
+        names: dict[str, object] = {}
+        exec(compile(text, "uses.py", "exec"), names)
+        results.append(names["result"])
+    assert results[0] == results[1]
 
 
 def test_a_text_without_the_word_stays_as_it_is() -> None:

@@ -77,7 +77,10 @@ def watched(asked: Asked, checkout: Checkout) -> list[Path]:
     problem, file, _ = settings.named(asked, checkout)
     main = file or problem.default_submission()
     try:
-        return [main, *(checkout.root / module.file for module in read_submission(main, checkout.root).modules)]
+        return [
+            main,
+            *(checkout.root / module.file for module in read_submission(main, checkout.root, problem.lang).modules),
+        ]
     except HarnessError:  # half of it is saved, say
         return [main]
 
@@ -89,7 +92,7 @@ def hand_in(asked: Asked, checkout: Checkout, files: ResultFiles) -> Exit:
     files.check()
     problem, file, _ = settings.named(asked, checkout)
     check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
-    submission = read_submission(file or problem.default_submission(), checkout.root)
+    submission = read_submission(file or problem.default_submission(), checkout.root, problem.lang)
     found = list(findings(submission.source, submission.name, problem))
     if submission.modules:
         needed = ", ".join(module.name for module in submission.modules)

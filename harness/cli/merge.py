@@ -46,6 +46,11 @@ def write(order: Options, checkout: Checkout) -> Exit:
     """Writes the merged file. Raises UsageError where its file cannot be written, or is one that it is made of."""
     problem, file, _ = settings.named(order.asked, checkout)
     check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
+    if problem.lang != "py":
+        raise UsageError(
+            f"{problem.name} takes CUDA C++, a single file already: hand it in as it is; "
+            "`check --for gpumode` says whether GPU MODE would take it"
+        )
     submission = read_submission(file or problem.default_submission(), checkout.root)
     source, changes = rewritten(addressed(merged(submission), problem.leaderboard, submission.name), problem)
     out = order.out or checkout.build / f"{problem.leaderboard}-{Path(submission.path).name}"

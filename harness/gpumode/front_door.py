@@ -17,6 +17,7 @@ from harness.problems.problem import Problem
 from harness.problems.submission import MAX_BYTES, directives
 
 SHOWN_LINES = 6
+ENDINGS = {"py": (".py",), "cu": (".cu", ".cuh", ".cpp")}  # of a file's name, by the problem's language
 HEADER = re.compile(r"#!POPCORN\s")
 NOTE = "# Merged: GPU MODE refuses files with a certain word, so names that contain it are written in two parts."
 OWN_QUEUE = "# It makes a GPU queue of its own beside the current one."
@@ -36,7 +37,7 @@ class Finding:
 
 
 def check_taken(problem: Problem, name: str) -> None:
-    """Raises UsageError for a problem of another contest: GPU MODE has no place for its submissions."""
+    """Raises UsageError if GPU MODE has no place for the problem's submissions, because it is of another contest."""
     contest = SCORINGS[problem.ranking_by].contest
     if contest != GPU_MODE:
         raise UsageError(
@@ -46,25 +47,21 @@ def check_taken(problem: Problem, name: str) -> None:
 
 
 def findings(source: str, name: str, problem: Problem) -> tuple[Finding, ...]:
-    """All that GPU MODE's service would find in the file `name`, by line."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return (Finding(line=getattr(error, "lineno", None), text=f"Python cannot read it: {error}"),)
-    found = [
-        *_file(source, name, tree),
-        *_directives(source, problem),
-        *_word(source),
-        *_imports(tree, problem),
-        *_own_queue(source, tree),
-    ]
+    """All that GPU MODE's service would find in the file `name`, by line. Of CUDA C++ the text alone is looked at."""
+    found = [*_file(source, name, problem.lang), *_directives(source, problem), *_word(source, problem.lang)]
+    if problem.lang == "py":
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return (Finding(line=getattr(error, "lineno", None), text=f"Python cannot read it: {error}"),)
+        found += [*_entry_point(tree), *_imports(tree, problem), *_own_queue(source, tree)]
     return tuple(sorted(found, key=lambda one: (one.line or 0, one.text)))
 
 
 # ---- the checks ------------------------------------------------------------------------------------------------------
-def _file(source: str, name: str, tree: ast.Module) -> Iterator[Finding]:
-    if not name.endswith(".py"):
-        yield Finding(text="its name does not end with .py; rename it")
+def _file(source: str, name: str, lang: str) -> Iterator[Finding]:
+    if not name.endswith(ENDINGS[lang]):
+        yield Finding(text=f"its name does not end with {' or '.join(ENDINGS[lang])}; rename it")
     nbytes = len(source.encode())
     if not source:
         yield Finding(text="the file is empty")
@@ -72,6 +69,9 @@ def _file(source: str, name: str, tree: ast.Module) -> Iterator[Finding]:
         yield Finding(
             text=f"{nbytes} bytes; at most {MAX_BYTES} are taken: compute its data instead of writing them out"
         )
+
+
+def _entry_point(tree: ast.Module) -> Iterator[Finding]:
     if "custom_kernel" not in _top_level(tree):
         yield Finding(text="no custom_kernel at its top level; define `def custom_kernel(data)`")
 
@@ -114,13 +114,14 @@ def _directives(source: str, problem: Problem) -> Iterator[Finding]:
             )
 
 
-def _word(source: str) -> Iterator[Finding]:
+def _word(source: str, lang: str) -> Iterator[Finding]:
     if lines := lines_with_word(source):
         shown = ", ".join(map(str, lines[:SHOWN_LINES])) + (", ..." if len(lines) > SHOWN_LINES else "")
+        cure = "`make merge` writes the file without it" if lang == "py" else "write it in another way"
         yield Finding(
             line=lines[0],
             text=f"the word `{WORD}` stands in {_count(len(lines), 'line')} ({shown}); a file with it is refused as "
-            "work on another one, comments and names too; `make merge` writes the file without it",
+            f"work on another one, comments and names too; {cure}",
         )
 
 

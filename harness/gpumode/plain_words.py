@@ -9,7 +9,8 @@ kernel that asks for the current stream, or a comment. `without_word` changes th
 - other texts: cut in two parts, which Python joins.
 
 What cannot be changed without a risk stays, and `left` has its lines: imported names, names in a class's body, names in
-a file that looks names up by text (globals(), eval), expressions in f-strings, attributes in a jit function.
+a file that looks names up by text (globals(), eval), parameters that a call may name in a way that the text does not
+show, expressions in f-strings, attributes in a jit function.
 """
 
 import ast
@@ -73,8 +74,9 @@ class _Rewriter:
         nodes = list(ast.walk(self.tree))
         self.functions = [node for node in nodes if isinstance(node, Function)]
         self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-        self.names = self._renamed(nodes)
+        self.lambdas = [node for node in nodes if isinstance(node, ast.Lambda)]
         self.parameters = {node.name: {*_parameters(node)} for node in self.functions}
+        self.names = self._renamed(nodes)
         self.f_strings = [self._range(node) for node in nodes if isinstance(node, ast.JoinedStr)]
         self.in_jit = [self._range(node) for node in self.functions if _is_jit(node)]
         self.binds_getattr = any(
@@ -110,6 +112,7 @@ class _Rewriter:
             if isinstance(node, ast.Import | ast.ImportFrom)
             for alias in node.names
         }
+        known |= {name for name in bound if FOUND.search(name) and self._may_be_a_keyword(name, nodes)}
         known |= {
             name
             for node in nodes
@@ -124,6 +127,34 @@ class _Rewriter:
             made[name] = new
             words.add(new)
         return made
+
+    def _may_be_a_keyword(self, name: str, nodes: list[ast.AST]) -> bool:
+        """Whether a call may give a parameter of that name by keyword in a way that the text does not show: to a
+        function that has another name by then, or out of a dict."""
+        taking = [node for node in (*self.functions, *self.lambdas) if name in _keywords(node)]
+        if not taking:
+            return False
+        known = {node.name for node in taking if isinstance(node, Function)}
+        known |= {own for own in self.classes if name in self._taken_by(own)}
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        called = {id(call.func) for call in calls}
+        has_more_names = any(
+            (isinstance(node, Function) and not all(map(_is_jit_decorator, node.decorator_list)))
+            or (isinstance(node, ast.Lambda) and id(node) not in called)
+            for node in taking
+        ) or any(
+            (isinstance(node, ast.Name) and node.id in known and not (_is_read(node) and id(node) in called))
+            or (isinstance(node, ast.Attribute) and node.attr in known and id(node) not in called)
+            for node in nodes
+        )
+        for call in calls:
+            takes = _spelled(call.func) in known
+            if takes and any(keyword.arg is None for keyword in call.keywords):
+                return True
+            gives = any(keyword.arg in (name, None) for keyword in call.keywords)
+            if has_more_names and gives and not (takes and isinstance(call.func, ast.Name)):
+                return True
+        return False
 
     def _visit(self, node: ast.AST) -> None:
         if any(start <= self._at(node) < end for start, end in self.f_strings if hasattr(node, "lineno")):
@@ -285,9 +316,15 @@ def _is_read(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Load)
 
 
-def _parameters(node: Function) -> Iterator[str]:
-    arguments = node.args
-    for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+def _parameters(node: Function | ast.Lambda) -> Iterator[str]:
+    for one in node.args.posonlyargs:
+        yield one.arg
+    yield from _keywords(node)
+
+
+def _keywords(node: Function | ast.Lambda) -> Iterator[str]:
+    """The parameters that a call can name."""
+    for one in (*node.args.args, *node.args.kwonlyargs):
         yield one.arg
 
 
@@ -304,4 +341,16 @@ def _of_class(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _is_jit(node: Function) -> bool:
-    return any("jit" in ast.unparse(one) for one in node.decorator_list)
+    return any(map(_is_jit_decorator, node.decorator_list))
+
+
+def _is_jit_decorator(node: ast.expr) -> bool:
+    return "jit" in ast.unparse(node)
+
+
+def _spelled(function: ast.expr) -> str | None:
+    """The name by which a call's function is called, where it is one."""
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return None

@@ -203,7 +203,7 @@ def _room(compiled: Any) -> int:
     return each.value * device.multi_processor_count
 
 
-def _allocate(nbytes: int, alignment: int, stream: int | None) -> Tensor:
+def _allocate(nbytes: int, alignment: int, stream: int | None, /) -> Tensor:
     """Memory in which a launch's programs make their tensor descriptors. Launches on one stream follow each other, so
     they can share it."""
     made = _scratch.setdefault(stream or 0, [])
