@@ -50,6 +50,24 @@ def test_a_tree_with_tensors_in_any_place_arrives_as_it_was(buffer: FileBuffer) 
     assert (nothing, three) == (None, 3)
 
 
+@pytest.mark.parametrize("key", [0, 77])
+def test_a_tensor_keeps_its_requires_grad_and_its_plain_attributes(buffer: FileBuffer, key: int) -> None:
+    """Kernels look at such attributes (`is_shuffled` of weights, say); any object that is one is left out."""
+    weight = torch.randn(4, 6).T.requires_grad_()
+    weight.is_shuffled, weight.block, weight.owner = True, 128, object()  # type: ignore[attr-defined]
+    masked: list[tuple[torch.Tensor, int]] = []
+    made = payload.write_input(buffer, 0, [weight, torch.ones(3)], key)
+    read, plain = payload.read_input(buffer, made, masked)
+    for tensor, place in masked:
+        payload.mask(tensor, key, place)
+    for found in (read, payload.copied([weight])[0]):
+        assert torch.equal(found, weight)
+        assert found.requires_grad
+        assert found.is_leaf
+        assert vars(found) == {"is_shuffled": True, "block": 128}
+    assert (plain.requires_grad, vars(plain)) == (False, {})
+
+
 def test_reading_twice_gives_two_copies(buffer: FileBuffer) -> None:
     """What a submission does to its inputs is gone with them."""
     made = payload.write_input(buffer, 0, torch.zeros(8))

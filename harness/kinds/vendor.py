@@ -216,7 +216,11 @@ class VendorSession:
         plan, printed = self.plan, ended.stdout + ended.stderr
         if ended.code is None:
             limit_s = plan.suite.benchmark_timeout_s
-            return TimedOut(message=f"rank {rank} under {plan.tool} timed out after {limit_s:g} s", stacks=())
+            return TimedOut(
+                message=f"rank {rank} timed out after {limit_s:g} s; under {plan.tool} calls take much longer, and "
+                "--timeout S waits longer",
+                stacks=(),
+            )
         try:
             said = decode(Said, json.loads(read_text(run.work / profilers.RESULT)))
         except (OSError, ValueError, DecodeError):

@@ -2,7 +2,8 @@
 
 Inputs go from trusted ranks to the other ranks. An input is any picklable tree; its tensors are kept out of the pickle,
 which is small and travels as text in messages. A tensor keeps its memory layout, the gaps between its rows included
-(see reach_with_gaps), and a tensor of the host stays on the host. Inputs that are handed out together can be masked:
+(see reach_with_gaps), its requires_grad and its attributes that are plain values; a tensor of the host stays there. A
+subclass, Parameter too, arrives as torch.Tensor. Inputs that are handed out together can be masked:
 their bytes are XORed with what torch's generator makes of a key, and ranks get the key when the input's turn has come.
 
 Outputs come back as declared dtype and shape plus bytes, alone or in tuples, lists and dicts. Nothing that a candidate
@@ -34,6 +35,7 @@ def aligned(offset: int) -> int:
 
 
 Gaps = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides of a tensor that travels with what is between
+Traits = tuple[bool, dict[str, bool | int | float | str]]  # requires_grad, and attributes that were set on the object
 
 
 class _Layout(pickle.Pickler):
@@ -54,7 +56,14 @@ class _Layout(pickle.Pickler):
         if id(obj) not in self.places:
             self.places[id(obj)] = (flat, self.end)
             self.end = aligned(self.end + flat.nbytes)
-        return str(obj.dtype), tuple(flat.shape), self.places[id(obj)][1], order, obj.device.type, gaps
+        place = self.places[id(obj)][1]
+        return str(obj.dtype), tuple(flat.shape), place, order, obj.device.type, gaps, _traits(obj)
+
+
+def _traits(tensor: torch.Tensor) -> Traits | None:
+    """None for a tensor that has none, as nearly all."""
+    plain = {name: value for name, value in vars(tensor).items() if type(value) in PLAIN.values()}
+    return (tensor.requires_grad, plain) if plain or tensor.requires_grad else None
 
 
 def memory_order(tensor: torch.Tensor) -> list[int]:
@@ -78,10 +87,15 @@ def reach_with_gaps(tensor: torch.Tensor) -> int:
     return reach if tensor.numel() < reach <= 2 * tensor.numel() else 0
 
 
-def _restored(tensor: torch.Tensor, order: list[int], gaps: Gaps | None) -> torch.Tensor:
+def _restored(tensor: torch.Tensor, order: list[int], gaps: Gaps | None, traits: Traits | None) -> torch.Tensor:
     """The tensor as it was, of one as it travelled."""
     tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
-    return tensor.as_strided(*gaps) if gaps else tensor
+    tensor = tensor.as_strided(*gaps) if gaps else tensor
+    if traits:
+        requires_grad, plain = traits
+        vars(tensor).update(plain)
+        tensor.requires_grad_(requires_grad)
+    return tensor
 
 
 def _laid_out(value: Any, offset: int) -> tuple[_Layout, bytes]:
@@ -146,13 +160,13 @@ class _Reading(pickle.Unpickler):
         self.buffer, self.masked = buffer, masked
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
-        dtype, shape, offset, order, device, gaps = pid
+        dtype, shape, offset, order, device, gaps, traits = pid
         tensor = self.buffer.read(offset, shape, DTYPES[dtype])
         if tensor is None:
             raise EOFError(f"no input at {offset}")
         if self.masked is not None and device == self.buffer.kind:
             self.masked.append((tensor, offset))
-        return _restored(tensor.cpu() if device == "cpu" else tensor, order, gaps)
+        return _restored(tensor.cpu() if device == "cpu" else tensor, order, gaps, traits)
 
 
 def copied(value: Any) -> Any:
@@ -172,7 +186,7 @@ class _Copying(pickle.Unpickler):
         self.by_place = by_place
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
-        return _restored(self.by_place[pid[:3]].clone(), pid[3], pid[5])
+        return _restored(self.by_place[pid[:3]].clone(), pid[3], *pid[5:])
 
 
 def write_output(buffer: SharedBuffer, offset: int, value: Any, max_nbytes: int) -> Output:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from harness.core.decode import decode, encode
 from harness.process.profiler_tool import RANGE
 from harness.process.profilers import RESULT, Job, Said
-from harness.ranks import folder_check, payload
+from harness.ranks import folder_check, payload, torch_settings
 from harness.ranks.generate import generated
 from harness.ranks.program import failed, set_meeting
 from harness.ranks.roles import custom_kernel
@@ -46,6 +46,7 @@ def run(job: Job, folder: str) -> Said:
     if device is not None:
         torch.cuda.set_device(device)
     set_meeting(job.rank, job.world_size, job.port)
+    torch_settings.evaluator(Path(folder))
     kernel = custom_kernel(folder)
     reference = importlib.import_module("reference")
     dist.init_process_group(
