@@ -49,6 +49,12 @@ def fp8(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float().clamp(-448, 448).to(torch.float8_e4m3fn).to(tensor.dtype)
 
 
+def scaled_fp8(tensor: torch.Tensor) -> torch.Tensor:
+    """With a scale that uses fp8's range."""
+    scale = tensor.abs().amax().float() / 448
+    return ((tensor.float() / scale).to(torch.float8_e4m3fn).float() * scale).to(tensor.dtype)
+
+
 # ---- swiglu ----------------------------------------------------------------------------------------------------------
 
 
@@ -88,6 +94,17 @@ def halves_exchanged(data):
 @variant("swiglu", is_honest=False)
 def fp8_x(data):
     return swiglu((fp8(data[0]), data[1]))
+
+
+@variant("swiglu", is_honest=False)
+def up_in_scaled_fp8(data):
+    gate, up = data[0].chunk(2, 1)
+    return swiglu((torch.cat([gate, scaled_fp8(up)], 1), data[1]))
+
+
+@variant("swiglu", is_honest=False, needs=backward)
+def gradient_in_scaled_fp8(data):
+    return swiglu((data[0], scaled_fp8(data[1])))
 
 
 @variant("swiglu", is_honest=False)
@@ -164,6 +181,26 @@ def rounded_sum_and_norm(data):
 @variant("rms_norm", is_honest=False)
 def eps_forgotten(data):
     return rms_norm(data, eps=1e-12)
+
+
+@variant("rms_norm", is_honest=False)
+def eps_a_tenth_larger(data):
+    return rms_norm(data, eps=1.1 * data[4])
+
+
+@variant("rms_norm", is_honest=False)
+def second_input_in_scaled_fp8(data):
+    return rms_norm((data[0], scaled_fp8(data[1]), *data[2:]))
+
+
+@variant("rms_norm", is_honest=False)
+def weight_in_scaled_fp8(data):
+    return rms_norm((*data[:2], scaled_fp8(data[2]), *data[3:]))
+
+
+@variant("rms_norm", is_honest=False, needs=backward)
+def passed_gradient_in_scaled_fp8(data):
+    return rms_norm((*data[:3], scaled_fp8(data[3]), data[4]))
 
 
 @variant("rms_norm", is_honest=False)
@@ -289,6 +326,28 @@ def logits_in_fp8(data):
 def gradient_left_out(data):
     losses, _ = cross_entropy((data[0].clone(), *data[1:]))
     return losses, data[0]
+
+
+@variant("cross_entropy", is_honest=False)
+def logits_gradient_in_scaled_fp8(data):
+    losses, grad = cross_entropy(data)
+    return losses, grad.copy_(scaled_fp8(grad))
+
+
+@variant("cross_entropy", is_honest=False, needs=lambda params: params["row_stride"] > params["vocab"])
+def gaps_between_rows_summed(data):
+    """What lies between two rows is taken for classes; it is not a number in hardened inputs."""
+    logits, *rest = data
+    wide = logits.as_strided((len(logits), logits.stride(0)), logits.stride())
+    losses, grad = cross_entropy((wide, *rest))
+    return losses, grad[:, : logits.shape[1]]
+
+
+@variant("cross_entropy", is_honest=False, needs=lambda params: params["label_smoothing"] > 0 and params["vocab"] < 500)
+def smoothing_over_the_other_classes(data):
+    """1 / (V - 1) in place of 1 / V, which many classes make the same."""
+    classes = data[0].shape[1]
+    return cross_entropy(data, smoothing=data[3] * classes / (classes - 1))
 
 
 @variant("cross_entropy", is_honest=False)

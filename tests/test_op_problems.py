@@ -178,6 +178,37 @@ def test_hardening_keeps_shapes_and_leaves_its_argument(name: str) -> None:
                 assert (old, kept) == (new, new)
 
 
+def test_sums_of_rounded_exponentials_fail_where_there_are_many_classes() -> None:
+    """Float32's own sums, in order or in parts, are far from the bound."""
+    sizes = {"tokens": 8, "vocab": 32000, "row_stride": 32000, "ignored": 0, "ignore_index": -100}
+    for seed in range(4):
+        for hardened in (False, True):
+            options = {"label_smoothing": 0.0, "loss_scale": 1.0}
+            data = inputs("cross_entropy", sizes | options, seed, hardened)
+            right, _ = reference_of("cross_entropy").exact_kernel(data)
+            value = data[0].float()
+            top = value.amax(1, keepdim=True)
+            chosen = value.gather(1, data[1][:, None])[:, 0]
+            parts = (value - top).exp()
+            sums = {"in parts": parts.view(8, 250, 128).sum(2).sum(1), "in order": parts.cumsum(1)[:, -1]}
+            for order, total in sums.items():
+                losses = total.log() + top[:, 0] - chosen
+                margin = ((losses - right.value).abs() / right.noise).max()
+                assert correctness.strict(losses, right).passed, (order, margin)
+            rounded = parts.bfloat16().float().sum(1).log() + top[:, 0] - chosen
+            assert not correctness.strict(rounded, right).passed
+
+
+def test_a_gradient_of_zeros_beside_the_target_is_refused_by_the_published_tolerance_too() -> None:
+    sizes = {"tokens": 16, "vocab": 4096, "row_stride": 4096, "ignored": 0, "ignore_index": -100}
+    data = inputs("cross_entropy", {**sizes, "label_smoothing": 0.0, "loss_scale": 1.0}, 3, False)
+    losses, grad = reference_of("cross_entropy").ref_kernel(own_copy(data))
+    at_target = torch.zeros_like(grad).scatter_(1, data[1][:, None], grad.gather(1, data[1][:, None]))
+    check = reference_of("cross_entropy").check_implementation
+    assert check(own_copy(data), (losses, grad)) == (True, "")
+    assert not check(own_copy(data), (losses, at_target))[0]
+
+
 def test_ignored_tokens_are_as_many_as_the_case_says() -> None:
     for params, data, _ in trials("cross_entropy", True):
         assert int((data[1] == params["ignore_index"]).sum()) == params["ignored"]
