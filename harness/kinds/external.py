@@ -23,6 +23,7 @@ from harness.core.errors import BadFileError, UsageError
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Failure,
     Measured,
@@ -107,6 +108,9 @@ def told_by(ended: Ended, name: str) -> Ran:
 
 class ExternalKind:
     """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
+
+    checkers: tuple[CheckerName, ...] = ()
+    takes_tools = False
 
     def claims(self, place: Path) -> bool:
         """None: kind `folder` reads such folders."""

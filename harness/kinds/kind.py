@@ -206,7 +206,11 @@ class Session(Protocol):
 
 
 class Kind(Protocol):
-    """A kind of problem."""
+    """A kind of problem. `checkers`: the rules that a shape file may name for it; a kind that no shape file may name
+    has none. `takes_tools`: whether a vendor's profiler can be put around a call of a submission."""
+
+    checkers: tuple[CheckerName, ...]
+    takes_tools: bool
 
     def claims(self, place: Path) -> bool:
         """Whether a folder holds a problem of this kind."""

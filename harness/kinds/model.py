@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.core.errors import UsageError
-from harness.core.records import Bound, Case, Failure, Measured, Metric, Series
+from harness.core.records import Bound, Case, CheckerName, Failure, Measured, Metric, Series
 from harness.core.stats import median
 from harness.kinds import op_measure
 from harness.kinds.kind import Order, Plan, Progress, Session
@@ -31,6 +31,8 @@ PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too
 
 class ModelKind(OpKind):
     """Problems whose shape file says `kind: model`."""
+
+    checkers: tuple[CheckerName, ...] = ("logits",)
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""

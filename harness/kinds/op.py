@@ -20,6 +20,7 @@ from harness.core.machine_records import MachineState, Peaks
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Failure,
     Held,
@@ -58,6 +59,9 @@ T = TypeVar("T")
 
 class OpKind:
     """The checkout's own problems."""
+
+    checkers: tuple[CheckerName, ...] = ("strict",)
+    takes_tools = True
 
     def claims(self, place: Path) -> bool:
         """A folder reference/<name>/ of a checkout."""

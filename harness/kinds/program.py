@@ -21,6 +21,7 @@ from harness.core.errors import HarnessError, UsageError
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Failure,
     Held,
@@ -53,6 +54,9 @@ LEAST_RUNS = 3  # of either side, head to head
 
 class ProgramKind:
     """Problems whose shape file says `kind: program`."""
+
+    checkers: tuple[CheckerName, ...] = ("exact",)
+    takes_tools = False
 
     def claims(self, place: Path) -> bool:
         """None by itself: kind `op` reads folders of a checkout, and the shape file names the kind."""

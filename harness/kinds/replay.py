@@ -15,6 +15,7 @@ from harness.core.records import (
     Bound,
     Case,
     CaseResult,
+    CheckerName,
     EvalReport,
     Failure,
     Measured,
@@ -63,6 +64,9 @@ def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
 
 class ReplayKind:
     """Registered like any other kind; no folder is of it."""
+
+    checkers: tuple[CheckerName, ...] = ()
+    takes_tools = False
 
     def claims(self, place: Path) -> bool:
         """None."""

@@ -15,6 +15,7 @@ from harness.core.errors import HarnessError, UsageError
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Failure,
     Held,
     Measured,
@@ -59,6 +60,9 @@ class TrainPlan(OpPlan):
 
 class TrainKind(OpKind):
     """Problems whose shape file says `kind: train`."""
+
+    checkers: tuple[CheckerName, ...] = ("quality",)
+    takes_tools = False
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""

@@ -20,6 +20,7 @@ from harness.core.files import read_text
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Failure,
     KernelFigures,
@@ -59,6 +60,9 @@ class VendorPlan(Plan):
 
 class VendorKind:
     """Asked for by `--tool`; no folder is of this kind by itself."""
+
+    checkers: tuple[CheckerName, ...] = ()
+    takes_tools = True
 
     def claims(self, place: Path) -> bool:
         """None."""
