@@ -128,9 +128,12 @@ def results(
     def verdicts(outcome: Outcome) -> Verdicts | None:
         return {"passed": RIGHT, "measured": RIGHT, "held": RIGHT, "wrong": WRONG}.get(outcome.type)
 
+    def logs(outcome: Outcome) -> tuple[str, ...]:
+        return () if isinstance(outcome, NotRun) else tuple(f"candidate rank {rank}" for rank in range(8))
+
     return (
         *(
-            CaseResult(case=case(params, "test"), outcome=outcome, verdicts=verdicts(outcome))
+            CaseResult(case=case(params, "test"), outcome=outcome, verdicts=verdicts(outcome), logs=logs(outcome))
             for params, outcome in zip(GEMM_TESTS, tests, strict=False)
         ),
         *(
@@ -139,6 +142,7 @@ def results(
                 outcome=outcome,
                 verdicts=verdicts(outcome),
                 bound=Bound(value=120.5 * 9**index, by="flops" if index else "link"),
+                logs=logs(outcome),
             )
             for index, (params, outcome) in enumerate(zip(shapes, benchmarks, strict=False))
         ),

@@ -9,10 +9,11 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import factories
 import pytest
+from conftest import Silent
 from factories import (
     A2A_BENCHMARKS,
     CRASHED,
@@ -43,10 +44,12 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.core.records import (
     CaseResult,
+    CheckerName,
     Crashed,
     EvalReport,
     NotRun,
     OpTime,
+    Outcome,
     Passed,
     Profile,
     Raised,
@@ -56,12 +59,16 @@ from harness.core.records import (
     Wrong,
 )
 from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
+from harness.evaluation.evaluate import evaluate
+from harness.judging.checkers import CHECKERS
 from harness.kinds.plan import make_plan
+from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 from harness.report import board_view, terminal
 from harness.report.progress import ProgressLine
 from harness.report.summary import show_summary
 
+GEMM_RS = find("gemm_rs", Checkout.here())
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 BOARD = Board(
     entries=(
@@ -711,3 +718,44 @@ def test_a_long_error_keeps_its_start_and_its_end() -> None:
     found = both_ends("first" + "x" * 5000 + "last", 1000)
     assert (len(found), found[:5], found[-4:]) == (1000, "first", "last")
     assert both_ends("short", 1000) == "short"
+
+
+ADVICE = {
+    "strict": "`ref_kernel` on this shape in the problem's reference.py",
+    "folder": "`ref_kernel` on this shape in the problem's reference.py",
+    "theirs": "the folder's reference on this shape",
+    "exact": "run it by itself on the instance",
+    "quality": "which reaches the target",
+    "logits": "compare the logits with those of the problem",
+}
+
+
+@pytest.mark.parametrize("checker", get_args(CheckerName))
+def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: CheckerName) -> None:
+    """Advice for an operator is of no use to a solver, a model or a training run."""
+    found = replace(failed_test(Wrong(message="off")), checker=checker, mode="test")
+    played = evaluate(replay_of(found, GEMM_RS), Silent())
+    text = " ".join(shown(played).split())
+    assert f"Next: {CHECKERS[checker].after_wrong}" in text
+    assert ADVICE[checker] in text
+    assert ("ref_kernel" in text) == ("ref_kernel" in ADVICE[checker])
+
+
+def test_the_log_that_is_shown_is_the_one_that_the_session_names() -> None:
+    """Whatever it is called: a solver's is named by its instance."""
+    found = failed_test(WRONG_OUTCOME)
+    [first, failed, *others] = found.results
+    failed = replace(failed, logs=("candidate test tiny",))
+    logs = {"candidate rank 0": "of another\n", "candidate test tiny": "3 nodes are left\n"}
+    found = replace(found, results=(first, failed, *others), logs=logs, world_size=1)
+    text = shown(evaluate(replay_of(found, GEMM_RS), Silent()))
+    assert "  the end of its log:\n  | 3 nodes are left\n" in text
+    assert "  all logs: runs/" in text
+    assert "of another" not in text
+
+
+@pytest.mark.parametrize(("outcome", "advice"), [(RAISED, "where it was raised"), (TIMED_OUT, "only needs longer")])
+def test_advice_speaks_of_other_ranks_only_where_there_are_some(outcome: Outcome, advice: str) -> None:
+    several = failed_test(outcome)
+    assert advice not in " ".join(shown(several).split())
+    assert advice in " ".join(shown(replace(several, world_size=1)).split())

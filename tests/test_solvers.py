@@ -473,6 +473,14 @@ def test_every_launch_gives_the_solver_a_seed_of_its_own(tmp_path: Path) -> None
     assert all(0 <= int(seed) < 2**31 for seed in seeds)
 
 
+def test_what_a_failed_solver_printed_is_shown_and_the_advice_is_for_solvers(tmp_path: Path, harness: Any) -> None:
+    file = program(tmp_path, "import sys\nprint('only 3 nodes', file=sys.stderr)\nprint('[1, 2, 3]')")
+    shown = harness("check", "iopddl", str(file)).stdout
+    assert "  the end of its log:\n  | only 3 nodes\n" in shown
+    assert "Next: run it by itself on the instance" in shown
+    assert "ref_kernel" not in shown
+
+
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:
     from harness.kinds import solver_run
 

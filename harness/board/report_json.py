@@ -49,6 +49,7 @@ def _case_json(result: CaseResult) -> Json:
         "verdicts": encode(result.verdicts),
         "bound": encode(result.bound),
         "figures": encode(result.figures),
+        "logs": encode(result.logs),
         "profile": _profile(profile) if profile else None,
     }
 
@@ -78,6 +79,9 @@ def from_json(found: object) -> EvalReport:
     _check_date(report.started_at)
     form = _case_1 if schema == 1 else _case
     results = tuple(_result(form, one, report.device, f"$.cases[{index}]") for index, one in enumerate(cases))
+    if not any(isinstance(one, Mapping) and "logs" in one for one in cases):  # from before 2026-11-24
+        names = tuple(f"candidate rank {rank}" for rank in range(report.world_size))
+        results = tuple(replace(result, logs=names) for result in results)
     report = replace(report, results=results)
     return figured(report) if schema == 1 else report
 
@@ -134,7 +138,9 @@ def _case(value: object, device: str) -> object:
     if isinstance(found.get("profile"), Mapping):
         found["profile"] = {"trace_json": ""} | dict(found["profile"])
     return {
-        name: found[name] for name in ("case", "outcome", "verdicts", "bound", "figures", "profile") if name in found
+        name: found[name]
+        for name in ("case", "outcome", "verdicts", "bound", "figures", "profile", "logs")
+        if name in found
     }
 
 

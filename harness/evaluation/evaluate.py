@@ -43,6 +43,7 @@ def evaluate(plan: Plan, progress: Progress) -> EvalReport:
             if isinstance(prepared, Passed)
             else [CaseResult(case=cases[0], outcome=prepared)]
         )
+    results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end
     named = tuple(_named(result, plan.submission) for result in results)

@@ -175,6 +175,7 @@ class ExternalSession:
         self.environ = self._environ(folder, cache)
         self.outcomes: list[Outcome] = []  # of the phase's cases, once it has run
         self.at = 0
+        self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
         self.program: Program
 
     def prepare(self) -> Passed | Failure:
@@ -206,6 +207,8 @@ class ExternalSession:
         self.at = 0
         for mode in RUNS[self.plan.mode, phase.name]:
             self.outcomes = self._run(mode, phase)
+            streams = [f"{mode} {name}" for name in ("stderr", "stdout")]  # the submission prints to either
+            self.logged[phase.name] = next((name for name in streams if name in self.logs), "")
             if any(isinstance(outcome, get_args(Failure)) for outcome in self.outcomes):
                 break
         yield
@@ -233,6 +236,11 @@ class ExternalSession:
     def bound(self, case: Case) -> Bound | None:
         """A folder does not say what a call costs."""
         return None
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """What eval.py and the submission, which share a process, printed in the run that the case was last part of."""
+        name = self.logged.get(case.kind)
+        return (name,) if name else ()
 
     def account(self) -> Account:
         """What eval.py printed is among the logs."""

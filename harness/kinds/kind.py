@@ -200,6 +200,10 @@ class Session(Protocol):
         """What no submission can beat in this case on this machine; None where it is not known."""
         ...
 
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """The names of the account's logs that have what the submission printed in this case, one a rank."""
+        ...
+
     def account(self) -> Account:
         """What else the report needs, once the session is closed."""
         ...

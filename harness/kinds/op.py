@@ -50,7 +50,7 @@ from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
 from harness.ranks.failure import RankFailure
-from harness.ranks.launch import ROLES, Launch, Ranks
+from harness.ranks.launch import ROLES, Launch, Ranks, log_name
 
 START_S = 120.0  # for what comes before the first case, and after the last
 COMPILE_S = 600.0  # for what a submission compiles when it is imported
@@ -197,7 +197,7 @@ class OpSession:
                     for group in compiling:
                         group.ask(wire.CompileKernel(), wire.Imported, calls.deadline)
             finally:
-                self.compile_log = self.ranks.logs().get("candidate rank 0", "")
+                self.compile_log = self.ranks.logs().get(log_name("candidate", 0), "")
         with self._timed("import", START_S):
             for group in (calls.baseline, calls.candidate):
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
@@ -281,6 +281,10 @@ class OpSession:
             return None
         value, by = hardware.bound(self.plan.problem.cost(case), self.peaks)
         return Bound(value=value, by=by)
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """The candidate ranks', which run all cases."""
+        return tuple(log_name("candidate", rank) for rank in range(self.plan.world_size))
 
     def account(self) -> Account:
         """What else was found."""

@@ -214,6 +214,10 @@ class ProgramSession:
         bound = self._loaded(case).bound
         return Bound(value=float(bound[0]), by=bound[1]) if bound is not None and bound[0] > 0 else None
 
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """What its last run on the case's instance printed."""
+        return (_log_name("candidate", case),)
+
     def account(self) -> Account:
         """What else was found."""
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
@@ -258,7 +262,7 @@ class ProgramSession:
             shutil.rmtree(given, ignore_errors=True)
             shutil.rmtree(place, ignore_errors=True)
         if ran.stderr:
-            self.logs[f"{role} {case.kind} {case.params['instance']}"] = ran.stderr
+            self.logs[_log_name(role, case)] = ran.stderr
         self.peak_bytes[role] = max(self.peak_bytes.get(role, 0), ran.peak_bytes)
         self.lacking = ran.lacking
         found = judged(ran, instance, self.task, limit_s)
@@ -303,6 +307,10 @@ def _mean_s(phase: Phase, runs: dict[str, int]) -> float:
     """How long a case of the phase takes, on average: a test is run once, by the submission alone."""
     times_s = [_limit_s(case) * (2 * runs[case.label] if phase.then == "measure" else 1) for case in phase.cases]
     return sum(times_s) / len(times_s) if times_s else 0.0
+
+
+def _log_name(role: str, case: Case) -> str:
+    return f"{role} {case.kind} {case.params['instance']}"
 
 
 def _limit_s(case: Case) -> float:

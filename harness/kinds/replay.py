@@ -137,6 +137,10 @@ class ReplaySession:
         found = (one.bound for one in self.plan.report.results if one.case == case)
         return next(found, None)
 
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """Those of the report's case."""
+        return next(one.logs for one in self.plan.report.results if one.case == case)
+
     def account(self) -> Account:
         """What else was recorded."""
         report = self.plan.report

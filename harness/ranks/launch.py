@@ -76,6 +76,11 @@ class Launch:
         return self.folder / role / str(rank)
 
 
+def log_name(role: wire.Role, rank: int) -> str:
+    """What a report calls the log of a rank."""
+    return f"{role} rank {rank}"
+
+
 class Ranks:
     """All groups, as a context: entering starts zygote and ranks, leaving ends every process below them.
 
@@ -123,7 +128,7 @@ class Ranks:
     def logs(self) -> dict[str, str]:
         """What each rank printed (the end of it), where it printed anything."""
         self.poll(0)
-        return {f"{rank.role} rank {rank.rank}": rank.log.text() for rank in self.all_ranks() if rank.log.tail}
+        return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
     def freeze(self, role: wire.Role) -> None:
         if role not in self.frozen:

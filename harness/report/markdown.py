@@ -39,7 +39,7 @@ def evaluation_text(report: EvalReport, board: Board | None, place: Place | None
     if (failed := verdict.first_failure(report)) is not None:
         lines += ["", f"{failed.case.kind} {text_cell(case_label(failed))}:", ""]
         parts = [clean(verdict.message(failed.outcome))]
-        parts += ["\n".join([f"{heading}:", *text]) for heading, text in evidence(report, failed.outcome)]
+        parts += ["\n".join([f"{heading}:", *text]) for heading, text in evidence(report, failed)]
         lines += _fenced("\n\n".join(parts))
     lines += _warnings([text_of(one) for one in report.warnings])
     return "\n".join(lines) + "\n"

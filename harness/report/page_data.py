@@ -210,7 +210,7 @@ def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> F
     told: list[str] = []
     if (failure := first_failure(report)) is not None:
         told += message(failure.outcome).splitlines()
-        for heading, text in evidence(report, failure.outcome):
+        for heading, text in evidence(report, failure):
             told += ["", f"{heading}:", *text]
     return FailedRun(
         run_id=report.run_id,

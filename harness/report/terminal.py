@@ -58,7 +58,7 @@ from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
 from harness.report.curves import curve_table, has_curves
-from harness.report.failures import show_failure
+from harness.report.failures import all_logs, log_heading, show_failure
 from harness.report.memory import memory_table
 from harness.report.summary import show_summary
 from harness.report.traffic import traffic_words
@@ -121,9 +121,10 @@ def show(
     for result in report.results:
         if verdict.case_status(result) == "fail":
             show_failure(report, result, console, _logs_at(report, board))
-    if verbose and (log := excerpt(report.logs.get("candidate rank 0", ""))):
-        print_all(console, Text("\n".join(["the end of rank 0's log:", *(f"  | {line}" for line in log)])))
-        print_all(console, Text(f"logs of all ranks: {_logs_at(report, board)}"), Text())
+    ran = [result for result in report.results if result.logs]
+    if verbose and ran and (log := excerpt(report.printed(ran[-1]))):
+        print_all(console, Text("\n".join([f"{log_heading(report)}:", *(f"  | {line}" for line in log)])))
+        print_all(console, Text(f"{all_logs(report)}: {_logs_at(report, board)}"), Text())
     print_all(console, _facts(report, verbose), Text())
     show_summary(report, board, place, console, entry)
 
