@@ -4,9 +4,7 @@ Knows nothing of processes, files or torch. Every number's name ends in its unit
 outcome of a case is a type of its own, so that no -1 or 1.0 ever stands for "it failed".
 """
 
-import secrets
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Literal
 
 from harness.core.curve import Curve
@@ -410,11 +408,6 @@ class Warning:
 
     code: str
     values: dict[str, str | int | float] = field(default_factory=dict)
-
-
-def new_run_id(started: datetime) -> str:
-    """A name for a run, which sorts by when it was started; no two that start in one second share it."""
-    return f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True, kw_only=True)

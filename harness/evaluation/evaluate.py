@@ -1,6 +1,7 @@
 """One evaluation of any kind of problem: plan in, report out. Knows sessions; knows neither kinds nor processes."""
 
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +20,6 @@ from harness.core.records import (
     Raised,
     Submission,
     TimedOut,
-    new_run_id,
 )
 from harness.judging import warnings
 from harness.judging.figures import figured
@@ -103,6 +103,11 @@ def _named(result: CaseResult, submission: Submission) -> CaseResult:
     if isinstance(outcome, TimedOut):
         return replace(result, outcome=replace(outcome, stacks=tuple(map(shown, outcome.stacks))))
     return result
+
+
+def new_run_id(started: datetime) -> str:
+    """A name for a run, which sorts by when it was started; no two that start in one second share it."""
+    return f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], session: Session) -> EvalReport:

@@ -31,6 +31,18 @@ from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group, RankGroup
 from harness.ranks.logs import Log
 from harness.ranks.rank import Rank
+from harness.ranks.zygote_messages import (
+    MAX_MESSAGE_BYTES,
+    Confined,
+    Exited,
+    Freeze,
+    Frozen,
+    NodeLost,
+    ShowStacks,
+    Thaw,
+    ZygoteMessage,
+    ZygoteOrder,
+)
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
 START_S = 120.0  # importing torch from a cold disk
@@ -134,16 +146,16 @@ class Ranks:
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
-            self._tell(wire.Freeze(role=role, number=self.freezes))
+            self._tell(Freeze(role=role, number=self.freezes))
 
     def thaw(self, role: wire.Role) -> None:
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)
-            self._tell(wire.Thaw(role=role))
+            self._tell(Thaw(role=role))
 
     def show_stacks(self, role: wire.Role) -> None:
-        self._tell(wire.ShowStacks(role=role))
+        self._tell(ShowStacks(role=role))
 
     def check_zygote(self) -> None:
         """Raises HarnessError if the process that ranks are forked from was stopped: it lets no group go on then, and a
@@ -159,7 +171,7 @@ class Ranks:
                 raise HarnessError(f"{NO_ANSWER} for {FROZEN_S:.0f} s, or to the end of the phase. {ASKS}")
             self.poll(until - time.monotonic())
 
-    def _tell(self, order: wire.ZygoteOrder, fds: Sequence[int] = ()) -> None:
+    def _tell(self, order: ZygoteOrder, fds: Sequence[int] = ()) -> None:
         with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
             socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
 
@@ -174,25 +186,25 @@ class Ranks:
 
     def _read_control(self) -> bool:
         try:
-            data = self.control.recv(wire.MAX_MESSAGE_BYTES)
+            data = self.control.recv(MAX_MESSAGE_BYTES)
         except ConnectionError:
             data = b""
         if not data:
             for rank in self.all_ranks():
                 rank.gone = rank.gone or "ended with the process that ranks are forked from"
             return False
-        message: wire.ZygoteMessage = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(data))
-        if isinstance(message, wire.NodeLost):
+        message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
+        if isinstance(message, NodeLost):
             raise HarnessError(message.why)
-        if isinstance(message, wire.Confined):
+        if isinstance(message, Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
-        elif isinstance(message, wire.Frozen):
+        elif isinstance(message, Frozen):
             if message.running:
                 rank = self.ranks[message.role][0]
                 rank.gone = rank.gone or f"left {message.running} processes that do not stop while it is not timed"
             if self.freezing.get(message.role) == message.number:
                 del self.freezing[message.role]
-        elif isinstance(message, wire.Exited):
+        elif isinstance(message, Exited):
             rank = self.by_pid[message.pid]
             rank.gone = rank.gone or failure.exit_text(message.code)
         else:
