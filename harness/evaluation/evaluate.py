@@ -1,6 +1,5 @@
 """One evaluation of any kind of problem: plan in, report out. Knows sessions; knows neither kinds nor processes."""
 
-import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +17,6 @@ from harness.core.records import (
     Passed,
     Profile,
     Raised,
-    Submission,
     TimedOut,
 )
 from harness.judging import warnings
@@ -26,8 +24,6 @@ from harness.judging.figures import figured
 from harness.kinds.kind import Phase, Plan, Progress, Session
 from harness.kinds.registry import KINDS
 
-# A file of a rank's working folder, in a traceback.
-STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/[a-z]+/\d+/([^"\s]+)')
 OVER = (Raised, Crashed, TimedOut)  # after these a session can be asked nothing more
 
 
@@ -46,8 +42,7 @@ def evaluate(plan: Plan, progress: Progress) -> EvalReport:
     results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end
-    named = tuple(_named(result, plan.submission) for result in results)
-    return figured(_report(plan, started, named, session))
+    return figured(_report(plan, started, tuple(results), session))
 
 
 def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseResult]:
@@ -85,24 +80,6 @@ def _further(session: Session, phase: Phase, case: Case) -> Outcome | Profile:
     if phase.then == "measure":
         return session.measure(case)
     return session.profile(case) if phase.then == "profile" else Passed()
-
-
-def _named(result: CaseResult, submission: Submission) -> CaseResult:
-    """The result with the user's own file in tracebacks and stacks: the staged copy is gone by then."""
-    names = {"submission.py": submission.name}
-    names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
-
-    def shown(text: str) -> str:
-        return STAGED.sub(lambda found: names.get(found[1], found[1]), text)
-
-    outcome = result.outcome
-    if isinstance(outcome, Raised):
-        return replace(result, outcome=replace(outcome, traceback=shown(outcome.traceback)))
-    if isinstance(outcome, Crashed):
-        return replace(result, outcome=replace(outcome, log_tail=shown(outcome.log_tail)))
-    if isinstance(outcome, TimedOut):
-        return replace(result, outcome=replace(outcome, stacks=tuple(map(shown, outcome.stacks))))
-    return result
 
 
 def new_run_id(started: datetime) -> str:

@@ -20,7 +20,7 @@ from harness.kinds.op_memory import MEMORY
 from harness.kinds.own_kernels import defined, share
 from harness.kinds.plan import OpPlan
 from harness.machine import hardware
-from harness.ranks import trace, wire
+from harness.ranks import trace
 
 TOKENS = Metric(name="tokens", unit="tokens/s", better="more")  # of all sequences, over the whole generation
 TTFT = Metric(name="ttft", unit="us")  # time to first token
@@ -60,12 +60,12 @@ class ModelSession(OpSession):
         """First tokens, whole generations, memory, and the share of own kernels."""
         first_case = with_new(case, 1)
         first = self._within_limits(
-            lambda: op_measure.measure(self.calls, first_case, self._time(first_case), self.peaks, self._sampling)
+            lambda: op_measure.measure(self.calls, first_case, self._time(first_case), self.peaks, self.watch.timing)
         )
         if not isinstance(first, Measured):
             return first
         whole = self._within_limits(
-            lambda: op_measure.measure(self.calls, case, self._time(case), self.peaks, self._sampling)
+            lambda: op_measure.measure(self.calls, case, self._time(case), self.peaks, self.watch.timing)
         )
         if not isinstance(whole, Measured):
             return whole
@@ -165,8 +165,5 @@ def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
 
 def _memory(calls: Calls) -> Series:
     """The most that either rank has had so far, on CPU cores, where nothing tells a call's."""
-    told = [
-        max(rank.peak_bytes for rank in group.ask(wire.TellMemory(), wire.MemoryTold, calls.deadline))
-        for group in (calls.candidate, calls.baseline)
-    ]
-    return Series(metric=MEMORY, own=(float(told[0]),), baseline=(float(told[1]),))
+    own, ref = (float(calls.peak_of(group)) for group in (calls.candidate, calls.baseline))
+    return Series(metric=MEMORY, own=(own,), baseline=(ref,))

@@ -205,8 +205,7 @@ class Ranks:
             if self.freezing.get(message.role) == message.number:
                 del self.freezing[message.role]
         elif isinstance(message, Exited):
-            rank = self.by_pid[message.pid]
-            rank.gone = rank.gone or failure.exit_text(message.code)
+            self.by_pid[message.pid].exited(message.code)
         else:
             rank = self.ranks[message.role][message.rank]
             rank.pid = message.pid

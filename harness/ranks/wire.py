@@ -8,10 +8,10 @@ from harness.core.decode import DecodeError
 from harness.core.records import CheckerName, Clock, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
-OUT_OF_MEMORY = "out of the device's memory"  # so begins the message of a rank that was
 KEPT_BYTES = 256 << 20  # of a device, that a rank may keep for later calls while others are on turn
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]
+Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
 MAX_FILES = 64  # that go with one message
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
 
@@ -377,10 +377,12 @@ class PeaksMeasured:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The command raised. `message` is the exception's last line."""
+    """The command raised. `message` is the exception's last line, `reason` what it comes down to, where that is one of
+    these."""
 
     message: str
     traceback: str
+    reason: Reason = ""
     type: Literal["failed"] = "failed"
 
 
