@@ -94,12 +94,11 @@ class ModelSession(OpSession):
         """The least time of a generation in us: the prompt's, and that of each step, which needs the one before."""
         if self.peaks is None or self.plan.problem.cost_of is None:
             return None
-        prompt_us, by = hardware.bound(self.plan.problem.cost(with_new(case, 1)), self.peaks)
-        steps = _steps(case)
-        if not steps or (step := self._step(case)) is None:
-            return Bound(value=prompt_us, by=by)
-        steps_us = steps * step.value
-        return Bound(value=prompt_us + steps_us, by=by if prompt_us > steps_us else step.by)
+        prompt, step = hardware.limit(self.plan.problem.cost(with_new(case, 1)), self.peaks), self._step(case)
+        if prompt is None or step is None:
+            return prompt
+        steps_us = _steps(case) * step.value
+        return Bound(value=prompt.value + steps_us, by=prompt.by if prompt.value > steps_us else step.by)
 
     def _step(self, case: Case) -> Bound | None:
         """The least time of a step in us, the mean over those after the first token: what they cost together."""
@@ -109,8 +108,7 @@ class ModelSession(OpSession):
         whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
         names = ("flops", "hbm_bytes", "link_bytes")
         each = replace(whole, **{name: (getattr(whole, name) - getattr(prompt, name)) / steps for name in names})
-        value, by = hardware.bound(each, self.peaks)
-        return Bound(value=value, by=by)
+        return hardware.limit(each, self.peaks)
 
     def _own_kernels(self, case: Case) -> float | Failure:
         """By two profiled generations, whose outputs are judged as well."""

@@ -254,11 +254,10 @@ class OpSession:
         return self.limits.peaks if self.limits else None
 
     def bound(self, case: Case) -> Bound | None:
-        """The roofline of a benchmark; None before the peaks are known, and where the problem has no cost."""
+        """The roofline of a benchmark; None where peaks or costs are not known."""
         if self.peaks is None or case.kind != "benchmark":
             return None
-        value, by = hardware.bound(self.plan.problem.cost(case), self.peaks)
-        return Bound(value=value, by=by)
+        return hardware.limit(self.plan.problem.cost(case), self.peaks)
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
         """The candidate ranks', which run all cases."""

@@ -270,7 +270,7 @@ def _limit(entries: Sequence[EntryOnPage], group: Group, problem: Problem | None
 def _computed_s(group: Group, problem: Problem | None) -> list[float]:
     """The bounds of a suite's benchmarks on the GPUs of that machine class; none where anything of it is not known."""
     _, suite, machine_class, world_size = group
-    peaks = hardware.match(re.sub(r"^\d+x ", "", machine_class))
+    peaks = hardware.of_class(machine_class, world_size)
     if problem is None or peaks is None:
         return []
     try:

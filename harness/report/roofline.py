@@ -43,7 +43,7 @@ class Shape:
     hbm_us: float
     link_us: float
     bound_us: float
-    bound_by: hardware.Term
+    bound_by: str
     flop_per_byte: float | None
     published_us: float | None
     published_ratio: float | None
@@ -88,7 +88,9 @@ def roofline(problem: Problem, suite: Suite, hardware_name: str, peaks: Peaks) -
 def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
     cost = problem.cost(case)
     times_us = hardware.times_us(cost, peaks)
-    bound_us, bound_by = hardware.bound(cost, peaks)
+    limit = hardware.limit(cost, peaks)
+    if limit is None:
+        raise UsageError(f"{problem.name}: {case.label}: nothing that cost() counts has a rate here; name --hardware")
     ratio = None
     if case.published_us is not None and problem.published is not None:
         ratio = case.published_us / hardware.bound(cost, hardware.peaks(problem.published.gpu))[0]
@@ -100,8 +102,8 @@ def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
         flops_us=times_us["flops"],
         hbm_us=times_us["hbm"],
         link_us=times_us["link"],
-        bound_us=bound_us,
-        bound_by=bound_by,
+        bound_us=limit.value,
+        bound_by=limit.by,
         flop_per_byte=cost.flops / cost.hbm_bytes if cost.hbm_bytes else None,
         published_us=case.published_us,
         published_ratio=ratio,
