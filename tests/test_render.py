@@ -398,11 +398,11 @@ def test_json_of_a_benchmark_that_was_not_run_has_no_figures() -> None:
 
 
 def test_json_of_an_evaluation_that_never_began_has_the_same_keys() -> None:
-    value = report_json.error_json("shapes/a2a.yaml: $.tests: missing", Exit.BAD_FILE, problem="a2a", world_size=8)
+    value = report_json.error_json("shapes/a2a.yaml: $.tests: missing", Exit.BAD_FILE)
     assert list(value) == list(report_json.to_json(report()))
     assert (value["status"], value["exit_code"], value["cases"]) == ("error", 113, [])
     assert value["error"] == "shapes/a2a.yaml: $.tests: missing"
-    assert (value["problem"], value["world_size"]) == ("a2a", 8)
+    assert (value["problem"], value["submission"]) == (None, {"path": None, "sha256": None})
 
 
 # ---- progress --------------------------------------------------------------------------------------------------------

@@ -170,3 +170,15 @@ def test_what_is_too_long_is_found() -> None:
 def test_there_are_few_folders() -> None:
     folders = [path for path in [HARNESS, *HARNESS.rglob("*")] if path.is_dir() and path.name != "__pycache__"]
     assert len(folders) <= MOST_FOLDERS, folders
+
+
+@pytest.mark.parametrize(
+    ("call", "homes"),
+    [
+        ("flock(", {"core/files.py", "engine/child.py"}),  # the child runs without the harness
+        ("killpg(", {"machine/processes.py"}),
+    ],
+)
+def test_locks_and_the_ends_of_groups_are_written_once(call: str, homes: set[str]) -> None:
+    found = {str(path.relative_to(HARNESS)) for path in HARNESS.rglob("*.py") if call in path.read_text()}
+    assert found == homes

@@ -54,12 +54,12 @@ def _case_json(result: CaseResult) -> Json:
     }
 
 
-def error_json(message: str, exit_code: Exit, *, path: str | None = None, **known: Any) -> Json:
+def error_json(message: str, exit_code: Exit) -> Json:
     """The same object for an evaluation that ended before there was a report: whatever is not known is null."""
     unknown: Json = {field.name: None for field in dataclasses.fields(EvalReport) if field.name != "results"}
     begun = {"schema": REPORT_SCHEMA, "status": "error", "exit_code": int(exit_code), "error": message}
-    empty: Json = {"submission": {"path": path, "sha256": None}, "warnings": [], "logs": {}, "phases_s": {}}
-    return begun | unknown | empty | {"cases": [], "place": None} | known
+    empty: Json = {"submission": {"path": None, "sha256": None}, "warnings": [], "logs": {}, "phases_s": {}}
+    return begun | unknown | empty | {"cases": [], "place": None}
 
 
 # ---- read back -------------------------------------------------------------------------------------------------------

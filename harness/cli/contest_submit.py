@@ -80,7 +80,7 @@ def _evaluated(order: Order, found: Contest, entry: ContestEntry, checkout: Chec
         )
     version = judgements.problem_version(setting.problem, setting.suite)
     entry = acts.settle(found, acts.outcome(entry.number, ran.report, version), world.now(), entry.member)
-    _show_submitted(order, found, entry, ran.report, ran.standing, world)
+    _show_submitted(order, found, entry, ran.report, ran.standing)
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
@@ -111,9 +111,7 @@ def _problem_named(file: Path, found: Contest, checkout: Checkout) -> str:
     return name
 
 
-def _show_submitted(
-    order: Order, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None, world: World
-) -> None:
+def _show_submitted(order: Order, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None) -> None:
     most = found.rules.quota.per_day
     used = admission.used_today(found.state(), entry.team, entry.submitted_at)
     quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""

@@ -8,13 +8,12 @@ made it was killed: such a file is removed before ranks start.
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.core.files import locked_by_several, remove, taken_bytes
+from harness.core.files import locked_alone, locked_by_several, remove, taken_bytes
 from harness.core.records import Submission
 
 FOLDER = ".cache/compiled"
@@ -75,16 +74,11 @@ def drop(root: Path, name: str) -> bool:
 
 def _drop(found: Path, with_lock: bool = False) -> None:
     """Removes the cache, unless an evaluation uses it or it is another user's."""
-    with contextlib.suppress(OSError):
-        fd = os.open(_lock(found), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove(found)
-            os.truncate(fd, 0)
-            if with_lock:
-                _lock(found).unlink()
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), locked_alone(_lock(found)):
+        remove(found)
+        os.truncate(_lock(found), 0)
+        if with_lock:
+            _lock(found).unlink()
 
 
 def _lock(found: Path) -> Path:
