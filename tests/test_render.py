@@ -42,11 +42,14 @@ from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
+from harness.core.metric_words import TIMES as TIMES_WORDS
 from harness.core.records import (
+    Bound,
     CaseResult,
     CheckerName,
     Crashed,
     EvalReport,
+    Metric,
     NotRun,
     OpTime,
     Outcome,
@@ -54,6 +57,7 @@ from harness.core.records import (
     Profile,
     Raised,
     RankProfile,
+    Series,
     Submission,
     Warning,
     Wrong,
@@ -61,6 +65,7 @@ from harness.core.records import (
 from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
 from harness.evaluation.evaluate import evaluate
 from harness.judging.checkers import CHECKERS
+from harness.judging.figures import SeriesFigures, series_figures
 from harness.kinds.plan import make_plan
 from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
@@ -759,3 +764,41 @@ def test_advice_speaks_of_other_ranks_only_where_there_are_some(outcome: Outcome
     several = failed_test(outcome)
     assert advice not in " ".join(shown(several).split())
     assert advice in " ".join(shown(replace(several, world_size=1)).split())
+
+
+def test_the_row_of_means_shows_the_figures_of_the_whole() -> None:
+    """Which the last lines show too: a second rule could differ from them in the last digit."""
+    found = report()
+    benchmarks = [result for result in found.results if result.case.kind == "benchmark"]
+    assert found.figures is not None
+    assert found.figures.ratio is not None
+    whole = replace(found.figures, ratio=replace(found.figures.ratio, value=9.99))
+    mean = terminal.mean_row(benchmarks, whole, TIMES_WORDS)
+    assert mean is not None
+    assert [cell.plain for cell in mean][:4:3] == ["geometric mean", "9.99x"]
+    values = [result.figures.value for result in benchmarks if result.figures]
+    assert mean[2].plain == TIMES_WORDS.value(statistics.geometric_mean(values))
+    assert terminal.mean_row(benchmarks, None, TIMES_WORDS) is None
+    untimed = replace(benchmarks[0], outcome=Passed(), figures=None)
+    assert terminal.mean_row([untimed, *benchmarks[1:]], whole, TIMES_WORDS) is None
+
+
+RATES = [("us", "less", 2.0, 0.25), ("GB/s", "more", 0.5, 4.0)]
+
+
+@pytest.mark.parametrize(("unit", "better", "ratio", "fraction"), RATES)
+def test_a_further_metric_has_the_same_figures_wherever_it_is_shown(
+    unit: str, better: Any, ratio: float, fraction: float
+) -> None:
+    metric = Metric(name="further", unit=unit, better=better)
+    series = Series(metric=metric, own=(4.0, 4.0), baseline=(8.0, 8.0))
+    case = replace(timed(), series=(*timed().series, series))
+    bounded = replace(case, bounds={"further": Bound(value=1.0, by="hbm")})
+    least = replace(case, series=(*timed().series, replace(series, least=1.0)))
+    for one in (bounded, least):
+        found = series_figures(one, "further")
+        assert found == SeriesFigures(value=4.0, baseline=8.0, ratio=pytest.approx(ratio), bound=1.0, fraction=fraction)
+    assert series_figures(case, "further") == SeriesFigures(
+        value=4.0, baseline=8.0, ratio=pytest.approx(ratio), bound=None, fraction=None
+    )
+    assert series_figures(case, "no such metric") is None
