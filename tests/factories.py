@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.board.entries import Entry, Versions
 from harness.core.machine_records import Environment, Peaks
+from harness.core.metrics import CLOCKS
 from harness.core.records import (
     Bound,
     Case,
@@ -29,7 +30,6 @@ from harness.core.records import (
     Wrong,
 )
 from harness.judging.figures import figured
-from harness.ranks.clocks import METRICS
 
 GEMM_TESTS: tuple[Params, ...] = (
     {"m": 64, "n": 2880, "k": 2880, "has_bias": True},
@@ -111,7 +111,7 @@ def timed(time_us: float = 1000.0, ref_us: float = 2000.0, samples: int = 12, bl
 
 def measured(own: Sequence[float], baseline: Sequence[float], block: int = 4) -> Measured:
     """A case on the wall clock alone, with these samples in us."""
-    series = Series(metric=METRICS["wall"], own=tuple(own), baseline=tuple(baseline), block=block)
+    series = Series(metric=CLOCKS["wall"], own=tuple(own), baseline=tuple(baseline), block=block)
     return Measured(series=(series,), bounded="wall")
 
 

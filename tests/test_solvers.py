@@ -19,6 +19,7 @@ from harness.board.places import ranking
 from harness.core.checkout import ROOT, Checkout
 from harness.core.curve import Curve, Point
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.metrics import COST
 from harness.core.records import (
     Case,
     CaseResult,
@@ -38,7 +39,6 @@ from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order, Plan
-from harness.kinds.program import COST
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.solver_build import ProgramPlan

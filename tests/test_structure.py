@@ -182,3 +182,8 @@ def test_there_are_few_folders() -> None:
 def test_locks_and_the_ends_of_groups_are_written_once(call: str, homes: set[str]) -> None:
     found = {str(path.relative_to(HARNESS)) for path in HARNESS.rglob("*.py") if call in path.read_text()}
     assert found == homes
+
+
+def test_metrics_are_defined_in_one_place() -> None:
+    found = {str(path.relative_to(HARNESS)) for path in HARNESS.rglob("*.py") if "Metric(name=" in path.read_text()}
+    assert found == {"core/metrics.py"}

@@ -15,12 +15,13 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from harness.board.places import Place
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import Exit
+from harness.core.metrics import CLOCKS, THEIRS
 from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Profile, Warning
 from harness.core.words import case_label
 from harness.judging import verdict
 from harness.judging.figures import figured
 from harness.judging.warnings import text_of
-from harness.ranks.clocks import METRICS, block
+from harness.ranks.clocks import block
 
 Json = dict[str, Any]
 
@@ -251,8 +252,7 @@ def _outcome_1(value: Mapping[str, Any], device: str) -> Json:
         return _timed_1(value, device)
     if kind == "told" and isinstance(value.get("told"), Mapping):
         told = {name.removesuffix("_us"): item for name, item in value["told"].items() if name != "type"}
-        metric = {"name": "theirs", "unit": "us", "better": "less"}
-        return {"type": "measured", "series": [{"metric": metric, "own": [], "summary": told}]}
+        return {"type": "measured", "series": [{"metric": encode(THEIRS), "own": [], "summary": told}]}
     more: Mapping[str, Json] = {
         "wrong": {"message": error},
         "raised": {"rank": value.get("rank"), "message": error, "traceback": value.get("traceback") or ""},
@@ -271,7 +271,7 @@ def _timed_1(value: Mapping[str, Any], device: str) -> Json:
     names = ["wall", *(name for name in clocks if name != "wall")]
     series = [
         {
-            "metric": encode(METRICS[name]) if name in METRICS else {"name": name, "unit": "us", "better": "less"},
+            "metric": encode(CLOCKS[name]) if name in CLOCKS else {"name": name, "unit": "us", "better": "less"},
             "own": clocks[name].get("samples_us"),
             "baseline": clocks[name].get("ref_samples_us"),
             "block": size,

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
+from harness.core.metrics import THEIRS
 from harness.core.records import (
     Bound,
     Case,
@@ -27,7 +28,6 @@ from harness.core.records import (
     Crashed,
     Failure,
     Measured,
-    Metric,
     Mode,
     NotRun,
     Outcome,
@@ -41,6 +41,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
+from harness.core.words import TAIL_CHARS
 from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
@@ -51,7 +52,7 @@ from harness.kinds.programs import LANGUAGES, Program
 from harness.machine import host
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
-from harness.process import cuda_shim_site
+from harness.process import compile_cache, cuda_shim_site
 from harness.process.child import Ended, run_child, signal_name
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
@@ -63,10 +64,7 @@ RUNS: dict[tuple[Mode, str], tuple[EvalMode, ...]] = {
     ("leaderboard", "benchmark"): ("benchmark", "leaderboard"),
     ("profile", "profile"): ("profile",),
 }
-METRIC = Metric(name="theirs", unit="us")  # whatever eval.py times
 SUITE = "theirs"  # what such a run is recorded under, and so ranked apart from ours
-COMPILE_S = 600.0
-TAIL_CHARS = 4000  # of it, in an outcome
 EXITS = {110: "a CUDA call failed", 111: "it was given no POPCORN_FD", 112: "it says that the submission is wrong"}
 
 
@@ -189,7 +187,7 @@ class ExternalSession:
         alone = {**self.environ, "POPCORN_SEED": "1"}
         self._stage(files)
         built = language.build(
-            problem, files, submission, lambda command: run_child(command, self._staged, alone, COMPILE_S)
+            problem, files, submission, lambda command: run_child(command, self._staged, alone, compile_cache.COMPILE_S)
         )
         if compiles:
             self.logs["compile"] = built.log
@@ -355,7 +353,7 @@ def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
         best=(values["best"] or mean) / 1000,
         worst=(values["worst"] or mean) / 1000,
     )
-    return Measured(series=(Series(metric=METRIC, own=(), summary=summary),))
+    return Measured(series=(Series(metric=THEIRS, own=(), summary=summary),))
 
 
 def _errors(told: Mapping[str, str]) -> list[str]:

@@ -10,21 +10,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.core.errors import UsageError
-from harness.core.records import Bound, Case, CheckerName, Failure, Measured, Metric, Series
+from harness.core.metrics import MEMORY, STEP, TOKENS, TTFT
+from harness.core.records import Bound, Case, CheckerName, Failure, Measured, Series
 from harness.core.stats import median
 from harness.kinds import op_measure
 from harness.kinds.kind import Order, Plan, Progress, Session
 from harness.kinds.op import OpKind, OpSession
 from harness.kinds.op_calls import Calls
-from harness.kinds.op_memory import MEMORY
 from harness.kinds.own_kernels import defined, share
 from harness.kinds.plan import OpPlan
 from harness.machine import hardware
 from harness.ranks import trace
 
-TOKENS = Metric(name="tokens", unit="tokens/s", better="more")  # of all sequences, over the whole generation
-TTFT = Metric(name="ttft", unit="us")  # time to first token
-STEP = Metric(name="step", unit="us")  # of a token after the first
 LEAST_SAMPLES = 8  # of a generation, which is long beside a kernel
 PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too large to read
 

@@ -48,10 +48,8 @@ from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
 from harness.ranks.failure import RankFailure
-from harness.ranks.launch import ROLES, Launch, Ranks, log_name
+from harness.ranks.launch import ROLES, START_S, Launch, Ranks, log_name
 
-START_S = 120.0  # for what comes before the first case, and after the last
-COMPILE_S = 600.0  # for what a submission compiles when it is imported
 T = TypeVar("T")
 
 
@@ -176,7 +174,7 @@ class OpSession:
         kernels = ((calls.baseline, self.plan.opponent), (calls.candidate, self.plan.submission))
         if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
             try:
-                with self._timed("compile", COMPILE_S):
+                with self._timed("compile", compile_cache.COMPILE_S):
                     for group in compiling:
                         group.ask(wire.CompileKernel(), wire.Imported, calls.deadline)
             finally:

@@ -18,6 +18,7 @@ from pathlib import Path
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
 from harness.core.errors import HarnessError, UsageError
+from harness.core.metrics import COST, GAP
 from harness.core.records import (
     Bound,
     Case,
@@ -26,7 +27,6 @@ from harness.core.records import (
     Failure,
     Held,
     Measured,
-    Metric,
     Passed,
     Profile,
     Series,
@@ -46,8 +46,6 @@ from harness.kinds.solver_task import Instance, Task, check_here, load_instance,
 from harness.problems import shape_file
 from harness.problems.problem import Problem, Suite
 
-COST = Metric(name="cost", unit="cost")
-GAP = Metric(name="area", unit="gap")  # the mean over the limit of 1 - bound / cost, where 1 is no answer
 SEED_VARIABLE = "KERNEL_EVAL_SEED"
 LEAST_RUNS = 3  # of either side, head to head
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import cast
 
 from harness.core.errors import HarnessError, UsageError
+from harness.core.metrics import SAMPLES, TIME_TO_TARGET
 from harness.core.records import (
     Bound,
     Case,
@@ -19,7 +20,6 @@ from harness.core.records import (
     Failure,
     Held,
     Measured,
-    Metric,
     Passed,
     Profile,
     Raised,
@@ -39,8 +39,6 @@ from harness.kinds.train_run import Run, Runs, Side, mllog_text
 from harness.problems.token_files import TokenFolder, read_folder
 from harness.ranks import wire
 
-TIME = Metric(name="time_to_target", unit="s")
-SAMPLES = Metric(name="samples", unit="sequences")
 SIDES: tuple[Side, ...] = ("candidate", "baseline")
 LEAST_KNOWN = 2  # runs of the reference, as a variance takes
 STARVED = 0.2  # part of a run that loading may take
@@ -219,7 +217,7 @@ class TrainSession(OpSession):
             return held
         return Measured(
             series=(
-                Series(metric=TIME, own=_times(own), baseline=_times(other)),
+                Series(metric=TIME_TO_TARGET, own=_times(own), baseline=_times(other)),
                 Series(metric=SAMPLES, own=_samples(own), baseline=_samples(other)),
             )
         )

@@ -35,6 +35,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
+from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
@@ -46,7 +47,6 @@ from harness.process.profiler_tool import Tool
 from harness.process.profilers import TOOLS, Job, Said
 from harness.ranks.launch import free_port
 
-TAIL_CHARS = 4000  # of what was printed, in an outcome
 MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
 
 

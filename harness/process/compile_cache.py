@@ -17,6 +17,7 @@ from harness.core.files import locked_alone, locked_by_several, remove, taken_by
 from harness.core.records import Submission
 
 FOLDER = ".cache/compiled"
+COMPILE_S = 600.0  # for what a submission compiles when it is imported or built
 KEPT_S = 14 * 86400.0  # since its last use
 ONE_BYTES, ALL_BYTES = 1 << 30, 4 << 30  # of one cache after its use, and of all
 

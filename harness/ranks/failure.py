@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from harness.core.records import Crashed, Raised, TimedOut
+from harness.core.words import TAIL_CHARS
 from harness.ranks import wire
 from harness.ranks.rank import Rank
 
-SHOWN_LOG_CHARS = 4000  # of a rank's log, in an outcome
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
 
 
@@ -20,7 +20,7 @@ class RankFailure(Exception):
 
 def crashed(rank: Rank, message: str) -> RankFailure:
     """The rank's process is gone, or what it sent is no reply."""
-    outcome = Crashed(rank=rank.rank, message=message, log_tail=rank.log.text()[-SHOWN_LOG_CHARS:])
+    outcome = Crashed(rank=rank.rank, message=message, log_tail=rank.log.text()[-TAIL_CHARS:])
     return RankFailure(rank.role, outcome, reason="memory" if rank.was_killed else "")
 
 

@@ -45,7 +45,7 @@ from harness.ranks.zygote_messages import (
 )
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
-START_S = 120.0  # importing torch from a cold disk
+START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
 # Above the level at which torch's profiler reports that it began and ended, as lines `USDT:...` of every rank's output.
 PROFILER_LOG = {"KINETO_LOG_LEVEL": "6"}
 # glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the

@@ -6,13 +6,14 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.board.places import Ranked
+from harness.core import metrics
 from harness.core.metric_words import MEMORY
 from harness.core.records import CaseResult, Measured
 from harness.core.stats import geomean
 from harness.core.words import case_label, percent_text, plain_table, times_text
 from harness.judging.figures import series_figures
 
-METRIC = "memory"  # the name of its series
+METRIC = metrics.MEMORY.name
 COLUMNS = ("shape", "ref", "own", "ratio", "least", "fraction")
 
 

@@ -7,11 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core.metric_words import words_of
+from harness.core.metrics import MEMORY
 from harness.core.records import CaseResult, EvalReport, Measured
 from harness.core.words import case_label, percent_text, plain_table, times_text
 from harness.judging.figures import series_figures
 from harness.judging.scoring import SCORINGS
-from harness.report.memory import METRIC
 
 LEGEND = (
     "x is how many times as good as the reference in the same run, % what part of the limit; ttft is the time to first "
@@ -30,7 +30,7 @@ def metrics_table(cases: Sequence[tuple[CaseResult, Measured]]) -> Table:
     """Every further metric but memory, which has a table of its own: its value, its ratio to the reference, and the
     fraction of its limit where it has one."""
     further = (series for _, measured in cases for series in measured.series[1:])
-    shown = dict.fromkeys(series.metric.name for series in further if series.metric.name != METRIC)
+    shown = dict.fromkeys(series.metric.name for series in further if series.metric.name != MEMORY.name)
     headers = [header for name in shown for header in _headers(name, [measured for _, measured in cases])]
     table = plain_table("prompt", *headers)
     for result, measured in cases:

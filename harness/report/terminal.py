@@ -1,8 +1,9 @@
 """A report as people read it, on a terminal or in a log.
 
-Knows how things look; decides nothing (verdict does) and computes no figure of its own (judging.figures does)
-beside medians. What a submission wrote (messages, tracebacks, logs, its own path) is shown as plain text without control
-characters, and more than a line of it only behind a `|`, so that it can neither style a terminal nor pass for our words.
+Knows how things look; decides nothing (verdict does) and computes no figure of its own (judging.figures does) beside
+medians. What a submission wrote (messages, tracebacks, logs, its own path) is shown as plain text without control
+characters, and more than a line of it only behind a `|`, so that it can neither style a terminal nor pass for our
+words.
 
 Everything reads at 80 columns and without colour: no boxes, no symbol outside ASCII of our own but for bars, which
 are drawn where there is room, in ASCII where the console's encoding has no more. On a console that is no terminal, rich
