@@ -37,7 +37,7 @@ HEAD = """\
 
 # Measurements
 
-This page has the newest figures of each machine: how long an evaluation takes, how exact it is, and how fast the shipped
+This page has the newest figures of each machine: how long an evaluation takes, how exact it is, how fast the shipped
 kernels are. Each section names the day, the machine and the command. Ratios and medians of one run can be compared with
 each other, absolute times of different runs on the device clock only. Figures marked *transcribed* were copied by hand.
 """
