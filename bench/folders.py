@@ -35,8 +35,8 @@ from figures import Cell, Figures, add_data_argument
 from harness.core import stats
 from harness.core.errors import Exit
 from harness.core.events import PhaseBegan, event_of
+from harness.core.metrics import MEMORY
 from harness.gpumode.folder import FILE
-from harness.kinds.op_memory import MEMORY
 from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.machine.readings import Unread, module

@@ -4,8 +4,8 @@
     python bench/measurements.py --check               exits with 1 if it is not what the data files say
     python bench/measurements.py --keep RUN            keeps a run of runs/ in docs/measurements/reports/
 
-A folder in docs/measurements/ is a machine: `machine.yaml` has its heading (`title`), its name in sections (`machine`)
-and words (`text`); every other file is a section, in the order of their names. To add one, put a file there: a bench
+A folder in docs/measurements/ is a machine: `machines.yaml` has its heading (`title`), its name in sections (`machine`)
+and words (`text`); every file in it is a section, in the order of their names. To add one, put a file there: a bench
 writes it (`--data FILE`), or write it as bench/figures.py says. A section may name kept runs (`reports`), of which its
 table of turn-around is made, and, of runs on several clocks, one of what each clock says of each shape.
 """
@@ -31,15 +31,15 @@ from harness.judging import verdict
 FOLDER = ROOT / "docs" / "measurements"
 DOCUMENT = ROOT / "docs" / "measurements.md"
 REPORTS = "reports"  # below FOLDER
-MACHINE = "machine.yaml"
+MACHINES = "machines.yaml"
 HEAD = """\
 <!-- Made by `make measurements` (bench/measurements.py) of the files in docs/measurements/: change those. -->
 
 # Measurements
 
-Each section names the day, the machine and the command of its figures. Ratios and medians of one run can be compared
-with each other. Absolute times of different runs can be compared on the device clock only. Figures marked *transcribed*
-were copied by hand from printed output. Only the newest figures of each machine are kept; git has the older ones.
+This page has the newest figures of each machine: how long an evaluation takes, how exact it is, how fast the shipped
+kernels are. Each section names the day, the machine and the command. Ratios and medians of one run can be compared with
+each other, absolute times of different runs on the device clock only. Figures marked *transcribed* were copied by hand.
 """
 
 
@@ -52,23 +52,28 @@ class Machine:
     text: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """By the names of their folders."""
+
+    machines: dict[str, Machine]
+
+
 def document(folder: Path = FOLDER) -> str:
     """The whole document. Raises BadFileError, which names the place, for a data file that does not decode."""
     parts = [HEAD]
-    for machine in sorted(path.parent for path in folder.glob(f"*/{MACHINE}")):
-        parts += _machine(machine, folder / REPORTS)
+    for name, machine in sorted(read_yaml(Machines, folder / MACHINES, ROOT).machines.items()):
+        parts += _machine(machine, folder / name, folder / REPORTS)
     return "\n".join(parts)
 
 
-def _machine(folder: Path, kept: Path) -> Iterator[str]:
-    head = read_yaml(Machine, folder / MACHINE, ROOT)
+def _machine(head: Machine, folder: Path, kept: Path) -> Iterator[str]:
     yield f"## {head.title}\n"
     if head.text:
         yield _paragraph(head.text)
     for path in sorted(folder.glob("*.yaml")):
-        if path.name != MACHINE:
-            section = read_yaml(Section, path, ROOT)
-            yield from _section(section, [_kept(kept / f"{run}.json", path) for run in section.reports], head.machine)
+        section = read_yaml(Section, path, ROOT)
+        yield from _section(section, [_kept(kept / f"{run}.json", path) for run in section.reports], head.machine)
 
 
 def _section(section: Section, runs: list[EvalReport], machine: str) -> Iterator[str]:

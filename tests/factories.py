@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.board.entries import Entry, Versions
 from harness.core.machine_records import Environment, Peaks
+from harness.core.metrics import CLOCKS
 from harness.core.records import (
     Bound,
     Case,
@@ -29,7 +30,6 @@ from harness.core.records import (
     Wrong,
 )
 from harness.judging.figures import figured
-from harness.ranks.clocks import METRICS
 
 GEMM_TESTS: tuple[Params, ...] = (
     {"m": 64, "n": 2880, "k": 2880, "has_bias": True},
@@ -111,7 +111,7 @@ def timed(time_us: float = 1000.0, ref_us: float = 2000.0, samples: int = 12, bl
 
 def measured(own: Sequence[float], baseline: Sequence[float], block: int = 4) -> Measured:
     """A case on the wall clock alone, with these samples in us."""
-    series = Series(metric=METRICS["wall"], own=tuple(own), baseline=tuple(baseline), block=block)
+    series = Series(metric=CLOCKS["wall"], own=tuple(own), baseline=tuple(baseline), block=block)
     return Measured(series=(series,), bounded="wall")
 
 
@@ -128,9 +128,12 @@ def results(
     def verdicts(outcome: Outcome) -> Verdicts | None:
         return {"passed": RIGHT, "measured": RIGHT, "held": RIGHT, "wrong": WRONG}.get(outcome.type)
 
+    def logs(outcome: Outcome) -> tuple[str, ...]:
+        return () if isinstance(outcome, NotRun) else tuple(f"candidate rank {rank}" for rank in range(8))
+
     return (
         *(
-            CaseResult(case=case(params, "test"), outcome=outcome, verdicts=verdicts(outcome))
+            CaseResult(case=case(params, "test"), outcome=outcome, verdicts=verdicts(outcome), logs=logs(outcome))
             for params, outcome in zip(GEMM_TESTS, tests, strict=False)
         ),
         *(
@@ -139,6 +142,7 @@ def results(
                 outcome=outcome,
                 verdicts=verdicts(outcome),
                 bound=Bound(value=120.5 * 9**index, by="flops" if index else "link"),
+                logs=logs(outcome),
             )
             for index, (params, outcome) in enumerate(zip(shapes, benchmarks, strict=False))
         ),

@@ -11,8 +11,8 @@ from factories import GEMM_BENCHMARKS, TIMES, entry, report, results
 from harness.board import judgements, report_json
 from harness.board.entries import Board, Earlier, Entry, MeasuredNoise
 from harness.core.checkout import ROOT
+from harness.core.metrics import CLOCKS
 from harness.core.records import EvalReport, Measured, Passed
-from harness.ranks.clocks import METRICS
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE_FILE = 'submissions/gemm_rs/"><img src=x onerror=alert(2)>.py'
@@ -33,7 +33,7 @@ def gpu(one: Measured, ranks: int = 8) -> Measured:
     others = tuple(
         replace(
             wall,
-            metric=METRICS[clock],  # type: ignore[index]
+            metric=CLOCKS[clock],  # type: ignore[index]
             own=tuple(part * sample for sample in wall.own),
             baseline=tuple(part * sample for sample in wall.baseline),
         )

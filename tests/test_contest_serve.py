@@ -23,9 +23,9 @@ from harness.board import leaderboard, report_json, runs
 from harness.board.judgements import judged
 from harness.contest import acts
 from harness.core.checkout import ROOT, Checkout
-from harness.core.records import new_run_id
 from harness.engine.base import RESULT, Done, Exited, Job
 from harness.engine.fake import FakeEngine, Play
+from harness.evaluation.evaluate import new_run_id
 from harness.kinds.settings import Asked
 from harness.problems.submission import digest
 from harness.serve import Options, make_service

@@ -110,8 +110,10 @@ def test_what_was_released_is_taken_again_before_the_next_call(monkeypatch: pyte
 
 def test_a_full_device_is_told_in_a_line() -> None:
     said = "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 139.72 GiB\nmore"
-    message = program.failed(torch.OutOfMemoryError(said)).message
-    assert message.startswith(f"{wire.OUT_OF_MEMORY}: 12.00 GiB were asked for, with ")
+    failed = program.failed(torch.OutOfMemoryError(said))
+    message = failed.message
+    assert failed.reason == "device_memory"
+    assert message.startswith("out of the device's memory: 12.00 GiB were asked for, with ")
     assert "\n" not in message
 
 

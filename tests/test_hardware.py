@@ -13,11 +13,11 @@ import pytest
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.machine_records import Peaks
-from harness.core.records import Cost, Mode
+from harness.core.records import Bound, Cost, Mode
 from harness.kinds import op_peaks
 from harness.kinds.plan import phases
 from harness.machine import host, peaks_cache
-from harness.machine.hardware import bound, match, peaks
+from harness.machine.hardware import bound, limit, match, of_class, peaks
 from harness.problems.shape_file import find
 from harness.ranks import wire
 
@@ -113,6 +113,22 @@ def test_one_rank_has_no_links_and_so_no_rate_that_could_bound_it(tmp_path: Path
     file = tmp_path / "peaks.json"
     peaks_cache.store(file, measured)
     assert peaks_cache.load(file) == measured, "it is not measured again at every evaluation"
+
+
+def test_a_call_that_costs_only_what_has_no_rate_has_no_limit() -> None:
+    """It was a bound of 0, which a report cannot have: the evaluation ended without one."""
+    only_links = Cost(flops=0, hbm_bytes=0, link_bytes=1)
+    assert limit(only_links, UNIT) == Bound(value=1.0, by="link")
+    assert limit(only_links, replace(UNIT, link_bytes_per_s=0.0)) is None
+
+
+def test_a_machine_class_has_the_peaks_of_its_gpus() -> None:
+    """By the same words that a report's environment is written in."""
+    for ranks in (4, 1):
+        assert of_class(host.environment("NVIDIA H200", ranks).machine_class, ranks) == peaks("H200")
+    assert of_class("4x NVIDIA H200", 2) is None
+    assert of_class("4x NVIDIA H200 NVL", 4) is None
+    assert of_class(host.environment("", 4).machine_class, 4) is None
 
 
 def test_the_best_peaks_seen_are_kept_with_how_old_they_are(tmp_path: Path) -> None:

@@ -65,6 +65,18 @@ def test_a_report_of_a_failure_is_read_back_as_it_was(tmp_path: Path, outcome: F
     assert (read.results, read.figures, read.logs) == (found.results, None, found.logs)
 
 
+def test_a_report_from_before_cases_named_their_logs_has_those_of_its_ranks(tmp_path: Path) -> None:
+    found = failed_test(RAISED)
+    path = store(tmp_path, found)
+    written = json.loads(path.read_text())
+    assert written["logs"] == {"candidate rank 3": "loading weights\n"}
+    for case in written["cases"]:
+        del case["logs"]
+    path.write_text(json.dumps(written))
+    read = reports.load(path, ROOT)
+    assert read.printed(read.results[1], rank=3) == "loading weights\n"
+
+
 def test_a_report_says_what_its_warnings_say_whether_this_version_knows_them_or_not(tmp_path: Path) -> None:
     known = Warning(code="split", values={"suite": "cpu", "meant": 8, "ranks": 2})
     path = store(tmp_path, run(3, warnings=(known,), machine_state=MACHINE_STATE))

@@ -30,7 +30,9 @@ def machine(tmp_path: Path) -> Path:
     """A folder of one machine, without sections."""
     folder = tmp_path / "measurements" / "1-here"
     folder.mkdir(parents=True)
-    (folder / "machine.yaml").write_text("title: Here\nmachine: a laptop\ntext: On a desk.\n")
+    (folder.parent / "machines.yaml").write_text(
+        "machines:\n  1-here:\n    title: Here\n    machine: a laptop\n    text: On a desk.\n"
+    )
     return folder
 
 
@@ -44,9 +46,17 @@ def test_the_committed_document_is_what_the_command_makes_of_the_data_files() ->
     assert (ROOT / "docs" / "measurements.md").read_text() == measurements.document(), "`make measurements` writes it"
 
 
+def test_the_page_and_its_data_stay_small_and_every_folder_is_a_machines() -> None:
+    assert len(measurements.document().splitlines()) <= 300
+    assert len([path for path in measurements.FOLDER.rglob("*") if path.is_file()]) <= 20
+    named = measurements.read_yaml(measurements.Machines, measurements.FOLDER / measurements.MACHINES, ROOT).machines
+    folders = {path.name for path in measurements.FOLDER.iterdir() if path.is_dir()}
+    assert folders == {*named, measurements.REPORTS}
+
+
 def test_every_data_file_is_in_the_form_that_a_bench_writes() -> None:
     """So that a file that is measured anew differs in its figures only."""
-    files = [path for path in measurements.FOLDER.glob("*/*.yaml") if path.name != measurements.MACHINE]
+    files = list(measurements.FOLDER.glob("*/*.yaml"))
     assert files
     for path in files:
         assert figures.dump(measurements.read_yaml(figures.Section, path, ROOT)) == path.read_text(), path

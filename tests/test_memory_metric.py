@@ -12,9 +12,9 @@ from harness.board.digits import round_off
 from harness.board.entries import Board
 from harness.board.judgements import entry_cases
 from harness.board.report_json import from_json, to_json
+from harness.core.metrics import MEMORY
 from harness.core.records import Case, CaseResult, Cost, Passed, Series, Verdict, Verdicts, Wrong
 from harness.kinds import op_memory
-from harness.kinds.op_memory import MEMORY
 from harness.ranks import wire
 from harness.report import board_view, terminal
 

@@ -28,6 +28,7 @@ from harness.contest import awards
 from harness.contest.rules import Target
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
+from harness.core.metrics import CLOCKS, MEMORY, STEP, TOKENS, TTFT
 from harness.core.records import (
     Bound,
     CaseResult,
@@ -50,15 +51,13 @@ from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.kinds.kind import Order
-from harness.kinds.model import STEP, TOKENS, TTFT, series_of
-from harness.kinds.op_memory import MEMORY
+from harness.kinds.model import series_of
 from harness.kinds.own_kernels import defined, is_own, share
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
 from harness.machine import hardware
 from harness.problems.shape_file import find
-from harness.ranks.clocks import METRICS
 from harness.report import board_view, comparison, history, page_data, terminal
 from harness.report.metrics import measured_in
 
@@ -324,8 +323,8 @@ def test_points_are_the_contests_product() -> None:
 def test_a_case_has_rates_first_tokens_and_steps() -> None:
     case = LLAMA.suite("cpu").benchmarks[0]
     case = dataclasses.replace(case, params=case.params | {"batch": 2, "new": 11})
-    first = Series(metric=METRICS["wall"], own=(1000.0,) * 4, baseline=(2000.0,) * 4)
-    whole = Series(metric=METRICS["wall"], own=(6000.0,) * 4, baseline=(12000.0,) * 4)
+    first = Series(metric=CLOCKS["wall"], own=(1000.0,) * 4, baseline=(2000.0,) * 4)
+    whole = Series(metric=CLOCKS["wall"], own=(6000.0,) * 4, baseline=(12000.0,) * 4)
     rate, ttft, step = series_of(case, first, whole)
     assert median(rate.own) == pytest.approx(2 * 11 / 6000e-6)
     assert (rate.metric.better, median(ttft.own), median(step.own), median(step.baseline)) == ("more", 1000, 500, 1000)

@@ -1,12 +1,14 @@
 """The command line's options, and the records that they become."""
 
+import argparse
 import ast
-from dataclasses import FrozenInstanceError
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import pytest
 
-from harness.cli import export, main, options
+from harness.cli import contest, export, main, options
 from harness.cli.result_files import JsonFile
 from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
@@ -28,6 +30,33 @@ def test_argparse_is_imported_by_the_command_line_alone() -> None:
     others = [path for path in (ROOT / "harness").rglob("*.py") if path.parent.name != "cli"]
     assert len(others) > 50
     assert [str(path) for path in others if "argparse" in imports(path)] == []
+
+
+def options_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All that the parser takes, with the verbs behind it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from options_of(below)
+        else:
+            yield action
+
+
+@pytest.mark.parametrize("name", main.VERBS)
+def test_every_option_says_what_it_is_for(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    main.verb(name).add_arguments(parser)
+    assert [action.option_strings for action in options_of(parser) if action.option_strings and not action.help] == []
+
+
+@pytest.mark.parametrize("name", contest.VERBS)
+def test_a_verb_of_a_contest_is_asked_for_exactly_what_its_record_has(name: str) -> None:
+    """Neither a field that no argument fills, nor an argument that nothing reads. `engine` is where all of it runs."""
+    verb, parser = contest.VERBS[name], argparse.ArgumentParser(add_help=False)
+    for argument in verb.arguments:
+        contest.ARGUMENTS[argument](parser)
+    given = {action.dest for action in options_of(parser)} - {"engine"}
+    assert {field.name for field in fields(verb.order)} == given
 
 
 def test_every_verb_has_arguments_a_description_and_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:

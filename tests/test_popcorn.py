@@ -26,11 +26,11 @@ from harness.core import records
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, Exit, HarnessError
+from harness.core.metrics import CLOCKS
 from harness.core.records import NotRun, OpTime, Passed, Profile, Raised, RankProfile, Series, Verdict, Verdicts, Wrong
 from harness.gpumode import result_lines
 from harness.machine.host import descendants
 from harness.problems.shape_file import find
-from harness.ranks.clocks import METRICS
 
 REFERENCES = {  # as GPU MODE words its problems, with hard-wired devices, and never run here
     "gemm_rs": """\
@@ -583,7 +583,7 @@ def test_hostile_text_neither_breaks_a_line_nor_styles_a_terminal() -> None:
 def test_a_benchmark_is_told_by_their_clock_where_it_was_read() -> None:
     """On GPUs; it is longer than the wall clock, which ranks here, since a clone and two barriers are in it."""
     wall = timed(100.0, 200.0)
-    theirs = Series(metric=METRICS["gpumode"], own=(300.0, 310.0, 320.0), baseline=(1.0, 1.0, 1.0))
+    theirs = Series(metric=CLOCKS["gpumode"], own=(300.0, 310.0, 320.0), baseline=(1.0, 1.0, 1.0))
     found = pairs_of("benchmark", results([], [replace(wall, series=(*wall.series, theirs))]))
     assert {key: float(found[f"benchmark.0.{key}"]) for key in STATS} == {
         "runs": 3,

@@ -4,14 +4,18 @@ import math
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from harness.cli import problems
 from harness.core import checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Case
+from harness.kinds import registry
+from harness.kinds.kind import Setting
 from harness.machine.hardware import bound, peaks
 from harness.problems import problem, shape_file
 from harness.problems.problem import Problem
@@ -562,3 +566,58 @@ def test_one_rank_alone_sends_nothing_over_links(root: Path, name: str) -> None:
         assert cost.link_bytes == 0
         assert 0 < cost.flops < math.inf
         assert 0 < cost.hbm_bytes < math.inf
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "says"),
+    [
+        (
+            "iopddl",
+            "kind: program",
+            "kind: progam",
+            "$.kind: no kind 'progam'; did you mean 'program'? (known: op, program, train, model)",
+        ),
+        ("iopddl", "kind: program", "kind: replay", "$.kind: no kind 'replay' (known: op, program, train, model)"),
+        ("gemm_rs", "multi_gpu", "kind: vendor\nmulti_gpu", "$.kind: no kind 'vendor' (known: "),
+        (
+            "gemm_rs",
+            "multi_gpu",
+            "checker: exact\nmulti_gpu",
+            "$.checker: kind 'op' has no checker 'exact' (known: strict)",
+        ),
+        (
+            "llama",
+            "checker: logits",
+            "checker: exact",
+            "$.checker: kind 'model' has no checker 'exact' (known: logits)",
+        ),
+        ("llama_lora", "checker: quality\n", "", "$.checker: kind 'train' has no checker 'strict' (known: quality)"),
+    ],
+)
+def test_a_kind_and_a_checker_that_no_shape_file_may_name(
+    name: str, old: str, new: str, says: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By name, by the folder's path, by GPU MODE's name, and in the list of problems."""
+    here = checkout.Checkout(root)
+    edit(root / "shapes" / f"{name}.yaml", old, new)
+    for called in (name, str(root / "reference" / name), find(name, root).leaderboard):
+        with pytest.raises(BadFileError) as caught:
+            registry.find(called, here)
+        assert str(caught.value).startswith(f"shapes/{name}.yaml: {says}")
+    assert problems.run(Namespace(path=None, json=None), here) == BadFileError.exit_code
+    assert f"bad      shapes/{name}.yaml: {says}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["iopddl", "llama_lora", "llama_pretrain"])
+def test_a_vendors_profiler_is_no_tool_for_what_is_no_kernel(name: str) -> None:
+    found = registry.find(name, checkout.Checkout(checkout.ROOT))
+    setting = Setting(problem=found, suite=found.suite("official"), device="cpu", world_size=1, tool="ncu")
+    with pytest.raises(UsageError, match=f"--tool ncu profiles one call of a kernel, and a submission to {name} is"):
+        registry.kind_of(setting)
+
+
+@pytest.mark.parametrize("name", ["gemm_rs", "swiglu", "llama"])
+def test_a_vendors_profiler_takes_what_is_called(name: str) -> None:
+    found = registry.find(name, checkout.Checkout(checkout.ROOT))
+    setting = Setting(problem=found, suite=found.suite("official"), device="cpu", world_size=1, tool="ncu")
+    assert registry.kind_of(setting) is registry.KINDS["vendor"]

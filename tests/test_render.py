@@ -9,10 +9,11 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import factories
 import pytest
+from conftest import Silent
 from factories import (
     A2A_BENCHMARKS,
     CRASHED,
@@ -41,27 +42,38 @@ from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
+from harness.core.metric_words import TIMES as TIMES_WORDS
 from harness.core.records import (
+    Bound,
     CaseResult,
+    CheckerName,
     Crashed,
     EvalReport,
+    Metric,
     NotRun,
     OpTime,
+    Outcome,
     Passed,
     Profile,
     Raised,
     RankProfile,
+    Series,
     Submission,
     Warning,
     Wrong,
 )
 from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
+from harness.evaluation.evaluate import evaluate
+from harness.judging.checkers import CHECKERS
+from harness.judging.figures import SeriesFigures, series_figures
 from harness.kinds.plan import make_plan
+from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 from harness.report import board_view, terminal
 from harness.report.progress import ProgressLine
 from harness.report.summary import show_summary
 
+GEMM_RS = find("gemm_rs", Checkout.here())
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 BOARD = Board(
     entries=(
@@ -406,11 +418,11 @@ def test_json_of_a_benchmark_that_was_not_run_has_no_figures() -> None:
 
 
 def test_json_of_an_evaluation_that_never_began_has_the_same_keys() -> None:
-    value = report_json.error_json("shapes/a2a.yaml: $.tests: missing", Exit.BAD_FILE, problem="a2a", world_size=8)
+    value = report_json.error_json("shapes/a2a.yaml: $.tests: missing", Exit.BAD_FILE)
     assert list(value) == list(report_json.to_json(report()))
     assert (value["status"], value["exit_code"], value["cases"]) == ("error", 113, [])
     assert value["error"] == "shapes/a2a.yaml: $.tests: missing"
-    assert (value["problem"], value["world_size"]) == ("a2a", 8)
+    assert (value["problem"], value["submission"]) == (None, {"path": None, "sha256": None})
 
 
 # ---- progress --------------------------------------------------------------------------------------------------------
@@ -726,3 +738,82 @@ def test_a_long_error_keeps_its_start_and_its_end() -> None:
     found = both_ends("first" + "x" * 5000 + "last", 1000)
     assert (len(found), found[:5], found[-4:]) == (1000, "first", "last")
     assert both_ends("short", 1000) == "short"
+
+
+ADVICE = {
+    "strict": "`ref_kernel` on this shape in the problem's reference.py",
+    "folder": "`ref_kernel` on this shape in the problem's reference.py",
+    "theirs": "the folder's reference on this shape",
+    "exact": "run it by itself on the instance",
+    "quality": "which reaches the target",
+    "logits": "compare the logits with those of the problem",
+}
+
+
+@pytest.mark.parametrize("checker", get_args(CheckerName))
+def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: CheckerName) -> None:
+    """Advice for an operator is of no use to a solver, a model or a training run."""
+    found = replace(failed_test(Wrong(message="off")), checker=checker, mode="test")
+    played = evaluate(replay_of(found, GEMM_RS), Silent())
+    text = " ".join(shown(played).split())
+    assert f"Next: {CHECKERS[checker].after_wrong}" in text
+    assert ADVICE[checker] in text
+    assert ("ref_kernel" in text) == ("ref_kernel" in ADVICE[checker])
+
+
+def test_the_log_that_is_shown_is_the_one_that_the_session_names() -> None:
+    """Whatever it is called: a solver's is named by its instance."""
+    found = failed_test(WRONG_OUTCOME)
+    [first, failed, *others] = found.results
+    failed = replace(failed, logs=("candidate test tiny",))
+    logs = {"candidate rank 0": "of another\n", "candidate test tiny": "3 nodes are left\n"}
+    found = replace(found, results=(first, failed, *others), logs=logs, world_size=1)
+    text = shown(evaluate(replay_of(found, GEMM_RS), Silent()))
+    assert "  the end of its log:\n  | 3 nodes are left\n" in text
+    assert "  all logs: runs/" in text
+    assert "of another" not in text
+
+
+@pytest.mark.parametrize(("outcome", "advice"), [(RAISED, "where it was raised"), (TIMED_OUT, "only needs longer")])
+def test_advice_speaks_of_other_ranks_only_where_there_are_some(outcome: Outcome, advice: str) -> None:
+    several = failed_test(outcome)
+    assert advice not in " ".join(shown(several).split())
+    assert advice in " ".join(shown(replace(several, world_size=1)).split())
+
+
+def test_the_row_of_means_shows_the_figures_of_the_whole() -> None:
+    """Which the last lines show too: a second rule could differ from them in the last digit."""
+    found = report()
+    benchmarks = [result for result in found.results if result.case.kind == "benchmark"]
+    assert found.figures is not None
+    assert found.figures.ratio is not None
+    whole = replace(found.figures, ratio=replace(found.figures.ratio, value=9.99))
+    mean = terminal.mean_row(benchmarks, whole, TIMES_WORDS)
+    assert mean is not None
+    assert [cell.plain for cell in mean][:4:3] == ["geometric mean", "9.99x"]
+    values = [result.figures.value for result in benchmarks if result.figures]
+    assert mean[2].plain == TIMES_WORDS.value(statistics.geometric_mean(values))
+    assert terminal.mean_row(benchmarks, None, TIMES_WORDS) is None
+    untimed = replace(benchmarks[0], outcome=Passed(), figures=None)
+    assert terminal.mean_row([untimed, *benchmarks[1:]], whole, TIMES_WORDS) is None
+
+
+RATES = [("us", "less", 2.0, 0.25), ("GB/s", "more", 0.5, 4.0)]
+
+
+@pytest.mark.parametrize(("unit", "better", "ratio", "fraction"), RATES)
+def test_a_further_metric_has_the_same_figures_wherever_it_is_shown(
+    unit: str, better: Any, ratio: float, fraction: float
+) -> None:
+    metric = Metric(name="further", unit=unit, better=better)
+    series = Series(metric=metric, own=(4.0, 4.0), baseline=(8.0, 8.0))
+    case = replace(timed(), series=(*timed().series, series))
+    bounded = replace(case, bounds={"further": Bound(value=1.0, by="hbm")})
+    least = replace(case, series=(*timed().series, replace(series, least=1.0)))
+    for one in (bounded, least):
+        found = series_figures(one, "further")
+        assert found == SeriesFigures(value=4.0, baseline=8.0, ratio=pytest.approx(ratio), bound=1.0, fraction=fraction)
+    assert series_figures(case, "further") == SeriesFigures(
+        value=4.0, baseline=8.0, ratio=pytest.approx(ratio), bound=None, fraction=None
+    )
+    assert series_figures(case, "no such metric") is None

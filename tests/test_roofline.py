@@ -12,17 +12,18 @@ from rich.console import Console
 from harness.cli import roofline as verb
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
+from harness.evaluation import roofline as computed
+from harness.evaluation.roofline import Roofline, Shape, peaks_of
 from harness.machine import hardware
 from harness.problems.shape_file import find
 from harness.report import roofline
-from harness.report.roofline import Roofline, peaks_of
 
 
 def of(problem: str, name: str = "mi300x", ranks: int | None = None, suite: str = "official") -> Roofline:
     found = find(problem, Checkout.here())
     cases = found.suite(suite)
     cases = found.with_world_size(cases, ranks) if ranks else cases
-    return roofline.roofline(found, cases, *peaks_of(name))
+    return computed.roofline(found, cases, *peaks_of(name))
 
 
 def printed(found: Roofline, width: int = 80) -> str:
@@ -130,7 +131,7 @@ def test_the_verb_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> 
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["world_size"], found["published_on"]) == (1, 4, "8x MI300X")
     assert len(found["rows"]) == 6
-    assert found["rows"][0].keys() == {field.name for field in dataclasses.fields(roofline.Shape)}
+    assert found["rows"][0].keys() == {field.name for field in dataclasses.fields(Shape)}
 
 
 @pytest.mark.parametrize("ranks", ["0", "-1", "9999", "7"])

@@ -19,6 +19,7 @@ from harness.board.places import ranking
 from harness.core.checkout import ROOT, Checkout
 from harness.core.curve import Curve, Point
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.metrics import COST
 from harness.core.records import (
     Case,
     CaseResult,
@@ -38,7 +39,6 @@ from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order, Plan
-from harness.kinds.program import COST
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.solver_build import ProgramPlan
@@ -471,6 +471,14 @@ def test_every_launch_gives_the_solver_a_seed_of_its_own(tmp_path: Path) -> None
     seeds = {evaluated(file).logs["candidate test tiny"] for _ in range(2)}
     assert len(seeds) == 2
     assert all(0 <= int(seed) < 2**31 for seed in seeds)
+
+
+def test_what_a_failed_solver_printed_is_shown_and_the_advice_is_for_solvers(tmp_path: Path, harness: Any) -> None:
+    file = program(tmp_path, "import sys\nprint('only 3 nodes', file=sys.stderr)\nprint('[1, 2, 3]')")
+    shown = harness("check", "iopddl", str(file)).stdout
+    assert "  the end of its log:\n  | only 3 nodes\n" in shown
+    assert "Next: run it by itself on the instance" in shown
+    assert "ref_kernel" not in shown
 
 
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:

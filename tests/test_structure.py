@@ -139,3 +139,51 @@ def test_only_kinds_know_which_kind_a_problem_is_of() -> None:
 )
 def test_such_a_line_is_found(line: str) -> None:
     assert ON_KINDS.search(line)
+
+
+MOST_LINES, MOST_CLASS_LINES, MOST_FOLDERS = 450, 200, 20
+
+
+def too_long(source: str) -> Iterator[str]:
+    """The file, or a class in it, where it has more lines than a reader takes in."""
+    if (count := len(source.splitlines())) > MOST_LINES:
+        yield f"{count} lines"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and node.end_lineno is not None:
+            count = node.end_lineno - node.lineno + 1
+            if count > MOST_CLASS_LINES:
+                yield f"class {node.name}: {count} lines"
+
+
+@pytest.mark.parametrize("file", sorted(HARNESS.rglob("*.py")), ids=lambda file: str(file.relative_to(HARNESS)))
+def test_no_file_and_no_class_is_too_long_to_read(file: Path) -> None:
+    assert list(too_long(file.read_text())) == []
+
+
+def test_what_is_too_long_is_found() -> None:
+    line = "    x = 1\n"
+    assert list(too_long("class A:\n" + line * (MOST_CLASS_LINES - 1))) == []
+    assert list(too_long("class A:\n" + line * MOST_CLASS_LINES)) == [f"class A: {MOST_CLASS_LINES + 1} lines"]
+    assert list(too_long("x = 1\n" * (MOST_LINES + 1))) == [f"{MOST_LINES + 1} lines"]
+
+
+def test_there_are_few_folders() -> None:
+    folders = [path for path in [HARNESS, *HARNESS.rglob("*")] if path.is_dir() and path.name != "__pycache__"]
+    assert len(folders) <= MOST_FOLDERS, folders
+
+
+@pytest.mark.parametrize(
+    ("call", "homes"),
+    [
+        ("flock(", {"core/files.py", "engine/child.py"}),  # the child runs without the harness
+        ("killpg(", {"machine/processes.py"}),
+    ],
+)
+def test_locks_and_the_ends_of_groups_are_written_once(call: str, homes: set[str]) -> None:
+    found = {str(path.relative_to(HARNESS)) for path in HARNESS.rglob("*.py") if call in path.read_text()}
+    assert found == homes
+
+
+def test_metrics_are_defined_in_one_place() -> None:
+    found = {str(path.relative_to(HARNESS)) for path in HARNESS.rglob("*.py") if "Metric(name=" in path.read_text()}
+    assert found == {"core/metrics.py"}

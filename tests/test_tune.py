@@ -19,9 +19,9 @@ from harness.cli.result_files import JsonFile
 from harness.cli.tune import Options, carry_out
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError, UsageError
+from harness.judging.worth import worth
 from harness.machine import tune
 from harness.machine.tune import NAMES, SNAPSHOT, Choice, Value
-from harness.report.tune import worth
 
 CPU, KERNEL, HUGE = "sys/devices/system/cpu", "proc/sys/kernel", "sys/kernel/mm/transparent_hugepage"
 FILES = {

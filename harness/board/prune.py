@@ -87,9 +87,9 @@ def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = fr
     return Needed(run_ids=frozenset(runs), sha256s=frozenset(sources))
 
 
-def plan(root: Path, keep: Needed, limits: Limits, now: float | None = None) -> Plan:
+def plan(root: Path, keep: Needed, limits: Limits) -> Plan:
     """What of root/runs can go."""
-    now = time.time() if now is None else now
+    now = time.time()
     pieces: list[Piece] = []
     names: set[int] = set()  # of files that runs which stay share with their sources
     seen: set[int] = set()  # a file that several runs share takes its room once
@@ -116,10 +116,10 @@ def plan(root: Path, keep: Needed, limits: Limits, now: float | None = None) -> 
     return Plan(pieces=tuple(pieces), runs=kept, sources=sources, taken=taken)
 
 
-def apply(found: Plan, keep: Needed, now: float | None = None) -> tuple[Piece, ...]:
+def apply(found: Plan, keep: Needed) -> tuple[Piece, ...]:
     """Deletes what the plan says, and returns it. What is needed by now, or was used in the meantime, stays: `keep` is
     of the board as it is now."""
-    now = time.time() if now is None else now
+    now = time.time()
     gone = []
     for piece in found.pieces:
         names = keep.run_ids if piece.what == "run" else keep.sha256s

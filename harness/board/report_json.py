@@ -15,12 +15,13 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from harness.board.places import Place
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import Exit
+from harness.core.metrics import CLOCKS, THEIRS
 from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Profile, Warning
 from harness.core.words import case_label
 from harness.judging import verdict
 from harness.judging.figures import figured
 from harness.judging.warnings import text_of
-from harness.ranks.clocks import METRICS, block
+from harness.ranks.clocks import block
 
 Json = dict[str, Any]
 
@@ -49,16 +50,17 @@ def _case_json(result: CaseResult) -> Json:
         "verdicts": encode(result.verdicts),
         "bound": encode(result.bound),
         "figures": encode(result.figures),
+        "logs": encode(result.logs),
         "profile": _profile(profile) if profile else None,
     }
 
 
-def error_json(message: str, exit_code: Exit, *, path: str | None = None, **known: Any) -> Json:
+def error_json(message: str, exit_code: Exit) -> Json:
     """The same object for an evaluation that ended before there was a report: whatever is not known is null."""
     unknown: Json = {field.name: None for field in dataclasses.fields(EvalReport) if field.name != "results"}
     begun = {"schema": REPORT_SCHEMA, "status": "error", "exit_code": int(exit_code), "error": message}
-    empty: Json = {"submission": {"path": path, "sha256": None}, "warnings": [], "logs": {}, "phases_s": {}}
-    return begun | unknown | empty | {"cases": [], "place": None} | known
+    empty: Json = {"submission": {"path": None, "sha256": None}, "warnings": [], "logs": {}, "phases_s": {}}
+    return begun | unknown | empty | {"cases": [], "place": None}
 
 
 # ---- read back -------------------------------------------------------------------------------------------------------
@@ -78,6 +80,9 @@ def from_json(found: object) -> EvalReport:
     _check_date(report.started_at)
     form = _case_1 if schema == 1 else _case
     results = tuple(_result(form, one, report.device, f"$.cases[{index}]") for index, one in enumerate(cases))
+    if not any(isinstance(one, Mapping) and "logs" in one for one in cases):  # from before 2026-11-24
+        names = tuple(f"candidate rank {rank}" for rank in range(report.world_size))
+        results = tuple(replace(result, logs=names) for result in results)
     report = replace(report, results=results)
     return figured(report) if schema == 1 else report
 
@@ -134,7 +139,9 @@ def _case(value: object, device: str) -> object:
     if isinstance(found.get("profile"), Mapping):
         found["profile"] = {"trace_json": ""} | dict(found["profile"])
     return {
-        name: found[name] for name in ("case", "outcome", "verdicts", "bound", "figures", "profile") if name in found
+        name: found[name]
+        for name in ("case", "outcome", "verdicts", "bound", "figures", "profile", "logs")
+        if name in found
     }
 
 
@@ -245,8 +252,7 @@ def _outcome_1(value: Mapping[str, Any], device: str) -> Json:
         return _timed_1(value, device)
     if kind == "told" and isinstance(value.get("told"), Mapping):
         told = {name.removesuffix("_us"): item for name, item in value["told"].items() if name != "type"}
-        metric = {"name": "theirs", "unit": "us", "better": "less"}
-        return {"type": "measured", "series": [{"metric": metric, "own": [], "summary": told}]}
+        return {"type": "measured", "series": [{"metric": encode(THEIRS), "own": [], "summary": told}]}
     more: Mapping[str, Json] = {
         "wrong": {"message": error},
         "raised": {"rank": value.get("rank"), "message": error, "traceback": value.get("traceback") or ""},
@@ -265,7 +271,7 @@ def _timed_1(value: Mapping[str, Any], device: str) -> Json:
     names = ["wall", *(name for name in clocks if name != "wall")]
     series = [
         {
-            "metric": encode(METRICS[name]) if name in METRICS else {"name": name, "unit": "us", "better": "less"},
+            "metric": encode(CLOCKS[name]) if name in CLOCKS else {"name": name, "unit": "us", "better": "less"},
             "own": clocks[name].get("samples_us"),
             "baseline": clocks[name].get("ref_samples_us"),
             "block": size,

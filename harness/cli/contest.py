@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from harness.cli import contest_orders as orders
 from harness.cli import contest_settle, contest_submit, contest_verbs, options, result_files
-from harness.cli.contest_verbs import Order, World
+from harness.cli.contest_verbs import World
 from harness.contest.acts import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
@@ -21,77 +23,101 @@ contests too. All times are UTC."""
 
 @dataclass(frozen=True, kw_only=True)
 class SubVerb:
-    """A verb behind `contest`: its line of help, what it takes, and what carries it out."""
+    """A verb behind `contest`: its line of help, what it takes, the record of what was asked for, and what carries that
+    out."""
 
     help: str
     arguments: tuple[str, ...]
-    run: Callable[[Order, Checkout, World], Exit]
+    order: type[Any]
+    run: Callable[[Any, Checkout, World], Exit]
 
 
 VERBS = {
-    "list": SubVerb(help="the contests that there are", arguments=("files", "json"), run=contest_verbs.show_list),
+    "list": SubVerb(
+        help="the contests that there are", arguments=("files", "json"), order=orders.List, run=contest_verbs.show_list
+    ),
     "show": SubVerb(
         help="a contest's rules and teams, one entry's history, or the whole audit log",
         arguments=("contest", "maybe-entry", "log", "by", "json"),
+        order=orders.Show,
         run=contest_verbs.show,
     ),
     "register": SubVerb(
         help="register a team, or further members of one",
         arguments=("contest", "team", "members", "by"),
+        order=orders.Register,
         run=contest_verbs.register,
     ),
     "submit": SubVerb(
         help="evaluate a submission and enter it",
         arguments=("contest", "file", "problem", "member", "of-team", "unconfined", "quiet", "json", "jobs", "entered"),
+        order=orders.Submit,
         run=contest_submit.submit,
     ),
     "withdraw": SubVerb(
         help="take an entry of one's own team back",
         arguments=("contest", "entry", "member"),
+        order=orders.Withdraw,
         run=contest_verbs.withdraw,
     ),
     "standings": SubVerb(
         help="who stands where",
         arguments=("contest", "problem", "full", "by", "json"),
+        order=orders.Standings,
         run=contest_verbs.show_standings,
     ),
     "stats": SubVerb(
         help="submissions, best results and failures over time",
         arguments=("contest", "full", "by", "json", "page"),
+        order=orders.Stats,
         run=contest_verbs.show_stats,
     ),
     "freeze": SubVerb(
-        help="keep the public standings as they are now", arguments=("contest", "by"), run=contest_verbs.freeze
+        help="keep the public standings as they are now",
+        arguments=("contest", "by"),
+        order=orders.OfContest,
+        run=contest_verbs.freeze,
     ),
     "unfreeze": SubVerb(
-        help="let the public standings follow again", arguments=("contest", "by"), run=contest_verbs.unfreeze
+        help="let the public standings follow again",
+        arguments=("contest", "by"),
+        order=orders.OfContest,
+        run=contest_verbs.unfreeze,
     ),
     "verify-top": SubVerb(
         help="run the leading entries of a problem again: do they reproduce what they claim",
         arguments=("contest", "the-problem", "top", "entries", "launches", "unconfined", "by", "quiet", "engine"),
+        order=orders.VerifyTop,
         run=contest_verbs.verify_top,
     ),
     "settle": SubVerb(
         help="run the best sources of a problem's leading teams head to head, for places that they share",
         arguments=("contest", "the-problem", "meeting", "unconfined", "by", "quiet", "engine"),
+        order=orders.Settle,
         run=contest_settle.settle,
     ),
     "review": SubVerb(
         help="say that an organiser has read a reproduced entry's source: it is verified then",
         arguments=("contest", "entry", "note", "by"),
+        order=orders.Review,
         run=contest_verbs.review,
     ),
     "award": SubVerb(
-        help="give a verified entry an award", arguments=("contest", "entry", "award", "by"), run=contest_verbs.award
+        help="give a verified entry an award",
+        arguments=("contest", "entry", "award", "by"),
+        order=orders.Award,
+        run=contest_verbs.award,
     ),
     "disqualify": SubVerb(
         help="take an entry out, for a reason",
         arguments=("contest", "entry", "why", "by"),
+        order=orders.Decide,
         run=contest_verbs.disqualify,
     ),
     "reinstate": SubVerb(
         help="take a disqualification back, for a reason",
         arguments=("contest", "entry", "why", "by"),
+        order=orders.Decide,
         run=contest_verbs.reinstate,
     ),
 }
@@ -183,7 +209,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 def carry_out(namespace: argparse.Namespace, checkout: Checkout, world: World) -> Exit:
     """The verb that was named, in a world with that clock."""
     given = vars(namespace)
-    order = Order(**{field.name: given[field.name] for field in fields(Order) if field.name in given})
-    if order.json:
-        order.json.check()
-    return VERBS[namespace.sub_verb].run(order, checkout, world)
+    verb = VERBS[namespace.sub_verb]
+    if (json := given.get("json")) is not None:
+        json.check()
+    return verb.run(verb.order(**{field.name: given[field.name] for field in fields(verb.order)}), checkout, world)

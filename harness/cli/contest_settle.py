@@ -15,7 +15,8 @@ from harness.board import leaderboard
 from harness.board.entries import Board
 from harness.board.entries import order as best_first
 from harness.cli import settle as cli_settle
-from harness.cli.contest_verbs import Order, World, contest_of
+from harness.cli.contest_orders import Settle
+from harness.cli.contest_verbs import World, contest_of
 from harness.contest import admission, rules, standings
 from harness.contest.acts import Contest
 from harness.core.checkout import Checkout
@@ -35,11 +36,10 @@ class _WithBoard(Checkout):
         return self.board
 
 
-def settle(order: Order, checkout: Checkout, world: World) -> Exit:
+def settle(order: Settle, checkout: Checkout, world: World) -> Exit:
     """`settle`: rounds of launches, the order, and the order on the leaderboard."""
     found, now = contest_of(order.contest, checkout), world.now()
     admission.check_organiser(found.rules, order.by or world.login, now)
-    assert order.problem is not None
     listed = found.rules.problem(order.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     board = leaderboard.load(checkout.leaderboard)
@@ -64,7 +64,7 @@ def _placed(problem: str, shown: standings.Standings, board: Board) -> Board:
     return replace(board, entries=tuple(sorted(entries, key=best_first)), held=())
 
 
-def _arguments(problem: str, order: Order, found: Contest) -> argparse.Namespace:
+def _arguments(problem: str, order: Settle, found: Contest) -> argparse.Namespace:
     """What the verb `settle` is called with."""
     setting = found.rules.setting
     values = {"--top": order.top, "--suite": setting.suite, "--ranks": setting.ranks, "--seconds": setting.seconds}

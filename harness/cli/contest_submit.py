@@ -8,7 +8,8 @@ from rich.console import Console
 from harness.board import judgements, report_json
 from harness.board.entries import Board
 from harness.cli import options
-from harness.cli.contest_verbs import Order, World, console_of, contest_of, write_json
+from harness.cli.contest_orders import Submit
+from harness.cli.contest_verbs import World, console_of, contest_of, write_json
 from harness.contest import acts, admission, rules
 from harness.contest.acts import Contest
 from harness.contest.state import ContestEntry
@@ -28,11 +29,10 @@ from harness.report.progress import ProgressLine
 from harness.report.summary import show_summary
 
 
-def submit(order: Order, checkout: Checkout, world: World) -> Exit:
+def submit(order: Submit, checkout: Checkout, world: World) -> Exit:
     """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log. By
     another engine, the rules are checked here and now, and what waits in its queue is in time."""
     found, member = contest_of(order.contest, checkout), order.member or world.login
-    assert order.file is not None
     if order.entered is not None:
         return _evaluated(order, found, found.state().entry(order.entered), checkout, world)
     name = order.problem or _problem_named(order.file, found, checkout)
@@ -59,15 +59,14 @@ def submit(order: Order, checkout: Checkout, world: World) -> Exit:
         raise
 
 
-def _setting(order: Order, found: Contest, problem: Problem, checkout: Checkout) -> Setting:
+def _setting(order: Submit, found: Contest, problem: Problem, checkout: Checkout) -> Setting:
     given = found.rules.setting
     asked = Asked(problem="", suite=given.suite, ranks=given.ranks, device=given.device, seconds=given.seconds)
     return settings.setting(replace(asked, confined=order.confined), checkout, problem)
 
 
-def _evaluated(order: Order, found: Contest, entry: ContestEntry, checkout: Checkout, world: World) -> Exit:
+def _evaluated(order: Submit, found: Contest, entry: ContestEntry, checkout: Checkout, world: World) -> Exit:
     """Evaluates what was entered, and writes what it comes to. Raises UsageError for another file than that."""
-    assert order.file is not None
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     setting = _setting(order, found, problem, checkout)
@@ -80,13 +79,13 @@ def _evaluated(order: Order, found: Contest, entry: ContestEntry, checkout: Chec
         )
     version = judgements.problem_version(setting.problem, setting.suite)
     entry = acts.settle(found, acts.outcome(entry.number, ran.report, version), world.now(), entry.member)
-    _show_submitted(order, found, entry, ran.report, ran.standing, world)
+    _show_submitted(order, found, entry, ran.report, ran.standing)
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
 
 
-def _command(order: Order, entry: ContestEntry) -> list[str]:
+def _command(order: Submit, entry: ContestEntry) -> list[str]:
     """The command that evaluates what was entered."""
     words = ["contest", "submit", order.contest, str(order.file), f"--entered={entry.number}"]
     words += [f"--json={order.json.name}"] if order.json else []
@@ -112,17 +111,18 @@ def _problem_named(file: Path, found: Contest, checkout: Checkout) -> str:
 
 
 def _show_submitted(
-    order: Order, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None, world: World
+    order: Submit, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None
 ) -> None:
     most = found.rules.quota.per_day
     used = admission.used_today(found.state(), entry.team, entry.submitted_at)
     quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
     line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
-    console = console_of(order)
+    console = console_of(order.json)
     if order.quiet:
         show_summary(report, board, None, console, line)
     else:
         terminal.show(report, board, None, console, entry=line)
     write_json(
-        order, report_json.to_json(report, None) | {"entry": entry.number, "team": entry.team, "state": entry.state}
+        order.json,
+        report_json.to_json(report, None) | {"entry": entry.number, "team": entry.team, "state": entry.state},
     )

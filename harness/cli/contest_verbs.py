@@ -15,7 +15,9 @@ from rich.text import Text
 
 from harness.board import judgements, leaderboard, reports
 from harness.board.entries import Board, Entry, Judged
-from harness.cli import options, result_files
+from harness.cli import contest_orders as orders
+from harness.cli import options
+from harness.cli.result_files import JsonFile
 from harness.cli.verify import check_launches, launch_lines
 from harness.contest import acts, admission, rules, standings, statistics
 from harness.contest.acts import Contest
@@ -47,34 +49,6 @@ class World:
     elsewhere: Callable[[str, Sequence[str], Checkout], int] = _run_elsewhere
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What was asked for. Each verb has some of these."""
-
-    contest: str = ""
-    files: tuple[Path, ...] | list[Path] = ()
-    entry: int | None = None
-    team: str | None = None
-    members: tuple[str, ...] | list[str] = ()
-    file: Path | None = None
-    problem: str | None = None
-    member: str | None = None
-    award: str = ""
-    why: str = ""
-    note: str = ""
-    by: str | None = None
-    full: bool = False
-    log: bool = False
-    top: int | None = None
-    launches: int | None = None
-    confined: bool = True
-    quiet: bool = False
-    page: Path | None = None
-    json: result_files.JsonFile | None = None
-    jobs: str = options.HERE  # the engine that evaluates what is submitted
-    entered: int | None = None
-
-
 # ---- which contest ---------------------------------------------------------------------------------------------------
 def contest_of(name: str, checkout: Checkout) -> Contest:
     """The contest of that file, or of that name in the checkout's folder. UsageError where there is none."""
@@ -88,37 +62,37 @@ def contest_of(name: str, checkout: Checkout) -> Contest:
     return acts.opened(path)
 
 
-def _actor(order: Order, world: World) -> str:
+def _actor(order: orders.OfContest, world: World) -> str:
     """Who does it, as the log has it."""
     return order.by or world.login
 
 
-def console_of(order: Order) -> Console:
+def console_of(json: JsonFile | None) -> Console:
     """For people: not standard output where that is --json's."""
-    return Console(stderr=order.json is not None and order.json.is_stdout)
+    return Console(stderr=json is not None and json.is_stdout)
 
 
-def write_json(order: Order, content: dict[str, Any]) -> None:
+def write_json(json: JsonFile | None, content: dict[str, Any]) -> None:
     """Where --json says."""
-    if order.json:
-        order.json.write(content)
+    if json:
+        json.write(content)
 
 
 # ---- to look at ------------------------------------------------------------------------------------------------------
-def show_list(order: Order, checkout: Checkout, world: World) -> Exit:
+def show_list(order: orders.List, checkout: Checkout, world: World) -> Exit:
     """`list`."""
-    files = list(order.files) or sorted((checkout.root / acts.FOLDER).glob("*.yaml"))
+    files = order.files or sorted((checkout.root / acts.FOLDER).glob("*.yaml"))
     if not files:
         raise UsageError(f"there is no contest in {acts.FOLDER}/; name its file, or put it there (docs/contest.md)")
     found = [acts.opened(file) for file in files]
-    contest_view.show_contests(found, world.now(), console_of(order))
-    write_json(order, contest_view.contests_json(found, world.now()))
+    contest_view.show_contests(found, world.now(), console_of(order.json))
+    write_json(order.json, contest_view.contests_json(found, world.now()))
     return Exit.OK
 
 
-def show(order: Order, checkout: Checkout, world: World) -> Exit:
+def show(order: orders.Show, checkout: Checkout, world: World) -> Exit:
     """`show`."""
-    found, console = contest_of(order.contest, checkout), console_of(order)
+    found, console = contest_of(order.contest, checkout), console_of(order.json)
     if order.entry is not None or order.log:
         _check_insight(order, found, world)
     if order.entry is not None:
@@ -128,11 +102,11 @@ def show(order: Order, checkout: Checkout, world: World) -> Exit:
         contest_view.show_torn(found, console)
     else:
         contest_view.show_contest(found, world.now(), console)
-    write_json(order, contest_view.contest_json(found, world.now()))
+    write_json(order.json, contest_view.contest_json(found, world.now()))
     return Exit.OK
 
 
-def _check_insight(order: Order, found: Contest, world: World) -> None:
+def _check_insight(order: orders.Show, found: Contest, world: World) -> None:
     """Raises UsageError where results that are private or frozen now would be shown to somebody who is neither an
     organiser nor of the entry's team."""
     now, state, who = world.now(), found.state(), _actor(order, world)
@@ -143,33 +117,33 @@ def _check_insight(order: Order, found: Contest, world: World) -> None:
         admission.check_organiser(found.rules, who, now)
 
 
-def show_standings(order: Order, checkout: Checkout, world: World) -> Exit:
+def show_standings(order: orders.Standings, checkout: Checkout, world: World) -> Exit:
     """`standings`."""
     found, now = contest_of(order.contest, checkout), world.now()
     if order.problem is not None:
         found.rules.problem(order.problem)
     view = standings.full if _is_organiser(order, found, world) else standings.public
     shown = view(found.rules, found.log.records(), leaderboard.load(checkout.leaderboard), now)
-    contest_view.show_standings(found, shown, order.problem, console_of(order))
-    write_json(order, contest_view.standings_json(found, shown, order.problem))
+    contest_view.show_standings(found, shown, order.problem, console_of(order.json))
+    write_json(order.json, contest_view.standings_json(found, shown, order.problem))
     return Exit.OK
 
 
-def show_stats(order: Order, checkout: Checkout, world: World) -> Exit:
+def show_stats(order: orders.Stats, checkout: Checkout, world: World) -> Exit:
     """`stats`."""
     found, now = contest_of(order.contest, checkout), world.now()
     view = statistics.full if _is_organiser(order, found, world) else statistics.public
     shown = view(found.rules, found.log.records(), now)
-    contest_stats.show_statistics(shown, console_of(order))
+    contest_stats.show_statistics(shown, console_of(order.json))
     if order.page is not None:
         board = leaderboard.load(checkout.leaderboard)
         text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
         options.write_out(order.page, text.encode())
-    write_json(order, encode(shown))
+    write_json(order.json, encode(shown))
     return Exit.OK
 
 
-def _is_organiser(order: Order, found: Contest, world: World) -> bool:
+def _is_organiser(order: orders.Standings | orders.Stats, found: Contest, world: World) -> bool:
     """Whether the full view was asked for, by somebody who may see it; UsageError for somebody else."""
     if order.full:
         admission.check_organiser(found.rules, _actor(order, world), world.now())
@@ -177,10 +151,9 @@ def _is_organiser(order: Order, found: Contest, world: World) -> bool:
 
 
 # ---- teams -----------------------------------------------------------------------------------------------------------
-def register(order: Order, checkout: Checkout, world: World) -> Exit:
+def register(order: orders.Register, checkout: Checkout, world: World) -> Exit:
     """`register`."""
     found = contest_of(order.contest, checkout)
-    assert order.team is not None
     by = _actor(order, world)
     ids = acts.register(found, order.team, tuple(order.members), world.now(), by, world.new_secret)
     team = found.state().teams[order.team]
@@ -191,16 +164,15 @@ def register(order: Order, checkout: Checkout, world: World) -> Exit:
     return Exit.OK
 
 
-def withdraw(order: Order, checkout: Checkout, world: World) -> Exit:
+def withdraw(order: orders.Withdraw, checkout: Checkout, world: World) -> Exit:
     """`withdraw`."""
     found = contest_of(order.contest, checkout)
-    assert order.entry is not None
     print(contest_view.entry_line(acts.withdraw(found, order.entry, world.now(), order.member or world.login)))
     return Exit.OK
 
 
 # ---- organisers ------------------------------------------------------------------------------------------------------
-def freeze(order: Order, checkout: Checkout, world: World) -> Exit:
+def freeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
     """`freeze`."""
     found, now = contest_of(order.contest, checkout), world.now()
     acts.freeze(found, now, _actor(order, world), frozen=True)
@@ -208,7 +180,7 @@ def freeze(order: Order, checkout: Checkout, world: World) -> Exit:
     return Exit.OK
 
 
-def unfreeze(order: Order, checkout: Checkout, world: World) -> Exit:
+def unfreeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
     """`unfreeze`."""
     found = contest_of(order.contest, checkout)
     acts.freeze(found, world.now(), _actor(order, world), frozen=False)
@@ -216,48 +188,43 @@ def unfreeze(order: Order, checkout: Checkout, world: World) -> Exit:
     return Exit.OK
 
 
-def review(order: Order, checkout: Checkout, world: World) -> Exit:
+def review(order: orders.Review, checkout: Checkout, world: World) -> Exit:
     """`review`."""
     found = contest_of(order.contest, checkout)
-    assert order.entry is not None
     entry = acts.review(found, order.entry, world.now(), _actor(order, world), order.note)
     print(contest_view.entry_line(entry))
     return Exit.OK
 
 
-def award(order: Order, checkout: Checkout, world: World) -> Exit:
+def award(order: orders.Award, checkout: Checkout, world: World) -> Exit:
     """`award`."""
     found, board = contest_of(order.contest, checkout), leaderboard.load(checkout.leaderboard)
-    assert order.entry is not None
     entry = acts.award(found, order.entry, order.award, board, world.now(), _actor(order, world))
     print(contest_view.entry_line(entry))
     return Exit.OK
 
 
-def disqualify(order: Order, checkout: Checkout, world: World) -> Exit:
+def disqualify(order: orders.Decide, checkout: Checkout, world: World) -> Exit:
     """`disqualify`."""
     found = contest_of(order.contest, checkout)
-    assert order.entry is not None
     entry = acts.disqualify(found, order.entry, order.why, world.now(), _actor(order, world))
     print(contest_view.entry_line(entry))
     return Exit.OK
 
 
-def reinstate(order: Order, checkout: Checkout, world: World) -> Exit:
+def reinstate(order: orders.Decide, checkout: Checkout, world: World) -> Exit:
     """`reinstate`."""
     found = contest_of(order.contest, checkout)
-    assert order.entry is not None
     entry = acts.reinstate(found, order.entry, order.why, world.now(), _actor(order, world))
     print(contest_view.entry_line(entry))
     return Exit.OK
 
 
-def verify_top(order: Order, checkout: Checkout, world: World) -> Exit:
+def verify_top(order: orders.VerifyTop, checkout: Checkout, world: World) -> Exit:
     """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
     decision's code."""
     found, by = contest_of(order.contest, checkout), _actor(order, world)
     admission.check_organiser(found.rules, by, world.now())
-    assert order.problem is not None
     found.rules.problem(order.problem)
     count = order.launches or found.rules.reproduce.launches
     check_launches(count)
@@ -269,7 +236,7 @@ def verify_top(order: Order, checkout: Checkout, world: World) -> Exit:
     return next((code for code in (Exit.INVALID, Exit.ERROR) if code in codes), Exit.OK)
 
 
-def _leading(order: Order, found: Contest, checkout: Checkout, world: World) -> list[ContestEntry]:
+def _leading(order: orders.VerifyTop, found: Contest, checkout: Checkout, world: World) -> list[ContestEntry]:
     """The entries to run again: the one that was named, or the first of the problem that are only ranked yet."""
     if order.entry is not None:
         entry = found.state().entry(order.entry)
@@ -287,7 +254,7 @@ def _leading(order: Order, found: Contest, checkout: Checkout, world: World) -> 
 
 
 def _verified(
-    order: Order, found: Contest, entry: ContestEntry, count: int, checkout: Checkout, world: World, by: str
+    order: orders.VerifyTop, found: Contest, entry: ContestEntry, count: int, checkout: Checkout, world: World, by: str
 ) -> verify.Word:
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)

@@ -17,7 +17,7 @@ from harness.core.words import clean, cut_line
 from harness.gpumode.folder import FILE
 from harness.kinds import registry
 from harness.problems.problem import Problem
-from harness.problems.shape_file import find, problem_names
+from harness.problems.shape_file import problem_names
 from harness.report import terminal
 
 DESCRIPTION = """List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`problems`: prints a row for each."""
     if namespace.path is None:
-        return _list([functools.partial(find, name, checkout) for name in problem_names(checkout)], namespace.json)
+        return _list(
+            [functools.partial(registry.named, name, checkout) for name in problem_names(checkout)], namespace.json
+        )
     folders = [str(folder.resolve()) for folder in folders_below(namespace.path)]
     return _list([functools.partial(registry.find, folder, checkout) for folder in folders], namespace.json)
 

@@ -7,11 +7,12 @@ from rich.console import Console
 from harness.cli import options, result_files
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
+from harness.evaluation.roofline import peaks_of, roofline
 from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
 from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
-from harness.report.roofline import peaks_of, roofline, show, to_json
+from harness.report.roofline import show, to_json
 
 DESCRIPTION = "Print the limit of every benchmark shape (its roofline). It is computed; nothing is run."
 

@@ -25,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"file with the token that every request must show; or set {TOKEN_VARIABLE}. Needed where --host is not "
         "this machine's own address",
     )
-    parser.add_argument("--suite", metavar="S", help="as for `eval`, for every submission; so are the next four")
-    parser.add_argument("--ranks", type=int, metavar="N")
-    parser.add_argument("--device", choices=DEVICES)
-    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--suite", metavar="S", help="which suite every submission is evaluated on (see `problems`)")
+    parser.add_argument("--ranks", type=int, metavar="N", help="on how many ranks every submission runs")
+    parser.add_argument("--device", choices=DEVICES, help="on which device every submission runs")
+    parser.add_argument("--seconds", type=float, help="for about how long one benchmark is measured")
     options.add_unconfined(parser)
     parser.add_argument(
         "--gpu",

@@ -13,9 +13,10 @@ from harness.cli import result_files
 from harness.cli.result_files import JsonFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
+from harness.judging.worth import worth
 from harness.machine import tune
 from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Choice
-from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth, worth_json
+from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth_json
 
 DESCRIPTION = """Show what of the kernel's settings changes results and what it should be; with --apply change it, with
 --restore take that back, also after a crash. Both need root. Values before the change are on the disk before the first

@@ -120,16 +120,42 @@ def locked(path: Path, wait_s: float) -> Iterator[None]:
 def locked_by_several(path: Path, first: Callable[[], object]) -> Iterator[None]:
     """Holds the lock file's lock together with others that call this. `first` is called where nobody else holds it;
     until it returns, nobody else gets it."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with _lock_file(path) as fd:
         os.utime(fd)  # it is in use
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             first()
         fcntl.flock(fd, fcntl.LOCK_SH)  # filelock shares no file's lock, so it is asked for here
         yield
+
+
+@contextlib.contextmanager
+def locked_alone(path: Path) -> Iterator[None]:
+    """Holds the lock file's lock alone. Raises BlockingIOError where anybody holds it now."""
+    with _lock_file(path) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@contextlib.contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield fd
     finally:
         os.close(fd)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of that file, which need not be there."""
+    try:
+        with open_ordinary(path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 def replace_file(path: Path, data: bytes, is_alone: bool = False) -> None:

@@ -23,6 +23,11 @@ class Peaks:
     source: str
 
 
+def class_of_gpus(model: str, count: int) -> str:
+    """The machine class of so many GPUs of one machine."""
+    return f"{count}x {model}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """The machine and the software of a run. `machine_class` is what leaderboards are kept apart by; `machine` is an

@@ -4,9 +4,7 @@ Knows nothing of processes, files or torch. Every number's name ends in its unit
 outcome of a case is a type of its own, so that no -1 or 1.0 ever stands for "it failed".
 """
 
-import secrets
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Literal
 
 from harness.core.curve import Curve
@@ -392,7 +390,7 @@ class Figures:
 @dataclass(frozen=True, kw_only=True)
 class CaseResult:
     """A case and what became of it. `bound` is the roofline on this machine for this case; `figures` are there once it
-    was measured."""
+    was measured; `logs` names those of the report's logs that have what the submission printed, one a rank."""
 
     case: Case
     outcome: Outcome
@@ -400,6 +398,7 @@ class CaseResult:
     bound: Bound | None = None
     figures: CaseFigures | None = None
     profile: Profile | None = None
+    logs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -409,11 +408,6 @@ class Warning:
 
     code: str
     values: dict[str, str | int | float] = field(default_factory=dict)
-
-
-def new_run_id(started: datetime) -> str:
-    """A name for a run, which sorts by when it was started; no two that start in one second share it."""
-    return f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,7 +438,11 @@ class EvalReport:
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     # Of a rank of each group, as its ranks say: what its allocator had of a device, or what it had resident on CPUs.
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
-    logs: dict[str, str] = field(default_factory=dict)  # "candidate rank 3" -> the end of what it printed
+    logs: dict[str, str] = field(default_factory=dict)  # the end of what each process printed, by a name for people
     checker: CheckerName = "strict"
     confined: bool = True  # False: the submission ran outside the sandbox
     data: str = ""  # sha256 of the user's own data, if it ran on that; such a run is not ranked
+
+    def printed(self, result: CaseResult, rank: int = 0) -> str:
+        """The end of what the submission printed on that rank in a case."""
+        return self.logs.get(result.logs[rank], "") if rank < len(result.logs) else ""

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from harness.core.records import Case, CaseResult, Score, param_text
 
+TAIL_CHARS = 4000  # of what a process printed, in an outcome
 SHOWN_CHARS = 16_384  # of what is printed, as KernelBot keeps
 EXCERPT_LINES = 24
 LINE_CHARS = 400

@@ -5,15 +5,12 @@ LOCK, which the job holds as long as it lives (child.py). A job ends when its en
 the same folder finds the job by these files, whether it is still ending or has left a result.
 """
 
-import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,7 +33,7 @@ from harness.engine.base import (
     Unwatched,
 )
 from harness.engine.folders import JobFolders
-from harness.machine.processes import end_tree
+from harness.machine.processes import end_group, end_tree
 
 CHILD = Path(__file__).with_name("child.py")
 ORDER = "order.json"
@@ -146,8 +143,7 @@ def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
 
 def _reaped(process: "subprocess.Popen[bytes]") -> int:
     """The exit code of a process that has ended, after what is left of its group was killed."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    end_group(process.pid)
     return process.wait()
 
 
@@ -159,11 +155,4 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _holder(lock: Path) -> int | None:
     """The process that holds the lock file's lock; None if none does."""
-    try:
-        with files.open_ordinary(lock) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return None
-    except BlockingIOError:
-        return int(files.read_text(lock))
-    return None
+    return int(files.read_text(lock)) if files.is_locked(lock) else None

@@ -1,1 +1,3 @@
-"""One evaluation and what is made of several: evaluate, compare, verify, rejudge. Knows no kind of problem."""
+"""One evaluation and what is made of several: evaluate, compare, settle, verify, reproduce, rejudge, MLPerf's scores.
+Knows no kind of problem.
+"""

@@ -1,6 +1,6 @@
 """One evaluation of any kind of problem: plan in, report out. Knows sessions; knows neither kinds nor processes."""
 
-import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,17 +17,13 @@ from harness.core.records import (
     Passed,
     Profile,
     Raised,
-    Submission,
     TimedOut,
-    new_run_id,
 )
 from harness.judging import warnings
 from harness.judging.figures import figured
 from harness.kinds.kind import Phase, Plan, Progress, Session
 from harness.kinds.registry import KINDS
 
-# A file of a rank's working folder, in a traceback.
-STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/[a-z]+/\d+/([^"\s]+)')
 OVER = (Raised, Crashed, TimedOut)  # after these a session can be asked nothing more
 
 
@@ -43,10 +39,10 @@ def evaluate(plan: Plan, progress: Progress) -> EvalReport:
             if isinstance(prepared, Passed)
             else [CaseResult(case=cases[0], outcome=prepared)]
         )
+    results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end
-    named = tuple(_named(result, plan.submission) for result in results)
-    return figured(_report(plan, started, named, session))
+    return figured(_report(plan, started, tuple(results), session))
 
 
 def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseResult]:
@@ -86,22 +82,9 @@ def _further(session: Session, phase: Phase, case: Case) -> Outcome | Profile:
     return session.profile(case) if phase.then == "profile" else Passed()
 
 
-def _named(result: CaseResult, submission: Submission) -> CaseResult:
-    """The result with the user's own file in tracebacks and stacks: the staged copy is gone by then."""
-    names = {"submission.py": submission.name}
-    names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
-
-    def shown(text: str) -> str:
-        return STAGED.sub(lambda found: names.get(found[1], found[1]), text)
-
-    outcome = result.outcome
-    if isinstance(outcome, Raised):
-        return replace(result, outcome=replace(outcome, traceback=shown(outcome.traceback)))
-    if isinstance(outcome, Crashed):
-        return replace(result, outcome=replace(outcome, log_tail=shown(outcome.log_tail)))
-    if isinstance(outcome, TimedOut):
-        return replace(result, outcome=replace(outcome, stacks=tuple(map(shown, outcome.stacks))))
-    return result
+def new_run_id(started: datetime) -> str:
+    """A name for a run, which sorts by when it was started; no two that start in one second share it."""
+    return f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], session: Session) -> EvalReport:

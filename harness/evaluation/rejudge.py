@@ -159,8 +159,7 @@ def _bound(result: CaseResult, report: EvalReport, problem: Problem) -> Bound | 
         return result.bound  # which then is of the case alone
     if peaks is None or result.case.kind != "benchmark":
         return None
-    value, by = hardware.bound(problem.cost(result.case), peaks)
-    return Bound(value=value, by=by)
+    return hardware.limit(problem.cost(result.case), peaks)
 
 
 def applied(found: Board, changes: Sequence[Rejudged]) -> Board:

@@ -11,7 +11,8 @@ class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
     path of its folder, `is_pure` whether a kernel must leave its inputs as they are, `longest` how many times its
     limit a phase may take: if it is more than 1, the time in which inputs are made and outputs judged does not count
-    towards the limit. `tally` puts verdicts into words."""
+    towards the limit. `after_wrong` is what to try once a test has shown that an output is wrong. `tally` puts verdicts
+    into words."""
 
     note: str = ""
     needs_path: bool = False
@@ -21,6 +22,9 @@ class Checker:
     none: str = "none: no output was judged"
     longest: float = 1.0
     judges_baseline: bool = False  # whether what the reference, or the opponent, returns is judged too
+    after_wrong: str = (
+        "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
+    )
 
     def tally(self, verdicts: Sequence[Verdicts]) -> str:
         """How many outputs each verdict passed."""
@@ -47,20 +51,24 @@ CHECKERS = {
         needs_path=True,
         note="the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
         none="eval.py's own",
+        after_wrong="compare with the folder's reference on this shape; --json FILE has all that eval.py printed.",
     ),
     "exact": Checker(
         name="exact",
         note="the problem's own checker: recomputes every answer's value from the instance, in whole numbers",
+        after_wrong="run it by itself on the instance: what counts is the last line that it prints within the limit.",
     ),
     "quality": Checker(
         name="quality",
         judges_baseline=True,
         note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
         none="no test was run; every run's weights were evaluated",
+        after_wrong="compare with the problem's reference.py, which reaches the target. docs/training.md has rules.",
     ),
     "logits": Checker(
         name="logits",
         has_published=True,
         note="logits of every step against a more precise model that follows the same tokens; greedy tokens",
+        after_wrong="compare the logits with those of the problem's reference.py; --json FILE has every verdict.",
     ),
 }

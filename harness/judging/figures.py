@@ -1,10 +1,10 @@
 """The figures of an evaluation: computed here once, stored in its report and on the board, and only shown elsewhere."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from harness.core.records import Bound, CaseFigures, CaseResult, Estimate, EvalReport, Figures, Measured, Score, Series
-from harness.core.stats import estimate, geomean, log_fractions, log_ratios, median, spread
+from harness.core.stats import estimate, geomean, log_fractions, log_ratios, median, ratio, spread
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 
@@ -21,6 +21,57 @@ def figured(report: EvalReport) -> EvalReport:
     measured = verdict.measured_cases(report)
     passed = verdict.status(report) == "pass" and measured
     return replace(report, figures=_whole(measured, report.ranking_by) if passed else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesFigures:
+    """What one series comes to: medians of either side in the metric's unit, how many times as good as the baseline,
+    and which part of the bound was reached. None where it was not measured or is not known."""
+
+    value: float
+    baseline: float | None
+    ratio: float | None
+    bound: float | None
+    fraction: float | None
+
+
+def series_figures(measured: Measured, name: str) -> SeriesFigures | None:
+    """What the case's series of that metric comes to, against its own bound; None without samples of it."""
+    series = measured.by_name.get(name)
+    if series is None or not series.own:
+        return None
+    value = median(series.own)
+    bound = measured.bounds[name].value if name in measured.bounds else series.least
+    return SeriesFigures(
+        value=value,
+        baseline=median(series.baseline) if series.baseline else None,
+        ratio=ratio(series) if series.baseline and series.paired else None,
+        bound=bound,
+        fraction=(bound / value) ** series.metric.sign if bound else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """Geometric means over cases of what their figures say; the bound's where every case has one."""
+
+    value: float
+    baseline: float
+    bound: float | None
+
+
+def means(results: Sequence[CaseResult]) -> Means | None:
+    """Of cases; None unless either side was measured in each."""
+    figures = [result.figures for result in results if result.figures is not None]
+    baselines = [one.baseline for one in figures if one.baseline is not None]
+    if not results or len(baselines) != len(results):
+        return None
+    bounds = [result.bound.value for result in results if result.bound is not None]
+    return Means(
+        value=geomean([one.value for one in figures]),
+        baseline=geomean(baselines),
+        bound=geomean(bounds) if len(bounds) == len(results) else None,
+    )
 
 
 def case_figures(measured: Measured, bound: Bound | None) -> CaseFigures:

@@ -20,13 +20,14 @@ from typing import Literal, get_args
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
+from harness.core.metrics import THEIRS
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Failure,
     Measured,
-    Metric,
     Mode,
     NotRun,
     Outcome,
@@ -40,6 +41,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
+from harness.core.words import TAIL_CHARS
 from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
@@ -50,7 +52,7 @@ from harness.kinds.programs import LANGUAGES, Program
 from harness.machine import host
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
-from harness.process import cuda_shim_site
+from harness.process import compile_cache, cuda_shim_site
 from harness.process.child import Ended, run_child, signal_name
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
@@ -62,10 +64,7 @@ RUNS: dict[tuple[Mode, str], tuple[EvalMode, ...]] = {
     ("leaderboard", "benchmark"): ("benchmark", "leaderboard"),
     ("profile", "profile"): ("profile",),
 }
-METRIC = Metric(name="theirs", unit="us")  # whatever eval.py times
 SUITE = "theirs"  # what such a run is recorded under, and so ranked apart from ours
-COMPILE_S = 600.0
-TAIL_CHARS = 4000  # of it, in an outcome
 EXITS = {110: "a CUDA call failed", 111: "it was given no POPCORN_FD", 112: "it says that the submission is wrong"}
 
 
@@ -107,6 +106,9 @@ def told_by(ended: Ended, name: str) -> Ran:
 
 class ExternalKind:
     """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
+
+    checkers: tuple[CheckerName, ...] = ()
+    takes_tools = False
 
     def claims(self, place: Path) -> bool:
         """None: kind `folder` reads such folders."""
@@ -171,6 +173,7 @@ class ExternalSession:
         self.environ = self._environ(folder, cache)
         self.outcomes: list[Outcome] = []  # of the phase's cases, once it has run
         self.at = 0
+        self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
         self.program: Program
 
     def prepare(self) -> Passed | Failure:
@@ -184,7 +187,7 @@ class ExternalSession:
         alone = {**self.environ, "POPCORN_SEED": "1"}
         self._stage(files)
         built = language.build(
-            problem, files, submission, lambda command: run_child(command, self._staged, alone, COMPILE_S)
+            problem, files, submission, lambda command: run_child(command, self._staged, alone, compile_cache.COMPILE_S)
         )
         if compiles:
             self.logs["compile"] = built.log
@@ -202,6 +205,8 @@ class ExternalSession:
         self.at = 0
         for mode in RUNS[self.plan.mode, phase.name]:
             self.outcomes = self._run(mode, phase)
+            streams = [f"{mode} {name}" for name in ("stderr", "stdout")]  # the submission prints to either
+            self.logged[phase.name] = next((name for name in streams if name in self.logs), "")
             if any(isinstance(outcome, get_args(Failure)) for outcome in self.outcomes):
                 break
         yield
@@ -229,6 +234,11 @@ class ExternalSession:
     def bound(self, case: Case) -> Bound | None:
         """A folder does not say what a call costs."""
         return None
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """What eval.py and the submission, which share a process, printed in the run that the case was last part of."""
+        name = self.logged.get(case.kind)
+        return (name,) if name else ()
 
     def account(self) -> Account:
         """What eval.py printed is among the logs."""
@@ -343,7 +353,7 @@ def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
         best=(values["best"] or mean) / 1000,
         worst=(values["worst"] or mean) / 1000,
     )
-    return Measured(series=(Series(metric=METRIC, own=(), summary=summary),))
+    return Measured(series=(Series(metric=THEIRS, own=(), summary=summary),))
 
 
 def _errors(told: Mapping[str, str]) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
+from harness.core.records import CheckerName
 from harness.gpumode import folder
 from harness.kinds.kind import Order, Plan
 from harness.kinds.op import OpKind
@@ -16,6 +17,8 @@ IN_FLIGHT_BYTES = 1 << 30  # what a folder's own eval.py, which has one input at
 
 class FolderKind(OpKind):
     """A folder with KernelBot's task.yml."""
+
+    checkers: tuple[CheckerName, ...] = ()
 
     def claims(self, place: Path) -> bool:
         """A folder that has a task.yml."""

@@ -200,13 +200,21 @@ class Session(Protocol):
         """What no submission can beat in this case on this machine; None where it is not known."""
         ...
 
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """The names of the account's logs that have what the submission printed in this case, one a rank."""
+        ...
+
     def account(self) -> Account:
         """What else the report needs, once the session is closed."""
         ...
 
 
 class Kind(Protocol):
-    """A kind of problem."""
+    """A kind of problem. `checkers`: the rules that a shape file may name for it; a kind that no shape file may name
+    has none. `takes_tools`: whether a vendor's profiler can be put around a call of a submission."""
+
+    checkers: tuple[CheckerName, ...]
+    takes_tools: bool
 
     def claims(self, place: Path) -> bool:
         """Whether a folder holds a problem of this kind."""

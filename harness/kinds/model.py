@@ -10,27 +10,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.core.errors import UsageError
-from harness.core.records import Bound, Case, Failure, Measured, Metric, Series
+from harness.core.metrics import MEMORY, STEP, TOKENS, TTFT
+from harness.core.records import Bound, Case, CheckerName, Failure, Measured, Series
 from harness.core.stats import median
 from harness.kinds import op_measure
 from harness.kinds.kind import Order, Plan, Progress, Session
 from harness.kinds.op import OpKind, OpSession
 from harness.kinds.op_calls import Calls
-from harness.kinds.op_memory import MEMORY
 from harness.kinds.own_kernels import defined, share
 from harness.kinds.plan import OpPlan
 from harness.machine import hardware
-from harness.ranks import trace, wire
+from harness.ranks import trace
 
-TOKENS = Metric(name="tokens", unit="tokens/s", better="more")  # of all sequences, over the whole generation
-TTFT = Metric(name="ttft", unit="us")  # time to first token
-STEP = Metric(name="step", unit="us")  # of a token after the first
 LEAST_SAMPLES = 8  # of a generation, which is long beside a kernel
 PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too large to read
 
 
 class ModelKind(OpKind):
     """Problems whose shape file says `kind: model`."""
+
+    checkers: tuple[CheckerName, ...] = ("logits",)
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""
@@ -58,12 +57,12 @@ class ModelSession(OpSession):
         """First tokens, whole generations, memory, and the share of own kernels."""
         first_case = with_new(case, 1)
         first = self._within_limits(
-            lambda: op_measure.measure(self.calls, first_case, self._time(first_case), self.peaks, self._sampling)
+            lambda: op_measure.measure(self.calls, first_case, self._time(first_case), self.peaks, self.watch.timing)
         )
         if not isinstance(first, Measured):
             return first
         whole = self._within_limits(
-            lambda: op_measure.measure(self.calls, case, self._time(case), self.peaks, self._sampling)
+            lambda: op_measure.measure(self.calls, case, self._time(case), self.peaks, self.watch.timing)
         )
         if not isinstance(whole, Measured):
             return whole
@@ -92,12 +91,11 @@ class ModelSession(OpSession):
         """The least time of a generation in us: the prompt's, and that of each step, which needs the one before."""
         if self.peaks is None or self.plan.problem.cost_of is None:
             return None
-        prompt_us, by = hardware.bound(self.plan.problem.cost(with_new(case, 1)), self.peaks)
-        steps = _steps(case)
-        if not steps or (step := self._step(case)) is None:
-            return Bound(value=prompt_us, by=by)
-        steps_us = steps * step.value
-        return Bound(value=prompt_us + steps_us, by=by if prompt_us > steps_us else step.by)
+        prompt, step = hardware.limit(self.plan.problem.cost(with_new(case, 1)), self.peaks), self._step(case)
+        if prompt is None or step is None:
+            return prompt
+        steps_us = _steps(case) * step.value
+        return Bound(value=prompt.value + steps_us, by=prompt.by if prompt.value > steps_us else step.by)
 
     def _step(self, case: Case) -> Bound | None:
         """The least time of a step in us, the mean over those after the first token: what they cost together."""
@@ -107,8 +105,7 @@ class ModelSession(OpSession):
         whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
         names = ("flops", "hbm_bytes", "link_bytes")
         each = replace(whole, **{name: (getattr(whole, name) - getattr(prompt, name)) / steps for name in names})
-        value, by = hardware.bound(each, self.peaks)
-        return Bound(value=value, by=by)
+        return hardware.limit(each, self.peaks)
 
     def _own_kernels(self, case: Case) -> float | Failure:
         """By two profiled generations, whose outputs are judged as well."""
@@ -163,8 +160,5 @@ def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
 
 def _memory(calls: Calls) -> Series:
     """The most that either rank has had so far, on CPU cores, where nothing tells a call's."""
-    told = [
-        max(rank.peak_bytes for rank in group.ask(wire.TellMemory(), wire.MemoryTold, calls.deadline))
-        for group in (calls.candidate, calls.baseline)
-    ]
-    return Series(metric=MEMORY, own=(float(told[0]),), baseline=(float(told[1]),))
+    own, ref = (float(calls.peak_of(group)) for group in (calls.candidate, calls.baseline))
+    return Series(metric=MEMORY, own=(own,), baseline=(ref,))

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.core.checkout import ROOT, Checkout
-from harness.core.errors import HarnessError, UsageError
+from harness.core.errors import UsageError
 from harness.core.files import remove
-from harness.core.machine_records import MachineState, Peaks
+from harness.core.machine_records import Peaks
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Failure,
-    Held,
     Measured,
     Passed,
     Profile,
@@ -32,15 +32,14 @@ from harness.core.records import (
     Warning,
 )
 from harness.judging import warnings
-from harness.kinds import op_check, op_failures, op_measure, op_peaks, staging
+from harness.kinds import op_check, op_failures, op_measure, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
+from harness.kinds.op_limits import Limits
+from harness.kinds.op_watch import Watch
 from harness.kinds.plan import OpPlan, make_plan
-from harness.machine import doctor, hardware, host
-from harness.machine.link_counters import LinkCounters
-from harness.machine.readings import Gpus
-from harness.machine.sampler import GpuSampler
+from harness.machine import hardware, host
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
 from harness.problems import shape_file
@@ -49,15 +48,16 @@ from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
 from harness.ranks.failure import RankFailure
-from harness.ranks.launch import ROLES, Launch, Ranks
+from harness.ranks.launch import ROLES, START_S, Launch, Ranks, log_name
 
-START_S = 120.0  # for what comes before the first case, and after the last
-COMPILE_S = 600.0  # for what a submission compiles when it is imported
 T = TypeVar("T")
 
 
 class OpKind:
     """The checkout's own problems."""
+
+    checkers: tuple[CheckerName, ...] = ("strict",)
+    takes_tools = True
 
     def claims(self, place: Path) -> bool:
         """A folder reference/<name>/ of a checkout."""
@@ -108,13 +108,8 @@ class OpSession:
         self.plan, self.progress = plan, progress
         self.phases_s: dict[str, float] = {}
         self.device_model = ""
-        self.machine_state: tuple[MachineState, ...] = ()
-        self.load_per_core = 0.0  # of other work, before ranks started
-        self.sampler: GpuSampler | None = None
-        self.links: LinkCounters | None = None
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
-        self.peaks: Peaks | None = None
-        self.has_checked_peaks = False
+        self.limits: Limits | None = None  # where the problem says what a call costs, once the device is known
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.logs: dict[str, str] = {}
         self.compile_log = ""  # what compilers printed at the submission's import
@@ -122,6 +117,7 @@ class OpSession:
         self.has_run = False  # code of the submission's
         self.cases = [case for phase in plan.phases for case in phase.cases]
         self.checked = 0
+        self.watch: Watch
         self.launch: Launch
         self.ranks: Ranks
         self.calls: Calls
@@ -131,15 +127,7 @@ class OpSession:
         """Ranks run within."""
         began, plan = time.monotonic(), self.plan
         self.progress.phase("start")
-        # Before any rank runs, which would be seen as somebody else's work.
-        readings = doctor.read(with_smoke=False)
-        self.machine_state = doctor.short(doctor.doctor(readings))
-        if isinstance(readings.load, float):
-            self.load_per_core = readings.load / host.cores()
-        if self.plan.device != "cpu":
-            used = readings.gpus.visible[: self.plan.world_size] if isinstance(readings.gpus, Gpus) else None
-            self.sampler = GpuSampler(used)
-            self.links = LinkCounters(used) if self.plan.world_size > self.plan.nodes == 1 else None
+        self.watch = Watch(plan)
         with (
             _staged(plan, self.files) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
@@ -147,14 +135,12 @@ class OpSession:
             self.launch = replace(staged, nodes=nodes)
             with Ranks(self.launch) as self.ranks:
                 self.calls = Calls(self.plan, self.ranks)
-                self.calls.links = self.links
+                self.calls.links = self.watch.links
                 self.phases_s["start"] = time.monotonic() - began
                 try:
                     yield
                 finally:
-                    for reader in (self.sampler, self.links):
-                        if reader:
-                            reader.close()
+                    self.watch.close()
                     compiled = {"compile": self.compile_log} if self.compile_log else {}
                     self.logs = self.ranks.logs() | compiled
                     self.lacking = tuple(self.ranks.lacking)
@@ -179,26 +165,25 @@ class OpSession:
             trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
             self.device_model = trusted.device
             if self.plan.problem.cost_of is not None:
-                of = self.device_model or self.plan.device
-                self.peaks = op_peaks.known(self.plan, of, self.load_per_core)
-                if self.peaks is None:
+                self.limits = Limits(self.plan, self.device_model, self.watch.load_per_core)
+                if self.limits.peaks is None:
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
-                    self.peaks = op_peaks.measured(calls, of, self.load_per_core)
+                    self.limits.measure(calls)
         self.has_run = True
         kernels = ((calls.baseline, self.plan.opponent), (calls.candidate, self.plan.submission))
         if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
             try:
-                with self._timed("compile", COMPILE_S):
+                with self._timed("compile", compile_cache.COMPILE_S):
                     for group in compiling:
                         group.ask(wire.CompileKernel(), wire.Imported, calls.deadline)
             finally:
-                self.compile_log = self.ranks.logs().get("candidate rank 0", "")
+                self.compile_log = self.ranks.logs().get(log_name("candidate", 0), "")
         with self._timed("import", START_S):
             for group in (calls.baseline, calls.candidate):
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
-        calls.freeze()
+        calls.freeze(calls.baseline, calls.candidate)
         with self._timed("clock", START_S):
             for clock in self.plan.clocks:
                 empty = calls.empty_calls(clock)
@@ -221,8 +206,7 @@ class OpSession:
             calls.candidate.ask(wire.CloseGroup(), wire.Done, calls.deadline)
             groups = {"trusted": calls.trusted, "baseline": calls.baseline, "candidate": calls.candidate}
             for name, group in groups.items():
-                told = group.ask(wire.TellMemory(), wire.MemoryTold, calls.deadline)
-                self.peak_memory_bytes[name] = max(rank.peak_bytes for rank in told)
+                self.peak_memory_bytes[name] = calls.peak_of(group)
             return Passed()
 
         return self._guarded(work)
@@ -244,44 +228,42 @@ class OpSession:
     def measure(self, case: Case) -> Measured | Failure:
         """Samples of every clock, every output verified."""
         return self._within_limits(
-            lambda: op_measure.measure(self.calls, case, self.bound(case), self.peaks, self._sampling)
+            lambda: op_measure.measure(self.calls, case, self.bound(case), self.peaks, self.watch.timing)
         )
 
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
-        """What that measures. Where it seems to be faster than this machine, the machine's peaks are measured once
-        more, if they are not the table's, and so is the case: other work makes measured peaks low. That a submission
-        has run by then is no danger, since it could only make them low too, and the best ones count."""
-        found = self._guarded(measure)
-        model = self.device_model or self.plan.device
-        is_beyond = isinstance(found, Held) and found.check == "roofline"
-        if not is_beyond or self.has_checked_peaks or hardware.match(model) is not None:
+        """What that measures; once more with peaks that are measured again, where it makes these doubtful. That a
+        submission has run by then is no danger, since it could only make them low too, and the best ones count."""
+        found, limits = self._guarded(measure), self.limits
+        if limits is None or not limits.doubted_by(found):
             return found
-        self.has_checked_peaks = True
-
-        def check_peaks() -> Passed:
-            self.progress.note("measures this machine's peaks again")
-            self.peaks = op_peaks.measured(self.calls, model, self.load_per_core)
-            return Passed()
-
-        checked = self._guarded(check_peaks)
-        return self._guarded(measure) if isinstance(checked, Passed) else checked
+        self.progress.note("measures this machine's peaks again")
+        peaks = self._guarded(lambda: limits.measure(self.calls))
+        return self._guarded(measure) if isinstance(peaks, Peaks) else peaks
 
     def profile(self, case: Case) -> Profile | Failure:
         """One call of every rank under torch's profiler."""
         workdirs = [self.launch.workdir("candidate", rank) for rank in range(self.plan.world_size)]
         return self._guarded(lambda: op_measure.profile(self.calls, case, workdirs))
 
+    @property
+    def peaks(self) -> Peaks | None:
+        """The device's; None before they are known, and where they bound nothing."""
+        return self.limits.peaks if self.limits else None
+
     def bound(self, case: Case) -> Bound | None:
-        """The roofline of a benchmark; None before the peaks are known, and where the problem has no cost."""
+        """The roofline of a benchmark; None where peaks or costs are not known."""
         if self.peaks is None or case.kind != "benchmark":
             return None
-        value, by = hardware.bound(self.plan.problem.cost(case), self.peaks)
-        return Bound(value=value, by=by)
+        return hardware.limit(self.plan.problem.cost(case), self.peaks)
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """The candidate ranks', which run all cases."""
+        return tuple(log_name("candidate", rank) for rank in range(self.plan.world_size))
 
     def account(self) -> Account:
         """What else was found."""
         plan = self.plan
-        sampling = self.sampler.record if self.sampler else None
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
         return Account(
             phases_s=self.phases_s,
@@ -289,10 +271,10 @@ class OpSession:
             device_model=self.device_model,
             empty_call_samples_us=self.empty_call_samples_us,
             peaks=self.peaks,
-            machine_state=self.machine_state,
-            gpu_sampling=sampling,
+            machine_state=self.watch.state,
+            gpu_sampling=self.watch.sampling,
             peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(*warnings.of_sampling(sampling), *lacking, *_spread(plan)),
+            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan)),
             logs=self.logs,
         )
 
@@ -306,31 +288,15 @@ class OpSession:
         finally:
             self.phases_s[name] = time.monotonic() - began
 
-    @contextlib.contextmanager
-    def _sampling(self) -> Iterator[None]:
-        """While GPUs are timed, their clocks are sampled."""
-        if self.sampler:
-            self.sampler.start()
-        try:
-            yield
-        finally:
-            if self.sampler:
-                self.sampler.stop()
-
     def _guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut:
         """What `work` returns, or how a rank failed meanwhile. Raises HarnessError for what is not the submission's
         fault."""
         try:
             return work()
         except RankFailure as failure:
-            if not self.launch.folder.is_dir():
-                raise HarnessError(
-                    f"{self.launch.folder} was removed while ranks ran in it; evaluate again, and keep what "
-                    "cleans up there away from it (TMPDIR names another place)"
-                ) from None
             made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
             case = self.cases[min(self.calls.at, len(self.cases) - 1)].label
-            found = op_failures.the_submissions(failure, self.plan, case, made, self.has_run)
+            found = op_failures.the_submissions(failure, self.plan, self.launch.folder, case, made, self.has_run)
             if isinstance(found, TimedOut):
                 return replace(found, message=f"{found.message}; {self.calls.phase.told()}")
             return found

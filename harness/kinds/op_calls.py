@@ -1,6 +1,7 @@
 """Calls of the three groups of ranks, as the parent commands them: inputs made, handed out, called on, outputs judged.
 
-Inputs come from trusted ranks, and outputs go back to them as bytes; the parent sees neither.
+kinds.op_groups has what is done with the groups themselves. Inputs come from trusted ranks, and outputs go back to them
+as bytes; the parent sees neither.
 """
 
 import time
@@ -8,12 +9,13 @@ from collections.abc import Sequence
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
 from harness.judging.checkers import CHECKERS
-from harness.kinds.op_deadline import JUDGING, MAKING, Deadline
+from harness.kinds.op_deadline import JUDGING, MAKING
+from harness.kinds.op_groups import Groups
 from harness.kinds.plan import OpPlan
 from harness.machine.link_counters import LinkCounters
 from harness.ranks import clocks, wire
 from harness.ranks.group import Gates, Group, Late, close
-from harness.ranks.launch import Ranks, free_port
+from harness.ranks.launch import Ranks
 from harness.ranks.witness import Turn
 
 EMPTY_CALLS = 30
@@ -23,53 +25,23 @@ INPUT_COPIES, OUTPUT_COPIES = 4, 3
 NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
-class Calls:
-    """The groups of one evaluation and the inputs that they have. `at` is the number of the case that runs, among all;
-    `phase` is the running phase's deadline."""
+class Calls(Groups):
+    """The groups of one evaluation and the inputs that they have. `at` is the number of the case that runs, among
+    all."""
 
     def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
-        self.plan = plan
-        self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
-        self.phase = Deadline(0.0)
+        super().__init__(plan, ranks)
         self.at = 0
-        self.rested: list[Group] = []  # that gave memory back
-        self.has_files = plan.device == "cpu"  # each input and output is in a file of its own
         self.files: list[list[int]] = []  # of the inputs that were made last, by rank
         self.loaded: Sequence[int] = []  # which of them the group on turn has, or will have at the gate
         self.unjudged: list[tuple[list[tuple[wire.Output, ...]], list[list[int]]]] = []  # with their files, by rank
         self.made: list[wire.InputsMade] = []
         self.params: Params | None = None  # of the case whose inputs were made last
         self.links: LinkCounters | None = None  # of the GPUs that these calls run on, if they are several
-        self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
         self.making_s = 0.0  # how long the inputs that were made last took
-        self._opened = 0
         self._inputs_timed = 0
         self._keys: list[int] = []  # of the inputs that were made last
         self._taken = 0  # outputs judged, of those taken since these inputs were made
-
-    @property
-    def deadline(self) -> float:
-        """Monotonic seconds, when the phase has to be over."""
-        return self.phase.at_s
-
-    def begin(self, limit_s: float) -> None:
-        """A phase begins."""
-        self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
-
-    def open(self, *groups: Group) -> None:
-        """Gives each group's ranks a new process group, in place of what they have; all groups at the same time. A
-        problem for one GPU has none, which saves NCCL's start; its peaks are measured with one."""
-        self.ahead = 0
-        problem = self.plan.problem
-        if not problem.multi_gpu:
-            groups = tuple(group for group in groups if group is self.trusted and problem.cost_of is not None)
-        for group in groups:
-            self._opened += 1
-            group.send(wire.CloseGroup())
-            group.send(wire.OpenGroup(number=self._opened, free_port=free_port()))
-        for group in groups:
-            group.gather(wire.Done, self.deadline)
-            group.gather(wire.Done, self.deadline)
 
     def call(
         self,
@@ -84,7 +56,7 @@ class Calls:
         """Calls on loaded inputs (-1: empty calls), by call and rank; `again`: on the input of the call before."""
         for other in (self.baseline, self.candidate):
             if other is not group:
-                self._freeze(other)
+                self.freeze(other)
         lead_s = clocks.LEAD_S if clock == "device" else 0.0
         gates = None
         if self.has_files and len(indices) == 1:
@@ -101,16 +73,6 @@ class Calls:
             output_limit=max(rank.output_limit for rank in self.made),
             idle=idle,
         )
-
-    def _freeze(self, group: Group) -> None:
-        """On GPUs, where this has not been tried with the libraries that connect them, groups are not frozen."""
-        if self.plan.device == "cpu":
-            group.freeze()
-
-    def freeze(self) -> None:
-        """Nobody is on turn."""
-        for group in (self.baseline, self.candidate):
-            self._freeze(group)
 
     def room(self) -> int:
         """For how many inputs like those that were just made, and their outputs, there is memory."""
@@ -200,7 +162,7 @@ class Calls:
             began_ns = group.opened_ns  # nobody had any input before
         if self.has_files:
             ended_ns = group.sealed_ns()
-            self._freeze(group)
+            self.freeze(group)
         self.take(group, called, judged=not idle)
         if not self.has_files:
             # What it still had to do when its rank replied is done by now, or the outputs are wrong.
@@ -209,24 +171,6 @@ class Calls:
         return Turn(
             began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)), told_ns=tuple(group.told_ns)
         )
-
-    def memory_of(self, group: Group) -> int:
-        """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""
-        return max(told.call_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
-
-    def regain(self, group: Group) -> None:
-        """The group gets back as much memory as it gave back when it rested."""
-        if group in self.rested:
-            self.rested.remove(group)
-            group.ask(wire.Regain(), wire.Done, self.deadline)
-
-    def rest(self, group: Group) -> None:
-        """The group is not on turn: what it keeps of its devices is somebody else's, if it is much; and it does not
-        run."""
-        if group.kept_bytes > wire.KEPT_BYTES:
-            group.ask(wire.Yield(), wire.Done, self.deadline)
-            self.rested.append(group)
-        self._freeze(group)
 
     def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
         """What these calls returned is kept for `verify`, by trusted ranks or in its files. The baseline's

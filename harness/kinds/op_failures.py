@@ -2,20 +2,24 @@
 
 import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 from harness.core.errors import HarnessError
-from harness.core.records import Crashed, Raised, TimedOut
+from harness.core.records import Crashed, Raised, Submission, TimedOut
 from harness.kinds.kind import OpponentFailed
 from harness.kinds.plan import OpPlan
 from harness.ranks import wire
 from harness.ranks.failure import RankFailure
 
-# What to do about a failed judge or reference, by what is found in its message; the last fits all.
-TRUSTED_FAILURES = (
-    (r"SIGKILL|OutOfMemory|out of memory|cannot allocate", "fewer ranks (--ranks) need less memory"),
-    (r"No module named", f"install the missing package for {sys.executable}"),
-    ("", "`python -m harness doctor --smoke` says whether ranks can run and talk here"),
-)
+NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
+    "device_memory": "fewer ranks (--ranks) need less memory",
+    "memory": "fewer ranks (--ranks) need less memory",
+    "module": f"install the missing package for {sys.executable}",
+    "": "`python -m harness doctor --smoke` says whether ranks can run and talk here",
+}
+# A file of a rank's working folder, in a traceback.
+STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/[a-z]+/\d+/([^"\s]+)')
 WHOSE = {"trusted": "a judge (trusted rank {})", "baseline": "the reference (baseline rank {})"}
 MAY_BE_ITS = (
     "The submission ran on this machine by then and may be the cause. If the reference evaluates by itself, it is: "
@@ -23,32 +27,51 @@ MAY_BE_ITS = (
 )
 
 
-def _trusted_failure(role: wire.Role, outcome: Raised | Crashed, submission_has_run: bool) -> str:
+def _trusted_failure(failure: RankFailure, outcome: Raised | Crashed, has_run: bool) -> str:
     details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
-    advice = next(advice for says, advice in TRUSTED_FAILURES if re.search(says, outcome.message))
     return (
-        f"{WHOSE[role].format(outcome.rank)} failed, so the submission is not judged: {outcome.message}\n{details}\n"
-        f"{MAY_BE_ITS if submission_has_run else ''}Next: {advice}."
+        f"{WHOSE[failure.role].format(outcome.rank)} failed, so the submission is not judged: {outcome.message}\n"
+        f"{details}\n{MAY_BE_ITS if has_run else ''}Next: {NEXT[failure.reason]}."
     )
 
 
 def the_submissions(
-    failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, has_run: bool
+    failure: RankFailure, plan: OpPlan, folder: Path, case: str, made_nbytes: int, has_run: bool
 ) -> Raised | Crashed | TimedOut:
-    """The failure as the submission's outcome. `made_nbytes`: of the case's input and output on a rank, 0 where it is
-    not known; `has_run`: code of the submission's. Raises HarnessError where it is not the submission's, and
-    OpponentFailed where it is the opponent's."""
+    """The failure as the submission's outcome. `folder` is where ranks work; `made_nbytes`: of the case's input and
+    output on a rank, 0 where it is not known; `has_run`: code of the submission's. Raises HarnessError where it is not
+    the submission's, and OpponentFailed where it is the opponent's."""
+    if not folder.is_dir():
+        raise HarnessError(
+            f"{folder} was removed while ranks ran in it; evaluate again, and keep what cleans up there away from it "
+            "(TMPDIR names another place)"
+        ) from None
     outcome = failure.outcome
     if failure.role == "baseline" and plan.opponent is not None:
         raise OpponentFailed(case, outcome) from None
     who = plan.submission.name if failure.role == "candidate" else ""
     plan.problem.check_failure(outcome.message, plan.device, plan.cuda_is_cpu, who)
-    if failure.role != "candidate" and outcome.message.startswith(wire.OUT_OF_MEMORY):
+    if failure.role != "candidate" and failure.reason == "device_memory":
         known = f"; an input and an output take {made_nbytes / 2**30:.1f} GiB, and are there several times"
         raise HarnessError(
             f"{case}: this shape does not fit here: {failure.role} rank {outcome.message}{known if made_nbytes else ''}"
             f"{'; the submission may hold memory too' if has_run else ''}"
         ) from None
     if failure.role != "candidate" and not isinstance(outcome, TimedOut):
-        raise HarnessError(_trusted_failure(failure.role, outcome, has_run)) from None
-    return outcome
+        raise HarnessError(_trusted_failure(failure, outcome, has_run)) from None
+    return _named(outcome, plan.submission)
+
+
+def _named(outcome: Raised | Crashed | TimedOut, submission: Submission) -> Raised | Crashed | TimedOut:
+    """With the user's own file in tracebacks and stacks: the staged copy is gone by the time that they are read."""
+    names = {"submission.py": submission.name}
+    names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
+
+    def shown(text: str) -> str:
+        return STAGED.sub(lambda found: names.get(found[1], found[1]), text)
+
+    if isinstance(outcome, Raised):
+        return replace(outcome, traceback=shown(outcome.traceback))
+    if isinstance(outcome, Crashed):
+        return replace(outcome, log_tail=shown(outcome.log_tail))
+    return replace(outcome, stacks=tuple(map(shown, outcome.stacks)))

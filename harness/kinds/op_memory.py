@@ -1,9 +1,9 @@
 """The device memory that a call needs, of submission and reference: a metric beside time."""
 
-from harness.core.records import Case, Cost, Metric, Series, Wrong
+from harness.core.metrics import MEMORY
+from harness.core.records import Case, Cost, Series, Wrong
 from harness.kinds.op_calls import Calls
 
-MEMORY = Metric(name="memory", unit="bytes")
 PAIRS = 3  # calls of either side: a peak does not vary as times do, and each call costs a fresh input
 
 

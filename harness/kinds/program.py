@@ -18,14 +18,15 @@ from pathlib import Path
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
 from harness.core.errors import HarnessError, UsageError
+from harness.core.metrics import COST, GAP
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Failure,
     Held,
     Measured,
-    Metric,
     Passed,
     Profile,
     Series,
@@ -45,14 +46,15 @@ from harness.kinds.solver_task import Instance, Task, check_here, load_instance,
 from harness.problems import shape_file
 from harness.problems.problem import Problem, Suite
 
-COST = Metric(name="cost", unit="cost")
-GAP = Metric(name="area", unit="gap")  # the mean over the limit of 1 - bound / cost, where 1 is no answer
 SEED_VARIABLE = "KERNEL_EVAL_SEED"
 LEAST_RUNS = 3  # of either side, head to head
 
 
 class ProgramKind:
     """Problems whose shape file says `kind: program`."""
+
+    checkers: tuple[CheckerName, ...] = ("exact",)
+    takes_tools = False
 
     def claims(self, place: Path) -> bool:
         """None by itself: kind `op` reads folders of a checkout, and the shape file names the kind."""
@@ -210,6 +212,10 @@ class ProgramSession:
         bound = self._loaded(case).bound
         return Bound(value=float(bound[0]), by=bound[1]) if bound is not None and bound[0] > 0 else None
 
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """What its last run on the case's instance printed."""
+        return (_log_name("candidate", case),)
+
     def account(self) -> Account:
         """What else was found."""
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
@@ -254,7 +260,7 @@ class ProgramSession:
             shutil.rmtree(given, ignore_errors=True)
             shutil.rmtree(place, ignore_errors=True)
         if ran.stderr:
-            self.logs[f"{role} {case.kind} {case.params['instance']}"] = ran.stderr
+            self.logs[_log_name(role, case)] = ran.stderr
         self.peak_bytes[role] = max(self.peak_bytes.get(role, 0), ran.peak_bytes)
         self.lacking = ran.lacking
         found = judged(ran, instance, self.task, limit_s)
@@ -299,6 +305,10 @@ def _mean_s(phase: Phase, runs: dict[str, int]) -> float:
     """How long a case of the phase takes, on average: a test is run once, by the submission alone."""
     times_s = [_limit_s(case) * (2 * runs[case.label] if phase.then == "measure" else 1) for case in phase.cases]
     return sum(times_s) / len(times_s) if times_s else 0.0
+
+
+def _log_name(role: str, case: Case) -> str:
+    return f"{role} {case.kind} {case.params['instance']}"
 
 
 def _limit_s(case: Case) -> float:

@@ -17,6 +17,7 @@ from typing import Protocol
 from harness.core.checkout import shown
 from harness.core.errors import UsageError
 from harness.core.records import Crashed, Submission
+from harness.core.words import TAIL_CHARS
 from harness.gpumode.folder import CudaConfig, PythonConfig, TaskProblem
 from harness.process import compile_cache
 from harness.process.child import Ended, search_path, signal_name
@@ -28,7 +29,6 @@ NVCC_FLAGS = (  # KernelBot's, 2026-11
     *("-Xnvlink=--verbose", "-Xptxas=--verbose", "-Xptxas=--warn-on-spills"),
 )
 BINARY = "eval.out"
-LOG_CHARS = 4000  # of a compiler's output, in an outcome
 ERROR = re.compile(r"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
 FATAL = re.compile(r"^nvcc fatal *: *(.*)$", re.MULTILINE)  # it never came to the source
 
@@ -122,7 +122,7 @@ class Cuda:
         error = ERROR.search(ended.stdout + "\n" + ended.stderr)
         why = f": {error[0].strip()}" if error else ""
         return Built(
-            program=Crashed(rank=0, message=f"does not compile: nvcc {_ended(ended)}{why}", log_tail=log[-LOG_CHARS:]),
+            program=Crashed(rank=0, message=f"does not compile: nvcc {_ended(ended)}{why}", log_tail=log[-TAIL_CHARS:]),
             log=log,
         )
 

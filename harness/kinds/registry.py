@@ -4,8 +4,9 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from harness.core.checkout import Checkout
-from harness.core.errors import UsageError
+from harness.core.checkout import Checkout, shown
+from harness.core.decode import did_you_mean
+from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Submission
 from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
@@ -38,27 +39,57 @@ def find(name: str, checkout: Checkout) -> Problem:
 
     Raises UsageError where there is neither, BadFileError where its files are bad.
     """
+    # What evaluates a problem is not for harness.problems to know; so what a shape file says of it is checked here.
     path = Path(name).expanduser()
     path = path.parent if path.name == FILE else path
     folded = {known.lower().replace("-", "_") for known in problem_names(checkout)}
     is_path = os.sep in name or name in (".", "..")
     claimed = next((kind for kind in KINDS.values() if kind.claims(path)), None)
     if claimed is not None and (is_path or name.lower().replace("-", "_") not in folded):
-        return claimed.read(path, checkout)
+        found = claimed.read(path, checkout)
+        return checked(found) if claimed.checkers else found  # without any, its problems have no shape files
     if is_path:
         what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such folder"
         raise UsageError(
             f"{name}: {what}; name one of GPU MODE's, or a problem that `python -m harness problems` lists"
         )
-    return find_named(name, checkout)
+    return named(name, checkout)
+
+
+def named(name: str, checkout: Checkout) -> Problem:
+    """The checkout's problem of that name, or of that name at GPU MODE. Raises what `find` does."""
+    return checked(find_named(name, checkout))
+
+
+def checked(problem: Problem) -> Problem:
+    """The problem of a shape file. Raises BadFileError where the file names a kind that there is not, or a checker that
+    its kind has not."""
+    kinds = {name: kind.checkers for name, kind in KINDS.items() if kind.checkers}
+    for key, said, known in (
+        ("kind", problem.kind, tuple(kinds)),
+        ("checker", problem.checker, kinds.get(problem.kind, ())),
+    ):
+        if said not in known:
+            whose = f"kind '{problem.kind}' has no" if key == "checker" else "no"
+            raise BadFileError(
+                f"{shown(problem.shapes_path, problem.root)}: $.{key}: {whose} {key} '{said}'"
+                f"{did_you_mean(said, known)} (known: {', '.join(known)})"
+            )
+    return problem
 
 
 def kind_of(setting: Setting) -> Kind:
     """The kind that evaluates what was asked for: the problem's own, unless the folder's own evaluator or a vendor's
-    profiler is to run."""
+    profiler is to run. Raises UsageError for a profiler that cannot be put around the problem's calls."""
+    own = KINDS[setting.problem.kind]
     if setting.tool != TORCH:
+        if not own.takes_tools:
+            raise UsageError(
+                f"--tool {setting.tool} profiles one call of a kernel, and a submission to {setting.problem.name} is "
+                "none; leave --mode and --tool out"
+            )
         return KINDS["vendor"]
-    return KINDS["external" if setting.evaluator == "theirs" else setting.problem.kind]
+    return KINDS["external"] if setting.evaluator == "theirs" else own
 
 
 def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:

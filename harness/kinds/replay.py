@@ -15,6 +15,7 @@ from harness.core.records import (
     Bound,
     Case,
     CaseResult,
+    CheckerName,
     EvalReport,
     Failure,
     Measured,
@@ -63,6 +64,9 @@ def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
 
 class ReplayKind:
     """Registered like any other kind; no folder is of it."""
+
+    checkers: tuple[CheckerName, ...] = ()
+    takes_tools = False
 
     def claims(self, place: Path) -> bool:
         """None."""
@@ -132,6 +136,10 @@ class ReplaySession:
         """The recorded bound."""
         found = (one.bound for one in self.plan.report.results if one.case == case)
         return next(found, None)
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """Those of the report's case."""
+        return next(one.logs for one in self.plan.report.results if one.case == case)
 
     def account(self) -> Account:
         """What else was recorded."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Warning
+from harness.kinds import registry
 from harness.kinds.kind import TORCH, Evaluator, OwnData, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.problems.problem import OFFICIAL, Problem
-from harness.problems.shape_file import find as find_problem
 from harness.problems.submission import directives, read_submission
 
 MAX_RANKS = 1024
@@ -120,7 +120,7 @@ def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[Warning, .
         )
     try:
         # No folder: whose code is trusted is not the submission's to say.
-        problem = find_problem(said.leaderboard, checkout)
+        problem = registry.named(said.leaderboard, checkout)
     except UsageError as error:
         raise UsageError(f"{submission.name}: its `#!POPCORN leaderboard` line: {error}") from None
     gpus = host.gpus()

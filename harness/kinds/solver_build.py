@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.records import Crashed, Submission
+from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
 from harness.kinds.kind import Plan, Progress
 from harness.kinds.solver_files import BUILD, command_of, needs_build, write_solver
 from harness.process import answers
+from harness.process.compile_cache import COMPILE_S
 
-BUILD_S = 600.0
-TAIL_CHARS = 4000
 REFERENCE = "reference.py"
 
 
@@ -81,10 +81,10 @@ class Workshop:
         place = self.folder / f"{role}-build"
         shutil.copytree(files, place / "work")
         # to standard error, of which the end is kept
-        ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, BUILD_S, {})
+        ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, COMPILE_S, {})
         self.phases_s["build"] = self.phases_s.get("build", 0.0) + time.monotonic() - began
         self.logs["build"] = ended.stderr
-        why = ended.broke or ended.ended or (f"had not finished after {BUILD_S:g} s" if ended.is_late else "")
+        why = ended.broke or ended.ended or (f"had not finished after {COMPILE_S:g} s" if ended.is_late else "")
         if why:
             return Crashed(rank=0, message=f"does not build: {BUILD} {why}", log_tail=ended.stderr[-TAIL_CHARS:])
         shutil.rmtree(files)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, fields, replace
 from typing import cast
 
 from harness.core.errors import HarnessError, UsageError
+from harness.core.metrics import SAMPLES, TIME_TO_TARGET
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Failure,
     Held,
     Measured,
-    Metric,
     Passed,
     Profile,
     Raised,
@@ -38,8 +39,6 @@ from harness.kinds.train_run import Run, Runs, Side, mllog_text
 from harness.problems.token_files import TokenFolder, read_folder
 from harness.ranks import wire
 
-TIME = Metric(name="time_to_target", unit="s")
-SAMPLES = Metric(name="samples", unit="sequences")
 SIDES: tuple[Side, ...] = ("candidate", "baseline")
 LEAST_KNOWN = 2  # runs of the reference, as a variance takes
 STARVED = 0.2  # part of a run that loading may take
@@ -59,6 +58,9 @@ class TrainPlan(OpPlan):
 
 class TrainKind(OpKind):
     """Problems whose shape file says `kind: train`."""
+
+    checkers: tuple[CheckerName, ...] = ("quality",)
+    takes_tools = False
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
@@ -215,7 +217,7 @@ class TrainSession(OpSession):
             return held
         return Measured(
             series=(
-                Series(metric=TIME, own=_times(own), baseline=_times(other)),
+                Series(metric=TIME_TO_TARGET, own=_times(own), baseline=_times(other)),
                 Series(metric=SAMPLES, own=_samples(own), baseline=_samples(other)),
             )
         )

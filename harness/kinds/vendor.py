@@ -20,6 +20,7 @@ from harness.core.files import read_text
 from harness.core.records import (
     Bound,
     Case,
+    CheckerName,
     Crashed,
     Failure,
     KernelFigures,
@@ -34,6 +35,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
+from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
@@ -45,7 +47,6 @@ from harness.process.profiler_tool import Tool
 from harness.process.profilers import TOOLS, Job, Said
 from harness.ranks.launch import free_port
 
-TAIL_CHARS = 4000  # of what was printed, in an outcome
 MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
 
 
@@ -59,6 +60,9 @@ class VendorPlan(Plan):
 
 class VendorKind:
     """Asked for by `--tool`; no folder is of this kind by itself."""
+
+    checkers: tuple[CheckerName, ...] = ()
+    takes_tools = True
 
     def claims(self, place: Path) -> bool:
         """None."""
@@ -160,7 +164,7 @@ class VendorSession:
         with ThreadPoolExecutor(len(runs)) as pool:
             ended = list(pool.map(self._run, runs))
         for rank, one in enumerate(ended):
-            self.logs[f"profile {self.cases - 1} rank {rank}"] = one.stdout + one.stderr
+            self.logs[_log_name(self.cases - 1, rank)] = one.stdout + one.stderr
         failures = (self._failure(rank, run, one) for rank, (run, one) in enumerate(zip(runs, ended, strict=True)))
         if (failure := next((one for one in failures if one is not None), None)) is not None:
             return Checked(outcome=failure)
@@ -182,6 +186,11 @@ class VendorSession:
     def bound(self, case: Case) -> Bound | None:
         """Nothing is timed."""
         return None
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """Those of the processes that profiled it."""
+        number = [case for phase in self.plan.phases for case in phase.cases].index(case)
+        return tuple(_log_name(number, rank) for rank in range(self.plan.world_size))
 
     def account(self) -> Account:
         """What the processes printed is among the logs."""
@@ -255,6 +264,10 @@ class VendorSession:
                 if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
                     files[f"rank-{rank}-{path.name}"] = path.read_bytes()
         return Profile(ranks=tuple(ranks), trace_json="", tool=self.tool.program, kernels=tuple(kernels), files=files)
+
+
+def _log_name(number: int, rank: int) -> str:
+    return f"profile {number} rank {rank}"
 
 
 @dataclass(frozen=True, kw_only=True)

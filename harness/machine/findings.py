@@ -12,6 +12,7 @@ from typing import Literal
 from harness.machine.readings import Gpu, Gpus, Unread
 
 GIB = 1 << 30
+MOST_WORDS = 6
 Status = Literal["pass", "warn", "fail", "unknown"]
 ORDER: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")  # the worst first
 
@@ -51,8 +52,9 @@ def gpu_list(indices: Sequence[int]) -> str:
     return f"GPU{'' if len(indices) == 1 else 's'} {words}"
 
 
-def some_of(words: Sequence[str], most: int = 6) -> str:
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+def some_of(words: Sequence[str]) -> str:
+    more = len(words) - MOST_WORDS
+    return ", ".join(words[:MOST_WORDS]) + (f" and {more} more" if more > 0 else "")
 
 
 def version_numbers(version: str) -> tuple[int, int]:

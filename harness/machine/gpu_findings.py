@@ -31,11 +31,11 @@ T = TypeVar("T")
 def _each(
     found: Readings,
     pick: Callable[[Gpu], T | Unread],
-    rate: Callable[[T], tuple[Status, str]],
+    rate: Callable[[T], tuple[Status, str]] | None,
     describe: Callable[[list[T]], str],
 ) -> Result:
-    """Checks one reading of every usable GPU: `rate` gives status and fix, `describe` words for GPUs that have both in
-    common. The worst comes first and decides."""
+    """Checks one reading of every usable GPU: `rate` gives status and fix (None: all pass), `describe` words for GPUs
+    that have both in common. The worst comes first and decides."""
     if not (used := used_gpus(found.gpus)):
         return NO_GPU if found.gpus is None else Result("unknown", "no GPU can be asked")
     groups: dict[tuple[Status, str], list[tuple[int, T]]] = {}
@@ -45,7 +45,7 @@ def _each(
         if isinstance(value, Unread):
             unread.setdefault(value.why, []).append(gpu.index)
         else:
-            groups.setdefault(rate(value), []).append((gpu.index, value))
+            groups.setdefault(rate(value) if rate else ("pass", ""), []).append((gpu.index, value))
     parts = [
         (status, fix, [index for index, _ in members], describe([value for _, value in members]))
         for (status, fix), members in groups.items()
@@ -89,16 +89,14 @@ def check_driver(found: Readings) -> Result:
 
 
 def check_clocks(found: Readings) -> Result:
-    def rate(clocks: Clocks) -> tuple[Status, str]:
-        return "pass", ""  # low clocks mean nothing while a GPU idles; what holds them down is the next check
-
+    # Low clocks mean nothing while a GPU idles; what holds them down is the next check.
     def describe(all_clocks: list[Clocks]) -> str:
         sm, memory = [one.sm_mhz for one in all_clocks], [one.memory_mhz for one in all_clocks]
         most, memory_most = [one.sm_max_mhz for one in all_clocks], [one.memory_max_mhz for one in all_clocks]
         idle = " (idling)" if min(sm) < FULL_CLOCK * max(most) else ""
         return f"SM {span(sm)} of {span(most)} MHz, memory {span(memory)} of {span(memory_most)} MHz{idle}"
 
-    return _each(found, lambda gpu: gpu.clocks, rate, describe)
+    return _each(found, lambda gpu: gpu.clocks, None, describe)
 
 
 def check_throttling(found: Readings) -> Result:

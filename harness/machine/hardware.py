@@ -10,8 +10,8 @@ from typing import Literal
 
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import UsageError
-from harness.core.machine_records import Peaks
-from harness.core.records import Cost
+from harness.core.machine_records import Peaks, class_of_gpus
+from harness.core.records import Bound, Cost
 from harness.core.yaml_file import read_yaml
 
 TABLE = Path(__file__).resolve().parent / "hardware.yaml"
@@ -69,6 +69,14 @@ def match(device_name: str, table: Path = TABLE) -> Peaks | None:
     return None
 
 
+def of_class(machine_class: str, world_size: int, table: Path = TABLE) -> Peaks | None:
+    """The peaks of a machine class of `world_size` GPUs that the table knows, or None."""
+    for row in read_yaml(_Table, table).gpus.values():
+        if machine_class.lower() in (class_of_gpus(name, world_size).lower() for name in row.device_names):
+            return row.peaks()
+    return None
+
+
 def times_us(cost: Cost, peaks: Peaks) -> dict[Term, float]:
     """What each term of `cost` takes alone, in us. A term that costs nothing takes no time, whatever its rate: one rank
     has no links, and so a rate of 0 for them."""
@@ -89,3 +97,9 @@ def bound(cost: Cost, peaks: Peaks) -> tuple[float, Term]:
     times = times_us(cost, peaks)
     term = max(times, key=lambda each: times[each])
     return times[term], term
+
+
+def limit(cost: Cost, peaks: Peaks) -> Bound | None:
+    """The same as a case's bound; None where all that the call costs is of a kind that has no rate here."""
+    value, by = bound(cost, peaks)
+    return Bound(value=value, by=by) if value > 0 else None

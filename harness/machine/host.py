@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import harness
 from harness.core.errors import UsageError
-from harness.core.machine_records import Environment
+from harness.core.machine_records import Environment, class_of_gpus
 
 RANK_BYTES = 130 << 20  # what one rank of all groups takes beside its tensors; docs/measurements.md, start-up
 RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank of each group; and what all share
@@ -161,7 +161,7 @@ def environment(device_model: str, world_size: int, nodes: int = 1) -> Environme
     `nodes` alike this is one."""
     total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
     model = cpu_model()
-    one = f"{world_size // nodes}x {device_model}" if device_model else f"{cores()} cores of {model}"
+    one = class_of_gpus(device_model, world_size // nodes) if device_model else f"{cores()} cores of {model}"
     return Environment(
         machine_class=f"{nodes} nodes of {one}" if nodes > 1 else one,
         cpu=model,

@@ -26,6 +26,7 @@ from harness.process.link import INTERFACE, interface_of
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.launch import GOODBYE_S, ROLES, start_zygote
+from harness.ranks.zygote_messages import MAX_MESSAGE_BYTES, Confined, ZygoteOrder
 
 ADDRESSES = "10.77.0.{}"  # in each group's own network, which nobody else is in: node 0 has 1
 IPV4 = 4
@@ -53,7 +54,7 @@ class Agent(Relay):
         elif frame.kind == Kind.FOLDER:
             self.unpacked = frame.data  # the order follows at once
         else:
-            order = decode(cast("type[wire.ZygoteOrder]", wire.ZygoteOrder), json.loads(frame.data))
+            order = decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(frame.data))
             if isinstance(order, wire.RankOrder):
                 self._start(order)
             else:
@@ -96,15 +97,15 @@ class Agent(Relay):
             network=network,
         )
 
-    def _tell(self, order: wire.ZygoteOrder, fds: list[int]) -> None:
+    def _tell(self, order: ZygoteOrder, fds: list[int]) -> None:
         socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
 
     def _on_zygote(self) -> None:
-        message, fds, _, _ = socket.recv_fds(self.control, wire.MAX_MESSAGE_BYTES, 1)
+        message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, 1)
         if not message:
             raise EOFError
         if fds:
-            self._open(decode(wire.Confined, json.loads(message)).role, fds[0])
+            self._open(decode(Confined, json.loads(message)).role, fds[0])
         self.hub.send(Kind.CONTROL, 0, message)
 
     def _open(self, role: wire.Role, link: int) -> None:

@@ -23,6 +23,16 @@ from harness.nodes.relay import Relay, number_of
 from harness.process.sandbox import hide
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier
+from harness.ranks.zygote_messages import (
+    FDS,
+    MAX_MESSAGE_BYTES,
+    Exited,
+    Frozen,
+    NodeLost,
+    Started,
+    ZygoteMessage,
+    ZygoteOrder,
+)
 
 PID_BITS = 22  # of a process id: PID_MAX_LIMIT, linux/threads.h
 NODE_AT = 19  # in an IPv4 packet: the last byte of its destination, which is the node's number from 1
@@ -38,16 +48,16 @@ class Hub(Relay):
         self.watch_read(control, self._on_control)
 
     def _on_control(self) -> None:
-        message, fds, _, _ = socket.recv_fds(self.control, wire.MAX_MESSAGE_BYTES, len(wire.FDS))
+        message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, len(FDS))
         if not message:
             raise EOFError
-        order = decode(cast("type[wire.ZygoteOrder]", wire.ZygoteOrder), json.loads(message))
+        order = decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(message))
         if not isinstance(order, wire.RankOrder):
             for peer in self.peers:
                 peer.send(Kind.CONTROL, 0, message)
             return
         peer, number = self.peers[order.rank // order.local_size], number_of(order.role, order.rank, order.world_size)
-        self._add(order, number, peer, dict(zip(wire.FDS, fds, strict=True)))
+        self._add(order, number, peer, dict(zip(FDS, fds, strict=True)))
         peer.send(Kind.FOLDER, number, _archive(Path(order.workdir)))
         peer.send(Kind.CONTROL, number, message)
 
@@ -66,10 +76,10 @@ class Hub(Relay):
             if 0 <= node < len(self.peers) and not self.peers[node].is_full:  # IP's packets may be lost
                 self.peers[node].send(Kind.PACKET, frame.number, frame.data)
             return
-        message = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(frame.data))
-        if isinstance(message, wire.Started | wire.Exited):  # two nodes may have the same process ids
+        message = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(frame.data))
+        if isinstance(message, Started | Exited):  # two nodes may have the same process ids
             message = replace(message, pid=self.peers.index(peer) << PID_BITS | message.pid)
-        if isinstance(message, wire.Frozen):
+        if isinstance(message, Frozen):
             answers = self.frozen.setdefault((message.role, message.number), [])
             answers.append(message.running)
             if len(answers) < len(self.peers):
@@ -77,15 +87,15 @@ class Hub(Relay):
             message = replace(message, running=sum(self.frozen.pop((message.role, message.number))))
         self.tell(message)
 
-    def tell(self, message: wire.ZygoteMessage) -> None:
+    def tell(self, message: ZygoteMessage) -> None:
         """To the parent."""
         self.control.send(json.dumps(encode(message)).encode())
 
-    def lost(self) -> wire.NodeLost:
+    def lost(self) -> NodeLost:
         """Which node's connection has ended."""
         gone = [node for node, peer in enumerate(self.peers) if _is_gone(peer)]
         which = f"node {gone[0]}" if gone else "a node"
-        return wire.NodeLost(
+        return NodeLost(
             why=f"{which} was lost in the middle of the evaluation: its agent ended, or the network between did; "
             "what the agent printed there says more. Nothing is recorded; evaluate again"
         )

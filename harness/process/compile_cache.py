@@ -8,16 +8,16 @@ made it was killed: such a file is removed before ranks start.
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.core.files import locked_by_several, remove, taken_bytes
+from harness.core.files import locked_alone, locked_by_several, remove, taken_bytes
 from harness.core.records import Submission
 
 FOLDER = ".cache/compiled"
+COMPILE_S = 600.0  # for what a submission compiles when it is imported or built
 KEPT_S = 14 * 86400.0  # since its last use
 ONE_BYTES, ALL_BYTES = 1 << 30, 4 << 30  # of one cache after its use, and of all
 
@@ -75,16 +75,11 @@ def drop(root: Path, name: str) -> bool:
 
 def _drop(found: Path, with_lock: bool = False) -> None:
     """Removes the cache, unless an evaluation uses it or it is another user's."""
-    with contextlib.suppress(OSError):
-        fd = os.open(_lock(found), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove(found)
-            os.truncate(fd, 0)
-            if with_lock:
-                _lock(found).unlink()
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), locked_alone(_lock(found)):
+        remove(found)
+        os.truncate(_lock(found), 0)
+        if with_lock:
+            _lock(found).unlink()
 
 
 def _lock(found: Path) -> Path:

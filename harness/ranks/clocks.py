@@ -10,19 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.core.machine_records import Traffic
-from harness.core.records import Clock, Measured, Metric, Series
+from harness.core.metrics import CLOCKS
+from harness.core.records import Clock, Measured, Series
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
-
-# Every clock is a metric of its own; docs/clocks.md says what each of them times.
-METRICS: dict[Clock, Metric] = {
-    "wall": Metric(name="wall", unit="us"),
-    "device": Metric(name="device", unit="us"),
-    "gpumode": Metric(name="gpumode", unit="us"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +116,7 @@ class Samples:
         times = {clock: self.counted_us(clock) for clock in self.own_us}
         series = [
             Series(
-                metric=METRICS[clock],
+                metric=CLOCKS[clock],
                 own=tuple(own),
                 baseline=tuple(ref),
                 block=self.block,

@@ -1,29 +1,27 @@
 """How a rank ends an evaluation, in words: it raised, its process ended, or it was not done at the deadline."""
 
-import signal
 from collections.abc import Sequence
 
 from harness.core.records import Crashed, Raised, TimedOut
-from harness.process.child import signal_name
+from harness.core.words import TAIL_CHARS
 from harness.ranks import wire
 from harness.ranks.rank import Rank
 
-SHOWN_LOG_CHARS = 4000  # of a rank's log, in an outcome
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
 
 
 class RankFailure(Exception):
-    """A rank of `role` ended the evaluation; `outcome` says how."""
+    """A rank of `role` ended the evaluation; `outcome` says how, and `reason` what it comes down to."""
 
-    def __init__(self, role: wire.Role, outcome: Raised | Crashed | TimedOut) -> None:
-        super().__init__(role, outcome)
-        self.role, self.outcome = role, outcome
+    def __init__(self, role: wire.Role, outcome: Raised | Crashed | TimedOut, reason: wire.Reason = "") -> None:
+        super().__init__(role, outcome, reason)
+        self.role, self.outcome, self.reason = role, outcome, reason
 
 
 def crashed(rank: Rank, message: str) -> RankFailure:
     """The rank's process is gone, or what it sent is no reply."""
-    outcome = Crashed(rank=rank.rank, message=message, log_tail=rank.log.text()[-SHOWN_LOG_CHARS:])
-    return RankFailure(rank.role, outcome)
+    outcome = Crashed(rank=rank.rank, message=message, log_tail=rank.log.text()[-TAIL_CHARS:])
+    return RankFailure(rank.role, outcome, reason="memory" if rank.was_killed else "")
 
 
 def raised(failures: Sequence[tuple[Rank, wire.Failed]]) -> RankFailure:
@@ -33,7 +31,7 @@ def raised(failures: Sequence[tuple[Rank, wire.Failed]]) -> RankFailure:
     others = f" (and rank{'s' * (len(alike) > 2)} {', '.join(map(str, alike[1:]))})" if alike[1:] else ""
     message = first.message + others
     outcome = Raised(rank=rank.rank, message=message, traceback=first.traceback, alike=tuple(alike[1:]))
-    return RankFailure(rank.role, outcome)
+    return RankFailure(rank.role, outcome, first.reason)
 
 
 def timed_out(role: wire.Role, waiting: Sequence[Rank], stacks: tuple[str, ...]) -> RankFailure:
@@ -44,15 +42,6 @@ def timed_out(role: wire.Role, waiting: Sequence[Rank], stacks: tuple[str, ...])
     if 0 < len(elsewhere) < len(waiting):
         message += f"; {_numbered(elsewhere)} did not wait for the others in a collective, so look there first"
     return RankFailure(role, TimedOut(message=message, stacks=stacks))
-
-
-def exit_text(code: int) -> str:
-    """A process's end in words; `code` as subprocess has it."""
-    if code == -signal.SIGKILL:
-        return "was killed by SIGKILL (often the kernel's answer to running out of memory)"
-    if code < 0:
-        return f"was killed by {signal_name(-code)}"
-    return f"exited with code {code} in the middle of the evaluation"
 
 
 def _numbered(ranks: Sequence[int]) -> str:

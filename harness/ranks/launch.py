@@ -31,9 +31,21 @@ from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group, RankGroup
 from harness.ranks.logs import Log
 from harness.ranks.rank import Rank
+from harness.ranks.zygote_messages import (
+    MAX_MESSAGE_BYTES,
+    Confined,
+    Exited,
+    Freeze,
+    Frozen,
+    NodeLost,
+    ShowStacks,
+    Thaw,
+    ZygoteMessage,
+    ZygoteOrder,
+)
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
-START_S = 120.0  # importing torch from a cold disk
+START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
 # Above the level at which torch's profiler reports that it began and ended, as lines `USDT:...` of every rank's output.
 PROFILER_LOG = {"KINETO_LOG_LEVEL": "6"}
 # glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
@@ -74,6 +86,11 @@ class Launch:
     def workdir(self, role: wire.Role, rank: int) -> Path:
         """The folder that a rank starts in, its own."""
         return self.folder / role / str(rank)
+
+
+def log_name(role: wire.Role, rank: int) -> str:
+    """What a report calls the log of a rank."""
+    return f"{role} rank {rank}"
 
 
 class Ranks:
@@ -123,22 +140,22 @@ class Ranks:
     def logs(self) -> dict[str, str]:
         """What each rank printed (the end of it), where it printed anything."""
         self.poll(0)
-        return {f"{rank.role} rank {rank.rank}": rank.log.text() for rank in self.all_ranks() if rank.log.tail}
+        return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
     def freeze(self, role: wire.Role) -> None:
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
-            self._tell(wire.Freeze(role=role, number=self.freezes))
+            self._tell(Freeze(role=role, number=self.freezes))
 
     def thaw(self, role: wire.Role) -> None:
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)
-            self._tell(wire.Thaw(role=role))
+            self._tell(Thaw(role=role))
 
     def show_stacks(self, role: wire.Role) -> None:
-        self._tell(wire.ShowStacks(role=role))
+        self._tell(ShowStacks(role=role))
 
     def check_zygote(self) -> None:
         """Raises HarnessError if the process that ranks are forked from was stopped: it lets no group go on then, and a
@@ -154,7 +171,7 @@ class Ranks:
                 raise HarnessError(f"{NO_ANSWER} for {FROZEN_S:.0f} s, or to the end of the phase. {ASKS}")
             self.poll(until - time.monotonic())
 
-    def _tell(self, order: wire.ZygoteOrder, fds: Sequence[int] = ()) -> None:
+    def _tell(self, order: ZygoteOrder, fds: Sequence[int] = ()) -> None:
         with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
             socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
 
@@ -169,27 +186,26 @@ class Ranks:
 
     def _read_control(self) -> bool:
         try:
-            data = self.control.recv(wire.MAX_MESSAGE_BYTES)
+            data = self.control.recv(MAX_MESSAGE_BYTES)
         except ConnectionError:
             data = b""
         if not data:
             for rank in self.all_ranks():
                 rank.gone = rank.gone or "ended with the process that ranks are forked from"
             return False
-        message: wire.ZygoteMessage = decode(cast("type[wire.ZygoteMessage]", wire.ZygoteMessage), json.loads(data))
-        if isinstance(message, wire.NodeLost):
+        message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
+        if isinstance(message, NodeLost):
             raise HarnessError(message.why)
-        if isinstance(message, wire.Confined):
+        if isinstance(message, Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
-        elif isinstance(message, wire.Frozen):
+        elif isinstance(message, Frozen):
             if message.running:
                 rank = self.ranks[message.role][0]
                 rank.gone = rank.gone or f"left {message.running} processes that do not stop while it is not timed"
             if self.freezing.get(message.role) == message.number:
                 del self.freezing[message.role]
-        elif isinstance(message, wire.Exited):
-            rank = self.by_pid[message.pid]
-            rank.gone = rank.gone or failure.exit_text(message.code)
+        elif isinstance(message, Exited):
+            self.by_pid[message.pid].exited(message.code)
         else:
             rank = self.ranks[message.role][message.rank]
             rank.pid = message.pid

@@ -30,6 +30,7 @@ from harness.ranks.stopwatch import Keep, Kernel, Stopwatch, cloned
 HOST = "127.0.0.1"
 SPARE_OUTPUT_BYTES = 16 << 20, 256 << 20  # at least and at most, by which an output may be larger than the right one
 MAX_MESSAGE_CHARS = 1000  # of an exception's last line, which a compiler may fill with its log
+MEMORY = re.compile("out of memory|cannot allocate|can't allocate", re.IGNORECASE)  # as torch and CUDA say it
 
 
 class Program:
@@ -250,7 +251,7 @@ def out_of_memory(said: str) -> str:
     free, total = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
     held = torch.cuda.memory_reserved() if total else 0
     return (
-        f"{wire.OUT_OF_MEMORY}: {asked[1] if asked else 'more'} {'were' if asked else 'was'} asked for, with "
+        f"out of the device's memory: {asked[1] if asked else 'more'} {'were' if asked else 'was'} asked for, with "
         f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free and {held / 2**30:.1f} GiB in this rank's hands"
     )
 
@@ -268,5 +269,16 @@ def failed(error: BaseException) -> wire.Failed:
     if isinstance(error, SystemExit):
         message = f"called sys.exit({error.code!r})"
     return wire.Failed(
-        message=both_ends(message, MAX_MESSAGE_CHARS), traceback=both_ends("".join(lines), wire.MAX_TEXT_CHARS)
+        message=both_ends(message, MAX_MESSAGE_CHARS),
+        traceback=both_ends("".join(lines), wire.MAX_TEXT_CHARS),
+        reason=reason_of(error),
     )
+
+
+def reason_of(error: BaseException) -> wire.Reason:
+    """What the exception comes down to."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "device_memory"
+    if isinstance(error, MemoryError) or MEMORY.search(str(error)):
+        return "memory"
+    return "module" if isinstance(error, ModuleNotFoundError) else ""

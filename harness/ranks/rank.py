@@ -2,11 +2,13 @@
 
 import contextlib
 import fcntl
+import signal
 import socket
 import time
 from collections import deque
 from collections.abc import Iterator
 
+from harness.process.child import signal_name
 from harness.ranks import channel, wire
 from harness.ranks.logs import Log
 
@@ -28,6 +30,7 @@ class Rank:
         self.files: list[int] = []  # that came with its replies, sealed
         self.sealed_ns = 0  # when the last of them had come (CLOCK_MONOTONIC)
         self.gone = ""  # why nothing more will come from it
+        self.was_killed = False  # by SIGKILL
 
     def read(self) -> bool:
         """Takes what is there, for `inbox`; False at the end of it."""
@@ -54,6 +57,11 @@ class Rank:
             return False
         return sealed and len(self.files) <= wire.MAX_FILES
 
+    def exited(self, code: int) -> None:
+        """Its process has ended."""
+        self.was_killed = not self.gone and code == -signal.SIGKILL
+        self.gone = self.gone or exit_text(code)
+
     @property
     def inbox(self) -> deque[wire.Reply]:
         """The replies that have come in full. Parsed here and not in `read`, so that no rank's files are looked at
@@ -78,3 +86,12 @@ class Rank:
         """The files that have come since the last time; they are the caller's to close."""
         taken, self.files = self.files, []
         return taken
+
+
+def exit_text(code: int) -> str:
+    """A process's end in words; `code` as subprocess has it."""
+    if code == -signal.SIGKILL:
+        return "was killed by SIGKILL (often the kernel's answer to running out of memory)"
+    if code < 0:
+        return f"was killed by {signal_name(-code)}"
+    return f"exited with code {code} in the middle of the evaluation"

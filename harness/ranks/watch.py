@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol, TypeVar
 
+from harness.core.words import TAIL_CHARS
 from harness.ranks import failure, wire
 from harness.ranks.rank import Rank
 
@@ -94,5 +95,5 @@ class Watch:
         until = time.monotonic() + STACKS_S
         while time.monotonic() < until:
             self.processes.poll(until - time.monotonic())
-        stacks = tuple(rank.log.text(marks[rank])[-failure.SHOWN_LOG_CHARS :] for rank in self.members)
+        stacks = tuple(rank.log.text(marks[rank])[-TAIL_CHARS:] for rank in self.members)
         raise failure.timed_out(self.role, waiting, stacks)

@@ -1,4 +1,4 @@
-"""The messages between parent, zygote and ranks: typed records as JSON over a socket (ranks.channel), never pickles."""
+"""The messages between parent and ranks: typed records as JSON over a socket (ranks.channel), never pickles."""
 
 import fcntl
 from dataclasses import dataclass, field
@@ -8,17 +8,15 @@ from harness.core.decode import DecodeError
 from harness.core.records import CheckerName, Clock, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
-OUT_OF_MEMORY = "out of the device's memory"  # so begins the message of a rank that was
 KEPT_BYTES = 256 << 20  # of a device, that a rank may keep for later calls while others are on turn
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]
-FDS = ("channel", "log", "barrier", "bell")  # that go with a RankOrder, in this order; on one host there is no bell
+Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
 MAX_FILES = 64  # that go with one message
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
-MAX_MESSAGE_BYTES = 1 << 16  # of what the parent and the zygote say to each other
 
 
-# ---- parent and zygote -----------------------------------------------------------------------------------------
+# ---- what a rank gets at its start -----------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Network:
     """What joins one group's ranks on several nodes: rank 0's address there, and the interface that this node reaches
@@ -60,85 +58,6 @@ class RankOrder:
     def local_rank(self) -> int:
         """Its number among its group's ranks on its node."""
         return self.rank % self.local_size
-
-
-@dataclass(frozen=True, kw_only=True)
-class Freeze:
-    """Stop every process of this group, until Thaw. Answer: Frozen."""
-
-    role: Role
-    number: int
-    type: Literal["freeze"] = "freeze"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Thaw:
-    """Let the group's processes go on. No answer."""
-
-    role: Role
-    type: Literal["thaw"] = "thaw"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShowStacks:
-    """Have each of the group's ranks write its Python stack into its log. No answer."""
-
-    role: Role
-    type: Literal["show_stacks"] = "show_stacks"
-
-
-ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks
-
-
-@dataclass(frozen=True, kw_only=True)
-class Frozen:
-    """The group's processes have stopped, as Freeze `number` wanted. `running` counts those that had not after some
-    time."""
-
-    role: Role
-    number: int
-    running: int
-    type: Literal["frozen"] = "frozen"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Confined:
-    """The process that one group's ranks are forked from is confined. `lacking` names the layers that the kernel does
-    not have. The interface of the group's own network between nodes, if it has one, comes with the message."""
-
-    role: Role
-    lacking: tuple[str, ...]
-    type: Literal["confined"] = "confined"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Started:
-    """A rank was forked."""
-
-    role: Role
-    rank: int
-    pid: int
-    type: Literal["started"] = "started"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exited:
-    """A rank's process has ended. `code` is as subprocess has it: minus the signal's number if a signal ended it."""
-
-    pid: int
-    code: int
-    type: Literal["exited"] = "exited"
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeLost:
-    """A node does not answer any more. No rank is to blame."""
-
-    why: str
-    type: Literal["node_lost"] = "node_lost"
-
-
-ZygoteMessage = Confined | Started | Exited | Frozen | NodeLost
 
 
 # ---- commands: parent to rank ----------------------------------------------------------------------------------
@@ -458,10 +377,12 @@ class PeaksMeasured:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The command raised. `message` is the exception's last line."""
+    """The command raised. `message` is the exception's last line, `reason` what it comes down to, where that is one of
+    these."""
 
     message: str
     traceback: str
+    reason: Reason = ""
     type: Literal["failed"] = "failed"
 
 

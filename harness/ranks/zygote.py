@@ -46,15 +46,14 @@ from harness.process.sandbox import (
     prctl,
 )
 from harness.ranks.roles import run_rank
-from harness.ranks.wire import (
+from harness.ranks.wire import RankOrder, Role
+from harness.ranks.zygote_messages import (
     FDS,
     MAX_MESSAGE_BYTES,
     Confined,
     Exited,
     Freeze,
     Frozen,
-    RankOrder,
-    Role,
     ShowStacks,
     Started,
     ZygoteMessage,

@@ -1,1 +1,3 @@
-"""What people and other programs read: terminal, page, plots, exports. Computes no figure that is not in a report."""
+"""What people and other programs read: terminal, page, plots, exports. Shows figures that reports and boards store, and
+what judging and evaluation compute of them; computes no further one beside medians and means of what it shows.
+"""

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.core.stats import geomean
+
 Part = Literal["limit", "line", "own", "dots", "ref", "both", "space"]
 Marks = dict[Part, str]
 UNICODE: Marks = {"limit": "┃", "line": "━", "own": "●", "dots": "┄", "ref": "○", "both": "◉", "space": " "}
@@ -25,6 +27,16 @@ class Times:
     own: float
     ref: float
     bound: float | None
+
+
+def mean_of(rows: Sequence[Times]) -> Times:
+    """What the row of the geometric means shows."""
+    bounds = [one.bound for one in rows if one.bound is not None]
+    return Times(
+        own=geomean([one.own for one in rows]),
+        ref=geomean([one.ref for one in rows]),
+        bound=geomean(bounds) if len(bounds) == len(rows) else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

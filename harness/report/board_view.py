@@ -1,7 +1,7 @@
 """The leaderboard as people and programs read it: table, Markdown, CSV, JSON.
 
 Knows how a board looks; who is where, and by which estimates, is board.places' to say. Reads at 80 columns and without
-colour, as render does.
+colour, as terminal does.
 """
 
 import csv

@@ -27,11 +27,10 @@ def show_list(
     found: Board,
     console: Console,
     checkout: Checkout,
-    now: datetime | None = None,
 ) -> None:
     """The problems with their deadlines, and who leads each of their boards: scores and speedups of different suites
     and machines do not compare."""
-    now = now or datetime.now(UTC)
+    now = datetime.now(UTC)
     _headline(competition, console)
     table = plain_table("problem", "gpus", "closes (UTC)", "state", "leads here", "when")
     for listed in chosen:

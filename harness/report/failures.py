@@ -24,8 +24,10 @@ NEXT = {  # what to try after each failure
     "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
     "held": "Right, but not believed; docs/trust.md says what each check looks for and how it can err.",
 }
-# Of a run that is a `check` already.
-WRONG_IN_TESTS = "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
+NEXT_ALONE = {  # where there is one rank
+    "raised": "The traceback ends where it was raised.",
+    "timed_out": "If it only needs longer, --timeout gives it more.",
+}
 RAISED_ON_ALL = "Every rank raised this; one traceback stands for all."
 # A problem that is named by the path of its folder, which a report does not have.
 WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
@@ -55,11 +57,11 @@ def show_failure(report: EvalReport, result: CaseResult, console: Console, logs_
     first, *more = excerpt(verdict.message(outcome), 1) or [""]
     console.print(Text("\n".join([f"  {first}", *(f"  | {line}" for line in more)])), soft_wrap=True)
     if result is verdict.first_failure(report):
-        for heading, text in evidence(report, outcome):
+        for heading, text in evidence(report, result):
             console.print(Text(f"  {heading}:"), soft_wrap=True)
             console.print(Text("\n".join(f"  | {line}" for line in text), style="dim"), soft_wrap=True)
         if any(text.strip() for text in report.logs.values()):
-            console.print(Text(f"  logs of all ranks: {logs_at}"), soft_wrap=True)
+            console.print(Text(f"  {all_logs(report)}: {logs_at}"), soft_wrap=True)
         path = clean_line(report.submission.name)
         print_all(console, Padding(Text(f"Next: {_advice(report, outcome, path)}"), (0, 0, 0, 2), expand=False))
     console.print()
@@ -71,30 +73,41 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
         return next(advice for word, advice in CRASHES if word in outcome.message)
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
         return RAISED_ON_ALL
-    if isinstance(outcome, Wrong) and report.mode == "test":
-        return WRONG_IN_TESTS
-    if isinstance(outcome, Wrong) and CHECKERS[report.checker].needs_path:
+    checker = CHECKERS[report.checker]
+    if isinstance(outcome, Wrong) and report.mode == "test":  # of a run that is a `check` already
+        return checker.after_wrong
+    if isinstance(outcome, Wrong) and checker.needs_path:
         return WRONG_IN_FOLDER
-    return NEXT[outcome.type].format(problem=report.problem, path=path)
+    said = NEXT | NEXT_ALONE if report.world_size == 1 else NEXT
+    return said[outcome.type].format(problem=report.problem, path=path)
 
 
-def evidence(report: EvalReport, outcome: Outcome) -> list[tuple[str, list[str]]]:
+def evidence(report: EvalReport, result: CaseResult) -> list[tuple[str, list[str]]]:
     """Headings with the lines that a failure left behind."""
     shown: list[tuple[str, list[str]]] = []
+    outcome = result.outcome
     if isinstance(outcome, Raised):
         shown.append((f"traceback of rank {outcome.rank}", excerpt(outcome.traceback, EXCERPT_LINES // 3)))
     if isinstance(outcome, Raised | Crashed):
-        log = (
-            outcome.log_tail if isinstance(outcome, Crashed) else report.logs.get(f"candidate rank {outcome.rank}", "")
-        )
-        shown.append((f"the end of rank {outcome.rank}'s log", excerpt(log)))
+        log = outcome.log_tail if isinstance(outcome, Crashed) else report.printed(result, outcome.rank)
+        shown.append((log_heading(report, outcome.rank), excerpt(log)))
     if isinstance(outcome, TimedOut):
         for stack, ranks in _alike(outcome):
             shown.append((f"{_ranks_text(ranks)} in {_place(stack)}", excerpt(stack, EXCERPT_LINES * 2 // 3)))
     if not isinstance(outcome, Raised | Crashed):
-        log = report.logs.get("candidate rank 0", "")
-        shown.append(("the end of rank 0's log", excerpt(STACKS.split(log)[0])))
+        log = report.printed(result)
+        shown.append((log_heading(report), excerpt(STACKS.split(log)[0])))
     return [(heading, lines) for heading, lines in shown if lines]
+
+
+def log_heading(report: EvalReport, rank: int = 0) -> str:
+    """What stands above what the submission printed on a rank."""
+    return f"the end of rank {rank}'s log" if report.world_size > 1 else "the end of its log"
+
+
+def all_logs(report: EvalReport) -> str:
+    """What stands before the place of the logs."""
+    return "logs of all ranks" if report.world_size > 1 else "all logs"
 
 
 def stood(outcome: TimedOut) -> str:

@@ -118,7 +118,7 @@ def _case(report: EvalReport, result: CaseResult) -> TestCase:
 
 
 def _evidence_text(report: EvalReport, result: CaseResult) -> str:
-    parts = evidence(report, result.outcome) if result is verdict.first_failure(report) else []
+    parts = evidence(report, result) if result is verdict.first_failure(report) else []
     return "\n".join(f"{heading}:\n" + "\n".join(lines) for heading, lines in parts)
 
 

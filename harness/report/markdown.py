@@ -19,7 +19,7 @@ from harness.judging.warnings import text_of
 from harness.report.comparison import summary_text, table_of
 from harness.report.failures import evidence
 from harness.report.summary import summary_lines
-from harness.report.terminal import is_sampled, mean_row, times_row
+from harness.report.terminal import mean_row, times_row
 
 
 def evaluation_text(report: EvalReport, board: Board | None, place: Place | None) -> str:
@@ -33,13 +33,13 @@ def evaluation_text(report: EvalReport, board: Board | None, place: Place | None
     if any(result.figures is not None for result in benchmarks):
         words = words_of_results(benchmarks)
         rows = [times_row(result, words) for result in benchmarks]
-        if len(benchmarks) > 1 and all(map(is_sampled, benchmarks)):
-            rows.append(mean_row(benchmarks, report.figures, words)[0])
+        if len(benchmarks) > 1 and (mean := mean_row(benchmarks, report.figures, words)) is not None:
+            rows.append(mean)
         lines += ["", *table_lines(words.columns, [[cell.plain for cell in row] for row in rows])]
     if (failed := verdict.first_failure(report)) is not None:
         lines += ["", f"{failed.case.kind} {text_cell(case_label(failed))}:", ""]
         parts = [clean(verdict.message(failed.outcome))]
-        parts += ["\n".join([f"{heading}:", *text]) for heading, text in evidence(report, failed.outcome)]
+        parts += ["\n".join([f"{heading}:", *text]) for heading, text in evidence(report, failed)]
         lines += _fenced("\n\n".join(parts))
     lines += _warnings([text_of(one) for one in report.warnings])
     return "\n".join(lines) + "\n"

@@ -6,12 +6,14 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.board.places import Ranked
+from harness.core import metrics
 from harness.core.metric_words import MEMORY
 from harness.core.records import CaseResult, Measured
-from harness.core.stats import geomean, median
+from harness.core.stats import geomean
 from harness.core.words import case_label, percent_text, plain_table, times_text
+from harness.judging.figures import series_figures
 
-METRIC = "memory"  # the name of its series
+METRIC = metrics.MEMORY.name
 COLUMNS = ("shape", "ref", "own", "ratio", "least", "fraction")
 
 
@@ -19,12 +21,12 @@ def memory_table(results: Sequence[CaseResult]) -> Table | None:
     """Medians of either side, their ratio, and the least that a call must hold. None where no memory was measured."""
     table = plain_table(*MEMORY.columns[: len(COLUMNS)])
     for result in results:
-        series = result.outcome.by_name.get(METRIC) if isinstance(result.outcome, Measured) else None
-        if series is None or not series.own or not series.baseline:
+        one = series_figures(result.outcome, METRIC) if isinstance(result.outcome, Measured) else None
+        if one is None or one.baseline is None or one.ratio is None:
             continue
-        own, ref, least = median(series.own), median(series.baseline), series.least
-        bound = (MEMORY.value(least), percent_text(least / own)) if least else ("-", "-")
-        table.add_row(Text(case_label(result)), MEMORY.value(ref), MEMORY.value(own), times_text(ref / own), *bound)
+        bound = (MEMORY.value(one.bound), percent_text(one.fraction)) if one.bound and one.fraction else ("-", "-")
+        values = (MEMORY.value(one.baseline), MEMORY.value(one.value), times_text(one.ratio))
+        table.add_row(Text(case_label(result)), *values, *bound)
     return table if table.row_count else None
 
 

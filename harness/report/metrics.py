@@ -7,11 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core.metric_words import words_of
-from harness.core.records import CaseResult, EvalReport, Measured, Series
-from harness.core.stats import median, ratio
+from harness.core.metrics import MEMORY
+from harness.core.records import CaseResult, EvalReport, Measured
 from harness.core.words import case_label, percent_text, plain_table, times_text
+from harness.judging.figures import series_figures
 from harness.judging.scoring import SCORINGS
-from harness.report.memory import METRIC
 
 LEGEND = (
     "x is how many times as good as the reference in the same run, % what part of the limit; ttft is the time to first "
@@ -30,7 +30,7 @@ def metrics_table(cases: Sequence[tuple[CaseResult, Measured]]) -> Table:
     """Every further metric but memory, which has a table of its own: its value, its ratio to the reference, and the
     fraction of its limit where it has one."""
     further = (series for _, measured in cases for series in measured.series[1:])
-    shown = dict.fromkeys(series.metric.name for series in further if series.metric.name != METRIC)
+    shown = dict.fromkeys(series.metric.name for series in further if series.metric.name != MEMORY.name)
     headers = [header for name in shown for header in _headers(name, [measured for _, measured in cases])]
     table = plain_table("prompt", *headers)
     for result, measured in cases:
@@ -45,14 +45,13 @@ def _headers(name: str, cases: Sequence[Measured]) -> list[str]:
 
 
 def _cells(measured: Measured, name: str, with_limit: bool) -> list[str]:
-    series: Series | None = measured.by_name.get(name)
-    if series is None or not series.own:
+    figures = series_figures(measured, name)
+    if figures is None:
         return ["-"] * (3 if with_limit else 2)
-    value = median(series.own)
-    cells = [words_of(series.metric).value(value), times_text(ratio(series)) if series.baseline else "-"]
+    words = words_of(measured.by_name[name].metric)
+    cells = [words.value(figures.value), times_text(figures.ratio) if figures.ratio else "-"]
     if with_limit:
-        bound = measured.bounds.get(name)
-        cells.append(percent_text((bound.value / value) ** series.metric.sign) if bound else "-")
+        cells.append(percent_text(figures.fraction) if figures.fraction else "-")
     return cells
 
 

@@ -21,10 +21,9 @@ from harness.core.curve import Curve
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Cost, EvalReport
 from harness.core.words import letters_text
-from harness.judging.scoring import SCORINGS
+from harness.evaluation.board_limit import board_limit
 from harness.judging.verdict import first_failure, measured_cases, message, status
 from harness.judging.warnings import text_of
-from harness.machine import hardware
 from harness.problems.problem import Problem
 from harness.problems.shape_file import communication_words, find, short_names
 from harness.report import history
@@ -37,7 +36,6 @@ from harness.report.summary import summary_lines
 PAGE_SCHEMA = 5
 FAILED_RUNS, FAILED_LINES, FAILED_HISTORY = 20, 60, 8  # that are shown
 Lines = Mapping[tuple[Group, str, str], history.Line]  # by group, author and file
-DEFAULT_RANKING = "geom"  # of a problem that is not there any more; GPU MODE's default too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +170,8 @@ def page_of(
                     run=_run(report, root, folder) if report else None,
                 )
             )
-        limit = _limit(entries, group, problem)
+        limits_us = [[one.limit if one.figures.unit == "us" else None for one in row.cases] for row in entries]
+        limit = board_limit([row.entry for row in entries], limits_us, group, problem)
         boards.append(
             BoardOnPage(
                 id=_slug(group, used),
@@ -210,7 +209,7 @@ def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> F
     told: list[str] = []
     if (failure := first_failure(report)) is not None:
         told += message(failure.outcome).splitlines()
-        for heading, text in evidence(report, failure.outcome):
+        for heading, text in evidence(report, failure):
             told += ["", f"{heading}:", *text]
     return FailedRun(
         run_id=report.run_id,
@@ -248,36 +247,6 @@ def _reference(entry: Entry) -> float | None:
     """A score that is a time is the reference's as many times over as the ratio says; others have scales of their
     own."""
     return entry.score.value * entry.ratio if entry.score.unit == "s" and entry.ratio else None
-
-
-def _limit(entries: Sequence[EntryOnPage], group: Group, problem: Problem | None) -> float | None:
-    """One limit for a board whose scores are times, in seconds: over the bounds of the best entry that has one of every
-    case; else over the suite's shapes on a GPU that hardware.yaml knows; else, on a CPU, whose only clock a fraction is
-    of, from the best entry's fraction."""
-    if any(one.entry.score.unit != "s" for one in entries):
-        return None
-    over = SCORINGS[problem.ranking_by if problem else DEFAULT_RANKING]
-    for one in entries:
-        limits_s = [case.limit / 1e6 for case in one.cases if case.limit is not None and case.figures.unit == "us"]
-        if limits_s and len(limits_s) == len(one.cases):
-            return over.total(limits_s, limits_s)
-    if limits_s := _computed_s(group, problem):
-        return over.total(limits_s, limits_s)
-    on_cpu = (one.entry for one in entries if one.entry.device == "cpu")
-    return next((one.score.value * one.fraction for one in on_cpu if one.fraction), None)
-
-
-def _computed_s(group: Group, problem: Problem | None) -> list[float]:
-    """The bounds of a suite's benchmarks on the GPUs of that machine class; none where anything of it is not known."""
-    _, suite, machine_class, world_size = group
-    peaks = hardware.match(re.sub(r"^\d+x ", "", machine_class))
-    if problem is None or peaks is None:
-        return []
-    try:
-        cases = problem.with_world_size(problem.suite(suite), world_size).benchmarks
-        return [hardware.bound(problem.cost(case), peaks)[0] / 1e6 for case in cases]
-    except (HarnessError, TypeError, ValueError):  # another suite, or a problem that says no cost
-        return []
 
 
 def _detailed(entry: Entry, report: EvalReport | None) -> Entry:

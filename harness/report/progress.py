@@ -1,6 +1,6 @@
 """Reports how far an evaluation is while it runs: to people, as a line on the terminal, and to programs, as events.
 
-Both are a Progress (harness.evaluation.eta); `Both` feeds the two at once.
+Both are a Progress (harness.kinds.kind); `Both` feeds the two at once.
 """
 
 import contextlib

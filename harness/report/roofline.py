@@ -1,118 +1,17 @@
-"""The verb `roofline`: what no kernel can beat, shape by shape, on a GPU of the hardware table or on this machine.
+"""The verb `roofline` on a terminal and as JSON; harness.evaluation.roofline computes what it shows."""
 
-For each shape it shows the three times of hardware.bound, which of them binds, and beside them the limit that the
-problem's shape file has as published. Where that is well above our limit for the GPU that it was published for,
-it is no limit, and the table says so. Computes from shapes and known peaks alone: no ranks, no
-torch, no measurement.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from harness.core.decode import encode
-from harness.core.errors import UsageError
-from harness.core.machine_records import Peaks
-from harness.core.records import Case, CaseResult, NotRun, Params
-from harness.core.stats import geomean
+from harness.core.records import Case, CaseResult, NotRun
 from harness.core.words import case_label, clean_line, count_text, letters_text, rate_text
-from harness.machine import hardware
-from harness.machine.gpus import gpu_names
-from harness.problems.problem import OFFICIAL, Problem, Suite
+from harness.evaluation.roofline import Roofline, Shape
 
 ROOFLINE_SCHEMA = 1  # of --json; 1: first
-NO_BOUND = 1.05  # published / bound above this: not a rounding of the bound
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """One benchmark shape. `flop_per_byte` is the arithmetic intensity over memory traffic (None
-    without any). `published_ratio` is the
-    published value over our bound for the machine that it was published for (None where none was published)."""
-
-    params: Params
-    flops: float
-    hbm_bytes: float
-    link_bytes: float
-    flops_us: float
-    hbm_us: float
-    link_us: float
-    bound_us: float
-    bound_by: hardware.Term
-    flop_per_byte: float | None
-    published_us: float | None
-    published_ratio: float | None
-    note: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Roofline:
-    """The benchmark shapes of a suite on `world_size` GPUs with `peaks` each; `hardware` as it was asked for."""
-
-    problem: str
-    suite: str
-    world_size: int
-    hardware: str
-    peaks: Peaks
-    rows: tuple[Shape, ...]
-    geomean_bound_us: float
-    short: dict[str, str]  # the parameters' short names
-    published_on: str | None  # `8x MI300X`
-    published_by: str | None
-
-
-def roofline(problem: Problem, suite: Suite, hardware_name: str, peaks: Peaks) -> Roofline:
-    """The bound of every benchmark of `suite`. Anchor: gemm_rs, official, MI300X: 6.46 8.19 23.04 65.54 131.07
-    379.43 us, geometric mean 39.80."""
-    rows = tuple(_shape(problem, case, peaks) for case in suite.benchmarks)
-    published, official = problem.published, problem.suite(OFFICIAL)
-    return Roofline(
-        problem=problem.name,
-        suite=suite.name,
-        world_size=suite.benchmarks[0].world_size,
-        hardware=hardware_name,
-        peaks=peaks,
-        rows=rows,
-        geomean_bound_us=geomean([row.bound_us for row in rows]),
-        short=problem.short,
-        published_on=f"{official.benchmarks[0].world_size}x {published.gpu}" if published else None,
-        published_by=published.what if published else None,
-    )
-
-
-def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
-    cost = problem.cost(case)
-    times_us = hardware.times_us(cost, peaks)
-    bound_us, bound_by = hardware.bound(cost, peaks)
-    ratio = None
-    if case.published_us is not None and problem.published is not None:
-        ratio = case.published_us / hardware.bound(cost, hardware.peaks(problem.published.gpu))[0]
-    return Shape(
-        params=case.params,
-        flops=cost.flops,
-        hbm_bytes=cost.hbm_bytes,
-        link_bytes=cost.link_bytes,
-        flops_us=times_us["flops"],
-        hbm_us=times_us["hbm"],
-        link_us=times_us["link"],
-        bound_us=bound_us,
-        bound_by=bound_by,
-        flop_per_byte=cost.flops / cost.hbm_bytes if cost.hbm_bytes else None,
-        published_us=case.published_us,
-        published_ratio=ratio,
-        note=_note(ratio),
-    )
-
-
-def _note(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    return f"not a limit: {ratio:.2f} times ours, so a fraction of it can pass 1" if ratio > NO_BOUND else ""
 
 
 def to_json(found: Roofline) -> dict[str, Any]:
@@ -182,27 +81,3 @@ def _intensity(flop_per_byte: float | None) -> str:
 def _us(value_us: float) -> str:
     """To two decimals below 1000, as the published tables have it."""
     return f"{value_us:.2f}" if value_us < 1000 else f"{value_us:,.0f}"
-
-
-def peaks_of(name: str | None, measured: Peaks | None = None, names: Sequence[str] | None = None) -> tuple[str, Peaks]:
-    """The hardware that was asked for, or the machine's own GPU (`names`: what its GPUs are called), or else this
-    machine as an evaluation has measured it.
-
-    Raises UsageError, with the names the table has, where it is not known.
-    """
-    if name is not None:
-        device = hardware.match(name)
-        return name, device if device is not None else hardware.peaks(name)
-    own = tuple(gpu_names() if names is None else names)
-    known = own[0] if own else "no GPU"
-    peaks = hardware.match(known)
-    if peaks is None and measured is not None:
-        return "this machine", measured
-    if peaks is None:
-        table = yaml.safe_load(hardware.TABLE.read_text())["gpus"]  # match() above has checked the file
-        what = f"this machine's {known} is not in hardware.yaml" if own else "this machine has no GPU"
-        raise UsageError(
-            f"{what}, and its peaks have not been measured for this number of ranks: `python -m harness eval` measures "
-            f"them once; or choose a GPU with --hardware (known: {', '.join(table)})"
-        )
-    return known, peaks

@@ -1,8 +1,9 @@
 """A report as people read it, on a terminal or in a log.
 
-Knows how things look; decides nothing (verdict does) and computes no figure of its own beside medians. What a
-submission wrote (messages, tracebacks, logs, its own path) is shown as plain text without control characters, and
-more than a line of it only behind a `|`, so that it can neither style a terminal nor pass for our words.
+Knows how things look; decides nothing (verdict does) and computes no figure of its own (judging.figures does) beside
+medians. What a submission wrote (messages, tracebacks, logs, its own path) is shown as plain text without control
+characters, and more than a line of it only behind a `|`, so that it can neither style a terminal nor pass for our
+words.
 
 Everything reads at 80 columns and without colour: no boxes, no symbol outside ASCII of our own but for bars, which
 are drawn where there is room, in ASCII where the console's encoding has no more. On a console that is no terminal, rich
@@ -30,7 +31,7 @@ from harness.core.records import (
     Passed,
     Profile,
 )
-from harness.core.stats import geomean, median
+from harness.core.stats import median
 from harness.core.words import (
     case_label,
     clean,
@@ -49,16 +50,17 @@ from harness.core.words import (
 )
 from harness.judging import verdict
 from harness.judging.checkers import CHECKERS
+from harness.judging.figures import means
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.process.ncu import PERCENTS
 from harness.report import metrics
-from harness.report.bars import ASCII, UNICODE, Axis, Marks
+from harness.report.bars import ASCII, UNICODE, Axis, Marks, mean_of
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
 from harness.report.curves import curve_table, has_curves
-from harness.report.failures import show_failure
+from harness.report.failures import all_logs, log_heading, show_failure
 from harness.report.memory import memory_table
 from harness.report.summary import show_summary
 from harness.report.traffic import traffic_words
@@ -122,9 +124,10 @@ def show(
     for result in report.results:
         if verdict.case_status(result) == "fail":
             show_failure(report, result, console, _logs_at(report, board))
-    if verbose and (log := excerpt(report.logs.get("candidate rank 0", ""))):
-        print_all(console, Text("\n".join(["the end of rank 0's log:", *(f"  | {line}" for line in log)])))
-        print_all(console, Text(f"logs of all ranks: {_logs_at(report, board)}"), Text())
+    ran = [result for result in report.results if result.logs]
+    if verbose and ran and (log := excerpt(report.printed(ran[-1]))):
+        print_all(console, Text("\n".join([f"{log_heading(report)}:", *(f"  | {line}" for line in log)])))
+        print_all(console, Text(f"{all_logs(report)}: {_logs_at(report, board)}"), Text())
     print_all(console, _facts(report, verbose), Text())
     show_summary(report, board, place, console, entry, by)
 
@@ -138,10 +141,9 @@ def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Consol
     """A row a benchmark, with what there is room for: fewer columns where it is narrow, bars where it is wide."""
     words = words_of_results(benchmarks)
     rows = [times_row(result, words) for result in benchmarks]
-    sampled = [result for result in benchmarks if is_sampled(result)]
     bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if is_sampled(result)}
-    if len(bars) == len(benchmarks) > 1:
-        mean, bars[len(rows)] = mean_row(sampled, report.figures, words)
+    if len(bars) == len(benchmarks) > 1 and (mean := mean_row(benchmarks, report.figures, words)) is not None:
+        bars[len(rows)] = mean_of(list(bars.values()))
         rows.append(mean)
     shown = _columns_that_fit(rows, words, console.width)
     is_wide = len(shown) == len(TIMES)
@@ -187,25 +189,22 @@ def times_row(result: CaseResult, words: MetricWords) -> list[Text]:
     return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-", "-"))]
 
 
-def mean_row(results: Sequence[CaseResult], whole: Figures | None, words: MetricWords) -> tuple[list[Text], BarTimes]:
-    """The geometric means over the measured shapes, and what their bar shows."""
-    figures = [result.figures for result in results if result.figures is not None]
-    bars = [_bar_times(result) for result in results]
-    limits = [bar.bound for bar in bars if bar.bound is not None]
-    limit = geomean(limits) if len(limits) == len(bars) else None
-    mean = BarTimes(own=geomean([bar.own for bar in bars]), ref=geomean([bar.ref for bar in bars]), bound=limit)
-    bound = geomean([one.bound.value for one in results if one.bound]) if limit is not None else None
+def mean_row(results: Sequence[CaseResult], whole: Figures | None, words: MetricWords) -> list[Text] | None:
+    """The figures of the whole, and the geometric means over its shapes; None where not all were measured."""
+    mean = means(results)
+    if mean is None or whole is None or whole.ratio is None:
+        return None
     cells = (
         "geometric mean",
-        words.value(geomean([one.baseline for one in figures if one.baseline is not None])),
-        words.value(geomean([one.value for one in figures])),
-        times_text(geomean([one.ratio.value for one in figures if one.ratio])),
-        words.value(bound) if bound else "-",
-        percent_text(whole.fraction.value if whole and whole.fraction else limit / mean.own) if limit else "-",
+        words.value(mean.baseline),
+        words.value(mean.value),
+        times_text(whole.ratio.value),
+        words.value(mean.bound) if mean.bound is not None else "-",
+        percent_text(whole.fraction.value) if whole.fraction else "-",
         "",
         "",
     )
-    return list(map(Text, cells)), mean
+    return list(map(Text, cells))
 
 
 def _columns_that_fit(rows: Sequence[Sequence[Text]], words: MetricWords, width: int) -> set[int]:

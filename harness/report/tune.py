@@ -1,18 +1,14 @@
 """What `tune` would change, has changed or has restored, and what that was worth, on a terminal and as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from harness.core.decode import encode
-from harness.core.errors import UsageError
-from harness.core.records import EvalReport
-from harness.core.stats import median, spread
-from harness.core.words import case_label, count_text, percent_text, plain_table, print_all, us_text
-from harness.judging import verdict
+from harness.core.words import count_text, percent_text, plain_table, print_all, us_text
+from harness.judging.worth import Worth
 from harness.machine.tune import CACHES, DROP_CACHES, Reading, Value
 
 JSON_SCHEMA = 1  # of --json; 1: first
@@ -57,44 +53,6 @@ def to_json(readings: Sequence[Reading], caches_blocked: str, applied: bool) -> 
 def changes_json(changes: Sequence[Value], verb: str) -> dict[str, Any]:
     """The object that --json writes with --apply and --restore; `now` is the value before the change."""
     return {"schema": JSON_SCHEMA, verb: encode(tuple(changes))}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Worth:
-    """One thing that was measured in two runs: medians in `unit`, and interquartile ranges as fractions of them."""
-
-    what: str
-    unit: str
-    before: float
-    before_spread: float
-    after: float
-    after_spread: float
-
-
-def worth(before: EvalReport, after: EvalReport) -> list[Worth]:
-    """What changed between two runs of one source: empty calls on every clock, and the submission's and the reference's
-    time in every shape. Raises UsageError for runs that do not compare."""
-    for name in ("problem", "suite", "device", "world_size"):
-        if (one := getattr(before, name)) != (other := getattr(after, name)):
-            raise UsageError(f"the runs do not compare: the {name} is {one} before and {other} after")
-    if before.submission.sha256 != after.submission.sha256:
-        raise UsageError("the runs are of two sources; run the same file before and after a change of the machine")
-    pairs = [
-        (f"empty call, {clock}", "us", samples, after.empty_call_samples_us[clock])
-        for clock, samples in before.empty_call_samples_us.items()
-        if clock in after.empty_call_samples_us
-    ]
-    then = {case_label(result): measured.ranked for result, measured in verdict.measured_cases(before)}
-    for result, measured in verdict.measured_cases(after):
-        if (old := then.get(case_label(result))) is not None:
-            new, label, unit = measured.ranked, case_label(result), measured.ranked.metric.unit
-            pairs += [(label, unit, old.own, new.own), (f"{label}, reference", unit, old.baseline, new.baseline)]
-    return [_worth(what, unit, old, new) for what, unit, old, new in pairs if old and new]
-
-
-def _worth(what: str, unit: str, before: Sequence[float], after: Sequence[float]) -> Worth:
-    return Worth(what=what, unit=unit, before=median(before), before_spread=spread(before),
-                 after=median(after), after_spread=spread(after))  # fmt: skip
 
 
 def show_worth(found: Sequence[Worth], console: Console) -> None:

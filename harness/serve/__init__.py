@@ -26,12 +26,13 @@ from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
 from harness.kinds.kind import Setting
-from harness.kinds.op import COMPILE_S
 from harness.kinds.registry import find as find_problem
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.problem import Problem, folded
 from harness.problems.shape_file import problem_names
+from harness.process import compile_cache
+from harness.ranks.launch import START_S
 from harness.serve.contests import Contests
 from harness.serve.contests import opened as opened_contests
 from harness.serve.guard import LOOPBACK_NAMES, ORGANISER_VARIABLE, TOKEN_VARIABLE, Guard, is_loopback
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from harness.serve.worker import Command, Files
 
 TOKEN_CHARS = 16  # at least
-START_S = 120.0  # of an evaluation's time beside its phases and compiling: to start ranks, to end
 NEEDED = ("fastapi", "uvicorn", "python_multipart")
 INSTALL = "`.venv/bin/python -m pip install -e '.[serve]'`"
 
@@ -362,7 +362,7 @@ def _leaderboards(offers: "Sequence[Offer]", options: Options, checkout: Checkou
                 description=setting.problem.description,
                 gpus=tuple(dict.fromkeys((gpu, *options.gpus))),
                 task=_task(setting),
-                deadline_s=START_S + COMPILE_S + limits_s,
+                deadline_s=START_S + compile_cache.COMPILE_S + limits_s,
                 closes=offer.closes.isoformat() if offer.closes else None,
                 score_unit=scoring.unit,
                 more_is_better=scoring.better == "more",

@@ -1,0 +1,77 @@
+"""The three groups of ranks of one evaluation, and whose turn it is: process groups, deadlines, rest, memory.
+
+What the groups do on their turns is in kinds.op_calls.
+"""
+
+from harness.judging.checkers import CHECKERS
+from harness.kinds.op_deadline import Deadline
+from harness.kinds.plan import OpPlan
+from harness.ranks import wire
+from harness.ranks.group import Group
+from harness.ranks.launch import Ranks, free_port
+
+
+class Groups:
+    """`phase` is the running phase's deadline."""
+
+    def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
+        self.plan = plan
+        self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
+        self.phase = Deadline(0.0)
+        self.has_files = plan.device == "cpu"  # each input and output is in a file of its own
+        self.rested: list[Group] = []  # that gave memory back
+        self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
+        self._opened = 0
+
+    @property
+    def deadline(self) -> float:
+        """Monotonic seconds, when the phase has to be over."""
+        return self.phase.at_s
+
+    def begin(self, limit_s: float) -> None:
+        """A phase begins."""
+        self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
+
+    def open(self, *groups: Group) -> None:
+        """Gives each group's ranks a new process group, in place of what they have; all groups at the same time. A
+        problem for one GPU has none, which saves NCCL's start; its peaks are measured with one."""
+        self.ahead = 0
+        problem = self.plan.problem
+        if not problem.multi_gpu:
+            groups = tuple(group for group in groups if group is self.trusted and problem.cost_of is not None)
+        for group in groups:
+            self._opened += 1
+            group.send(wire.CloseGroup())
+            group.send(wire.OpenGroup(number=self._opened, free_port=free_port()))
+        for group in groups:
+            group.gather(wire.Done, self.deadline)
+            group.gather(wire.Done, self.deadline)
+
+    def freeze(self, *groups: Group) -> None:
+        """These are not on turn. On GPUs, where this has not been tried with the libraries that connect them, groups
+        are not frozen."""
+        if self.plan.device == "cpu":
+            for group in groups:
+                group.freeze()
+
+    def peak_of(self, group: Group) -> int:
+        """The most memory, in bytes, that a rank of the group has had so far."""
+        return max(told.peak_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+
+    def memory_of(self, group: Group) -> int:
+        """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""
+        return max(told.call_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+
+    def regain(self, group: Group) -> None:
+        """The group gets back as much memory as it gave back when it rested."""
+        if group in self.rested:
+            self.rested.remove(group)
+            group.ask(wire.Regain(), wire.Done, self.deadline)
+
+    def rest(self, group: Group) -> None:
+        """The group is not on turn: what it keeps of its devices is somebody else's, if it is much; and it does not
+        run."""
+        if group.kept_bytes > wire.KEPT_BYTES:
+            group.ask(wire.Yield(), wire.Done, self.deadline)
+            self.rested.append(group)
+        self.freeze(group)

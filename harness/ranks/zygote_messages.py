@@ -1,0 +1,91 @@
+"""The messages between the parent, the zygote that forks ranks, and its processes: typed records as JSON over a socket.
+
+What the parent and a rank say to each other is in ranks.wire.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.ranks.wire import RankOrder, Role
+
+FDS = ("channel", "log", "barrier", "bell")  # that go with a RankOrder, in this order; on one host there is no bell
+MAX_MESSAGE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freeze:
+    """Stop every process of this group, until Thaw. Answer: Frozen."""
+
+    role: Role
+    number: int
+    type: Literal["freeze"] = "freeze"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thaw:
+    """Let the group's processes go on. No answer."""
+
+    role: Role
+    type: Literal["thaw"] = "thaw"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowStacks:
+    """Have each of the group's ranks write its Python stack into its log. No answer."""
+
+    role: Role
+    type: Literal["show_stacks"] = "show_stacks"
+
+
+ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """The group's processes have stopped, as Freeze `number` wanted. `running` counts those that had not after some
+    time."""
+
+    role: Role
+    number: int
+    running: int
+    type: Literal["frozen"] = "frozen"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confined:
+    """The process that one group's ranks are forked from is confined. `lacking` names the layers that the kernel does
+    not have. The interface of the group's own network between nodes, if it has one, comes with the message."""
+
+    role: Role
+    lacking: tuple[str, ...]
+    type: Literal["confined"] = "confined"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A rank was forked."""
+
+    role: Role
+    rank: int
+    pid: int
+    type: Literal["started"] = "started"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited:
+    """A rank's process has ended. `code` is as subprocess has it: minus the signal's number if a signal ended it."""
+
+    pid: int
+    code: int
+    type: Literal["exited"] = "exited"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLost:
+    """A node does not answer any more. No rank is to blame."""
+
+    why: str
+    type: Literal["node_lost"] = "node_lost"
+
+
+ZygoteMessage = Confined | Started | Exited | Frozen | NodeLost
