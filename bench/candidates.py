@@ -19,19 +19,17 @@ ENGINE_GROUPS = (8, 16)  # of the kernel beside them
 SUMS = ((16, 64), (32, 64), (64, 128))  # of gemm_rs; the first where rows are few
 LATE_SUMS = ((64, 128), (128, 128), (64, 256), (128, 256))
 GROUPS = (4, 8)  # the first is what should save most bytes where neighbours multiply different ranks' rows
-WARPS_BLOCKS = {  # of kernels with explicit warps, by how many rows there are at most: M, N, K and stages
-    64: [(64, 128, 128, 4), (64, 64, 128, 6), (64, 256, 64, 4), (64, 128, 64, 8), (64, 64, 64, 12), (64, 64, 128, 5)],
-    512: [(128, 128, 64, 5), (128, 128, 64, 6), (128, 256, 64, 3), (64, 256, 64, 4), (64, 128, 64, 8)],
-    2048: [(128, 128, 64, 5), (128, 256, 64, 3), (128, 128, 64, 6), (128, 128, 64, 4), (64, 256, 64, 4)],
-    None: [(128, 256, 64, 3), (128, 128, 64, 5), (128, 128, 64, 6), (64, 256, 64, 4)],
-}  # fmt: skip
+WARPS_ROWS = 128  # of a tile of the kernels with explicit warps, all of one rank
+WARPS_BLOCKS = {  # of these kernels, by how many rows there are at most: M, N, K and stages
+    512: [(128, 128, 64, 5), (128, 128, 64, 6), (128, 256, 64, 3)],
+    2048: [(128, 128, 64, 5), (128, 256, 64, 3), (128, 128, 64, 6), (128, 128, 64, 4)],
+    None: [(128, 256, 64, 3), (128, 128, 64, 5), (128, 128, 64, 6)],
+}
 WARPS_GROUPS = (8, 16, 4)
 WARPS_WINDOWS = (16 << 10, 8 << 10, 64 << 10, 32 << 10)  # bytes on their way, of gemm_rs
 WARPS_SENDERS = (132, 64, 32)
-WARPS_PREFETCHES = (1024, 0, 2048)
 WARPS_BARRIER_BYTES = 2 << 10
 CHUNKS = (
-    (16, 128),
     (32, 128),
     (64, 128),
     (64, 64),
@@ -91,8 +89,8 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     ]
     groups, windows = (WARPS_GROUPS[:1], WARPS_WINDOWS[::2]) if shape[0] <= 512 else (WARPS_GROUPS, WARPS_WINDOWS)
     warps = [
-        Row(chip, shape, *block[:3], 1, group, 4 * block[0] // 64, block[3], 1, 64, 64, False, window, "warps", "")
-        for block, group, window in likeliest(by_warps(shape, 0), groups, windows)
+        Row(chip, shape, *block[:3], 1, group, 8, block[3], 1, 64, 64, False, window, "warps", "")
+        for block, group, window in likeliest(by_warps(shape, ranks, 0), groups, windows)
     ]
     return late + by_engine + chance.sample(some, min(at_most, len(some))) + warps[:at_most]
 
@@ -123,20 +121,16 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
         )
         if rows_of[2] <= block[0]
     ]
-    chunks = [chunk for chunk in CHUNKS if chunk[0] <= mine and (chunk[0] > 16 or mine <= 64)]
-    send_rows_of, prefetches = (
-        SEND_ROWS[-1:] if small else SEND_ROWS[:0:-1],
-        WARPS_PREFETCHES[: None if shape[0] <= 64 else 1],
-    )
+    send_rows_of = SEND_ROWS[-1:] if small else SEND_ROWS[:0:-1]
     warps = [
         Row(
-            chip, shape, *block[:3], 1, WARPS_GROUPS[0], 4 * block[0] // 64, block[3], 1, senders, 0, chunk[0],
-            send_rows, *chunk, ahead, "warps", "",
+            chip, shape, *block[:3], 1, WARPS_GROUPS[0], 8, block[3], 1, senders, 0, chunk[0], send_rows, *chunk, 0,
+            "warps", "",
         )
-        for block, chunk, senders, send_rows, ahead in likeliest(
-            by_warps(shape, 0), chunks, WARPS_SENDERS, send_rows_of, prefetches
+        for block, chunk, senders, send_rows in likeliest(
+            by_warps(shape, ranks, 0), CHUNKS, WARPS_SENDERS, send_rows_of
         )
-        if chunk[1] % block[2] == 0 and block in by_warps(shape, chunk[0] * chunk[1] * 2)
+        if chunk[1] % block[2] == 0 and block in by_warps(shape, ranks, chunk[0] * chunk[1] * 2)
     ]  # fmt: skip
     return by_engine + by_programs + warps[:at_most]
 
@@ -151,9 +145,11 @@ def beside_engine(blocks: list[tuple[int, ...]], shape: tuple[int, ...]) -> list
     return [block for block in blocks if shape[0] >= ENGINE_M and block[0] == 128 and block[4] == 3]
 
 
-def by_warps(shape: tuple[int, ...], more_bytes: int) -> list[tuple[int, ...]]:
-    """Blocks (M, N, K) and stages for the kernels with explicit warps, the likeliest first. They need so many bytes of
-    shared memory beside their ring and a tile of the output."""
+def by_warps(shape: tuple[int, ...], ranks: int, more_bytes: int) -> list[tuple[int, ...]]:
+    """Blocks (M, N, K) and stages for the kernels with explicit warps, the likeliest first; none where ranks have too
+    few rows. They need so many bytes of shared memory beside their ring and a tile of the output."""
+    if shape[0] < WARPS_ROWS * ranks:
+        return []
     sizes = next(sizes for rows, sizes in WARPS_BLOCKS.items() if rows is None or shape[0] <= rows)
     return [
         block

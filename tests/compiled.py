@@ -18,13 +18,19 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
 TARGETS = {
+    "sm_80": GPUTarget("cuda", 80, 32),
     "sm_90": GPUTarget("cuda", 90, 32),
     "sm_100": GPUTarget("cuda", 100, 32),
+    "sm_120": GPUTarget("cuda", 120, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
     "gfx950": GPUTarget("hip", "gfx950", 64),
 }
-# Multiprocessors of an H100 or H200 and of a B200, compute units of an MI300X and of an MI355X; white papers.
-UNITS = {"sm_90": 132, "sm_100": 148, "gfx942": 304, "gfx950": 256}
+# Multiprocessors of an A100, of an H100 or H200, of a B200 and of an RTX PRO 6000, compute units of an MI300X and of an
+# MI355X; white papers.
+UNITS = {"sm_80": 108, "sm_90": 132, "sm_100": 148, "sm_120": 188, "gfx942": 304, "gfx950": 256}
+# Of a multiprocessor: KiB of shared memory for programs, and warps (CUDA C++ Programming Guide, compute capabilities).
+SHARED_KIB = {"sm_80": 163, "sm_90": 227, "sm_100": 227, "sm_120": 99}
+WARPS = {"sm_80": 64, "sm_90": 64, "sm_100": 64, "sm_120": 48}
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -89,12 +95,12 @@ def compiled_all(chip: str, compile_plan: Callable[[], Any]) -> list[Compiled]:
         made = compile_plan()
     read = _read_nvidia if TARGETS[chip].backend == "cuda" else _read_amd
     kernels = made if isinstance(made, list) else [made]
-    return [read(one.asm, one.metadata.shared, one.metadata.num_warps) for one in kernels]
+    return [read(chip, one.asm, one.metadata.shared, one.metadata.num_warps) for one in kernels]
 
 
-def _read_nvidia(asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compiled:
-    """What fits on compute capability 9.0: 64 Ki registers, given to warps in units of 256; 227 KiB of shared memory,
-    of which a program takes 1 KiB more than it asks for; 64 warps; 32 programs (CUDA C++ Programming Guide)."""
+def _read_nvidia(chip: str, asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compiled:
+    """What fits on a multiprocessor: 64 Ki registers, given to warps in units of 256; shared memory, of which a program
+    takes 1 KiB more than it asks for; warps; 32 programs (CUDA C++ Programming Guide)."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(asm["cubin"])
         file.flush()
@@ -102,6 +108,7 @@ def _read_nvidia(asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compi
         shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     usage = {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", shown)}
     registers_of_warp = -(-usage["REG"] * 32 // 256) * 256
+    most_shared, most_warps = SHARED_KIB[chip] * 1024, WARPS[chip]
     return Compiled(
         registers=usage["REG"],
         spilled_bytes=usage["STACK"] + usage["LOCAL"],
@@ -109,11 +116,11 @@ def _read_nvidia(asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compi
         shared_bytes=shared_bytes,
         warps=warps,
         assembly=asm["ptx"],
-        fit=min((65536 // registers_of_warp) // warps, 227 * 1024 // (shared_bytes + 1024), 64 // warps, 32),
+        fit=min((65536 // registers_of_warp) // warps, most_shared // (shared_bytes + 1024), most_warps // warps, 32),
     )
 
 
-def _read_amd(asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compiled:
+def _read_amd(chip: str, asm: Mapping[str, Any], shared_bytes: int, warps: int) -> Compiled:
     """What fits on CDNA 3: as many waves on each of 4 SIMDs as the compiler says, 64 KiB of shared memory (LDS)."""
     text = asm["amdgcn"]
 

@@ -1,11 +1,14 @@
 """Runs gemm_rs's and ag_gemm's kernels with explicit warps on a CPU: torch stands in for Gluon, and each partition of
 each program of each rank is a thread.
 
-This finds missing barriers and flags and wrong indices. Each bulk copy happens at a random time: at once, or when a
-thread waits for it. Not modelled: the order of memory accesses within a GPU, and asynchronous multiplication.
+This finds missing waits for barriers in shared memory (mbarriers), for flags and for bulk copies, and wrong indices.
+Each bulk copy happens at a random time: at once, or when a thread waits for it. Threads and ranks fall behind at
+random. The threads of a warpgroup are one thread here, and memory is in order. So this does not find a missing
+`partition_barrier` or `fence_async_shared`, which do nothing here, nor what asynchronous multiplication would do.
 """
 
 import ast
+import itertools
 import random
 import threading
 import time
@@ -18,6 +21,8 @@ from kernel_ranks import ROOT
 
 BLOCK_BYTES = 1 << 24  # of a rank's block, and the room that every other tensor has
 PLAY_S = 60.0  # a run that takes longer is taken to be a deadlock
+LATE, LATE_S = 0.1, 0.004  # how many of a thread's arrivals and copies delay it, and for how long
+LATE_RANK_S = 0.05  # one rank begins so much later
 
 
 class Memory:
@@ -154,22 +159,28 @@ class Barrier:
 
 
 class Machine:
-    """Ranks with programs that share memory."""
+    """Ranks with programs that share memory. `edit`: a piece of the kernel's source, and what to put in its place."""
 
-    def __init__(self, problem: str, world_size: int, programs: int, seed: int) -> None:
+    def __init__(
+        self, problem: str, world_size: int, programs: int, seed: int, edit: tuple[str, str] = ("", "")
+    ) -> None:
         self.world_size, self.programs, self.chance = world_size, programs, random.Random(seed)
         self.lock, self.here, self.failures = threading.RLock(), threading.local(), list[BaseException]()
         self.memory = Memory()
         self.blocks = [torch.zeros(BLOCK_BYTES, dtype=torch.uint8) for _ in range(world_size)]
         self.table = torch.stack([self.memory.add(block).places for block in self.blocks])
-        self.names = self.named(problem)
+        self.names = self.named(problem, *edit)
 
-    def named(self, problem: str) -> dict[str, Any]:
-        """The kernel's names: its source as it is, but for what is assembly."""
+    def named(self, problem: str, old: str, new: str) -> dict[str, Any]:
+        """The kernel's names: its source, edited, but for what is assembly."""
         gluon = SimpleNamespace(jit=lambda function=None, **_: function or (lambda decorated: decorated))
         names: dict[str, Any] = {"gluon": gluon, **self.language()}
-        for path in ("common/warps.py", f"{problem}/hopper.py"):
-            tree = ast.parse((ROOT / "submissions" / path).read_text())
+        texts = {
+            path: (ROOT / "submissions" / path).read_text() for path in ("common/warps.py", f"{problem}/hopper.py")
+        }
+        assert any(old in text for text in texts.values()), f"no kernel of {problem} has {old}"
+        for path, text in texts.items():
+            tree = ast.parse(text.replace(old, new) if old else text)
             tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
             exec(compile(tree, path, "exec"), names)
         return names | self.assembly()
@@ -178,7 +189,10 @@ class Machine:
         """Each rank's tensors and numbers. Raises what a thread raises."""
         self.names["warps_kernel"].__globals__.update(self.names)
         threads = []
-        for rank, program in ((rank, program) for rank in range(self.world_size) for program in range(self.programs)):
+        ranks = self.chance.sample(range(self.world_size), self.world_size)
+        for rank, program in itertools.product(ranks, range(self.programs)):
+            if rank == ranks[-1] and program == 0:
+                time.sleep(LATE_RANK_S)
             pointers = [Pointer(self.memory, self.memory.add(one).places, one.dtype) for one in tensors[rank]]
             pointers.append(Pointer(self.memory, self.memory.add(self.table).places, torch.int64))
             arguments = (*pointers, *map(torch.tensor, numbers[rank]))
@@ -224,6 +238,11 @@ class Machine:
                 barrier.left -= count
                 assert barrier.left >= 0, "more have arrived than are to"
                 self.turn(barrier)
+        self.fall_behind()
+
+    def fall_behind(self) -> None:
+        if self.chance.random() < LATE:
+            time.sleep(LATE_S)
 
     def turn(self, barrier: Barrier) -> None:
         if barrier.left == 0 and barrier.bytes == 0:
@@ -232,7 +251,9 @@ class Machine:
     def expect(self, barrier: Barrier, count: int) -> None:
         with self.lock:
             barrier.bytes += count
-            self.arrive(barrier)
+            barrier.left -= 1
+            assert barrier.left >= 0, "more have arrived than are to"
+            self.turn(barrier)
 
     def wait(self, barrier: Barrier, phase: Any) -> None:
         def over() -> bool:
@@ -267,6 +288,7 @@ class Machine:
             self.here.stores[-1].read()
         if self.chance.random() < 0.5:
             self.here.stores[-1].write()
+        self.fall_behind()
 
     def read(self, left: int) -> None:
         for store in self.here.stores[: len(self.here.stores) - left]:

@@ -97,6 +97,24 @@ def test_no_more_programs_are_launched_than_have_room_at_once(launcher: Any, pro
     assert [count for count, *_ in launcher.kernel.launches] == [launched]
 
 
+def test_programs_that_work_together_are_launched_together(launcher: Any) -> None:
+    """With room for 100 programs and 16 that wait for each other, the last 4 would wait forever."""
+    launcher.group = "BLOCK"
+    launcher(160, (tensor(),), (32, 1), CONSTANTS, OPTIONS)
+    assert [count for count, *_ in launcher.kernel.launches] == [96]
+    with pytest.raises(RuntimeError, match="room for 100 programs, of which 128 work together"):
+        launcher(256, (tensor(),), (32, 1), {"BLOCK": 128, "FAST": True}, OPTIONS)
+
+
+def test_kernels_of_several_parts_a_row_are_launched_in_whole_rows() -> None:
+    with imported("cross_entropy") as submission:
+        launchers = submission.launchers
+        assert {name: launcher.group for name, launcher in launchers.items() if launcher.all_at_once} == {
+            "ring": "PARTS",
+            "registers": "PARTS",
+        }
+
+
 # ---- by the driver ---------------------------------------------------------------------------------------------------
 
 POINTER, NUMBER = 8, 4  # bytes of a parameter
@@ -248,6 +266,15 @@ def test_an_output_of_another_kind_is_not_what_was_made_ahead(ahead: Any, what: 
     found = ahead.new_output(asked["shape"], torch.zeros(1, dtype=asked["dtype"]))
     assert found is not made
     assert (found.shape, found.dtype) == (asked["shape"], asked["dtype"])
+
+
+def test_a_large_output_is_not_made_ahead(ahead: Any) -> None:
+    """The memory would be held between calls, to save 3 us of a call that takes a hundred times as long."""
+    most = ahead.AHEAD_BYTES
+    ahead.make_ahead(torch.zeros(most, dtype=torch.int8))
+    assert [made.nbytes for made in ahead._ahead.values()] == [most]
+    ahead.make_ahead(torch.zeros(most + 1, dtype=torch.int8))
+    assert not ahead._ahead  # nor is the smaller one held any more
 
 
 def test_no_more_than_one_output_is_made_ahead(ahead: Any) -> None:

@@ -5,14 +5,17 @@ import math
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from test_jobs import is_gone, until
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.judging.correctness import Expected
 from harness.problems.shape_file import find
-from harness.tuning import records, search, table, tuner
+from harness.tuning import child, records, search, table, tuner
 from harness.tuning.records import CaseFound, Kept, Order, Result
 from harness.tuning.search import Candidate, Rates, Tried
 
@@ -143,7 +146,7 @@ def test_what_the_child_found_is_written_into_the_table(monkeypatch: pytest.Monk
 
 
 ORDER = Order(
-    root="/", problem="gemm", cases=({"m": 1},), seconds=0.1, at_most=2, kept="k", out="o", chip="",
+    root="/", problem="gemm", in_place=False, cases=({"m": 1},), seconds=0.1, at_most=2, kept="k", out="o", chip="",
     multiprocessors=0, flops_per_s=1.0, hbm_bytes_per_s=2.0,
 )  # fmt: skip
 
@@ -159,6 +162,62 @@ def test_a_child_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, mo
         tuner.by_child(ORDER, lambda text: None)
     grandchild = int((tmp_path / "pid").read_text())
     until(lambda: is_gone(grandchild))
+
+
+class DoublingInPlace:
+    """A problem whose call doubles its input. What the calls were given is kept."""
+
+    def __init__(self) -> None:
+        self.given: list[float] = []
+        self.reference = self.space = self
+
+    def generate_input(self, **params: object) -> tuple[torch.Tensor, int]:
+        return torch.ones(2, 3)[:, :2], 7  # rows with gaps
+
+    def harden(self, data: tuple[torch.Tensor, int], seed: int) -> tuple[torch.Tensor, int]:
+        return data[0].clone(), data[1]
+
+    def exact_kernel(self, data: tuple[torch.Tensor, int]) -> Expected:
+        return Expected(value=2 * data[0], noise=torch.zeros(2, 2), dtype=torch.float32)
+
+    def row(self, fields: tuple[object, ...]) -> tuple[object, ...]:
+        return fields
+
+    def call(self, row: object, chip: object, data: tuple[torch.Tensor, int]) -> Callable[[], torch.Tensor]:
+        def double() -> torch.Tensor:
+            self.given.append(float(data[0].sum()))
+            return data[0].mul_(2)
+
+        return double
+
+
+def test_a_call_that_works_in_place_gets_its_input_back_before_caches_are_flushed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            pass
+
+        def record(self) -> None:
+            steps.append("event")
+
+        def elapsed_time(self, other: object) -> float:
+            return 1.0
+
+    monkeypatch.setattr(child, "DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    bench = object.__new__(child.Bench)
+    bench.scratch = SimpleNamespace(zero_=lambda: steps.append("flush"))  # type: ignore[assignment]
+    bench.times_us(lambda: steps.append("call"), lambda: steps.append("restore"))
+    assert steps == ["restore", "flush", "event", "call", "event"] * (child.WARM + child.CALLS)
+    for in_place, last in ((True, 4.0), (False, 4.0 * 2 ** (child.WARM + child.CALLS))):
+        problem = DoublingInPlace()
+        case = child.CaseBench(problem, None, bench, {}, in_place)  # type: ignore[arg-type]
+        assert case.measure(("row",)).us == 1000
+        assert problem.given[-1] == last
 
 
 def test_an_order_survives_its_file(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The tuner's child: imports a submission, compiles and measures rows of its table. Started by tuner.py with the path
 of an order; prints a line a row and a case; its result is a file.
 
-A call's time is the median of events around calls with cold caches. A row whose result the strict verdict refuses is
+A call's time is the median of events around calls with cold caches. If the problem works in place, each call gets the
+same input. A row whose result the strict verdict refuses is
 left out. The best rows are measured in turn once more at the end, because a GPU that grows warm becomes slower.
 """
 
@@ -18,16 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from harness.judging import correctness
 from harness.ranks.strict_check import parts_of
-from harness.tuning import records, search, table
+from harness.tuning import inputs, records, search, table
 from harness.tuning.records import CaseFound, Kept, Order
 from harness.tuning.search import Candidate, Found, Rates, Tried
 
+DEVICE = "cuda"
 WARM, CALLS = 2, 9
 ROUNDS = 3  # of finalists in turn
 FLUSH_BYTES = 256 << 20  # more than the L2 cache of any GPU
@@ -111,12 +113,14 @@ class Bench:
     """Measures calls on the GPU at hand."""
 
     def __init__(self) -> None:
-        self.scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+        self.scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=DEVICE)
 
-    def times_us(self, call: Callable[[], Any]) -> list[float]:
+    def times_us(self, call: Callable[[], Any], restore: Callable[[], None]) -> list[float]:
+        """`restore` gives the call its input back; the caches are flushed behind it."""
         new: Callable[..., Any] = torch.cuda.Event
         events = [(new(enable_timing=True), new(enable_timing=True)) for _ in range(WARM + CALLS)]
         for start, end in events:
+            restore()
             self.scratch.zero_()
             start.record()
             call()
@@ -125,12 +129,20 @@ class Bench:
         return [start.elapsed_time(end) * 1000 for start, end in events[WARM:]]
 
 
-class CaseBench:
-    """One case: its input, the right result, and what a row makes of it."""
+class RowCall(NamedTuple):
+    """A row's call, and what gives it its input back."""
 
-    def __init__(self, modules: Modules, chip: Any, bench: Bench, params: dict[str, Any]) -> None:
-        self.modules, self.chip, self.bench, self.params = modules, chip, bench, params
-        with torch.device("cuda"):
+    run: Callable[[], Any]
+    restore: Callable[[], None]
+
+
+class CaseBench:
+    """One case: its input, the right result, and what a row makes of it. `in_place`: calls may overwrite their
+    input."""
+
+    def __init__(self, modules: Modules, chip: Any, bench: Bench, params: dict[str, Any], in_place: bool) -> None:
+        self.modules, self.chip, self.bench, self.params, self.in_place = modules, chip, bench, params, in_place
+        with torch.device(DEVICE):
             self.given = modules.reference.generate_input(rank=0, world_size=1, seed=SEED, **params)
             self.expected = modules.reference.exact_kernel(self.hardened())
 
@@ -138,10 +150,12 @@ class CaseBench:
         """The input anew, as a call may have written its result over it."""
         return self.modules.reference.harden(self.given, SEED)
 
-    def call(self, fields: tuple[object, ...]) -> Callable[[], Any] | None:
-        """The first call is on the hardened input."""
-        call: Callable[[], Any] | None = self.modules.space.call(self.modules.row(fields), self.chip, self.hardened())
-        return call
+    def call(self, fields: tuple[object, ...]) -> RowCall | None:
+        """The call with a row, on the hardened input; None where the row cannot do the shape."""
+        data = self.hardened()
+        restore = inputs.restorer(data, self.in_place)
+        call = self.modules.space.call(self.modules.row(fields), self.chip, data)
+        return None if call is None else RowCall(call, restore)
 
     def measure(self, fields: tuple[object, ...]) -> Tried:
         """A row's median time, or why it is no good."""
@@ -149,8 +163,8 @@ class CaseBench:
             call = self.call(fields)
             if call is None:
                 return Tried(row=fields, us=None, note="not for this shape")
-            note = self.judged(call())
-            return Tried(row=fields, us=None if note else statistics.median(self.bench.times_us(call)), note=note)
+            note = self.judged(call.run())
+            return Tried(row=fields, us=None if note else statistics.median(self.bench.times_us(*call)), note=note)
         except Exception as error:  # too much shared memory, too many registers
             return Tried(row=fields, us=None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
 
@@ -169,7 +183,7 @@ class CaseBench:
         for _ in range(ROUNDS):
             for row, call in calls.items():
                 if call:
-                    times[row] += self.bench.times_us(call)
+                    times[row] += self.bench.times_us(*call)
         return {row: statistics.median(each) for row, each in times.items() if each}
 
 
@@ -186,7 +200,7 @@ def tuned(modules: Modules, order: Order, rates: Rates) -> Iterator[CaseFound]:
     bench = Bench()
     for index, (params, rows, known) in enumerate(jobs):
         until = time.monotonic() + (end - time.monotonic()) / (len(jobs) - index)
-        case = CaseBench(modules, chip, bench, params)
+        case = CaseBench(modules, chip, bench, params, order.in_place)
 
         def measure(fields: tuple[object, ...], case: CaseBench = case) -> Tried:
             one = case.measure(fields)

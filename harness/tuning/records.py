@@ -14,10 +14,12 @@ from harness.tuning.search import Tried
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """What the child is to do: the cases of a problem, within so many seconds, on the chip at hand or, where `chip` is
-    named, only to predict. Rates are of the chip; `multiprocessors` is 0 where the child is to ask it."""
+    named, only to predict. Rates are of the chip; `multiprocessors` is 0 where the child is to ask it. `in_place`: the
+    problem's calls may overwrite their input."""
 
     root: str
     problem: str
+    in_place: bool
     cases: tuple[dict[str, Param], ...]
     seconds: float
     at_most: int

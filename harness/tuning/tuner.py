@@ -53,6 +53,7 @@ def tune(problem: Problem, asked: Asked, checkout: Checkout, progress: Callable[
     order = Order(
         root=str(checkout.root),
         problem=problem.name,
+        in_place=problem.in_place,
         cases=tuple(dict(case.params) for case in chosen),
         seconds=asked.seconds,
         at_most=asked.at_most,

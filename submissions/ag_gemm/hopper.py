@@ -1,14 +1,15 @@
-"""ag_gemm on Hopper by explicit warps: one loads, one or two warpgroups multiply, one warp sends.
+"""ag_gemm on Hopper by explicit warps: one loads, two warpgroups multiply, one warp sends.
 
 The sending warps of the programs share the rank's rows. Each copies chunk after chunk through shared memory to every
 other rank, and flags it as soon as it has arrived there; only that warp waits for links. The loading warp begins with
 the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no
-other rank. Where a tile holds rows of several ranks, the first weights are on their way before any row has come.
+other rank. A tile has rows of one rank only.
 """
 
 from common.bulk import bulk_load, bulk_store
 from common.warps import (
     FLAG_BYTES,
+    GROUPS,
     bf16_behind,
     finish_copies,
     made_ring,
@@ -35,42 +36,22 @@ def in_groups(index, tiles_m, tiles_n, GROUP):
 
 @gluon.jit
 def place(
-    tile, m, n, rank, WORLD: gl.constexpr, MIXED: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    GROUP: gl.constexpr,
+    tile, m, n, rank, WORLD: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP: gl.constexpr
 ):  # fmt: skip
     """Row and column where a tile begins. The rank's own rows come first, then those of the others as they arrive: row
     of tiles after row of tiles, one rank after the other in each."""
     tiles_n = gl.cdiv(n, BLOCK_N)
-    if MIXED:
-        tile_m, tile_n = in_groups(tile, gl.cdiv(m * WORLD, BLOCK_M), tiles_n, GROUP)
-        row = tile_m * BLOCK_M
+    tiles_m = m // BLOCK_M
+    own_tiles = tiles_m * tiles_n
+    if tile < own_tiles:
+        tile_m, tile_n = in_groups(tile, tiles_m, tiles_n, GROUP)
+        row = rank * m + tile_m * BLOCK_M
     else:
-        tiles_m = m // BLOCK_M
-        own_tiles = tiles_m * tiles_n
-        if tile < own_tiles:
-            tile_m, tile_n = in_groups(tile, tiles_m, tiles_n, GROUP)
-            row = rank * m + tile_m * BLOCK_M
-        else:
-            arrival, tile_n = in_groups(tile - own_tiles, tiles_m * (WORLD - 1), tiles_n, GROUP)
-            # The rank before this one has sent to it first.
-            source = (rank + WORLD - 1 - arrival % (WORLD - 1)) % WORLD
-            row = source * m + arrival // (WORLD - 1) * BLOCK_M
+        arrival, tile_n = in_groups(tile - own_tiles, tiles_m * (WORLD - 1), tiles_n, GROUP)
+        # The rank before this one has sent to it first.
+        source = (rank + WORLD - 1 - arrival % (WORLD - 1)) % WORLD
+        row = source * m + arrival // (WORLD - 1) * BLOCK_M
     return row, tile_n * BLOCK_N
-
-
-@gluon.jit
-def request(ptr, row, rows, column, K, depth, BLOCK: gl.constexpr):
-    """Asks the L2 for `depth` elements (a multiple of 8, as `column` is) from there on of BLOCK rows of [rows, K]."""
-    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    places = gl.minimum(row + gl.arange(0, BLOCK, layout), rows - 1)
-    gl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;",
-        "=r,l,r",
-        [(ptr + places.to(gl.int64) * K + column).to(gl.int64), gl.minimum(K - column, depth) * 2],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
 
 
 @gluon.jit
@@ -104,16 +85,13 @@ def come_to(
 def load_tiles(
     a_ptr,
     b_ptr,
-    prefetch,
     sizes,
     heap,
     ring,
     WORLD: gl.constexpr,
-    MIXED: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
-    GROUPS: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
     SEND_M: gl.constexpr,
@@ -132,15 +110,12 @@ def load_tiles(
     begun = 0
     tiles = gl.cdiv(m * WORLD, BLOCK_M) * gl.cdiv(n, BLOCK_N)
     first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
-    _, column = place(first, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    _, column = place(first, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
     if gl.program_id(0) < tiles:
         begun = gl.minimum(steps, STAGES)
         for stage in range(begun):
             mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
             bulk_load(b_desc, [column, stage * BLOCK_K], filled.index(stage), b_ring.index(stage))
-        depth = gl.minimum(prefetch, (steps - begun) * BLOCK_K)
-        if MIXED and depth > 0:
-            request(b_ptr, column, n, begun * BLOCK_K, K, depth, BLOCK_N)
     a_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     own_block = gl.load(blocks_ptr + rank)
     all_ptr = bf16_behind(own_block, gathered)
@@ -148,10 +123,8 @@ def load_tiles(
     slot = 0
     turn = 1  # of a ring that is empty
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         own = row // m == rank
-        if MIXED:
-            own = rank < 0
         come = gl.where(own, FLAGS_K, 0)
         for step in range(steps):
             depth = step * BLOCK_K
@@ -183,12 +156,10 @@ def multiply_tiles(
     out_s,
     MINE: gl.constexpr,  # which of the groups this is
     WORLD: gl.constexpr,
-    MIXED: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
-    GROUPS: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
 ):
@@ -206,12 +177,12 @@ def multiply_tiles(
     slot = 0
     turn = 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(n, BLOCK_N), gl.num_programs(0)):
-        row, column = place(tile, m, n, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
         if HAS_BIAS:  # first: it would take more registers last
             bias = gl.load(bias_ptr + column + places, mask=column + places < n, other=0.0)
             acc += bias.to(gl.float32)[None, :]
-        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, GROUPS, STAGES)
+        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, STAGES)
         rounded = acc.to(gl.bfloat16)
         tma.store_wait(0)
         out_s.index(MINE).store(rounded)
@@ -229,7 +200,6 @@ def send_rows(
     chunks,
     loaded,
     WORLD: gl.constexpr,
-    TO_ITSELF: gl.constexpr,
     SEND_M: gl.constexpr,
     SEND_K: gl.constexpr,
     FLAGS_K: gl.constexpr,
@@ -240,7 +210,6 @@ def send_rows(
     this one is on its way."""
     m, _, K, rank = sizes
     blocks_ptr, epoch, flags, gathered = heap
-    FIRST: gl.constexpr = 0 if TO_ITSELF else 1
     own_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [SEND_M, SEND_K], chunks.layout)
     flags_m = m // SEND_M
     count = flags_m * FLAGS_K
@@ -250,7 +219,7 @@ def send_rows(
         bulk_load(own_desc, [chunk_m * SEND_M, chunk_k * SEND_K], loaded.index(0), chunks.index(0))
     blocks = ()
     peer_descs = ()
-    for step in gl.static_range(FIRST, WORLD):  # the next rank first: all links are busy
+    for step in gl.static_range(1, WORLD):  # the next rank first: all links are busy
         block = gl.load(blocks_ptr + (rank + step) % WORLD)
         blocks += (block,)
         to_ptr = bf16_behind(block, gathered + rank * m * K * 2)
@@ -261,7 +230,7 @@ def send_rows(
         for chunk in range(gl.program_id(0), count, senders):
             chunk_m, chunk_k = in_groups(chunk, flags_m, FLAGS_K, SEND_GROUP)
             mbarrier.wait(loaded.index(slot), phase)
-            for step in gl.static_range(WORLD - FIRST):
+            for step in gl.static_range(WORLD - 1):
                 bulk_store(peer_descs[step], [chunk_m * SEND_M, chunk_k * SEND_K], chunks.index(slot))
             slot, phase = next_stage(slot, phase, BUFFERS)
             if BUFFERS == 1:
@@ -273,11 +242,11 @@ def send_rows(
                 bulk_load(own_desc, [after_m * SEND_M, after_k * SEND_K], loaded.index(slot), chunks.index(slot))
             finish_copies()
             flag = flags + ((rank * flags_m + chunk_m) * FLAGS_K + chunk_k).to(gl.int64) * FLAG_BYTES
-            for step in gl.static_range(WORLD - FIRST):
+            for step in gl.static_range(WORLD - 1):
                 set_flag(blocks[step] + flag, epoch)
 
 
-@gluon.jit(do_not_specialize=["rank", "epoch", "flags", "senders", "prefetch"])
+@gluon.jit(do_not_specialize=["rank", "epoch", "flags", "senders"])
 def warps_kernel(
     a_ptr,  # all as in ag_gemm_kernel
     b_ptr,
@@ -292,14 +261,11 @@ def warps_kernel(
     flags,
     gathered,
     senders,  # programs whose sending warp has something to do
-    prefetch,  # elements of a weight's row, which a program asks the L2 for before rows have come, where MIXED
     WORLD: gl.constexpr,
     HAS_BIAS: gl.constexpr,
-    MIXED: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
-    GROUPS: gl.constexpr,  # warpgroups that multiply
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
     SEND_M: gl.constexpr,  # rows and columns of a chunk, of which one flag says that it has arrived
@@ -312,7 +278,7 @@ def warps_kernel(
     HALF: gl.constexpr = BLOCK_M // GROUPS
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
     chunk_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([SEND_M, SEND_K], gl.bfloat16)
-    ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES)
+    ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, STAGES)
     out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, BLOCK_N], out_layout)
     chunks = gl.allocate_shared_memory(gl.bfloat16, [BUFFERS, SEND_M, SEND_K], chunk_layout)
     loaded = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
@@ -323,46 +289,26 @@ def warps_kernel(
     heap = (blocks_ptr, epoch, flags, gathered)
     # Names for these tuples would make tensors of the constants in them.
     # fmt: off
-    if GROUPS == 1:
-        gl.warp_specialize(
-            [
-                (multiply_tiles, (
-                    bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
-                    GROUPS, STAGES, GROUP,
-                )),
-                (load_tiles, (
-                    a_ptr, b_ptr, prefetch, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
-                    STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
-                )),
-                (send_rows, (
-                    a_ptr, senders, sizes, heap, chunks, loaded, WORLD, MIXED, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
-                    BUFFERS,
-                )),
-            ],
-            [1, 1],
-            [56, 56],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (multiply_tiles, (
-                    bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
-                    GROUPS, STAGES, GROUP,
-                )),
-                (multiply_tiles, (
-                    bias_ptr, out_ptr, sizes, ring, out_s, 1, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
-                    GROUPS, STAGES, GROUP,
-                )),
-                (load_tiles, (
-                    a_ptr, b_ptr, prefetch, sizes, heap, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
-                    STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
-                )),
-                (send_rows, (
-                    a_ptr, senders, sizes, heap, chunks, loaded, WORLD, MIXED, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
-                    BUFFERS,
-                )),
-            ],
-            [4, 1, 1],
-            [224, 56, 56],
-        )
+    gl.warp_specialize(
+        [
+            (multiply_tiles, (
+                bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                STAGES, GROUP,
+            )),
+            (multiply_tiles, (
+                bias_ptr, out_ptr, sizes, ring, out_s, 1, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                STAGES, GROUP,
+            )),
+            (load_tiles, (
+                a_ptr, b_ptr, sizes, heap, ring, WORLD, BLOCK_M, BLOCK_N, BLOCK_K,
+                STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+            )),
+            (send_rows, (
+                a_ptr, senders, sizes, heap, chunks, loaded, WORLD, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
+                BUFFERS,
+            )),
+        ],
+        [4, 1, 1],
+        [224, 56, 56],
+    )
     # fmt: on

@@ -85,7 +85,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 from tuning import TABLE, Row
 
-WARPGROUP_ROWS = 64  # that a warpgroup multiplies
+WARPS_ROWS = 128  # of a tile of the kernel with explicit warps: 64 for each of two warpgroups
 OVERHEAD_BYTES = 2 << 10  # more than all barriers of a program, and what Triton takes, need of its shared memory
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older name
@@ -311,7 +311,7 @@ class Plan(NamedTuple):
     nbytes: int  # of the heap
     flags: int
     work: int  # float32 of the workspace
-    sending: tuple[int, ...]  # senders, for the plain kernel send_group and lead, and prefetch
+    sending: tuple[int, ...]  # senders, and for the plain kernel send_group, lead and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
 
@@ -394,10 +394,9 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
 
 
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
-    """Whether the kernel with explicit warps can have these blocks: one or two warpgroups' rows, and chunks of whole
-    steps of the product."""
-    whole = block_m in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS) and row.flag_k % row.block_k == 0
-    return chip.name == "sm_90" and whole and m >= 8
+    """Whether the kernel with explicit warps can have these blocks: two warpgroups' rows, all of one rank, and chunks
+    of whole steps of the product."""
+    return chip.name == "sm_90" and block_m == WARPS_ROWS <= m and row.flag_k % row.block_k == 0
 
 
 def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, int], block_m: int, bias: bool) -> Plan:
@@ -410,11 +409,9 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
-        "MIXED": m < block_m,
         "BLOCK_M": block_m,
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
-        "GROUPS": block_m // WARPGROUP_ROWS,
         "STAGES": row.stages,
         "GROUP": row.group,
         "SEND_M": send_m,
@@ -425,7 +422,7 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
         "BUFFERS": 2 if 2 * chunk <= room else 1,
     }
     flags, nbytes = rows // send_m * flags_k, rows * depth * 2
-    sending = (min(row.senders, programs), row.prefetch)
+    sending = (min(row.senders, programs),)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, 0)
     return Plan(*made, sending, constants, {"num_warps": 4})  # of the first warpgroup; the kernel asks for the others
 

@@ -8,8 +8,8 @@ class Row(NamedTuple):
     they join the others `lead` rounds of tiles later. Of `send_rows` rows after the other they send the first columns
     first; a flag tells the arrival of `flag_k` columns of `flag_m` rows.
     `kernel`: "plain", which does everything; "engine": a copy engine sends, the chip's library multiplies, and of the
-    row nothing else counts; or "warps", with explicit warps (Hopper), 4 for every 64 of `block_m` beside those that
-    load and send. For "warps" `split`, `lead` and `flag_m` mean nothing; its chunks, with a flag each, are of `send_m`
+    row nothing else counts; or "warps", with explicit warps (Hopper, tiles of 128 rows), 8 beside those that load and
+    send. For "warps" `split`, `lead`, `flag_m` and `prefetch` mean nothing; its chunks, with a flag each, are of `send_m`
     rows and `flag_k` columns, of which `send_rows` rows go column by column.
     `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
     rows of several ranks. `per_sm`: programs a multiprocessor. `split`: programs that share a tile's depth."""

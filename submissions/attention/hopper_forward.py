@@ -1,9 +1,8 @@
 """Causal attention forward on Hopper by explicit warps, after FlashAttention-3 (Shah et al., 2024, arXiv 2407.08608).
 
 A program goes from tile to tile of queries, the longest rows first. One warp loads queries, keys and values by bulk
-copies, across tiles. Two warpgroups have half of a tile's queries each, and take turns: while one has its products
-under way, the other makes its softmax. Within a warpgroup, too, the next block's scores are multiplied while the
-softmax of this block goes on.
+copies, across tiles. Two warpgroups have half of a tile's queries each. The next block's scores are multiplied while
+the softmax of this block goes on, and the other warpgroup's products fill what is left of the tensor cores' time.
 """
 
 from common.bulk import bulk_load, bulk_store
@@ -76,7 +75,6 @@ def attend(
     k_ring,
     v_ring,
     barriers,
-    turns,
     out_desc,
     out_s,
     heads,
@@ -87,11 +85,9 @@ def attend(
     BLOCK_N: gl.constexpr,
     DIM: gl.constexpr,
     STAGES: gl.constexpr,
-    TURNS: gl.constexpr,
 ):
     """A warpgroup: its half of every tile's queries, which begins OFFSET behind the tile."""
     q_filled, q_emptied, k_filled, k_emptied, v_filled, v_emptied = barriers
-    mine, others = turns
     s_layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
@@ -103,7 +99,6 @@ def attend(
     slot = 0
     phase = 0
     q_phase = 0
-    turn = 1 if OFFSET == 0 else 0  # the first warpgroup begins
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         head, query = place(tile, heads, S, 2 * HALF)
         keys = query + 2 * HALF
@@ -129,14 +124,9 @@ def attend(
                 slot = 0
                 phase ^= 1
             mbarrier.wait(k_filled.index(slot), phase)
-            if TURNS:
-                mbarrier.wait(mine, turn)
             scores_made = warpgroup_mma(q_s, k_ring.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
             mbarrier.wait(v_filled.index(v_slot), v_phase)
             acc_made = warpgroup_mma(p_bf16, v_ring.index(v_slot), acc, is_async=True)
-            if TURNS:
-                mbarrier.arrive(others, count=1)
-                turn ^= 1
             scores = warpgroup_mma_wait(1, deps=(scores_made,))
             mbarrier.arrive(k_emptied.index(slot), count=1)
             higher = gl.maximum(peak, gl.max(scores, axis=1))
@@ -179,7 +169,6 @@ def forward_kernel(
     BLOCK_N: gl.constexpr,
     DIM: gl.constexpr,
     STAGES: gl.constexpr,
-    TURNS: gl.constexpr,
 ):
     HALF: gl.constexpr = BLOCK_M // 2
     q_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, DIM], gl.bfloat16)
@@ -200,12 +189,8 @@ def forward_kernel(
     k_emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    turn_top = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    turn_low = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(q_filled, count=1)
     mbarrier.init(q_emptied, count=2)
-    mbarrier.init(turn_top, count=1)
-    mbarrier.init(turn_low, count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_filled.index(stage), count=1)
         mbarrier.init(k_emptied.index(stage), count=2)
@@ -222,7 +207,6 @@ def forward_kernel(
                     k_ring,
                     v_ring,
                     barriers,
-                    (turn_top, turn_low),
                     out_desc,
                     out_top,
                     heads,
@@ -233,7 +217,6 @@ def forward_kernel(
                     BLOCK_N,
                     DIM,
                     STAGES,
-                    TURNS,
                 ),
             ),
             (
@@ -243,7 +226,6 @@ def forward_kernel(
                     k_ring,
                     v_ring,
                     barriers,
-                    (turn_low, turn_top),
                     out_desc,
                     out_low,
                     heads,
@@ -254,7 +236,6 @@ def forward_kernel(
                     BLOCK_N,
                     DIM,
                     STAGES,
-                    TURNS,
                 ),
             ),
             (

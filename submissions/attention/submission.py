@@ -214,7 +214,7 @@ def shared_constants(heads: int, kv_heads: int, dim: int) -> dict[str, Any]:
 def warps_forward(row: Row, chip: Chip, shape: Shape) -> Plan:
     heads, kv_heads, seq, dim = shape
     constants = shared_constants(heads, kv_heads, dim)
-    constants |= {"BLOCK_M": row.block_m, "BLOCK_N": row.block_n, "DIM": dim, "STAGES": row.stages, "TURNS": row.turns}
+    constants |= {"BLOCK_M": row.block_m, "BLOCK_N": row.block_n, "DIM": dim, "STAGES": row.stages}
     programs = min(chip.multiprocessors, heads * seq // row.block_m)
     names = ("q", "k", "v", "out")
     return Plan((Step(launchers[forward_kernel], names, (heads, seq), programs, constants, {"num_warps": 4}),), False)

@@ -6,8 +6,7 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """`shape` is heads of queries and of keys, both times the batch, places, and numbers a head. `kernel`: "warps",
     explicit warps (Hopper), "plain", or "library", cuDNN's (backward). `block_m` queries and `block_n` keys meet at a
-    time. `turns`: warpgroups take turns (forward by warps only). `stages`: of what is under way; `warps`: of a program
-    (plain only)."""
+    time. `stages`: of what is under way; `warps`: of a program (plain only)."""
 
     chip: str
     shape: tuple[int, int, int, int]
@@ -16,7 +15,6 @@ class Row(NamedTuple):
     block_m: int
     block_n: int
     stages: int
-    turns: bool
     warps: int
     found: str
 
@@ -25,13 +23,15 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (64, 8, 8192, 128), False, "warps", 128, 128, 2, False, 4, "1582 us, 695 TFLOP/s, best of 2, NVIDIA H200, 2026-11-23"),
-    Row("sm_90", (64, 8, 8192, 128), True, "library", 0, 0, 0, False, 0, "5373 us; by warps 5511 and what is beside it, NVIDIA H200, 2026-11-23"),
-    Row("sm_100", (64, 8, 8192, 128), False, "plain", 128, 64, 3, False, 8, UNMEASURED),
-    Row("sm_100", (64, 8, 8192, 128), True, "plain", 64, 64, 2, False, 4, UNMEASURED),
-    Row("gfx942", (64, 8, 8192, 128), False, "plain", 128, 64, 1, False, 8, UNMEASURED),
-    Row("gfx942", (64, 8, 8192, 128), True, "plain", 64, 32, 1, False, 4, UNMEASURED),
-    Row("interpreter", (4, 1, 64, 32), False, "plain", 32, 16, 1, False, 1, "small, as the interpreter is slow"),
-    Row("interpreter", (4, 1, 64, 32), True, "plain", 32, 16, 1, False, 1, "small, as the interpreter is slow"),
+    Row("sm_90", (64, 8, 8192, 128), False, "warps", 128, 128, 2, 4, "1582 us, 695 TFLOP/s, best of 2, NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (64, 8, 8192, 128), True, "library", 0, 0, 0, 0, "5373 us; by warps 5511 and what is beside it, NVIDIA H200, 2026-11-23"),
+    Row("sm_100", (64, 8, 8192, 128), False, "plain", 128, 64, 3, 8, UNMEASURED),
+    Row("sm_100", (64, 8, 8192, 128), True, "plain", 64, 64, 2, 8, UNMEASURED),
+    Row("sm", (64, 8, 8192, 128), False, "plain", 128, 32, 3, 8, UNMEASURED),
+    Row("sm", (64, 8, 8192, 128), True, "plain", 64, 32, 2, 4, UNMEASURED),
+    Row("gfx942", (64, 8, 8192, 128), False, "plain", 128, 64, 1, 8, UNMEASURED),
+    Row("gfx942", (64, 8, 8192, 128), True, "plain", 64, 32, 1, 4, UNMEASURED),
+    Row("interpreter", (4, 1, 64, 32), False, "plain", 32, 16, 1, 1, "small, as the interpreter is slow"),
+    Row("interpreter", (4, 1, 64, 32), True, "plain", 32, 16, 1, 1, "small, as the interpreter is slow"),
 ]
 # fmt: on

@@ -3,7 +3,8 @@
 `kernel[grid](...)` works out at every call which of its compiled variants the arguments need, and the driver asks each
 tensor where it is. A `Launcher` looks only at what makes two calls need different variants, packs addresses and numbers
 into one piece of memory, and hands that to the driver. So tensors and numbers may change from call to call. And the
-memory of a call's output is allocated behind the launch of the call before, when nobody waits for the host.
+memory of a call's output, if it is small, is allocated behind the launch of the call before, when nobody waits for the
+host.
 """
 
 import ctypes
@@ -21,6 +22,9 @@ from torch import Tensor
 INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
 LIBCUDA = "libcuda.so.1"
 FORMATS = {4: "i", 8: "Q"}  # of a kernel's parameters by their bytes: numbers, and addresses or large numbers
+# The largest output that is made ahead. That saves the host of an H200 3.4 us and holds the memory of one more output.
+# Official shapes with larger outputs take 370 us or more.
+AHEAD_BYTES = 16 << 20
 FLOAT = "f"  # of a number that is a float, which kernels take as float32
 
 Launch = Callable[..., None]  # of addresses and numbers
@@ -36,19 +40,20 @@ def new_output(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def make_ahead(output: Tensor) -> None:
-    """To be called once a call is submitted: the next one's output, which most likely is of the same shape. Its
-    allocation takes the host of an H200 3.4 us, and here the device works meanwhile."""
+    """To be called once a call is submitted: the next one's output, which most likely is of the same shape, is made
+    while the device works. Not if it is larger than AHEAD_BYTES."""
     _ahead.clear()
-    if not INTERPRETED:
+    if not INTERPRETED and output.nbytes <= AHEAD_BYTES:
         _ahead[tuple(output.shape), output.dtype, output.device, _current_stream()] = torch.empty_like(output)
 
 
 class Launcher:
     """Launches `kernel`, whose parameters are its runtime arguments and then its constants. Its programs may be more
-    than have room at once where none waits for another and each has a part of its own: `all_at_once` false."""
+    than have room at once where none waits for another and each has a part of its own: `all_at_once` false. `group`
+    names the constant that says how many programs work together; none of them is launched without the others."""
 
-    def __init__(self, kernel: Any, all_at_once: bool = True) -> None:
-        self.kernel, self.all_at_once = kernel, all_at_once
+    def __init__(self, kernel: Any, all_at_once: bool = True, group: str = "") -> None:
+        self.kernel, self.all_at_once, self.group = kernel, all_at_once, group
         self.prepared: dict[tuple[int, ...], tuple[Launch, dict[str, Any]]] = {}
 
     def __call__(
@@ -59,7 +64,7 @@ class Launcher:
         constants: dict[str, Any],
         options: dict[str, Any],
     ) -> None:
-        """Launches that many programs on the current stream, or, with `all_at_once`, as many as have room.
+        """Launches that many programs on the current stream, or, with `all_at_once`, as many groups as have room.
 
         The kernel's parameters are the tensors, the numbers and the constants, in this order. `options` are the
         compiler's (num_warps, ...). Both belong together, are not changed afterwards, and imply the tensors' dtypes and
@@ -85,8 +90,12 @@ class Launcher:
     ) -> Launch:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
-        compiled = self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
-        programs, stream = min(programs, _room(compiled)) if self.all_at_once else programs, _current_stream()
+        compiled, stream = self.kernel.warmup(*arguments, grid=(1,), **constants, **options), _current_stream()
+        if self.all_at_once:
+            room, group = _room(compiled), constants.get(self.group, 1)
+            if room < group:
+                raise RuntimeError(f"room for {room} programs, of which {group} work together")
+            programs = min(programs, room // group * group)
         run = functools.partial(compiled[(programs, 1, 1)], stream=stream)
 
         def by_triton(*raw: float) -> None:

@@ -1,7 +1,8 @@
 """Choosing a kernel's blocks: what is known of chips, and the row of a tuning table that is nearest to a shape.
 
 A table is a list of rows, one a chip and shape, each with `chip`, `shape` and `found`, how it was chosen. Kernels do
-not branch on chips; all that differs between them stands in these rows and in CHIPS.
+not branch on chips; all that differs between them stands in these rows and in CHIPS. A chip without rows of its own
+takes the rows of its maker, see `rows_for`.
 """
 
 import math
@@ -30,8 +31,13 @@ class Found(Protocol):
 
 
 F = TypeVar("F", bound=Found)
-# The chips that kernels run on, with their dies (AMD CDNA 3 and CDNA 4 white papers). sm_90 (H100, H200) and gfx942
-# (MI300X, MI325X) have rows of their own; sm_100 (B200) and gfx950 (MI355X) take their maker's: compiled, but never run.
+MAKERS = ("sm", "gfx")  # NVIDIA, AMD: the `chip` of a row that is for all chips of the maker without rows of their own
+# A row with one of these kernels counts on its own chip only. Explicit warps need Hopper's instructions, `loaded` and
+# `ring` were written for Hopper, and the library was ahead where it was measured.
+ONE_CHIP = ("warps", "loaded", "ring", "library")
+# The chips that the kernels of several ranks run on, with their dies (AMD CDNA 3 and CDNA 4 white papers). sm_90 (H100,
+# H200) and gfx942 (MI300X, MI325X) have rows of their own. For sm_100 (B200) and gfx950 (MI355X) kernels are compiled in
+# tests, but they were never run there.
 CHIPS = {"sm_90": 1, "sm_100": 1, "gfx942": 8, "gfx950": 8, "interpreter": 1}
 
 
@@ -51,15 +57,22 @@ def warps_of(threads: int) -> int:
     return min(max(threads, 64), 1024) // (64 if torch.version.hip else 32)
 
 
-def nearest(table: Sequence[F], chip: str, shape: tuple[int, ...]) -> F:
-    """The row of that chip (where it has none, of its maker's) whose shape differs least, by factors."""
+def rows_for(table: Sequence[F], chip: str) -> list[F]:
+    """The rows that a kernel for that chip is chosen from: the chip's own; where it has none, those for all chips of
+    its maker; where there are none either, those of the maker's other chips, but for the kernels of ONE_CHIP."""
     makers = [row for row in table if row.chip[:2] == chip[:2]]
-    rows = [row for row in makers if row.chip == chip] or makers
+    own = [row for row in makers if row.chip == chip]
+    general = [row for row in makers if row.chip in MAKERS]
+    return own or general or [row for row in makers if getattr(row, "kernel", "") not in ONE_CHIP]
+
+
+def nearest(table: Sequence[F], chip: str, shape: tuple[int, ...]) -> F:
+    """The row for that chip whose shape differs least, by factors."""
 
     def distance(row: F) -> float:
         return sum(abs(math.log(ours / theirs)) for ours, theirs in zip(shape, row.shape, strict=True))
 
-    return min(rows, key=distance)
+    return min(rows_for(table, chip), key=distance)
 
 
 def dividing(block: int, size: int) -> int:

@@ -17,15 +17,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+GROUPS = gl.constexpr(2)  # warpgroups that multiply, each a half of a tile's rows
 FLAG_BYTES = gl.constexpr(128)  # a flag's line, as in heap
 
 
 @gluon.jit
-def made_ring(
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUPS: gl.constexpr, STAGES: gl.constexpr
-):
+def made_ring(BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr):
     """An empty ring: [STAGES * GROUPS, BLOCK_M / GROUPS, BLOCK_K] and [STAGES, BLOCK_N, BLOCK_K] of operands, and the
-    barriers that say that a stage is filled, or that all of the GROUPS warpgroups have emptied it."""
+    barriers that say that a stage is filled, or that both warpgroups have emptied it."""
     HALF: gl.constexpr = BLOCK_M // GROUPS
     a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
     b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], gl.bfloat16)
@@ -57,7 +56,6 @@ def multiplied(
     slot,
     phase,
     MINE: gl.constexpr,
-    GROUPS: gl.constexpr,
     STAGES: gl.constexpr,
 ):
     """`acc` + the product of what the next `steps` stages hold, and the stage behind them with its phase."""

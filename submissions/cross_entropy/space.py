@@ -36,12 +36,12 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
     loaded = [
         Row(chip, shape, "loaded", 1, threads, 1, 2, 0, "")
         for threads in LOADED
-        if chip.startswith("sm") and shape[1] <= MOST_LOADED
+        if chip == "sm_90" and shape[1] <= MOST_LOADED
     ]
     rings = [
         Row(chip, shape, "ring", parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, "")
         for logits, threads, resident, slots, lag in RINGS
-        if chip.startswith("sm")
+        if chip == "sm_90"
     ]
     registers = [
         Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, "")

@@ -1,8 +1,8 @@
 #!POPCORN leaderboard cross-entropy
 """cross_entropy, forward and backward in one kernel: logits are read once, and the gradient is written over them.
 
-On NVIDIA's GPUs rows that fit are loaded into a program's registers (loaded.py), longer ones are copied ahead into
-shared memory (ring.py): the next rows are under way while a program works on one. On AMD's a row is in registers
+On Hopper rows that fit are loaded into a program's registers (loaded.py), longer ones are copied ahead into shared
+memory (ring.py): the next rows are under way while a program works on one. On other GPUs a row is in registers
 (registers.py). A long row is cut into parts, and a part is a program's: programs tell each other their largest logit
 and their sum of exponentials. Rows that do not consist of whole words of 4 or 16 bytes are read twice, which needs no
 more than one program a row. The table (tuning.py) says which kernel runs with which parts.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from common.launch import INTERPRETED, Launcher, ShapedLaunch
-from common.tuning import Chip, chip_of, nearest, warps_of
+from common.tuning import Chip, chip_of, nearest, rows_for, warps_of
 from loaded import loaded_kernel
 from registers import once, twice
 from ring import ring_kernel
@@ -34,9 +34,9 @@ REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
 launchers = {
-    "ring": Launcher(ring_kernel),
+    "ring": Launcher(ring_kernel, group="PARTS"),
     "loaded": Launcher(loaded_kernel, all_at_once=False),
-    "registers": Launcher(once),
+    "registers": Launcher(once, group="PARTS"),
     "twice": Launcher(twice, all_at_once=False),
 }
 ALONE = ("loaded", "twice")  # kernels whose programs tell each other nothing
@@ -109,7 +109,7 @@ def by_plan(plan: Plan, data: input_t, losses_M: Tensor) -> None:
 def plan_of(device: torch.device, shape: Shape) -> Plan:
     """The plan by the table: by its nearest row whose kernel can do the shape."""
     chip = chip_of(device)
-    rows = [row for row in TABLE if row.chip[:2] == chip.name[:2]]
+    rows = rows_for(TABLE, chip.name)
     able = [row for row in rows if make_plan(row, chip, shape)]
     row = nearest(able or rows, chip.name, (shape.tokens, shape.vocab))
     return make_plan(row, chip, shape) or plan_twice(row, chip, shape)

@@ -2,9 +2,9 @@
 tile's product.
 
 A program multiplies tile after tile. Its loading warp fills a ring of stages by bulk copies, as far ahead as the ring
-is long, also across tiles. Each warpgroup owns half of a tile's rows. It rounds its half, puts it into memory of its
-own, half of the columns at a time, and a bulk copy takes it away while the other warpgroup still multiplies and the
-next tile's operands arrive. Barriers in shared memory are all that couples the three.
+is long, also across tiles. Each warpgroup owns half of a tile's rows. It rounds its half and puts it into memory of its
+own, and a bulk copy takes it away while the other warpgroup still multiplies and the next tile's operands arrive.
+Barriers in shared memory are all that couples the three.
 """
 
 from common.bulk import bulk_load, bulk_store
@@ -86,7 +86,6 @@ def multiply_tiles(
     HALF: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
-    PARTS: gl.constexpr,
     layout: gl.constexpr,
 ):
     """A warpgroup: its half of every tile's rows, which begins `offset` rows behind the tile."""
@@ -109,21 +108,10 @@ def multiply_tiles(
         product = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1)
         rounded = product.to(gl.bfloat16)
-        if PARTS == 1:
-            tma.store_wait(0)
-            out_s.store(rounded)
-            fence_async_shared()
-            bulk_store(out_desc, [row + offset, column], out_s)
-        else:
-            left, right = rounded.reshape((HALF, 2, BLOCK_N // 2)).permute((0, 2, 1)).split()
-            tma.store_wait(0)
-            out_s.store(left)
-            fence_async_shared()
-            bulk_store(out_desc, [row + offset, column], out_s)
-            tma.store_wait(0)
-            out_s.store(right)
-            fence_async_shared()
-            bulk_store(out_desc, [row + offset, column + BLOCK_N // 2], out_s)
+        tma.store_wait(0)
+        out_s.store(rounded)
+        fence_async_shared()
+        bulk_store(out_desc, [row + offset, column], out_s)
     tma.store_wait(0)
 
 
@@ -140,23 +128,22 @@ def product_kernel(
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
-    PARTS: gl.constexpr,  # in which a warpgroup's half of a tile leaves: 1 or 2
 ):
     HALF: gl.constexpr = BLOCK_M // 2
     a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
     b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], gl.bfloat16)
-    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N // PARTS], gl.bfloat16)
+    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
     a_desc = tma.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [HALF, BLOCK_K], a_layout)
     b_desc = tma.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K], b_layout)
-    out_desc = tma.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [HALF, BLOCK_N // PARTS], out_layout)
+    out_desc = tma.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [HALF, BLOCK_N], out_layout)
     a_top = gl.allocate_shared_memory(gl.bfloat16, [STAGES, HALF, BLOCK_K], a_layout)
     a_low = gl.allocate_shared_memory(gl.bfloat16, [STAGES, HALF, BLOCK_K], a_layout)
     b_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BLOCK_N, BLOCK_K], b_layout)
-    out_top = gl.allocate_shared_memory(gl.bfloat16, [HALF, BLOCK_N // PARTS], out_layout)
-    out_low = gl.allocate_shared_memory(gl.bfloat16, [HALF, BLOCK_N // PARTS], out_layout)
+    out_top = gl.allocate_shared_memory(gl.bfloat16, [HALF, BLOCK_N], out_layout)
+    out_low = gl.allocate_shared_memory(gl.bfloat16, [HALF, BLOCK_N], out_layout)
     filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
@@ -183,7 +170,6 @@ def product_kernel(
                     HALF,
                     STAGES,
                     GROUP,
-                    PARTS,
                     layout,
                 ),
             ),
@@ -205,7 +191,6 @@ def product_kernel(
                     HALF,
                     STAGES,
                     GROUP,
-                    PARTS,
                     layout,
                 ),
             ),

@@ -11,7 +11,7 @@ from submission import as_planned, make_plan
 from torch import Tensor
 from tuning import Row
 
-WARPS = [(128, 256, 64, 4, 2), (128, 256, 64, 3, 1), (256, 128, 64, 4, 2), (128, 256, 128, 2, 2), (128, 128, 64, 6, 1)]
+WARPS = [(128, 256, 64, 3), (256, 128, 64, 3), (128, 128, 64, 6)]
 PLAIN = [(128, 256, 64, 3, 8), (128, 128, 64, 4, 8), (128, 128, 64, 4, 4), (64, 256, 64, 3, 4), (128, 64, 64, 4, 4)]
 GROUPS = (4, 8, 12, 16, 24, 32)  # rows of tiles
 
@@ -25,13 +25,12 @@ def rows(chip: str, params: dict[str, int]) -> list[Row]:
     """Rows to try on that chip."""
     shape = place(params)["shape"]
     by_warps = [
-        Row(chip, shape, "warps", *block[:4], group, block[4], 4, "")
+        Row(chip, shape, "warps", *block, group, 4, "")
         for block, group in itertools.product(WARPS, GROUPS)
         if chip == "sm_90"
     ]
     plain = [
-        Row(chip, shape, "plain", *block[:4], group, 1, block[4], "")
-        for block, group in itertools.product(PLAIN, GROUPS)
+        Row(chip, shape, "plain", *block[:4], group, block[4], "") for block, group in itertools.product(PLAIN, GROUPS)
     ]
     return by_warps + plain
 
@@ -41,8 +40,8 @@ def need(row: Row, params: dict[str, int]) -> Need:
     cache, so a group of rows is read once for each of its columns of tiles."""
     m, n, k = params["m"], params["n"], params["k"]
     tiles_m, tiles_n = -(-m // row.block_m), -(-n // row.block_n)
-    # What leaves: on its way in parts of its own (warps), or in the ring's place.
-    leaving = row.block_m * row.block_n * 2 // row.parts if row.kernel == "warps" else 0
+    # A tile leaves from memory of its own (warps), or in the ring's place.
+    leaving = row.block_m * row.block_n * 2 if row.kernel == "warps" else 0
     shared_bytes = row.stages * (row.block_m + row.block_n) * row.block_k * 2 + leaving
     groups = -(-tiles_m // row.group)
     return Need(

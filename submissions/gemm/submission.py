@@ -103,7 +103,7 @@ def make_plan(row: Row, chip: Chip, rows: int, columns: int, depth: int) -> Plan
     tiles = -(-rows // row.block_m) * -(-columns // row.block_n)
     shared = {"BLOCK_M": row.block_m, "BLOCK_N": row.block_n, "BLOCK_K": row.block_k}
     if row.kernel == "warps":
-        constants = {**shared, "STAGES": row.stages, "GROUP": row.group, "PARTS": row.parts}
+        constants = {**shared, "STAGES": row.stages, "GROUP": row.group}
         options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
     else:
         constants = {**shared, "GROUP": row.group, "DIES": chip.dies, "INTERPRET": INTERPRETED}

@@ -1,4 +1,4 @@
-"""gemm_rs on Hopper by explicit warps: one loads, one or two warpgroups multiply, one warp sends.
+"""gemm_rs on Hopper by explicit warps: one loads, two warpgroups multiply, one warp sends.
 
 A program multiplies the tiles of other ranks first. The sending warp copies them from shared memory into the other
 rank's memory and sets a flag when a tile has arrived; only this warp waits for links. It keeps at most WINDOW copies
@@ -11,13 +11,14 @@ The output buffer of a warpgroup has two barriers and alternates between the war
 (sending warp to warpgroup): the buffer is empty, or holds a partial product. `taken` (warpgroup to sending warp): it
 holds a result, or the partial product in it has been read.
 
-No program waits for another rank before it has sent all that others wait for, so none waits in a circle. Where a tile
-holds rows of several ranks, each rank comes to the same tile in the same round.
+No program waits for another rank before it has sent all that others wait for, so none waits in a circle. A tile has
+rows of one rank only.
 """
 
 from common.bulk import bulk_load, bulk_store, bulk_view, partition_barrier
 from common.warps import (
     FLAG_BYTES,
+    GROUPS,
     bf16_behind,
     finish_copies,
     made_ring,
@@ -34,35 +35,25 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 @gluon.jit
 def place(
-    tile, M, N, rank, WORLD: gl.constexpr, MIXED: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    GROUP: gl.constexpr,
+    tile, M, N, rank, WORLD: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP: gl.constexpr
 ):  # fmt: skip
-    """Row and column where a tile begins, its number among those of its owner, and whether the rank owns rows of it.
+    """Row and column where a tile begins, its number among those of its owner, and whether that is this rank.
 
     The other ranks' tiles take turns, so that all links are busy, and the rank's own follow. Within a rank's rows they
     go column by column within GROUP rows of tiles: the tiles that are multiplied at the same time share operands."""
     m = M // WORLD
     tiles_n = gl.cdiv(N, BLOCK_N)
-    if MIXED:
-        row = tile // tiles_n * BLOCK_M
-        number = tile % tiles_n
-        column = number * BLOCK_N
-        own = (row <= rank * m) & (rank * m < row + BLOCK_M)
-    else:
-        tiles_m = m // BLOCK_M
-        remote = (WORLD - 1) * tiles_m * tiles_n
-        own = tile >= remote
-        inside = gl.where(own, tile - remote, tile // (WORLD - 1))
-        owner = gl.where(own, rank, (rank + 1 + tile % (WORLD - 1)) % WORLD)
-        first = inside // (GROUP * tiles_n) * GROUP
-        rows = gl.minimum(tiles_m - first, GROUP)
-        behind = inside % (GROUP * tiles_n)
-        tile_m = first + behind % rows
-        tile_n = behind // rows
-        row = owner * m + tile_m * BLOCK_M
-        column = tile_n * BLOCK_N
-        number = tile_m * tiles_n + tile_n
-    return row, column, number, own
+    tiles_m = m // BLOCK_M
+    remote = (WORLD - 1) * tiles_m * tiles_n
+    own = tile >= remote
+    inside = gl.where(own, tile - remote, tile // (WORLD - 1))
+    owner = gl.where(own, rank, (rank + 1 + tile % (WORLD - 1)) % WORLD)
+    first = inside // (GROUP * tiles_n) * GROUP
+    rows = gl.minimum(tiles_m - first, GROUP)
+    behind = inside % (GROUP * tiles_n)
+    tile_m = first + behind % rows
+    tile_n = behind // rows
+    return owner * m + tile_m * BLOCK_M, tile_n * BLOCK_N, tile_m * tiles_n + tile_n, own
 
 
 @gluon.jit
@@ -72,11 +63,9 @@ def load_tiles(
     sizes,
     ring,
     WORLD: gl.constexpr,
-    MIXED: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
-    GROUPS: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
 ):
@@ -90,7 +79,7 @@ def load_tiles(
     begun = 0
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
     first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
-    _, column, _, _ = place(first, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+    _, column, _, _ = place(first, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
     if gl.program_id(0) < tiles:
         begun = gl.minimum(steps, STAGES)
         for stage in range(begun):
@@ -100,7 +89,7 @@ def load_tiles(
     slot = 0
     turn = 1  # of a ring that is empty
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, column, _, _ = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        row, column, _, _ = place(tile, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         for step in range(steps):
             if begun > 0:
                 begun -= 1
@@ -115,15 +104,6 @@ def load_tiles(
 
 
 @gluon.jit
-def part_of(part_s, rows, m, rank, MIXED: gl.constexpr, layout: gl.constexpr):
-    """Another rank's partial product of the rank's own rows of a tile; of other rows, 0."""
-    part = part_s.load(layout).to(gl.float32)
-    if MIXED:
-        part = gl.where((rows // m == rank)[:, None], part, 0.0)
-    return part
-
-
-@gluon.jit
 def multiply_tiles(
     bias_ptr,
     sizes,
@@ -131,12 +111,10 @@ def multiply_tiles(
     leaving,
     MINE: gl.constexpr,  # which of the groups this is
     WORLD: gl.constexpr,
-    MIXED: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
-    GROUPS: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
 ):
@@ -148,24 +126,19 @@ def multiply_tiles(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
-    m = M // WORLD
     steps = gl.cdiv(K, BLOCK_K)
     places = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
-    rows = MINE * HALF + gl.arange(0, HALF, gl.SliceLayout(1, layout))
     slot = 0
     turn = 0
     handed = 0  # the turn of the memory that is sent from
     for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), gl.num_programs(0)):
-        row, column, _, own = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
+        _, column, _, own = place(tile, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
         if HAS_BIAS:  # first: it would take more registers last
             bias = gl.load(bias_ptr + column + places, mask=own & (column + places < N), other=0.0)
-            more = WORLD * bias.to(gl.float32)[None, :]
-            if MIXED:
-                more = gl.where(((row + rows) // m == rank)[:, None], more, 0.0)
-            acc += more
-        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, GROUPS, STAGES)
-        if MIXED or not own:
+            acc += WORLD * bias.to(gl.float32)[None, :]
+        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, STAGES)
+        if not own:
             mbarrier.wait(given.index(MINE), handed)
             out_s.index(MINE).store(acc.to(gl.bfloat16))
             fence_async_shared()
@@ -174,13 +147,13 @@ def multiply_tiles(
         if own:
             for _ in range(WORLD - 2):  # not unrolled, which would take too many registers
                 mbarrier.wait(given.index(MINE), handed)
-                acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
+                acc += out_s.index(MINE).load(layout).to(gl.float32)
                 # Without the fence, the next bulk copy may overwrite what ordinary loads have yet to read.
                 fence_async_shared()
                 mbarrier.arrive(taken.index(MINE), count=1)
                 handed ^= 1
             mbarrier.wait(given.index(MINE), handed)
-            acc += part_of(out_s.index(MINE), row + rows, m, rank, MIXED, layout)
+            acc += out_s.index(MINE).load(layout).to(gl.float32)
             partition_barrier()  # all threads have read what is overwritten now
             out_s.index(MINE).store(acc.to(gl.bfloat16))
             fence_async_shared()
@@ -192,7 +165,7 @@ def multiply_tiles(
 def flag_tile(
     blocks, flags, row, number, owned, m, rank, epoch, WORLD: gl.constexpr, BLOCK_M: gl.constexpr
 ):  # fmt: skip
-    """Waits until a tile has arrived, and sets its flag at each rank that owns rows of it."""
+    """Waits until a tile has arrived, and sets its flag at the rank that owns it."""
     finish_copies()
     flag = flags + (rank * owned + number).to(gl.int64) * FLAG_BYTES
     for step in gl.static_range(1, WORLD):
@@ -208,12 +181,9 @@ def send_tiles(
     heap,
     leaving,
     WORLD: gl.constexpr,
-    MIXED: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    GROUPS: gl.constexpr,
-    PIECE: gl.constexpr,  # rows that are sent at once: a warpgroup's, or as many of them as a rank owns
-    WINDOW: gl.constexpr,  # pieces of PIECE rows and at most 64 columns that are under way to another rank
+    WINDOW: gl.constexpr,  # pieces of a warpgroup's rows and at most 64 columns that are under way to another rank
     GROUP: gl.constexpr,
 ):
     """The sending warp: copies tiles into other ranks' memory, loads the partial products that they sent, and stores
@@ -227,9 +197,8 @@ def send_tiles(
     m = M // WORLD
     tiles_n = gl.cdiv(N, BLOCK_N)
     owned = gl.maximum(m // BLOCK_M, 1) * tiles_n  # tiles with rows of one rank
-    parts_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, COLUMNS], gl.bfloat16)
-    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PIECE, COLUMNS], gl.bfloat16)
-    parts_s = bulk_view(out_s, gl.bfloat16, [GROUPS * PARTS, HALF, COLUMNS], parts_layout)
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, COLUMNS], gl.bfloat16)
+    parts_s = bulk_view(out_s, gl.bfloat16, [GROUPS * PARTS, HALF, COLUMNS], layout)
     own_block = gl.load(blocks_ptr + rank)
     blocks = ()
     peer_descs = ()
@@ -237,48 +206,42 @@ def send_tiles(
         block = gl.load(blocks_ptr + (rank + step) % WORLD)
         blocks += (block,)
         to_ptr = bf16_behind(block, slots + rank * m * N * 2)
-        peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, N], [N, 1], [PIECE, COLUMNS], layout),)
+        peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, N], [N, 1], [HALF, COLUMNS], layout),)
     come_ptr = bf16_behind(own_block, slots)
-    come_desc = tma.make_tensor_descriptor(come_ptr, [M, N], [N, 1], [HALF, COLUMNS], parts_layout)
-    out_desc = tma.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [PIECE, COLUMNS], layout)
+    come_desc = tma.make_tensor_descriptor(come_ptr, [M, N], [N, 1], [HALF, COLUMNS], layout)
+    out_desc = tma.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [HALF, COLUMNS], layout)
     turn = 0
     sent = rank * 0 - 1  # the row and number of a tile that is not flagged yet
     sent_number = rank * 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * tiles_n, gl.num_programs(0)):
-        row, column, number, own = place(tile, M, N, rank, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUP)
-        if MIXED or not own:
+        row, column, number, own = place(tile, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
+        if not own:
             for group in gl.static_range(GROUPS):
                 mbarrier.arrive(given.index(group), count=1)
-            if not MIXED and sent >= 0:  # while this tile is multiplied
+            if sent >= 0:  # while this tile is multiplied
                 flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
             for group in gl.static_range(GROUPS):
                 mbarrier.wait(taken.index(group), turn)
                 for step in gl.static_range(1, WORLD):
                     owner = (rank + step) % WORLD
-                    for piece in gl.static_range(HALF // PIECE):
-                        from_row = row + group * HALF + piece * PIECE
-                        if from_row // m == owner:
-                            for part in gl.static_range(PARTS):
-                                piece_s = parts_s.index(group * PARTS + part).slice(piece * PIECE, PIECE)
-                                to = [from_row - owner * m, column + part * COLUMNS]
-                                bulk_store(peer_descs[step - 1], to, piece_s)
-                                wait_until_under_way(WINDOW - 1)
+                    from_row = row + group * HALF
+                    if from_row // m == owner:
+                        for part in gl.static_range(PARTS):
+                            to = [from_row - owner * m, column + part * COLUMNS]
+                            bulk_store(peer_descs[step - 1], to, parts_s.index(group * PARTS + part))
+                            wait_until_under_way(WINDOW - 1)
             turn ^= 1
-            if MIXED:
-                flag_tile(blocks, flags, row, number, owned, m, rank, epoch, WORLD, BLOCK_M)
-            else:
-                tma.store_wait(0)
-                sent = row
-                sent_number = number
+            tma.store_wait(0)
+            sent = row
+            sent_number = number
         if own:
-            if not MIXED and sent >= 0:
+            if sent >= 0:
                 flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
                 sent = rank * 0 - 1
             for step in gl.static_range(1, WORLD):
                 source = (rank + WORLD - step) % WORLD  # the rank before this one has sent to it first
                 wait_for(own_block + flags + (source * owned + number).to(gl.int64) * FLAG_BYTES, epoch)
                 for group in gl.static_range(GROUPS):
-                    # Where the tile has other ranks' rows too, what is read of them means nothing.
                     from_row = (source - rank) * m + row + group * HALF
                     mbarrier.expect(given.index(group), HALF * BLOCK_N * 2)
                     for part in gl.static_range(PARTS):
@@ -287,16 +250,14 @@ def send_tiles(
                 for group in gl.static_range(GROUPS):
                     mbarrier.wait(taken.index(group), turn)
                     if step == WORLD - 1:
-                        for piece in gl.static_range(HALF // PIECE):
-                            from_row = row + group * HALF + piece * PIECE
-                            if from_row // m == rank:
-                                for part in gl.static_range(PARTS):
-                                    piece_s = parts_s.index(group * PARTS + part).slice(piece * PIECE, PIECE)
-                                    to = [from_row - rank * m, column + part * COLUMNS]
-                                    bulk_store(out_desc, to, piece_s)
+                        from_row = row + group * HALF
+                        if from_row // m == rank:
+                            for part in gl.static_range(PARTS):
+                                to = [from_row - rank * m, column + part * COLUMNS]
+                                bulk_store(out_desc, to, parts_s.index(group * PARTS + part))
                 turn ^= 1
             tma.store_wait(0)
-    if not MIXED and sent >= 0:
+    if sent >= 0:
         flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
 
 
@@ -316,19 +277,16 @@ def warps_kernel(
     slots,
     WORLD: gl.constexpr,
     HAS_BIAS: gl.constexpr,
-    MIXED: gl.constexpr,  # a tile holds rows of several ranks
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
-    GROUPS: gl.constexpr,  # warpgroups that multiply
-    PIECE: gl.constexpr,  # see send_tiles, as the next
-    WINDOW: gl.constexpr,
+    WINDOW: gl.constexpr,  # see send_tiles
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
 ):
     HALF: gl.constexpr = BLOCK_M // GROUPS
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
-    ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES)
+    ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, STAGES)
     out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, BLOCK_N], out_layout)
     given = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
     taken = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
@@ -340,42 +298,24 @@ def warps_kernel(
     heap = (blocks_ptr, epoch, flags, slots)
     leaving = (out_s, given, taken)
     # fmt: off
-    if GROUPS == 1:
-        gl.warp_specialize(
-            [
-                (multiply_tiles, (
-                    bias_ptr, sizes, ring, leaving, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
-                    STAGES, GROUP,
-                )),
-                (load_tiles, (
-                    a_ptr, b_ptr, sizes, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
-                )),
-                (send_tiles, (
-                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, WINDOW, GROUP,
-                )),
-            ],
-            [1, 1],
-            [56, 80],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (multiply_tiles, (
-                    bias_ptr, sizes, ring, leaving, 0, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
-                    STAGES, GROUP,
-                )),
-                (multiply_tiles, (
-                    bias_ptr, sizes, ring, leaving, 1, WORLD, MIXED, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS,
-                    STAGES, GROUP,
-                )),
-                (load_tiles, (
-                    a_ptr, b_ptr, sizes, ring, WORLD, MIXED, BLOCK_M, BLOCK_N, BLOCK_K, GROUPS, STAGES, GROUP,
-                )),
-                (send_tiles, (
-                    out_ptr, sizes, heap, leaving, WORLD, MIXED, BLOCK_M, BLOCK_N, GROUPS, PIECE, WINDOW, GROUP,
-                )),
-            ],
-            [4, 1, 1],
-            [208, 56, 80],
-        )
+    gl.warp_specialize(
+        [
+            (multiply_tiles, (
+                bias_ptr, sizes, ring, leaving, 0, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                STAGES, GROUP,
+            )),
+            (multiply_tiles, (
+                bias_ptr, sizes, ring, leaving, 1, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
+                STAGES, GROUP,
+            )),
+            (load_tiles, (
+                a_ptr, b_ptr, sizes, ring, WORLD, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP,
+            )),
+            (send_tiles, (
+                out_ptr, sizes, heap, leaving, WORLD, BLOCK_M, BLOCK_N, WINDOW, GROUP,
+            )),
+        ],
+        [4, 1, 1],
+        [208, 56, 80],
+    )
     # fmt: on

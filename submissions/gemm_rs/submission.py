@@ -85,7 +85,7 @@ from task import input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
 
-WARPGROUP_ROWS = 64  # that a warpgroup multiplies
+WARPS_ROWS = 128  # of a tile of the kernel with explicit warps: 64 for each of two warpgroups
 MOST_PIECES = 8  # in which a copy engine sends a rank's rows
 
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # older name
@@ -452,7 +452,6 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     tiles_m, tiles_n = max(1, m // block_m), -(-columns // row.block_n)
     tiles = -(-rows // max(m, block_m)) * tiles_m * tiles_n
     split, work = shared(row.split, tiles, block_m, row.block_n)
-    piece = min(m, WARPGROUP_ROWS)
     piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
     pieces = -(-tiles_m // piece_tiles)
     constants = {  # of each kernel, in the order of its parameters
@@ -465,9 +464,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
         "SPLIT": split,
-        "GROUPS": block_m // WARPGROUP_ROWS,
-        "PIECE": piece,
-        "WINDOW": max(1, row.window // (piece * min(64, row.block_n) * 2)),
+        "WINDOW": max(1, row.window // (WARPS_ROWS // 2 * min(64, row.block_n) * 2)),
         "STAGES": row.stages,
         "GROUP": row.group,
         "SUM_M": sum_m,
@@ -487,9 +484,8 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
 
 
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
-    """Whether the kernel with explicit warps can have these blocks: one or two warpgroups' rows, and of those parts of
-    8 rows or more for each rank."""
-    return chip.name == "sm_90" and block_m in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS) and m >= 8
+    """Whether the kernel with explicit warps can have these blocks: two warpgroups' rows, all of one rank."""
+    return chip.name == "sm_90" and block_m == WARPS_ROWS <= m
 
 
 def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap: Heap, plan: Plan) -> Tensor:

@@ -9,9 +9,9 @@ from submission import by_plan, make_plan
 from torch import Tensor
 from tuning import Row
 
-# Elements of a thread, threads of a multiprocessor in programs (0: a program has one row), stages.
-FORWARD = [(8, 0, 1), (16, 1024, 3), (16, 1024, 4), (8, 1024, 4), (16, 0, 1), (32, 1024, 3), (32, 0, 1)]
-BACKWARD = [(16, 512, 2), (8, 1024, 2), (16, 1024, 2), (32, 512, 2), (32, 256, 2)]
+# Elements of a thread, threads of a multiprocessor in programs (forward 0: a program has one row).
+FORWARD = [(8, 0), (16, 0), (32, 0)]
+BACKWARD = [(16, 512), (8, 1024), (16, 1024), (32, 512), (32, 256)]
 WAYS = [("evict_last", ".cs"), ("evict_last", ""), ("", ".cs"), ("", ""), ("evict_last", ".wt")]
 
 
@@ -32,14 +32,13 @@ def need(row: Row, params: dict[str, Any]) -> Need:
     """What a call with that row asks of a chip: each number of the four matrices is read or written once."""
     rows, hidden = row.shape
     nbytes = 2.0 * rows * hidden
-    ahead = 0 if row.backward or row.stages == 1 else (row.stages - 1) * 4 * hidden
     programs = max(1, row.resident * row.elements // hidden)
     return Need(
         flops=0.0,
         hbm_bytes=4 * nbytes,
         read_bytes=(3 if row.backward else 2) * nbytes,
         tiles=rows,
-        fit=fitting(ahead, programs),
+        fit=fitting(0, programs),
     )
 
 

@@ -1,10 +1,9 @@
 """rms_norm with its residual, forward and backward: a row stays in registers from its first load to its last store.
 
-Forward, a program does one row, or rows a grid apart, the next of which are loaded ahead; the table (tuning.py) says
-which. In the backward pass a program takes rows one after the other, a grid apart, and loads the next one while it
-works on one: it sums up the weight's gradient in registers, and a second kernel adds up what programs have found, some
-megabytes that lie in the L2. Why it wins on GPUs: eager torch passes over a row several times. CPU ranks work in rows
-that fit the cache.
+Forward, a program does one row. In the backward pass a program takes rows one after the other, a grid apart, and loads
+the next one while it works on one: it sums up the weight's gradient in registers, and a second kernel adds up what
+programs have found, some megabytes that lie in the L2. Why it wins on GPUs: eager torch passes over a row several
+times. CPU ranks work in rows that fit the cache.
 
 Legend: M rows, H hidden dimension, P programs.
 """
@@ -22,6 +21,7 @@ from task import input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
 
+LEAST_THREADS = 64  # of a program, however short a row is
 SUMMED = 64  # columns of the weight's gradient that a program sums up
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
@@ -49,15 +49,15 @@ def forward(
     hidden,
     eps,
     BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
 ):
-    """Rows of `total` = x + residual, rounded, and of `normed`, a grid apart; STAGES - 1 rows are loaded ahead."""
+    """Rows of `total` = x + residual, rounded, and of `normed`, a grid apart: with a program for each row, the loop has
+    one turn."""
     at = tl.arange(0, BLOCK)
     inside = at < hidden
     factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=1):
         place = tl.cast(row, tl.int64) * hidden + at
         left = tl.load(x + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
         right = tl.load(residual + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
@@ -151,13 +151,11 @@ def plan_of(device: torch.device, shape: tuple[int, int], is_backward: bool) -> 
 def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     rows, hidden = shape
     block = triton.next_power_of_2(hidden)
-    threads = block // row.elements
-    programs = min(rows, chip.multiprocessors * max(1, row.resident // threads)) if row.resident else rows
-    options = {"num_warps": warps_of(threads)}
+    threads = max(LEAST_THREADS, block // row.elements)
+    constants, options = {"BLOCK": block, "LOADS": row.loads, "STORES": row.stores}, {"num_warps": warps_of(threads)}
     if not row.backward:
-        constants = {"BLOCK": block, "STAGES": row.stages, "LOADS": row.loads, "STORES": row.stores}
-        return Plan((ShapedLaunch(launchers[forward], programs, shape, constants, options),), None)
-    constants = {"BLOCK": block, "LOADS": row.loads, "STORES": row.stores}
+        return Plan((ShapedLaunch(launchers[forward], rows, shape, constants, options),), None)
+    programs = min(rows, chip.multiprocessors * max(1, row.resident // threads))
     found = ShapedLaunch(launchers[backward], programs, shape, constants, options)
     summed = {"ROWS": 32, "COLUMNS": SUMMED}
     total = ShapedLaunch(launchers[sum_up], triton.cdiv(hidden, SUMMED), (programs, hidden), summed, {"num_warps": 4})

@@ -9,11 +9,8 @@ from submission import by_plan, make_plan
 from torch import Tensor
 from tuning import Row
 
-# Columns at a time, threads, programs of a multiprocessor (0: a program has one block), stages.
-BLOCKS = [(2048, 256, 0, 1), (4096, 256, 0, 1), (1024, 128, 0, 1), (4096, 512, 0, 1)]
-PERSISTENT = [(4096, 512, 2, 4), (2048, 256, 4, 4), (8192, 512, 2, 3), (2048, 256, 4, 5)]
+BLOCKS = [(2048, 256), (4096, 256), (1024, 128), (4096, 512)]  # columns and threads of a program
 WAYS = [("evict_last", ".cs"), ("evict_last", ""), ("evict_last", ".cg"), ("evict_last", ".wt"), ("", ".cs")]
-AHEAD = [("", ".cs"), ("", "")]  # of loads ahead, whose way out of the cache Triton 3.6 leaves open
 
 
 def place(params: dict[str, Any]) -> dict[str, Any]:
@@ -24,8 +21,7 @@ def place(params: dict[str, Any]) -> dict[str, Any]:
 def rows(chip: str, params: dict[str, Any]) -> list[Row]:
     """Rows to try on that chip: each way of caching with the first block, then other blocks."""
     where = place(params).values()
-    tried = [(BLOCKS[0], way) for way in WAYS]
-    tried += [(block, way) for block in PERSISTENT for way in AHEAD] + [(block, WAYS[0]) for block in BLOCKS[1:]]
+    tried = [(BLOCKS[0], way) for way in WAYS] + [(block, WAYS[0]) for block in BLOCKS[1:]]
     return [Row(chip, *where, *block, *way, "") for block, way in tried]
 
 
@@ -33,13 +29,12 @@ def need(row: Row, params: dict[str, Any]) -> Need:
     """What a call with that row asks of a chip: each number is read or written once."""
     rows, columns = row.shape
     nbytes = 2.0 * rows * columns
-    inputs = 3 if row.backward else 2
     return Need(
         flops=0.0,
         hbm_bytes=(5 if row.backward else 3) * nbytes,
-        read_bytes=inputs * nbytes,
+        read_bytes=(3 if row.backward else 2) * nbytes,
         tiles=rows * -(-columns // row.block),
-        fit=fitting(inputs * 2 * row.block * (row.stages - 1), row.resident or 1),
+        fit=fitting(0),
     )
 
 

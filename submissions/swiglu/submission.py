@@ -1,11 +1,10 @@
 """swiglu, forward and backward, as one elementwise pass: every input element is read once, every result written once.
 
-A program does a block of columns of one row, so that all its loads are in flight before it needs the first, or blocks
-one after the other, the next of which are loaded ahead; the table (tuning.py) says which. Arithmetic is in float32 and
-each result is rounded once. Why it wins on GPUs: eager torch writes silu(gate) to memory and reads it back, and its
-backward pass makes a dozen such tensors, in float32. CPU ranks work in rows that fit the cache, so that what lies
-between the steps never goes to memory. It pays in the backward pass; forward, the exponential alone takes longer than
-memory does.
+A program does a block of columns of one row, so that all its loads are in flight before it needs the first. The table
+(tuning.py) has the blocks. Arithmetic is in float32 and each result is rounded once. Why it wins on GPUs: eager torch
+writes silu(gate) to memory and reads it back, and its backward pass makes a dozen such tensors, in float32. CPU ranks
+work in rows that fit the cache, so that what lies between the steps never goes to memory. It pays in the backward pass;
+forward, the exponential alone takes longer than memory does.
 
 Legend: M rows, F columns of the result.
 """
@@ -42,13 +41,12 @@ def forward(
     rows,
     columns,
     BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
 ):
-    """Blocks of rows of `out`, a grid apart; STAGES - 1 blocks are loaded ahead."""
+    """Blocks of rows of `out`, a grid apart: with a program for each block, the loop has one turn."""
     blocks = tl.cdiv(columns, BLOCK)
-    for block in tl.range(tl.program_id(0), rows * blocks, tl.num_programs(0), num_stages=STAGES):
+    for block in tl.range(tl.program_id(0), rows * blocks, tl.num_programs(0), num_stages=1):
         row = (block // blocks).to(tl.int64)
         at = block % blocks * BLOCK + tl.arange(0, BLOCK)
         inside = at < columns
@@ -67,13 +65,12 @@ def backward(
     rows,
     columns,
     BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
 ):
     """The same of both halves of `out`, the gradient of x."""
     blocks = tl.cdiv(columns, BLOCK)
-    for block in tl.range(tl.program_id(0), rows * blocks, tl.num_programs(0), num_stages=STAGES):
+    for block in tl.range(tl.program_id(0), rows * blocks, tl.num_programs(0), num_stages=1):
         row = (block // blocks).to(tl.int64)
         at = block % blocks * BLOCK + tl.arange(0, BLOCK)
         inside = at < columns
@@ -116,11 +113,10 @@ def plan_of(device: torch.device, shape: tuple[int, int], is_backward: bool) -> 
 
 
 def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
-    blocks = shape[0] * triton.cdiv(shape[1], row.block)
-    programs = min(blocks, row.resident * chip.multiprocessors) if row.resident else blocks
-    constants = {"BLOCK": row.block, "STAGES": row.stages, "LOADS": row.loads, "STORES": row.stores}
-    launcher = launchers[backward if row.backward else forward]
-    return Plan(ShapedLaunch(launcher, programs, shape, constants, {"num_warps": warps_of(row.threads)}), row.backward)
+    programs = shape[0] * triton.cdiv(shape[1], row.block)
+    constants = {"BLOCK": row.block, "LOADS": row.loads, "STORES": row.stores}
+    launcher, options = launchers[backward if row.backward else forward], {"num_warps": warps_of(row.threads)}
+    return Plan(ShapedLaunch(launcher, programs, shape, constants, options), row.backward)
 
 
 def by_plan(plan: Plan, data: input_t) -> output_t:

@@ -4,17 +4,14 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """`shape` is rows and columns of the result. `block` columns are done at a time by `threads`. `resident` programs
-    of a multiprocessor take block after block and load `stages` - 1 blocks ahead (0: a program has one block).
-    `loads`: how inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier."""
+    """`shape` is rows and columns of the result. A program has `block` columns of a row and `threads`. `loads`: how
+    inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier."""
 
     chip: str
     shape: tuple[int, int]
     backward: bool
     block: int
     threads: int
-    resident: int
-    stages: int
     loads: str
     stores: str
     found: str
@@ -24,13 +21,13 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (8192, 28672), False, 2048, 256, 0, 1, "evict_last", ".wt", "321.9 us, best of 9 measured of 16 (nothing better in a while), NVIDIA H200, 2026-11-23"),
-    Row("sm_90", (8192, 28672), True, 2048, 256, 0, 1, "evict_last", ".cs", "538.9 us, best of 9 measured of 16 (nothing better in a while), NVIDIA H200, 2026-11-23"),
-    Row("sm_90", (16384, 14336), False, 2048, 256, 0, 1, "evict_last", ".wt", "321.8 us, best of 9 measured of 16 (nothing better in a while), NVIDIA H200, 2026-11-23"),
-    Row("sm_90", (16384, 14336), True, 2048, 256, 0, 1, "evict_last", ".cs", "539.0 us, best of 9 measured of 16 (nothing better in a while), NVIDIA H200, 2026-11-23"),
-    Row("gfx942", (8192, 28672), False, 2048, 256, 0, 1, "", "", UNMEASURED),
-    Row("gfx942", (8192, 28672), True, 2048, 256, 0, 1, "", "", UNMEASURED),
-    Row("interpreter", (64, 896), False, 2048, 64, 0, 1, "", "", "one of many that are as good"),
-    Row("interpreter", (64, 896), True, 2048, 64, 0, 1, "", "", "one of many that are as good"),
+    Row("sm_90", (8192, 28672), False, 2048, 256, "evict_last", ".wt", "321.9 us, best of 9 measured of 16 (nothing better in a while), NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (8192, 28672), True, 2048, 256, "evict_last", ".cs", "538.9 us, best of 9 measured of 16 (nothing better in a while), NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 14336), False, 2048, 256, "evict_last", ".wt", "321.8 us, best of 9 measured of 16 (nothing better in a while), NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 14336), True, 2048, 256, "evict_last", ".cs", "539.0 us, best of 9 measured of 16 (nothing better in a while), NVIDIA H200, 2026-11-23"),
+    Row("gfx942", (8192, 28672), False, 2048, 256, "", "", UNMEASURED),
+    Row("gfx942", (8192, 28672), True, 2048, 256, "", "", UNMEASURED),
+    Row("interpreter", (64, 896), False, 2048, 64, "", "", "one of many that are as good"),
+    Row("interpreter", (64, 896), True, 2048, 64, "", "", "one of many that are as good"),
 ]
 # fmt: on
