@@ -23,9 +23,9 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.plan import make_plan
+from harness.kinds.registry import find
 from harness.machine import peaks_cache
 from harness.machine.host import descendants, gpus
-from harness.problems.shape_file import find
 from harness.process import child, sandbox
 from harness.ranks import launch
 
@@ -153,7 +153,8 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         benchmarks: int | None = None,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
-        cases = found.suite(suite)
+        cases = found.suite(suite if suite in found.suites else "official")
+        ranks = ranks if found.multi_gpu else 1
         cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks])
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),

@@ -1,5 +1,7 @@
 """Bursts, as calls are timed on GPUs: several inputs are handed out together, and none can be read before its turn."""
 
+import contextlib
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
 from harness.ranks.group import RankGroup
 from harness.ranks.program import Program
+from harness.ranks.witness import Turn
 
 HOSTILE = Path(__file__).parent / "hostile"
 # A call in the middle of a burst: after checks, probes and the warm-up of the first benchmark.
@@ -119,6 +122,33 @@ def test_a_ranks_bursts_run_on_one_core_and_its_other_calls_on_all(monkeypatch: 
         for indices in ((0,), (0, 1, 2), (0, 1), (0,)):
             Program.settle(program, wire.Call(indices=indices, epoch=1, clock="wall"))  # type: ignore[arg-type]
         assert moves == wanted, kind
+
+
+def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks are the same, and have seen where the first measurement had them."""
+
+    def seed(*place: int | str) -> int:
+        return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=4).digest())
+
+    problem = SimpleNamespace(cost_of=None, depends_on=lambda case, rank: {0, 1})
+    plan: Any = SimpleNamespace(
+        seed=seed, clocks=("wall",), opponent=None, problem=problem, budget=None, device="cpu", world_size=2
+    )
+    calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
+    turn = Turn(began_ns=0, ended_ns=1000, called=((),))
+    for name, found in (("make", None), ("turn", turn), ("verify", [])):
+        monkeypatch.setattr(calls, name, lambda *_, found=found, **__: found)
+    monkeypatch.setattr(op_measure, "_budget", lambda calls: Budget(seconds=1))
+    probes: list[op_measure.Probe] = []
+    monkeypatch.setattr(
+        op_measure, "_block", lambda *these: probes.append(these[5]) or Held(check="clock", evidence="")
+    )
+    for _ in range(2):
+        op_measure._samples(calls, None, contextlib.nullcontext)  # type: ignore[arg-type]
+    first, second = ([(probe.due(at, 1), probe.place(8)) for at in range(400)] for probe in probes)
+    assert [late for late, _ in first if late] != []
+    assert first != second
+    assert [probes[0].secret("counted", at) for at in range(9)] != [probes[1].secret("counted", at) for at in range(9)]
 
 
 @pytest.mark.parametrize(

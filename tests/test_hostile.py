@@ -9,7 +9,7 @@ tests/hostile/ holds ordinary submission files. A docstring says what each one t
     expect: no gain|...                 it runs the reference, and is not shown faster (or ends as named behind the |)
     expect: ranked                      an honest control: right, timed, ranked
     devices: cpu                        or gpu; where there is no such line it is tried on both
-    problem: a2a                        a2a where there is no such line
+    problem: a2a                        a2a where there is no such line; or a problem folder's path
     mode: test                          test where there is no such line
 
 `honest_*` are unusual but legitimate, `wrong_*` merely wrong. A new cheat is a new file.

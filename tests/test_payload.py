@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from harness.ranks import payload
+from harness.ranks import exchange, payload
 from harness.ranks.shared_buffer import FileBuffer, sealed_file
 
 
@@ -190,3 +190,32 @@ def test_a_copy_does_not_keep_the_original() -> None:
         assert torch.equal(copy[0], torch.ones(8))
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\1" * 7,
+        bytes(8),
+        b"\x7f" + bytes(7),
+        b"{}" + (2).to_bytes(8),
+        b"no" + (2).to_bytes(8),
+        b"[" * 100_000 + (100_000).to_bytes(8),
+    ],
+)
+def test_what_says_falsely_or_not_at_all_what_it_is_is_no_output(content: bytes, buffer: FileBuffer) -> None:
+    os.pwrite(buffer.fd, content, 0)
+    nothing = exchange.described(buffer)
+    assert payload.read_tree(buffer, nothing, 1 << 20)[0] is None
+    assert payload.read_output(buffer, nothing) is None
+    assert "nothing describes" in nothing.kind
+
+
+def test_what_an_output_is_stands_in_its_own_file(buffer: FileBuffer) -> None:
+    """What a later message says is not what is judged."""
+    value = {"loss": 0.5, "weights": torch.arange(6).reshape(2, 3)}
+    output = exchange.write_described(buffer, value, 1 << 20)
+    assert exchange.described(buffer) == output
+    read, lacking = payload.read_tree(buffer, exchange.described(buffer), 1 << 20)
+    assert (read["loss"], read["weights"].tolist(), lacking) == (0.5, [[0, 1, 2], [3, 4, 5]], "")

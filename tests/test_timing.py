@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import random
 import statistics
 from collections import Counter
 from collections.abc import Callable
@@ -9,9 +10,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from harness.core.records import Series
+from harness.core.stats import ratio
 from harness.ranks import clocks, credibility
 from harness.ranks.clocks import Budget, Samples, device_us, enough, gpumode_us, relative_error, turns
 from harness.ranks.stopwatch import cloned
@@ -235,13 +238,40 @@ def test_less_passes_around_calls_whose_ranks_end_together_and_they_can_hide_non
         assert ref_us == pytest.approx([20000.0 + 500.0 * (part < 1)] * 16)
 
 
-@given(parts=st.lists(st.floats(0.001, 1.0), min_size=16, max_size=16), true_us=st.floats(50.0, 50000.0))
+def shown_ratio(own_us: list[float], ref_us: list[float]) -> float:
+    """As boards rank by it."""
+    return ratio(Series(metric=clocks.METRICS["wall"], own=tuple(own_us), baseline=tuple(ref_us), block=1))
+
+
+@given(parts=st.lists(st.floats(0.001, 4.0), min_size=1, max_size=200), true_us=st.floats(50.0, 50000.0))
+@example(parts=[0.025, 1.975] * 8, true_us=4000.0)  # nothing but the ratio shows it
+@example(parts=[0.5, 0.5, 1.5, 2.5] * 4, true_us=4000.0)  # whose two in the middle are not alike
 def test_no_pattern_of_claims_gains_more_than_the_slack(parts: list[float], true_us: float) -> None:
+    """Too little in some calls and too much in others, in any that are shown: median, score (of means), ratio."""
     own = [turn(OUTSIDE_US + true_us * (1 - part), true_us * part) for part in parts]
-    own_us, _ = counted(own, [turn(OUTSIDE_US, 5000.0) for _ in own])
-    least_us = true_us - max(10.0, 0.04 * true_us) - 0.1
-    assert statistics.median(own_us) >= least_us
-    assert statistics.fmean(own_us) >= least_us
+    own_us, ref_us = counted(own, [turn(OUTSIDE_US, 5000.0) for _ in own])
+    slack_us = max(10.0, 0.04 * true_us) + 0.1
+    assert statistics.median(own_us) >= true_us - slack_us
+    assert statistics.fmean(own_us) >= true_us - slack_us
+    assert shown_ratio(own_us, ref_us) <= 5000.0 / true_us * (1 + slack_us / true_us) * 1.001
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.975])
+def test_claims_that_are_short_by_turns_gain_nothing_on_a_busy_machine(part: float, seed: int) -> None:
+    """Half claim less and half as much more, while what passes outside varies by an eighth of a call: at most the slack
+    more than whoever claims nothing, of whom what was seen counts."""
+    rng = random.Random(seed)
+    around_us = [rng.gauss(OUTSIDE_US, 500.0) for _ in range(64)]
+    ref = [turn(rng.gauss(OUTSIDE_US, 500.0), 20000.0) for _ in around_us]
+
+    def shown(short: Callable[[int], float]) -> float:
+        hidden_us = [4000.0 * short(at) for at in range(len(around_us))]
+        return shown_ratio(
+            *counted([turn(us + hidden, 4000.0 - hidden) for us, hidden in zip(around_us, hidden_us, strict=True)], ref)
+        )
+
+    assert shown(lambda at: part * (-1) ** at) <= 1.041 * shown(lambda at: 0.999)  # and not 1 / sqrt(1 - part**2)
 
 
 @given(noise_us=st.lists(st.floats(-100.0, 100.0), min_size=16, max_size=16), true_us=st.floats(2000.0, 50000.0))
@@ -269,6 +299,11 @@ def test_an_opponent_in_the_references_place_gains_nothing_by_its_claims_either(
     )
     assert own_us == [5000.0] * 16
     assert statistics.median(ref_us) >= 4740.0
+    by_turns = [turn(OUTSIDE_US + 4000.0 * sign, 5000.0 - 4000.0 * sign) for sign in (1, -1) * 8]
+    own_us, ref_us = EachCall(claim=wall_us, is_trusted=False, own=honest, ref=by_turns).counted_us(
+        [5000.0] * 16, [1000.0, 9000.0] * 8
+    )
+    assert shown_ratio(own_us, ref_us) == pytest.approx(1.0, abs=0.05)
 
 
 def test_whoever_hides_a_third_of_its_calls_is_held() -> None:
@@ -321,6 +356,9 @@ LIES: dict[str, Callable[[float], Turn]] = {
     "nothing in four of seven": lambda us: burst_of(us, lambda index: 0.01 if index < 4 else 1.0),
     "nothing in four, for which the others claim what is outside them": lambda us: burst_of(
         us, lambda index: 0.01 if index < 4 else 1.0 + AROUND_US / us
+    ),
+    "less in every second, and as much more in the others": lambda us: burst_of(
+        us, lambda index: 0.1 if index % 2 else 1.0 + min(0.9, AROUND_US / us)
     ),
     "finished before its device has": unfinished,
 }

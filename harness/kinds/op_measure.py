@@ -64,7 +64,8 @@ def measure(
 def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | Wrong | Held:
     """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
     plan = calls.plan
-    calls.make(case, calls.fresh(1))
+    warm_up = calls.fresh(1)
+    calls.make(case, warm_up)
     budget = _budget(calls)
     in_pairs = budget.burst or not calls.has_files
     samples = clocks.Samples(plan.clocks, budget.block, in_pairs, is_trusted=plan.opponent is None)
@@ -78,7 +79,7 @@ def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | W
         if (wrong := _wrong(calls, [0], "a call before the timed ones")) is not None:
             return wrong
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
-    began, probe = time.monotonic(), Probe(calls, case, probe_s(turn))
+    began, probe = time.monotonic(), Probe(calls, case, probe_s(turn), warm_up[0].seed)
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
     traffic = TrafficCount(calls.links, cost.link_bytes if cost else 0)
     with sampling():
@@ -112,7 +113,7 @@ def _block(
     count = 1 + max(index for _, indices in turns for index in indices)
     calls.make(case, calls.fresh(count + (late is not None), masked))
     number = samples.count(clock) // budget.block
-    is_counted = clock == "wall" and (not number or calls.plan.seed("counted", calls.at, number) % COUNT_EVERY == 0)
+    is_counted = clock == "wall" and (not number or probe.secret("counted", number) % COUNT_EVERY == 0)
     own: dict[int, Sequence[wire.CallSample]] = {}
     ref: dict[int, Sequence[wire.CallSample]] = {}
     judged: list[int] = []
@@ -144,14 +145,19 @@ def _has_idle_call(calls: Calls, index: int) -> bool:
 class Probe:
     """Delays a rank in a call among the timed ones, so that a submission does not communicate in checked calls alone.
     Which call it is, and which rank, follows from the run's secret. Its time does not count, and its output is judged
-    like the others'. `hold_s` is how long a rank is kept out."""
+    like the others'. `hold_s` is how long a rank is kept out. `salt` is another secret number whenever a case is
+    measured, since ranks that have seen one measurement would know the next one's."""
 
-    def __init__(self, calls: Calls, case: Case, hold_s: float) -> None:
-        self.calls, self.case, self.hold_s = calls, case, hold_s
+    def __init__(self, calls: Calls, case: Case, hold_s: float, salt: int) -> None:
+        self.calls, self.case, self.hold_s, self.salt = calls, case, hold_s, salt
         self.number = 0  # of delayed calls
 
+    def secret(self, *what: str | int) -> int:
+        """A number that nobody can know ahead."""
+        return self.calls.plan.seed("measured", self.salt, *what)
+
     def _secret(self, what: str, below: int) -> int:
-        return self.calls.plan.seed("delayed", self.calls.at, self.number, what) % below
+        return self.secret("delayed", self.number, what) % below
 
     def due(self, first: int, block: int) -> Late | None:
         """The rank that is late in the block of samples from number `first` on, if any is."""

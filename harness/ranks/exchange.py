@@ -1,16 +1,18 @@
 """What comes to a rank and what leaves it: the inputs and outputs of calls, in sealed files or in shared buffers."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from harness.core.decode import DecodeError, decode
 from harness.ranks import payload, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
-from harness.ranks.shared_buffer import FileBuffer, Nowhere, SharedBuffer, new_file, seal, sealed_file
+from harness.ranks.shared_buffer import FileBuffer, SharedBuffer, new_file, seal, sealed_file
 
 Masked = list[tuple[torch.Tensor, int]]  # tensors with their places, see payload.mask
 
@@ -94,18 +96,27 @@ class Exchange:
     def _hand_over_file(self, result: Any) -> wire.Output:
         """At the end of a gated call the parent waits for the file: all that can be done later is."""
         if self.gated_file is None:
-            file, output = sealed_file("output", lambda buffer: self._write(buffer, result))
+            file, output = sealed_file("output", lambda buffer: write_described(buffer, result, self.output_limit))
             self.to_send.append(file)
             return output
         file, self.gated_file = self.gated_file, None
-        is_tensor = type(result) is torch.Tensor and result.is_contiguous() and result.nbytes <= self.output_limit
-        described = None if is_tensor else self._write(FileBuffer(file), result)
-        if is_tensor:
-            FileBuffer(file).write(0, result.detach())
+        output = write_described(FileBuffer(file), result, self.output_limit)
         seal(file)
         self.to_send.append(file)
         self.send_files()
-        return described or self._write(Nowhere(), result)
+        return output
 
-    def _write(self, buffer: SharedBuffer, result: Any) -> wire.Output:
-        return payload.write_output(buffer, 0, result, self.output_limit)
+
+def write_described(buffer: FileBuffer, result: Any, limit: int) -> wire.Output:
+    """Writes the output, and behind it what it is: a description that came later could still be chosen then."""
+    output = payload.write_output(buffer, 0, result, limit)
+    buffer.append(json.dumps(output, default=vars).encode())  # as core.decode's encode, in half the time
+    return output
+
+
+def described(buffer: FileBuffer) -> wire.Output:
+    """What a rank that nobody trusts says in an output's file that the output is."""
+    try:
+        return decode(wire.Output, json.loads(buffer.appended(wire.MAX_FRAME_BYTES)))
+    except (EOFError, DecodeError, ValueError, RecursionError):
+        return wire.Output(kind="an output that nothing describes", dtype="", shape=(), device="", offset=0, nbytes=0)

@@ -8,6 +8,7 @@ candidate rank of the same number maps. Either side copies, so that neither can 
 import fcntl
 import math
 import os
+import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar, cast
 
@@ -63,10 +64,12 @@ class FileBuffer:
         """Writes data that is no tensor behind everything else."""
         write_bytes(self.fd, os.fstat(self.fd).st_size, memoryview(data + len(data).to_bytes(LENGTH_BYTES)))
 
-    def appended(self) -> bytes:
-        """What was appended last."""
+    def appended(self, most_nbytes: int = sys.maxsize) -> bytes:
+        """What was appended last. Raises EOFError if there is nothing, or more than that."""
         end = os.fstat(self.fd).st_size - LENGTH_BYTES
-        nbytes = int.from_bytes(os.pread(self.fd, LENGTH_BYTES, end))
+        nbytes = int.from_bytes(os.pread(self.fd, LENGTH_BYTES, end)) if end >= 0 else 1
+        if nbytes > min(end, most_nbytes):
+            raise EOFError(f"{nbytes} bytes in a file of {max(0, end)}")
         data = bytearray(nbytes)
         read_bytes(self.fd, end - nbytes, memoryview(data))
         return bytes(data)
@@ -98,19 +101,6 @@ class DeviceBuffer:
 
     def close(self) -> None:
         self.memory.close()
-
-
-class Nowhere:
-    """Takes what is only to be described."""
-
-    kind, handle = "", ""
-
-    def write(self, offset: int, tensor: Tensor) -> None: ...
-
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        return None
-
-    def close(self) -> None: ...
 
 
 def new_file(name: str) -> int:

@@ -15,9 +15,9 @@ from harness.core.records import Params, Verdict, Verdicts
 from harness.ranks import payload, peaks, strict_check, torch_settings, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
-from harness.ranks.exchange import Exchange
+from harness.ranks.exchange import Exchange, described
 from harness.ranks.program import Program, output_limit
-from harness.ranks.shared_buffer import SharedBuffer, sealed_file
+from harness.ranks.shared_buffer import FileBuffer, SharedBuffer, sealed_file
 
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 BUFFER_STEP_BYTES = 2 << 20  # the page of a GPU's memory
@@ -137,7 +137,7 @@ class Trusted(Program):
         taken = []  # until all are, so that it takes as long whether they are judged or not
         for output in command.outputs:
             with self.source() as source:
-                taken.append(self.take(source, output))
+                taken.append(self.take(source, described(source) if isinstance(source, FileBuffer) else output))
         if command.judged:
             self.taken += taken
         return wire.Done()

@@ -221,7 +221,8 @@ class StopProfile:
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """What a call returned, as the candidate rank declares it. The bytes lie at `offset` in the output buffer, or in
-    the call's file. There are none if `note` says why the value could not be handed over.
+    the call's file; a file has this record too, behind them, and that one is judged. There are no bytes if `note` says
+    why the value could not be handed over.
 
     A tuple, list or dict has its parts in `items`, each with its own place, and a dict its keys in `keys`. A plain
     value is in `plain`. The strict checker takes a tensor, or a tuple of tensors where that is the right result.

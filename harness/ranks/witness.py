@@ -91,8 +91,9 @@ class Witness(Protocol):
 @dataclass(kw_only=True)
 class EachCall:
     """Every turn is one call, of either side in pairs. `idle` are calls of the baseline's ranks without its kernel:
-    around them passes what passes around any call. If more passes around the submission's, no claim counts, neither
-    its own nor the reference's, and every call counts what was seen of it less what is typical around an idle one.
+    around them passes what passes around any call. If the submission would be shown better by its claims than by what
+    was seen, no claim counts, neither its own nor the reference's, and every call counts what was seen of it less what
+    is typical around an idle one.
 
     An opponent in the reference's place is not trusted with idle calls: either side is held against the other."""
 
@@ -108,12 +109,20 @@ class EachCall:
         if not self.is_trusted:
             return self._each_by(own_us, self.own, self.ref), self._each_by(ref_us, self.ref, self.own)
         own, ref = (Seen(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
-        return (list(own_us), list(ref_us)) if own.excess.is_borne_out else (own.counted_us(), ref.counted_us())
+        is_borne_out = own.bears_out(self._may_count(ref))
+        return (list(own_us), list(ref_us)) if is_borne_out else (own.counted_us(), ref.counted_us())
 
     def _each_by(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
-        """What one side's calls count, by what passes outside the other side's."""
-        seen = Seen(turns, others, self.claim)
-        return list(claims_us) if seen.excess.is_borne_out else seen.counted_us()
+        """What one side's calls count, by what passes outside the other side's, whatever the other's count."""
+        seen, other = Seen(turns, others, self.claim), Seen(others, turns, self.claim)
+        return list(claims_us) if seen.bears_out(self._may_count(other)) else seen.counted_us()
+
+    def _may_count(self, other: "Seen") -> list[tuple[Sequence[float], Sequence[float]]]:
+        """What the other side's calls may count beside this side's claims, and beside what was seen. Of an opponent
+        nobody knows: either."""
+        if self.is_trusted:
+            return [(other.claims_us, other.counted_us())]
+        return [(us, us) for us in (other.claims_us, other.counted_us())]
 
     def doubt(self, baseline: str) -> str:
         """That most calls claim less than half of what they count, and that it is not chance. What an entry would gain
@@ -156,7 +165,8 @@ class Bursts(EachCall):
         calls, bursts = (Seen(*sides, self.claim, ERRORS) for sides in ((own, other), (turns, others)))
         own_end_us, other_end_us = ([turn.end_us for turn in side] for side in (turns, others))
         ends = Excess(own_end_us, other_end_us, bursts.call_us, ERRORS)
-        if calls.excess.is_borne_out and ends.is_borne_out:
+        beside = Seen(other, other if self.is_trusted else own, self.claim)
+        if calls.bears_out(self._may_count(beside)) and ends.is_borne_out:
             return list(claims_us)
         counted_us = bursts.counted_us(less_us=bursts.excess.slack_us)
         claimed_us = (statistics.fmean(map(self.claim, turn.called)) for turn in turns)
@@ -165,23 +175,44 @@ class Bursts(EachCall):
 
 
 class Seen:
-    """What the parent saw of one side's turns, less what is typically outside others.
-
-    Claims are borne out if, in their mean and their median, no more than the slack passed outside the calls that is not
-    typical. It does not matter which calls claim too little: their pattern changes nothing. With `errors`, for what may
-    be chance, turns and others are pairs on the same inputs.
-    """
+    """What the parent saw of one side's turns, less what is typically outside others. With `errors`, for what may be
+    chance, turns and others are pairs on the same inputs: claims are held against what was seen of a turn less what
+    was outside its pair (`against_us`), in which drift cancels."""
 
     def __init__(self, turns: Sequence[Turn], others: Sequence[Turn], claim: Claim, errors: float = 0.0) -> None:
         outside_us, other_us = ([turn.unclaimed_us(claim) for turn in side] for side in (turns, others))
         typical_us = statistics.median(other_us)
+        self.claims_us = [turn.seen_us - us for turn, us in zip(turns, outside_us, strict=True)]
         self.seen_us = [turn.seen_us - typical_us for turn in turns]
         self.call_us = max(SLACK_US, statistics.median(self.seen_us))
-        self.excess = Excess(outside_us, other_us if errors else [typical_us] * len(turns), self.call_us, errors)
+        beside_us = other_us if errors else [typical_us] * len(turns)
+        self.excess = Excess(outside_us, beside_us, self.call_us, errors)
+        self.against_us = self._at_least(turn.seen_us - us for turn, us in zip(turns, beside_us, strict=True))
+
+    def bears_out(self, others: Sequence[tuple[Sequence[float], Sequence[float]]]) -> bool:
+        """Whether nothing that is shown of these calls is better by their claims than by what was seen, by more than
+        the slack: their mean, their median, and the median ratio to the other side's times on the same inputs.
+        `others`: what those may count, if claims count here and if they do not.
+
+        The figures themselves are compared, and not the differences call by call: half of the calls may claim less and
+        the other half as much more, which no sum of differences shows, but a ratio does."""
+        slack_us, seen_us = self.excess.slack_us, self.against_us
+        return (
+            self.excess.mean_us <= slack_us
+            and statistics.median(seen_us) - statistics.median(self.claims_us) <= slack_us
+            and all(
+                _log_ratio(by_claims, self.claims_us) - _log_ratio(by_seen, seen_us)
+                <= math.log1p(slack_us / self.call_us)
+                for by_claims, by_seen in others
+            )
+        )
 
     def counted_us(self, less_us: float = 0.0) -> list[float]:
         """What counts of every turn, per call, where claims do not."""
-        return [max(seen - less_us, LEAST_PART * self.call_us) for seen in self.seen_us]
+        return self._at_least(seen - less_us for seen in self.seen_us)
+
+    def _at_least(self, times_us: Iterable[float]) -> list[float]:
+        return [max(us, LEAST_PART * self.call_us) for us in times_us]
 
 
 class Excess:
@@ -198,7 +229,13 @@ class Excess:
         # Neither by more than the other side varies: nobody gains by varying much.
         error_us = min(_error_us(more_us), math.sqrt(2) * _error_us(within(other - typical_us for other in other_us)))
         self.slack_us = max(SLACK_US, SLACK_PART * call_us, min(errors * error_us, MOST_PART * call_us))
-        self.is_borne_out = max(statistics.fmean(more_us), statistics.median(more_us)) <= self.slack_us
+        self.mean_us = statistics.fmean(more_us)
+        self.is_borne_out = max(self.mean_us, statistics.median(more_us)) <= self.slack_us
+
+
+def _log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:
+    """How many times as fast as the other side, as core.stats.ratio has it."""
+    return statistics.median(math.log(other / own) for other, own in zip(other_us, own_us, strict=True))
 
 
 def _error_us(values: Sequence[float]) -> float:
