@@ -223,6 +223,8 @@ class OpSession:
             for name, group in groups.items():
                 told = group.ask(wire.TellMemory(), wire.MemoryTold, calls.deadline)
                 self.peak_memory_bytes[name] = max(rank.peak_bytes for rank in told)
+            calls.freeze()  # the answer says whether a group ran when it was frozen before
+            self.ranks.check_frozen(calls.deadline)
             return Passed()
 
         return self._guarded(work)

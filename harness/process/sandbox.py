@@ -321,7 +321,7 @@ def _capabilities(sandbox: Sandbox) -> str:
 
 
 def _seccomp(sandbox: Sandbox) -> str:
-    """No system call that changes, traces or copies another process."""
+    """No system call that changes, traces or copies another process, or has the kernel work for a stopped one."""
     has_own_pids = os.getpid() == FIRST_PID
     more = (() if has_own_pids else seccomp.OF_THREADS) + (() if sandbox.has_devices else seccomp.OF_DESCRIPTORS)
     return seccomp.install(seccomp.ALWAYS + more)
