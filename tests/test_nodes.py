@@ -19,12 +19,12 @@ from harness.core.errors import HarnessError, UsageError
 from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
 from harness.nodes.frames import HEAD, Kind, Peer, PeerGoneError
-from harness.nodes.relay import Page, content_of, made_file
+from harness.nodes.relay import MORE_BYTES, Page, RankEnd, Writer, content_of, made_file
 from harness.nodes.traits import traits
-from harness.ranks import node_clock
+from harness.ranks import channel, node_clock
 from harness.ranks.barrier import FINISHED, RELEASED, Barrier, make_barrier
 from harness.ranks.shared_buffer import sealed_file
-from harness.ranks.wire import CallSample
+from harness.ranks.wire import Call, CallSample
 from harness.ranks.witness import wall_us
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,6 +173,21 @@ def test_a_file_is_carried_by_its_content_and_only_if_it_is_final() -> None:
     assert content_of(made_file(b"content", is_sealed=True)) == b"content"
     assert content_of(made_file(b"content", is_sealed=False)) is None
     assert content_of(os.pipe()[0]) is None
+
+
+def test_of_an_untrusted_ranks_file_no_more_is_read_than_the_calls_output_may_have() -> None:
+    """An agent is not confined, and a file with holes takes no memory of its maker's."""
+    ours, theirs = socket.socketpair()
+    end = RankEnd(0, None, ours, Writer(ours.fileno(), lambda writer, wants: None, ours), None)  # type: ignore[arg-type]
+    end.distrust()
+    file, _ = sealed_file("holes", lambda buffer: os.truncate(buffer.fd, 1 << 40))
+    for limit in (5000, 0, 7000):  # 0: the call has none of its own, and the last one's holds
+        end.send(channel.frame(Call(indices=(0,), epoch=1, clock="wall", output_limit=limit)))
+        content = content_of(file, end.most_bytes)
+        assert content is not None
+        assert len(content) == (limit or 5000) + MORE_BYTES
+    for sock in (ours, theirs):
+        sock.close()
 
 
 # ---- how nodes meet --------------------------------------------------------------------------------------------------

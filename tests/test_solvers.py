@@ -325,7 +325,8 @@ def outcome_of(report: EvalReport) -> str:
         ("open(sys.argv[1], 'w')", "no answer: it exited with code 1 (PermissionError"),
         (f"open('{ROOT}/leaderboard.yaml').read()", "no answer: it exited with code 1 (FileNotFoundError"),
         ("open('../../reference/reference.py')", "no answer: it exited with code 1 (FileNotFoundError"),
-        ("import os; os.readlink('/proc/1/fd/0')", "no answer: it exited with code 1 (PermissionError"),  # its launcher's
+        # of its launcher
+        ("import os; os.readlink('/proc/1/fd/0')", "no answer: it exited with code 1 (PermissionError"),
         ("import time; time.sleep(60)", "still ran"),
         ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
         ("x = bytearray(1 << 45)", "(MemoryError)"),

@@ -1,5 +1,6 @@
 """Who is on turn runs, and nobody else; a rank that is late waits alone; files that can still change are refused."""
 
+import contextlib
 import ctypes
 import os
 import re
@@ -19,7 +20,7 @@ from harness.machine.host import descendants, state
 from harness.process import freezer
 from harness.process.freezer import Freezer
 from harness.ranks.channel import Channel, Parser, frame, send_files
-from harness.ranks.rank import Rank
+from harness.ranks.rank import MOST_REPLIES, Rank
 from harness.ranks.shared_buffer import new_file, seal
 from harness.ranks.wire import Done
 from harness.ranks.witness import Turn
@@ -228,3 +229,29 @@ def test_files_go_beside_messages_and_between_them() -> None:
         os.close(channel.files.popleft())
         os.close(fd)
     assert Parser().feed(b"\0\0\0\0" + frame(Done()) + b"\0\0") == [Done()]
+
+
+def test_a_rank_that_sends_replies_which_nobody_asked_for_has_crashed() -> None:
+    """They would be kept in the parent, however many they are."""
+    parent_end, theirs = rank()
+    for _ in range(MOST_REPLIES):
+        theirs.send(Done())
+    parent_end.read()
+    assert len(parent_end.inbox) == MOST_REPLIES
+    assert not parent_end.gone
+    theirs.send(Done())
+    parent_end.read()
+    assert parent_end.inbox
+    assert parent_end.gone == "sent more than 16 replies that nobody asked for"
+
+
+def test_so_has_one_that_sends_faster_than_it_is_listened_to() -> None:
+    parent_end, theirs = rank()
+    theirs.sock.setblocking(False)
+    for _ in range(10_000):
+        with contextlib.suppress(BlockingIOError):
+            theirs.sock.send(bytes(1 << 16))
+        if not parent_end.read():
+            break
+    assert parent_end.gone == "sent more than 8 MiB that nobody asked for"
+    assert len(parent_end.unparsed) < 9 << 20
