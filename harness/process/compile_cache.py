@@ -4,8 +4,8 @@ Each text of a submission has a folder of its own: whoever can write to a cache 
 no submission writes where another one reads. Beside each folder lies its lock file, which no submission can write. The
 lock's date says when the cache was used last and its text how large it was after that. The text is empty while a cache
 is in use, and stays empty if its evaluation is killed: its size is then counted anew. A folder's own date and size are
-its submission's to choose. torch's compiler of extensions waits for a lock file in its folder, for ever if the process that
-made it was killed: such a file is removed before ranks start.
+its submission's to choose. torch's compiler of extensions waits for a lock file in its folder, for ever if the process
+that made it was killed: such a file is removed before ranks start.
 """
 
 import contextlib
