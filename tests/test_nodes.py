@@ -1,5 +1,6 @@
 """Ranks on several nodes: how nodes meet, what is carried between them, and their clock. Nodes are played."""
 
+import json
 import os
 import shutil
 import socket
@@ -15,13 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.checkout import Checkout
+from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError, UsageError
 from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
-from harness.nodes.frames import HEAD, Kind, Peer, PeerGoneError
+from harness.nodes.frames import HEAD, Frame, Kind, Peer, PeerGoneError
+from harness.nodes.hub import Hub
 from harness.nodes.relay import MORE_BYTES, Page, RankEnd, Writer, content_of, made_file
 from harness.nodes.traits import traits
-from harness.ranks import channel, node_clock
+from harness.ranks import channel, node_clock, wire
 from harness.ranks.barrier import FINISHED, RELEASED, Barrier, make_barrier
 from harness.ranks.shared_buffer import sealed_file
 from harness.ranks.wire import Call, CallSample
@@ -187,6 +190,23 @@ def test_of_an_untrusted_ranks_file_no_more_is_read_than_the_calls_output_may_ha
         assert content is not None
         assert len(content) == (limit or 5000) + MORE_BYTES
     for sock in (ours, theirs):
+        sock.close()
+
+
+def test_a_group_is_frozen_when_it_is_on_every_node_and_ran_when_it_did_on_one(
+    tcp: tuple[socket.socket, socket.socket],
+) -> None:
+    control, parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    hub = Hub(control, list(tcp))
+    parent.setblocking(False)
+    for peer, ran in zip(hub.peers, ("", "started a process"), strict=True):
+        with pytest.raises(BlockingIOError):
+            parent.recv(1 << 16)
+        frozen = wire.Frozen(role="candidate", number=3, running=1, ran=ran)
+        hub.heard(peer, Frame(Kind.CONTROL, 0, json.dumps(encode(frozen)).encode()))
+    told = decode(wire.Frozen, json.loads(parent.recv(1 << 16)))
+    assert told == wire.Frozen(role="candidate", number=3, running=2, ran="started a process")
+    for sock in (control, parent):
         sock.close()
 
 

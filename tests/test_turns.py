@@ -20,6 +20,7 @@ from harness.machine.host import descendants, state
 from harness.process import freezer
 from harness.process.freezer import Freezer
 from harness.ranks.channel import Channel, Parser, frame, send_files
+from harness.ranks.launch import Ranks
 from harness.ranks.rank import MOST_REPLIES, Rank
 from harness.ranks.shared_buffer import new_file, seal
 from harness.ranks.wire import Done
@@ -44,8 +45,9 @@ def custom_kernel(data):
 def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
     evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those that the submission has started."""
-    turn = Calls.turn
+    """Also those that the submission has started. In the end the harness asks whether any of them ran."""
+    turn, check_frozen = Calls.turn, Ranks.check_frozen
+    asked: list[set[str]] = []
     seen: list[set[str]] = []
 
     def watching(self: Calls, group: Any, *how: Any, **more: Any) -> Turn:
@@ -64,11 +66,17 @@ def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
         finally:
             monkeypatch.setattr(group, "call", called)
 
+    def checking(self: Ranks, deadline: float) -> None:
+        asked.append(set(self.frozen))
+        check_frozen(self, deadline)
+
     monkeypatch.setattr(Calls, "turn", watching)
+    monkeypatch.setattr(Ranks, "check_frozen", checking)
     report = evaluated(COUNTS, mode="benchmark")
     assert all(isinstance(result.outcome, Measured) for result in report.results), report.results
     assert len(seen) > 30
     assert set().union(*seen) <= {"T"}
+    assert asked == [{"baseline", "candidate"}]
 
 
 def parent(pid: int) -> int:
@@ -134,6 +142,14 @@ def test_a_process_is_stopped_when_all_of_its_threads_are(started: Callable[...,
     time.sleep(0.02)
     frozen.thaw()
     assert frozen.ran == ""
+
+
+@pytest.mark.parametrize(("state", "flags", "counts_as"), [("D", 0, "D"), ("D", 4, "R"), ("S", 4, "R"), ("Z", 4, "Z")])
+def test_a_process_that_ends_is_waited_for(state: str, flags: int, counts_as: str, monkeypatch: Any) -> None:
+    """Freeing its memory takes the machine's time, and it does not stop any more."""
+    words = [state, *["0"] * (freezer.FLAGS_AT - 1), str(flags), *["0"] * 10, "1", "0"]
+    monkeypatch.setattr(freezer, "_stat", lambda path: words)
+    assert freezer.states_of(7) == counts_as
 
 
 def test_a_process_that_its_own_timer_lets_go_on_is_told_of(started: Callable[..., int]) -> None:

@@ -19,11 +19,12 @@ from harness.machine.host import descendants
 from harness.process.sandbox import FIRST_PID
 
 FREEZE_S, LOOK_S = 5.0, 0.0003  # for all processes to stop, or to end what they have begun to; between two looks
-WAIT_S = 0.02  # for an uninterruptible wait to end. One that waits for a stopped process (vfork) does not.
+WAIT_S = 0.1  # for an uninterruptible wait to end. One that waits for a stopped process (vfork) does not.
 SLACK_NS = 50_000  # of CPU time, of all together. Honest groups used 0 in 224 freezes at load 10 (2 cores, 2026-11-24)
 RUNS, WAITS = "RS", "D"  # states (proc(5)) in which SIGSTOP has not been taken in; a sleeping process wakes up to stop
 ENDED = "ZXx"
-THREADS_AT = 17  # the number of threads, counted from the state
+FLAGS_AT, THREADS_AT = 6, 17  # a thread's flags and the number of threads, counted from the state
+PF_EXITING = 0x4  # linux/sched.h: it ends, and does not stop any more
 CPUCLOCK_SCHED = 2  # linux/posix-timers.h: a clock's number is made of the process's and of what it counts
 LOADAVG = "/proc/loadavg"
 
@@ -98,13 +99,20 @@ def _below() -> list[int]:
 def states_of(pid: int) -> str:
     """The states of a process's threads; empty where it is gone. The first thread may have ended before the others, and
     stops before them."""
-    told = _stat(f"/proc/{pid}/stat")
-    if not told or (told[0] in RUNS) or told[THREADS_AT] == "1":
-        return told[0] if told else ""
+    first = _stat(f"/proc/{pid}/stat")
+    if not first or _state(first) in RUNS or first[THREADS_AT] == "1":
+        return _state(first)
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        threads = [_stat(f"/proc/{pid}/task/{thread}/stat") for thread in os.listdir(f"/proc/{pid}/task")]
-        return "".join(thread[0] for thread in threads if thread)
+        threads = os.listdir(f"/proc/{pid}/task")
+        return "".join(_state(_stat(f"/proc/{pid}/task/{thread}/stat")) for thread in threads)
     return ""
+
+
+def _state(words: list[str]) -> str:
+    """Of a thread, by the words of its stat. One that is about to end runs until it has ended, even if it waits."""
+    if not words or words[0] in ENDED:
+        return words[0] if words else ""
+    return "R" if int(words[FLAGS_AT]) & PF_EXITING else words[0]
 
 
 def _stat(path: str) -> list[str]:
