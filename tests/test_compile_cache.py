@@ -93,3 +93,31 @@ def test_links_in_a_cache_lead_nowhere(tmp_path: Path, monkeypatch: pytest.Monke
     compile_cache.folder(tmp_path, "mine")
     assert not cache.exists()
     assert (tmp_path / "elsewhere" / "large").exists()
+
+
+def test_the_size_of_a_cache_counts_anew_where_its_last_evaluation_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was noted after an earlier one says nothing of what the killed one left."""
+    monkeypatch.setattr(compile_cache, "ALL_BYTES", 1 << 20)
+    large = use(tmp_path, "large", 1)
+    if (child := os.fork()) == 0:
+        with compile_cache.held(large):
+            (large / "kernel").write_bytes(bytes(2 << 20))
+            os._exit(0)
+    os.waitpid(child, 0)
+    last_used(large, 60)
+    compile_cache.folder(tmp_path, "mine")
+    assert not large.exists()
+
+
+def test_whoever_uses_a_cache_last_notes_its_size(tmp_path: Path) -> None:
+    cache = compile_cache.folder(tmp_path, "shared")
+    assert cache is not None
+    lock = cache.with_name("shared.lock")
+    with compile_cache.held(cache):
+        with compile_cache.held(cache):
+            pass
+        assert lock.read_bytes() == b""
+        (cache / "kernel").write_bytes(bytes(1 << 20))
+    assert int(lock.read_bytes()) >= 1 << 20

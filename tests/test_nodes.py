@@ -1,5 +1,6 @@
 """Ranks on several nodes: how nodes meet, what is carried between them, and their clock. Nodes are played."""
 
+import json
 import os
 import shutil
 import socket
@@ -15,16 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.checkout import Checkout
+from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError, UsageError
 from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
-from harness.nodes.frames import HEAD, Kind, Peer, PeerGoneError
-from harness.nodes.relay import Page, content_of, made_file
+from harness.nodes.frames import HEAD, Frame, Kind, Peer, PeerGoneError
+from harness.nodes.hub import Hub
+from harness.nodes.relay import MORE_BYTES, Page, RankEnd, Writer, content_of, made_file
 from harness.nodes.traits import traits
-from harness.ranks import node_clock
+from harness.ranks import channel, node_clock
 from harness.ranks.barrier import FINISHED, RELEASED, Barrier, make_barrier
 from harness.ranks.shared_buffer import sealed_file
-from harness.ranks.wire import CallSample
+from harness.ranks.wire import Call, CallSample
+from harness.ranks.zygote_messages import Frozen
 from harness.ranks.witness import wall_us
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,6 +177,38 @@ def test_a_file_is_carried_by_its_content_and_only_if_it_is_final() -> None:
     assert content_of(made_file(b"content", is_sealed=True)) == b"content"
     assert content_of(made_file(b"content", is_sealed=False)) is None
     assert content_of(os.pipe()[0]) is None
+
+
+def test_of_an_untrusted_ranks_file_no_more_is_read_than_the_calls_output_may_have() -> None:
+    """An agent is not confined, and a file with holes takes no memory of its maker's."""
+    ours, theirs = socket.socketpair()
+    end = RankEnd(0, None, ours, Writer(ours.fileno(), lambda writer, wants: None, ours), None)  # type: ignore[arg-type]
+    end.distrust()
+    file, _ = sealed_file("holes", lambda buffer: os.truncate(buffer.fd, 1 << 40))
+    for limit in (5000, 0, 7000):  # 0: the call has none of its own, and the last one's holds
+        end.send(channel.frame(Call(indices=(0,), epoch=1, clock="wall", output_limit=limit)))
+        content = content_of(file, end.most_bytes)
+        assert content is not None
+        assert len(content) == (limit or 5000) + MORE_BYTES
+    for sock in (ours, theirs):
+        sock.close()
+
+
+def test_a_group_is_frozen_when_it_is_on_every_node_and_ran_when_it_did_on_one(
+    tcp: tuple[socket.socket, socket.socket],
+) -> None:
+    control, parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    hub = Hub(control, list(tcp))
+    parent.setblocking(False)
+    for peer, ran in zip(hub.peers, ("", "started a process"), strict=True):
+        with pytest.raises(BlockingIOError):
+            parent.recv(1 << 16)
+        frozen = Frozen(role="candidate", number=3, running=1, ran=ran)
+        hub.heard(peer, Frame(Kind.CONTROL, 0, json.dumps(encode(frozen)).encode()))
+    told = decode(Frozen, json.loads(parent.recv(1 << 16)))
+    assert told == Frozen(role="candidate", number=3, running=2, ran="started a process")
+    for sock in (control, parent):
+        sock.close()
 
 
 # ---- how nodes meet --------------------------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ import gzip
 import io
 import json
 import math
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order, Plan
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
-from harness.kinds.solver_build import ProgramPlan
+from harness.kinds.solver_build import ProgramPlan, unfit
 from harness.kinds.solver_task import Task, load_instance, load_task
 from harness.problems.shape_file import find
 from harness.report import board_view, comparison, export, history, page_data, plot
@@ -322,6 +324,9 @@ def outcome_of(report: EvalReport) -> str:
         ("raise SystemExit('oh')", "no answer: it exited with code 1 (oh)"),
         ("open(sys.argv[1], 'w')", "no answer: it exited with code 1 (PermissionError"),
         (f"open('{ROOT}/leaderboard.yaml').read()", "no answer: it exited with code 1 (FileNotFoundError"),
+        ("open('../../reference/reference.py')", "no answer: it exited with code 1 (FileNotFoundError"),
+        # of its launcher
+        ("import os; os.readlink('/proc/1/fd/0')", "no answer: it exited with code 1 (PermissionError"),
         ("import time; time.sleep(60)", "still ran"),
         ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
         ("x = bytearray(1 << 45)", "(MemoryError)"),
@@ -503,6 +508,37 @@ def test_a_folder_is_built_once_and_its_log_kept(tmp_path: Path) -> None:
     (folder / "build.sh").write_text("#!/bin/sh\necho no >&2\nexit 4\n")
     [failed, *_] = evaluated(folder).results
     assert "does not build: build.sh exited with code 4" in verdict.message(failed.outcome)
+
+
+def test_a_build_that_leaves_a_pipe_is_the_submissions_failure(tmp_path: Path) -> None:
+    folder = tmp_path / "solver"
+    folder.mkdir()
+    (folder / "build.sh").write_text("#!/bin/sh\nmkfifo pipe\ncp code.txt submission.py\n")
+    (folder / "code.txt").write_text(f"{THRIFTY}print(answer)")
+    [failed, *_] = evaluated(folder).results
+    assert "left something that is no readable file, folder or link (pipe)" in verdict.message(failed.outcome)
+
+
+@pytest.mark.parametrize(
+    ("leave", "words"),
+    [
+        (lambda work: (work / "bin").mkdir(), ""),
+        (lambda work: (work / "link").symlink_to("/etc/passwd"), ""),
+        (lambda work: os.mkfifo(work / "pipe"), "left something that is no readable file, folder or link (pipe)"),
+        (lambda work: os.truncate(os.open(work / "holes", os.O_CREAT | os.O_RDWR), 2 << 30), "or 1 GiB"),
+        (lambda work: os.makedirs(work / "/".join("x" * 70)), "left folders more than 64 deep"),
+        (lambda work: work.rmdir(), "removed its folder"),
+        (lambda work: [work.rmdir(), work.symlink_to("/etc")], "removed its folder"),
+    ],
+)
+def test_what_a_build_leaves_is_looked_at_before_it_is_copied(
+    tmp_path: Path, leave: Callable[[Path], object], words: str
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    leave(work)
+    assert words in unfit(work)
+    assert bool(words) == bool(unfit(work))
 
 
 def test_nothing_of_another_contest_is_merged_for_gpu_mode(harness: Any) -> None:

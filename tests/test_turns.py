@@ -1,10 +1,15 @@
 """Who is on turn runs, and nobody else; a rank that is late waits alone; files that can still change are refused."""
 
+import contextlib
+import ctypes
 import os
+import re
 import signal
 import socket
+import struct
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +17,11 @@ import pytest
 from harness.core.records import EvalReport, Measured
 from harness.kinds.op_calls import Calls
 from harness.machine.host import descendants, state
-from harness.ranks import zygote
+from harness.process import freezer
+from harness.process.freezer import Freezer
 from harness.ranks.channel import Channel, Parser, frame, send_files
-from harness.ranks.rank import Rank
+from harness.ranks.launch import Ranks
+from harness.ranks.rank import MOST_REPLIES, Rank
 from harness.ranks.shared_buffer import new_file, seal
 from harness.ranks.wire import Done
 from harness.ranks.witness import Turn
@@ -38,8 +45,9 @@ def custom_kernel(data):
 def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
     evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those that the submission has started."""
-    turn = Calls.turn
+    """Also those that the submission has started. In the end the harness asks whether any of them ran."""
+    turn, check_frozen = Calls.turn, Ranks.check_frozen
+    asked: list[set[str]] = []
     seen: list[set[str]] = []
 
     def watching(self: Calls, group: Any, *how: Any, **more: Any) -> Turn:
@@ -58,11 +66,17 @@ def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
         finally:
             monkeypatch.setattr(group, "call", called)
 
+    def checking(self: Ranks, deadline: float) -> None:
+        asked.append(set(self.frozen))
+        check_frozen(self, deadline)
+
     monkeypatch.setattr(Calls, "turn", watching)
+    monkeypatch.setattr(Ranks, "check_frozen", checking)
     report = evaluated(COUNTS, mode="benchmark")
     assert all(isinstance(result.outcome, Measured) for result in report.results), report.results
     assert len(seen) > 30
     assert set().union(*seen) <= {"T"}
+    assert asked == [{"baseline", "candidate"}]
 
 
 def parent(pid: int) -> int:
@@ -70,29 +84,111 @@ def parent(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def test_processes_that_wake_each_other_are_stopped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even without a PID namespace, where they are stopped one by one."""
-    busy: list[int] = []
-    for _ in range(2):
-        child = os.fork()
-        if child == 0:
-            os.setpgid(0, busy[0] if busy else 0)
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                os.killpg(0, signal.SIGCONT)
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """Starts processes that carry out a function, which are all that there is to freeze. They are killed."""
+    pids: list[int] = []
+    monkeypatch.setattr(freezer, "_below", lambda: pids)
+
+    def start(function: Callable[..., object], *arguments: object) -> int:
+        if (child := os.fork()) == 0:
+            signal.alarm(20)
+            function(*arguments)
             os._exit(0)
-        busy.append(child)
-        time.sleep(0.05)  # the first has to have its group
-    try:
-        monkeypatch.setattr(zygote, "descendants", lambda root: busy)
-        assert zygote.freeze() == 0
-        assert [state(pid) for pid in busy] == ["T", "T"]
-        zygote.signal_all(signal.SIGCONT)
-        assert "T" not in [state(pid) for pid in busy]
-    finally:
-        for pid in busy:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        pids.append(child)
+        return child
+
+    yield start
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_processes_that_wake_each_other_are_stopped_all_the_same(started: Callable[..., int]) -> None:
+    """Even without a PID namespace, where they are stopped one by one."""
+
+    def wake(group: int) -> None:
+        os.setpgid(0, group)
+        while True:
+            os.killpg(0, signal.SIGCONT)
+
+    first = started(wake, 0)
+    time.sleep(0.05)  # the first has to have its group
+    busy = [first, started(wake, first)]
+    time.sleep(0.05)
+    frozen = Freezer()
+    assert frozen.freeze() == 0
+    assert [state(pid) for pid in busy] == ["T", "T"]
+    time.sleep(0.02)
+    frozen.thaw()
+    assert frozen.ran == ""
+    assert "T" not in [state(pid) for pid in busy]
+
+
+def test_a_process_is_stopped_when_all_of_its_threads_are(started: Callable[..., int]) -> None:
+    """Its first thread may have ended: then it looks like a process that has ended."""
+
+    def burn() -> None:
+        threading.Thread(target=lambda: [sum(range(1000)) for _ in range(10**7)]).start()
+        ctypes.CDLL(None).pthread_exit(None)
+
+    pid = started(burn)
+    while state(pid) != "Z":
+        time.sleep(0.01)
+    assert sorted(freezer.states_of(pid)) == ["R", "Z"]
+    frozen = Freezer()
+    assert frozen.freeze() == 0
+    assert sorted(freezer.states_of(pid)) == ["T", "Z"]
+    time.sleep(0.02)
+    frozen.thaw()
+    assert frozen.ran == ""
+
+
+@pytest.mark.parametrize(("state", "flags", "counts_as"), [("D", 0, "D"), ("D", 4, "R"), ("S", 4, "R"), ("Z", 4, "Z")])
+def test_a_process_that_ends_is_waited_for(state: str, flags: int, counts_as: str, monkeypatch: Any) -> None:
+    """Freeing its memory takes the machine's time, and it does not stop any more."""
+    words = [state, *["0"] * (freezer.FLAGS_AT - 1), str(flags), *["0"] * 10, "1", "0"]
+    monkeypatch.setattr(freezer, "_stat", lambda path: words)
+    assert freezer.states_of(7) == counts_as
+
+
+def test_a_process_that_its_own_timer_lets_go_on_is_told_of(started: Callable[..., int]) -> None:
+    def burn() -> None:
+        libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
+        libc.timer_create(1, struct.pack("Qii48x", 0, signal.SIGCONT, 0), ctypes.byref(timer))
+        while True:
+            libc.timer_settime(timer, 0, struct.pack("4q", 0, 0, 0, 100_000_000), None)
+
+    started(burn)
+    time.sleep(0.05)
+    frozen = Freezer()
+    assert frozen.freeze() == 0
+    time.sleep(0.3)
+    assert frozen.freeze() == 0  # as at the end of an evaluation
+    assert re.fullmatch(r"used \d+\.\d ms of CPU time", frozen.ran)
+
+
+def test_a_process_that_ends_or_starts_while_it_is_stopped_is_told_of(
+    started: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for what in ("ended a process", "started a process"):
+        first, other = started(signal.pause), started(signal.pause)
+        frozen = Freezer()
+        assert frozen.freeze() == 0
+        if what.startswith("ended"):
+            os.kill(other, signal.SIGKILL)
+            os.waitpid(other, 0)
+            freezer._below().remove(other)
+        else:
+            started(signal.pause)
+        frozen.thaw()
+        assert frozen.ran == what
+        assert state(first) != "T"
+    frozen = Freezer()
+    monkeypatch.setattr(freezer, "last_started", iter([7, 8]).__next__)  # in a PID namespace: gone before we look
+    frozen.freeze()
+    frozen.thaw()
+    assert frozen.ran == "started a process"
 
 
 def rank() -> tuple[Rank, Channel]:
@@ -149,3 +245,29 @@ def test_files_go_beside_messages_and_between_them() -> None:
         os.close(channel.files.popleft())
         os.close(fd)
     assert Parser().feed(b"\0\0\0\0" + frame(Done()) + b"\0\0") == [Done()]
+
+
+def test_a_rank_that_sends_replies_which_nobody_asked_for_has_crashed() -> None:
+    """They would be kept in the parent, however many they are."""
+    parent_end, theirs = rank()
+    for _ in range(MOST_REPLIES):
+        theirs.send(Done())
+    parent_end.read()
+    assert len(parent_end.inbox) == MOST_REPLIES
+    assert not parent_end.gone
+    theirs.send(Done())
+    parent_end.read()
+    assert parent_end.inbox
+    assert parent_end.gone == "sent more than 16 replies that nobody asked for"
+
+
+def test_so_has_one_that_sends_faster_than_it_is_listened_to() -> None:
+    parent_end, theirs = rank()
+    theirs.sock.setblocking(False)
+    for _ in range(10_000):
+        with contextlib.suppress(BlockingIOError):
+            theirs.sock.send(bytes(1 << 16))
+        if not parent_end.read():
+            break
+    assert parent_end.gone == "sent more than 8 MiB that nobody asked for"
+    assert len(parent_end.unparsed) < 9 << 20

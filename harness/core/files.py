@@ -130,11 +130,11 @@ def locked_by_several(path: Path, first: Callable[[], object]) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def locked_alone(path: Path) -> Iterator[None]:
-    """Holds the lock file's lock alone. Raises BlockingIOError where anybody holds it now."""
+def locked_alone(path: Path) -> Iterator[int]:
+    """Holds the lock file's lock alone; yields its descriptor. Raises BlockingIOError where anybody holds it now."""
     with _lock_file(path) as fd:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield fd
 
 
 @contextlib.contextmanager

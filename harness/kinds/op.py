@@ -207,6 +207,8 @@ class OpSession:
             groups = {"trusted": calls.trusted, "baseline": calls.baseline, "candidate": calls.candidate}
             for name, group in groups.items():
                 self.peak_memory_bytes[name] = calls.peak_of(group)
+            calls.freeze()  # the answer says whether a group ran when it was frozen before
+            self.ranks.check_frozen(calls.deadline)
             return Passed()
 
         return self._guarded(work)

@@ -2,12 +2,15 @@
 
 import contextlib
 import hashlib
+import os
 import shutil
+import stat
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.checkout import ROOT
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
@@ -17,6 +20,7 @@ from harness.process import answers
 from harness.process.compile_cache import COMPILE_S
 
 REFERENCE = "reference.py"
+BUILT_BYTES, BUILT_NAMES, BUILT_DEPTH = 1 << 30, 100_000, 64  # of what a build may leave: every run gets a copy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,8 @@ class Workshop:
         ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, COMPILE_S, {})
         self.phases_s["build"] = self.phases_s.get("build", 0.0) + time.monotonic() - began
         self.logs["build"] = ended.stderr
-        why = ended.broke or ended.ended or (f"had not finished after {COMPILE_S:g} s" if ended.is_late else "")
+        late = f"had not finished after {COMPILE_S:g} s" if ended.is_late else ""
+        why = ended.broke or ended.ended or late or unfit(place / "work")
         if why:
             return Crashed(rank=0, message=f"does not build: {BUILD} {why}", log_tail=ended.stderr[-TAIL_CHARS:])
         shutil.rmtree(files)
@@ -98,15 +103,45 @@ class Workshop:
                 scratch.rename(kept)
         return None
 
-    def run(self, arguments: tuple[str, ...], place: Path, wall_s: float, more: dict[str, str]) -> answers.Finished:
-        """Runs a command in `place`/work, with the variables `more`."""
+    def run(
+        self, arguments: tuple[str, ...], place: Path, wall_s: float, more: dict[str, str], given: tuple[Path, ...] = ()
+    ) -> answers.Finished:
+        """Runs a command in `place`/work, with the variables `more`. Of this evaluation's other folders it can read
+        those in `given`."""
         command = answers.Command(
             arguments=arguments,
             folder=place,
             cache=place / "cache",
             environ=staging.environ_of(place / "cache") | more,
-            hidden=(self.plan.problem.root,),
+            hidden=tuple(dict.fromkeys((self.plan.problem.root, ROOT, self.folder))),
+            shown=given,
             confined=self.plan.confined,
         )
         limits = answers.Limits(wall_s=wall_s, cores=self.plan.cores, memory_bytes=self.plan.memory_bytes)
         return answers.run(command, limits)
+
+
+def unfit(folder: Path) -> str:
+    """What a build left in the folder that the harness does not copy, in words; "" if there is nothing of the kind.
+
+    A pipe or a socket cannot be copied, a link in place of the folder leads elsewhere, and a file with holes takes its
+    full size once it is copied."""
+    nbytes, names, todo = 0, 0, [(folder, 0)]
+    if folder.is_symlink() or not folder.is_dir():
+        return "removed its folder"
+    while todo:
+        place, depth = todo.pop()
+        if depth > BUILT_DEPTH:
+            return f"left folders more than {BUILT_DEPTH} deep"
+        if not os.access(place, os.R_OK | os.X_OK):
+            return f"left a folder that cannot be read ({place.name})"
+        for entry in os.scandir(place):
+            found, path = entry.stat(follow_symlinks=False), place / entry.name
+            names, nbytes = names + 1, nbytes + found.st_size
+            if stat.S_ISDIR(found.st_mode):
+                todo.append((path, depth + 1))
+            elif not (stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and os.access(path, os.R_OK))):
+                return f"left something that is no readable file, folder or link ({path.name})"
+        if names > BUILT_NAMES or nbytes > BUILT_BYTES:
+            return f"left more than {BUILT_NAMES:,} files or {BUILT_BYTES >> 30} GiB"
+    return ""

@@ -77,7 +77,9 @@ class Agent(Relay):
         ours, channel = socket.socketpair()
         log, their_log = os.pipe()
         number = number_of(order.role, order.rank, order.world_size)
-        self.add_rank(number, self.hub, ours, log, writes_log=False)
+        end = self.add_rank(number, self.hub, ours, log, writes_log=False)
+        if order.role != "trusted":
+            end.distrust()
         self._tell(here, [channel.fileno(), their_log, self.barriers[order.role], self.bells[order.role]])
         channel.close()
         os.close(their_log)

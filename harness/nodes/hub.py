@@ -44,7 +44,7 @@ class Hub(Relay):
     def __init__(self, control: socket.socket, sockets: list[socket.socket]) -> None:
         super().__init__(sockets)
         self.control = control
-        self.frozen: dict[tuple[wire.Role, int], list[int]] = {}  # what nodes answered to each Freeze so far
+        self.frozen: dict[tuple[wire.Role, int], list[Frozen]] = {}  # what nodes answered to each Freeze so far
         self.watch_read(control, self._on_control)
 
     def _on_control(self) -> None:
@@ -81,10 +81,12 @@ class Hub(Relay):
             message = replace(message, pid=self.peers.index(peer) << PID_BITS | message.pid)
         if isinstance(message, Frozen):
             answers = self.frozen.setdefault((message.role, message.number), [])
-            answers.append(message.running)
+            answers.append(message)
             if len(answers) < len(self.peers):
                 return
-            message = replace(message, running=sum(self.frozen.pop((message.role, message.number))))
+            del self.frozen[message.role, message.number]
+            ran = next((answer.ran for answer in answers if answer.ran), "")
+            message = replace(message, running=sum(answer.running for answer in answers), ran=ran)
         self.tell(message)
 
     def tell(self, message: ZygoteMessage) -> None:

@@ -2,7 +2,8 @@
 
 Each has a near end of every rank: its channel, its log, its group's barrier page. What comes out of one of these goes
 to the far end as frames, and the other way round. Files go by their content and are made anew, sealed. Pages are kept
-alike: see Page. Nothing that ranks say is looked at.
+alike: see Page. Nothing that ranks say is looked at. Of what the parent says to an untrusted rank, the limit of its
+outputs is, as its files are read into this process.
 """
 
 import contextlib
@@ -17,12 +18,14 @@ from collections.abc import Callable, Sequence
 from harness.nodes.frames import Frame, Kind, Peer
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier
+from harness.ranks.channel import Parser
 from harness.ranks.launch import ROLES
 
 READ_BYTES = 1 << 17
 PACKET_BYTES = 1 << 16
 WORD = struct.Struct(">Hq")  # its place in the page, and its value
 LOST_LOG_BYTES = 1 << 20  # unsent, from which on more of a log is not kept
+MORE_BYTES = 1 << 20  # of a file than of the output in it: what it is aligned to, and how it is described
 
 
 def number_of(role: wire.Role, rank: int, world_size: int) -> int:
@@ -102,6 +105,20 @@ class RankEnd:
     def __init__(self, number: int, peer: Peer, channel: socket.socket, writer: Writer, log: Writer | None) -> None:
         self.number, self.peer, self.channel, self.writer, self.log = number, peer, channel, writer, log
         self.files: list[int] = []  # that go with the next bytes
+        self.commands: Parser | None = None  # of those that an untrusted rank gets
+        self.most_bytes: int | None = None  # that are read of a file of its
+
+    def distrust(self) -> None:
+        """From now on its files are read up to the limit of outputs in the last command that has one."""
+        self.commands, self.most_bytes = Parser(wire.Command), MORE_BYTES
+
+    def send(self, data: bytes) -> None:
+        """What the far end sent, with the files before it."""
+        files, self.files = self.files, []
+        self.writer.write(data, files)
+        for command in self.commands.feed(data) if self.commands else ():
+            if isinstance(command, wire.Call | wire.LoadInputs) and command.output_limit:
+                self.most_bytes = command.output_limit + MORE_BYTES
 
 
 class Relay:
@@ -131,7 +148,7 @@ class Relay:
         """From now on `read` is called when something can be read there."""
         self.selector.register(source, selectors.EVENT_READ, lambda mask: read())
 
-    def add_rank(self, number: int, peer: Peer, channel: socket.socket, log: int, writes_log: bool) -> None:
+    def add_rank(self, number: int, peer: Peer, channel: socket.socket, log: int, writes_log: bool) -> RankEnd:
         """The near end of a rank. Its log is written to, or else read."""
         writer = Writer(channel.fileno(), self._watch_channel, channel)
         end = RankEnd(number, peer, channel, writer, Writer(log, self._watch_log) if writes_log else None)
@@ -140,6 +157,7 @@ class Relay:
         if not writes_log:
             os.set_blocking(log, False)
             self.watch_read(log, lambda: self._on_log(end, log))
+        return end
 
     def add_page(self, role: wire.Role, barrier: Barrier) -> None:
         """The near page of a group, which has a bell."""
@@ -188,8 +206,7 @@ class Relay:
     def _on_rank(self, end: RankEnd, frame: Frame) -> None:
         """What the far end of a rank sent."""
         if frame.kind == Kind.STREAM:
-            files, end.files = end.files, []
-            end.writer.write(frame.data, files)
+            end.send(frame.data)
         elif frame.kind in (Kind.FILE, Kind.UNSEALED):
             end.files.append(made_file(frame.data, frame.kind == Kind.FILE))
         elif frame.kind == Kind.LOG and end.log is not None and end.log.unsent_bytes < LOST_LOG_BYTES:
@@ -210,7 +227,7 @@ class Relay:
         except OSError:
             data, fds = b"", []
         for fd in fds:
-            content = content_of(fd)
+            content = content_of(fd, end.most_bytes)
             end.peer.send(Kind.UNSEALED if content is None else Kind.FILE, end.number, content or b"")
             os.close(fd)
         end.peer.send(Kind.STREAM if data else Kind.CLOSED, end.number, data)
@@ -236,14 +253,16 @@ class Relay:
                 peer.send(Kind.WORDS, ROLES.index(role), changes)
 
 
-def content_of(fd: int) -> bytes | None:
-    """What a sealed file has; None of anything that could still change, or never end."""
+def content_of(fd: int, most_bytes: int | None = None) -> bytes | None:
+    """What a sealed file has; None of anything that could still change, or never end. Of a file that is larger it is
+    the first `most_bytes`: what an output says of itself then does not fit, and it is wrong."""
     try:
         if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & wire.SEALS != wire.SEALS:
             return None
     except OSError:
         return None
     parts, size, at = [], os.fstat(fd).st_size, 0
+    size = size if most_bytes is None else min(size, most_bytes)
     while at < size:
         parts.append(os.pread(fd, min(size - at, 1 << 30), at))
         at += len(parts[-1])

@@ -72,13 +72,14 @@ class Finished:
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """A program in `folder`/work, which with `cache` is all that it may write to. Of the folders in `hidden` it sees
-    only what Python imports."""
+    only those in `shown`, and what Python imports."""
 
     arguments: tuple[str, ...]
     folder: Path
     cache: Path
     environ: Mapping[str, str]
     hidden: tuple[Path, ...] = ()
+    shown: tuple[Path, ...] = ()
     confined: bool = True
 
 
@@ -91,6 +92,7 @@ def run(command: Command, limits: Limits) -> Finished:
         folder=str(command.folder),
         cache=str(command.cache),
         hidden=tuple(map(str, command.hidden)),
+        shown=tuple(map(str, command.shown)),
         cores=limits.cores,
         memory_bytes=limits.memory_bytes,
         status_fd=their_fd,

@@ -2,9 +2,10 @@
 
 Each text of a submission has a folder of its own: whoever can write to a cache decides what the next run executes, so
 no submission writes where another one reads. Beside each folder lies its lock file, which no submission can write. The
-lock's date says when the cache was used last and its text how large it was then; a folder's own date and size are its
-submission's to choose. torch's compiler of extensions waits for a lock file in its folder, for ever if the process that
-made it was killed: such a file is removed before ranks start.
+lock's date says when the cache was used last and its text how large it was after that. The text is empty while a cache
+is in use, and stays empty if its evaluation is killed: its size is then counted anew. A folder's own date and size are
+its submission's to choose. torch's compiler of extensions waits for a lock file in its folder, for ever if the process
+that made it was killed: such a file is removed before ranks start.
 """
 
 import contextlib
@@ -56,7 +57,7 @@ def _last_use(caches: Path, name: str) -> float:
 def _size(caches: Path, name: str) -> int:
     try:
         return int(_lock(caches / name).read_bytes()[:20])
-    except (OSError, ValueError):  # its run was killed
+    except (OSError, ValueError):  # it is in use, or its evaluation was killed
         return taken_bytes(caches / name)
 
 
@@ -75,11 +76,23 @@ def drop(root: Path, name: str) -> bool:
 
 def _drop(found: Path, with_lock: bool = False) -> None:
     """Removes the cache, unless an evaluation uses it or it is another user's."""
-    with contextlib.suppress(OSError), locked_alone(_lock(found)):
+    with contextlib.suppress(OSError), locked_alone(_lock(found)) as lock:
         remove(found)
-        os.truncate(_lock(found), 0)
+        os.truncate(lock, 0)
         if with_lock:
             _lock(found).unlink()
+
+
+def _note_size(found: Path) -> None:
+    """Notes how large the cache is, and removes one that is larger than ONE_BYTES; unless an evaluation uses it, which
+    will do so."""
+    with contextlib.suppress(OSError), locked_alone(_lock(found)) as lock:
+        size = taken_bytes(found)
+        os.truncate(lock, 0)
+        if size > ONE_BYTES:
+            remove(found)
+        else:
+            os.pwrite(lock, str(size).encode(), 0)
 
 
 def _lock(found: Path) -> Path:
@@ -96,13 +109,12 @@ def compiles(submission: Submission) -> bool:
 def held(found: Path) -> Iterator[None]:
     """Holds the cache while ranks use it. At the start no compiler's lock is left in it, unless another evaluation of
     the same text uses it now. A cache that is larger than ONE_BYTES at the end is removed."""
-    with locked_by_several(_lock(found), lambda: _drop_locks(found / "extensions")):
-        yield
-        size = taken_bytes(found)
-        with contextlib.suppress(OSError):
-            _lock(found).write_text(str(size))
-    if size > ONE_BYTES:
-        _drop(found)
+    try:
+        with locked_by_several(_lock(found), lambda: _drop_locks(found / "extensions")):
+            os.truncate(_lock(found), 0)
+            yield
+    finally:
+        _note_size(found)
 
 
 def _drop_locks(extensions: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.decode import decode
-from harness.process.sandbox import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Sandbox, die_first, prctl
+from harness.process.sandbox import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Sandbox, die_first, hide, prctl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,7 @@ class ConfinedOrder:
     folder: str
     cache: str
     hidden: tuple[str, ...]
+    shown: tuple[str, ...]
     cores: tuple[int, ...]
     memory_bytes: int
     status_fd: int
@@ -40,9 +41,14 @@ def main() -> None:
         os.sched_setaffinity(0, order.cores)
     die_first()
     sandbox = Sandbox(
-        folder=Path(order.folder), cache=Path(order.cache), device="cpu", hidden=tuple(map(Path, order.hidden))
+        folder=Path(order.folder),
+        cache=Path(order.cache),
+        device="cpu",
+        hidden=tuple(map(Path, order.hidden)),
+        shown=tuple(map(Path, order.shown)),
     )
     lacking = sandbox.enter(order.confined)
+    hide(True)  # the command could write its own status; a program is shown again when it is executed
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     least = order.memory_bytes if hard == resource.RLIM_INFINITY else min(order.memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (least, least))

@@ -68,13 +68,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
     """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name. Of the
-    folders in `hidden` they see no more than these two and what Python imports from there. With `link`, an address,
-    their network has an interface beside its loopback, whose descriptor is then in `link_fds`."""
+    folders in `hidden` they see no more than these two, the folders in `shown`, and what Python imports from there.
+    With `link`, an address, their network has an interface beside its loopback, whose descriptor is then in
+    `link_fds`."""
 
     folder: Path
     cache: Path
     device: str
     hidden: tuple[Path, ...] = ()
+    shown: tuple[Path, ...] = ()
     link: str = ""
     link_fds: list[int] = field(default_factory=list)
 
@@ -216,7 +218,8 @@ def _fork_first_process() -> None:
 
 def _hide(hidden: Path, sandbox: Sandbox) -> None:
     """In a checkout, other entries' sources, reports, the leaderboard and git's history are not there any more."""
-    wanted = [ROOT / "harness", sandbox.folder, sandbox.cache, *map(Path, (sys.prefix, sys.base_prefix, *sys.path))]
+    wanted = [ROOT / "harness", sandbox.folder, sandbox.cache, *sandbox.shown]
+    wanted += map(Path, (sys.prefix, sys.base_prefix, *sys.path))
     found: list[Path] = []
     links: dict[Path, str] = {}
     while wanted:
@@ -321,7 +324,7 @@ def _capabilities(sandbox: Sandbox) -> str:
 
 
 def _seccomp(sandbox: Sandbox) -> str:
-    """No system call that changes, traces or copies another process."""
+    """No system call that changes, traces or copies another process, or has the kernel work for a stopped one."""
     has_own_pids = os.getpid() == FIRST_PID
     more = (() if has_own_pids else seccomp.OF_THREADS) + (() if sandbox.has_devices else seccomp.OF_DESCRIPTORS)
     return seccomp.install(seccomp.ALWAYS + more)

@@ -1,8 +1,9 @@
-"""A filter of system calls: refuses those that change, trace or copy another process.
+"""A filter of system calls: refuses those that change, trace or copy another process, and those by which the kernel
+would go on working for a stopped one.
 
-A second layer behind the PID namespace, and the only one where there is none. A filter sees a call's number and its
-arguments, but not whose process a number names, so "another" means any number but 0, the caller itself. What is refused
-fails with EPERM. Children inherit the filter, and nothing takes it off again.
+For other processes it is a second layer behind the PID namespace, and the only one where there is none. A filter sees a
+call's number and its arguments, but not whose process a number names, so "another" means any number but 0, the caller
+itself. What is refused fails with EPERM. Children inherit the filter, and nothing takes it off again.
 """
 
 import ctypes
@@ -15,7 +16,8 @@ from dataclasses import dataclass, field
 
 SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW = 1, 1 << 2  # linux/seccomp.h
 RET_ALLOW, RET_ERRNO = 0x7FFF0000, 0x00050000
-LOAD, JUMP_EQUAL, JUMP_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06  # linux/bpf_common.h: of 32-bit words
+# linux/bpf_common.h: of 32-bit words
+LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16  # struct seccomp_data; the low word of an argument comes first
 X32_BIT = 0x40000000  # x86-64's calls by their second numbers
 IOPRIO_WHO_PROCESS = 1  # linux/ioprio.h
@@ -24,16 +26,20 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Call:
-    """A system call and its numbers (asm/unistd.h). It is refused unless the arguments at these places have these
-    values; without any it is always refused."""
+    """A system call and its numbers (asm/unistd.h). It is refused unless the arguments at the places of `unless` have
+    these values, and those of `without` none of these bits; if neither names a place it is always refused. `fails_with`
+    is the error that it ends with."""
 
     name: str
     x86_64: int
     aarch64: int
     unless: Mapping[int, int] = field(default_factory=dict)
+    without: Mapping[int, int] = field(default_factory=dict)
+    fails_with: int = errno.EPERM
 
 
 SELF = {0: 0}
+CLONE_NEW = 0x7E020000  # linux/sched.h: of mounts, cgroups, names, IPC, users, PIDs, networks
 ALWAYS = (
     Call("ptrace", 101, 117),
     Call("process_vm_readv", 310, 270),
@@ -48,6 +54,19 @@ ALWAYS = (
     Call("ioprio_set", 251, 30, {0: IOPRIO_WHO_PROCESS, 1: 0}),
     Call("migrate_pages", 256, 238, SELF),
     Call("move_pages", 279, 239, SELF),
+    # In a network of its own, packets between interfaces go round and round while all processes are stopped; in a user
+    # namespace of its own a process has every capability.
+    Call("unshare", 272, 97),
+    Call("setns", 308, 268),
+    Call("clone", 56, 220, without={0: CLONE_NEW}),
+    Call("clone3", 435, 435, fails_with=errno.ENOSYS),  # has its flags in memory; C libraries take clone instead
+    # The kernel's own threads do this work, or events do.
+    Call("io_uring_setup", 425, 425),
+    Call("perf_event_open", 298, 241),
+    Call("bpf", 321, 280),
+    Call("add_key", 248, 217),
+    Call("request_key", 249, 218),
+    Call("keyctl", 250, 219),
 )
 # glibc names the caller's own threads by their numbers here (pthread_setaffinity_np), so these are refused only where
 # no PID namespace keeps others out of reach.
@@ -81,15 +100,17 @@ MACHINES = {
 
 def program(machine: Machine, calls: Iterable[Call]) -> bytes:
     """The filter as an array of `struct sock_filter`."""
-    refuse, unknown = _do(RETURN, RET_ERRNO | errno.EPERM), _do(RETURN, RET_ERRNO | errno.ENOSYS)
+    unknown = _do(RETURN, RET_ERRNO | errno.ENOSYS)
     allow = _do(RETURN, RET_ALLOW)
     words = [_do(LOAD, ARCHITECTURE_AT), _do(JUMP_EQUAL, machine.architecture, 1, 0), unknown, _do(LOAD, NUMBER_AT)]
     words += [_do(JUMP_AT_LEAST, X32_BIT, 0, 1), unknown]
     for call in calls:
-        judged = []
+        judged, refuse = [], _do(RETURN, RET_ERRNO | call.fails_with)
         for place, value in call.unless.items():
             judged += [_do(LOAD, ARGUMENTS_AT + 8 * place), _do(JUMP_EQUAL, value, 1, 0), refuse]
-        judged.append(allow if call.unless else refuse)
+        for place, bits in call.without.items():
+            judged += [_do(LOAD, ARGUMENTS_AT + 8 * place), _do(JUMP_ANY_BIT, bits, 0, 1), refuse]
+        judged.append(allow if call.unless or call.without else refuse)
         words += [_do(JUMP_EQUAL, machine.number(call), 0, len(judged)), *judged]
     return b"".join([*words, allow])
 

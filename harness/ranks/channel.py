@@ -61,15 +61,17 @@ class Channel:
 
 
 class Parser:
-    """Cuts a stream that arrives in pieces into replies; for the parent, which must not block on one rank."""
+    """Cuts a stream that arrives in pieces into messages of one of `kind`'s types; for the parent, which must not block
+    on one rank."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Any = Reply) -> None:
+        self.kind = kind
         self.buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[Reply]:
-        """The replies that `data` completes. Raises ProtocolError for anything else."""
+    def feed(self, data: bytes) -> list[Any]:
+        """The messages that `data` completes. Raises ProtocolError for anything else."""
         self.buffer += data
-        replies: list[Reply] = []
+        messages: list[Any] = []
         while len(self.buffer) >= 4:
             (length,) = struct.unpack(">I", self.buffer[:4])
             if length > MAX_FRAME_BYTES:
@@ -81,10 +83,10 @@ class Parser:
             if not body:  # files
                 continue
             try:
-                replies.append(decode(Reply, json.loads(body)))  # type: ignore[arg-type]
+                messages.append(decode(self.kind, json.loads(body)))
             except (DecodeError, ValueError, RecursionError) as error:
-                raise ProtocolError(f"not a reply: {error}") from None
-        return replies
+                raise ProtocolError(f"not a message: {error}") from None
+        return messages
 
 
 def send_files(sock: socket.socket, files: Sequence[int]) -> None:

@@ -31,6 +31,7 @@ from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group, RankGroup
 from harness.ranks.logs import Log
 from harness.ranks.rank import Rank
+from harness.ranks.watch import Watch
 from harness.ranks.zygote_messages import (
     MAX_MESSAGE_BYTES,
     Confined,
@@ -171,6 +172,11 @@ class Ranks:
                 raise HarnessError(f"{NO_ANSWER} for {FROZEN_S:.0f} s, or to the end of the phase. {ASKS}")
             self.poll(until - time.monotonic())
 
+    def check_frozen(self, deadline: float) -> None:
+        """Waits as `wait_frozen`. Raises RankFailure if a group has run while it was frozen, or a rank failed."""
+        self.wait_frozen(deadline)
+        Watch(self, "candidate").check_all(deadline, ())
+
     def _tell(self, order: ZygoteOrder, fds: Sequence[int] = ()) -> None:
         with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
             socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
@@ -199,9 +205,11 @@ class Ranks:
         if isinstance(message, Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
         elif isinstance(message, Frozen):
+            rank = self.ranks[message.role][0]
             if message.running:
-                rank = self.ranks[message.role][0]
                 rank.gone = rank.gone or f"left {message.running} processes that do not stop while it is not timed"
+            elif message.ran:
+                rank.gone = rank.gone or f"ran while not on turn: the {message.role} {message.ran} while it was stopped"
             if self.freezing.get(message.role) == message.number:
                 del self.freezing[message.role]
         elif isinstance(message, Exited):

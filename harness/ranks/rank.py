@@ -14,6 +14,8 @@ from harness.ranks.logs import Log
 
 READ_BYTES = 1 << 17
 SEND_S = 30.0  # for a rank to take a message in
+# Of replies that nobody has asked for yet: bytes, and how many an untrusted rank may send ahead; it never owes as many.
+MOST_UNPARSED_BYTES, MOST_REPLIES = 8 * wire.MAX_FRAME_BYTES, 16
 
 
 class Rank:
@@ -47,6 +49,9 @@ class Rank:
         if files:
             self.sealed_ns = time.monotonic_ns()
         self.unparsed += data
+        if len(self.unparsed) > MOST_UNPARSED_BYTES:
+            self.gone = f"sent more than {MOST_UNPARSED_BYTES >> 20} MiB that nobody asked for"
+            return False
         return bool(data)
 
     def _has_sealed(self, files: list[int]) -> bool:
@@ -72,6 +77,8 @@ class Rank:
             except channel.ProtocolError as error:
                 self.gone = f"sent something that is no reply ({str(error)[:300]})"
             self.unparsed.clear()
+            if self.role != "trusted" and len(self._inbox) > MOST_REPLIES:
+                self.gone = self.gone or f"sent more than {MOST_REPLIES} replies that nobody asked for"
         return self._inbox
 
     @contextlib.contextmanager

@@ -4,7 +4,7 @@ The parent runs it as `python -m harness.ranks.zygote FD FOLDER`, where FD is a 
 its file descriptors starts a rank; an Exited message reports its end. The zygote has touched no device and no process
 group, so a fork inherits only code.
 
-A cell also freezes its group, while another one is timed: see `freeze`.
+A cell also freezes its group while another one is timed: see process.freezer.
 
 The zygote also cleans up. As a child subreaper it inherits the processes that a rank leaves behind. When the parent
 closes the socket, or dies, the zygote kills every descendant, removes FOLDER, and ends. A rank dies with the zygote
@@ -34,9 +34,9 @@ from typing import Any, cast
 
 from harness.core.decode import decode, encode
 from harness.core.files import remove
-from harness.machine.host import descendants, state
+from harness.machine.host import descendants
+from harness.process.freezer import Freezer
 from harness.process.sandbox import (
-    FIRST_PID,
     MAX_FDS,
     PR_SET_CHILD_SUBREAPER,
     PR_SET_PDEATHSIG,
@@ -61,8 +61,6 @@ from harness.ranks.zygote_messages import (
 )
 
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
-FREEZE_S, FREEZE_LOOK_S = 1.0, 0.0003  # for all processes of a group to stop; between two looks
-RUNNING = "RS"  # states of a process that has not stopped, or not yet; one in an uninterruptible wait stops behind it
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 DESCRIPTOR = struct.Struct("i")
 GONE = (BrokenPipeError, ConnectionResetError)  # who is at the other end of a socket
@@ -81,30 +79,6 @@ def sweep() -> None:
         time.sleep(0.002)
 
 
-def signal_all(number: int) -> list[int]:
-    """Sends every process below this cell the signal; returns who they are."""
-    if os.getpid() == FIRST_PID:  # all of the namespace but this one, at once: none is missed while it forks
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, number)
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != FIRST_PID]
-    below = descendants(os.getpid())
-    for pid in below:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-    return below
-
-
-def freeze() -> int:
-    """Stops every process below this cell. Processes that let each other go on are stopped again; returns how many
-    still run after FREEZE_S."""
-    deadline = time.monotonic() + FREEZE_S
-    while True:
-        running = [pid for pid in signal_all(signal.SIGSTOP) if state(pid) in RUNNING]
-        if not running or time.monotonic() > deadline:
-            return len(running)
-        time.sleep(FREEZE_LOOK_S)
-
-
 @dataclass
 class Cell:
     """The zygote's end of a cell. `pids` has the number of each running rank out here, by its number in there."""
@@ -120,6 +94,7 @@ class Zygote:
         self.control, self.is_cell = control, is_cell
         self.cells: dict[Role, Cell] = {}
         self.ranks: set[int] = set()
+        self.freezer = Freezer()
 
     def run(self) -> None:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -158,13 +133,14 @@ class Zygote:
         elif isinstance(order, RankOrder):
             self.fork(order, dict(zip(FDS, fds, strict=False)))
         elif isinstance(order, Freeze):
-            self.tell(Frozen(role=order.role, number=order.number, running=freeze()))
+            running = self.freezer.freeze()
+            self.tell(Frozen(role=order.role, number=order.number, running=running, ran=self.freezer.ran))
         elif isinstance(order, ShowStacks):
             for pid in self.ranks:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
         else:
-            signal_all(signal.SIGCONT)
+            self.freezer.thaw()
 
     def fork(self, order: RankOrder, fds: dict[str, int]) -> None:
         zygote = os.getpid()

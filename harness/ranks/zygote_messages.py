@@ -43,11 +43,12 @@ ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks
 @dataclass(frozen=True, kw_only=True)
 class Frozen:
     """The group's processes have stopped, as Freeze `number` wanted. `running` counts those that had not after some
-    time."""
+    time; `ran` says what one did while they were frozen before, or is empty."""
 
     role: Role
     number: int
     running: int
+    ran: str = ""
     type: Literal["frozen"] = "frozen"
 
 

@@ -1,0 +1,145 @@
+"""Stops every process below this one, lets them go on again, and reports whether one of them ran meanwhile.
+
+A stopped process can go on by itself: a timer of its own may send it SIGCONT. Nothing in this process runs at that
+moment. Therefore CPU clocks are compared: those of `freeze` with those of `thaw`. The kernel counts the CPU time of all
+threads of a process, ended ones too, and it stands still while the process is stopped.
+
+A process that starts and ends between the two leaves no clock. If this process is the first of a PID namespace, the
+number of the process that was started last shows it.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from harness.machine.host import descendants
+from harness.process.sandbox import FIRST_PID
+
+FREEZE_S, LOOK_S = 5.0, 0.0003  # for all processes to stop, or to end what they have begun to; between two looks
+WAIT_S = 0.1  # for an uninterruptible wait to end. One that waits for a stopped process (vfork) does not.
+SLACK_NS = 50_000  # of CPU time, of all together. Honest groups used 0 in 224 freezes at load 10 (2 cores, 2026-11-24)
+RUNS, WAITS = "RS", "D"  # states (proc(5)) in which SIGSTOP has not been taken in; a sleeping process wakes up to stop
+ENDED = "ZXx"
+FLAGS_AT, THREADS_AT = 6, 17  # a thread's flags and the number of threads, counted from the state
+PF_EXITING = 0x4  # linux/sched.h: it ends, and does not stop any more
+CPUCLOCK_SCHED = 2  # linux/posix-timers.h: a clock's number is made of the process's and of what it counts
+LOADAVG = "/proc/loadavg"
+
+
+@dataclass
+class Freezer:
+    """`ran` says what processes did while they were to be stopped, or is empty."""
+
+    ran: str = ""
+    below: set[int] = field(default_factory=set)  # the processes, when all had stopped
+    clocks_ns: dict[int, int] = field(default_factory=dict)  # of those that had not ended
+    last: int = 0  # the process that was started last
+    is_frozen: bool = False
+
+    def freeze(self) -> int:
+        """Stops them all. Processes that wake each other are stopped again; returns how many still run after
+        FREEZE_S. Of those that are stopped already it notes what ran, as `thaw` does."""
+        self._compare()
+        began = time.monotonic()
+        while True:
+            signal_all(signal.SIGSTOP)
+            states = {pid: states_of(pid) for pid in _below()}
+            passed_s = time.monotonic() - began
+            awaited = RUNS + (WAITS if passed_s < WAIT_S else "")
+            running = [pid for pid, each in states.items() if any(state in awaited for state in each)]
+            if not running or passed_s > FREEZE_S:
+                break
+            time.sleep(LOOK_S)
+        self.last = last_started()
+        self.below = set(states)
+        self.clocks_ns = _clocks_ns(pid for pid, each in states.items() if any(state not in ENDED for state in each))
+        self.is_frozen = True
+        return len(running)
+
+    def thaw(self) -> None:
+        """Lets them go on."""
+        self._compare()
+        self.is_frozen = False
+        signal_all(signal.SIGCONT)
+
+    def _compare(self) -> None:
+        """Notes what ran since they were stopped, if they are."""
+        if not self.is_frozen or self.ran:
+            return
+        now_ns = _clocks_ns(self.clocks_ns)
+        used_ns = sum(clock_ns - self.clocks_ns[pid] for pid, clock_ns in now_ns.items())
+        if used_ns > SLACK_NS:
+            self.ran = f"used {used_ns / 1e6:.1f} ms of CPU time"
+        elif len(now_ns) < len(self.clocks_ns):
+            self.ran = "ended a process"
+        elif last_started() != self.last or (not self.last and set(_below()) - self.below):
+            self.ran = "started a process"
+
+
+def signal_all(number: int) -> None:
+    """Sends every process below this one the signal."""
+    if os.getpid() == FIRST_PID:  # all of the namespace but this one, at once: none is missed while it forks
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, number)
+        return
+    for pid in _below():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _below() -> list[int]:
+    if os.getpid() == FIRST_PID:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != FIRST_PID]
+    return descendants(os.getpid())
+
+
+def states_of(pid: int) -> str:
+    """The states of a process's threads; empty where it is gone. The first thread may have ended before the others, and
+    stops before them."""
+    first = _stat(f"/proc/{pid}/stat")
+    if not first or _state(first) in RUNS or first[THREADS_AT] == "1":
+        return _state(first)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        threads = os.listdir(f"/proc/{pid}/task")
+        return "".join(_state(_stat(f"/proc/{pid}/task/{thread}/stat")) for thread in threads)
+    return ""
+
+
+def _state(words: list[str]) -> str:
+    """Of a thread, by the words of its stat. One that is about to end runs until it has ended, even if it waits."""
+    if not words or words[0] in ENDED:
+        return words[0] if words else ""
+    return "R" if int(words[FLAGS_AT]) & PF_EXITING else words[0]
+
+
+def _stat(path: str) -> list[str]:
+    """The words of proc(5)'s stat from the state on. Read without Python's files, which take twice as long."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 4096).rpartition(b")")[2].decode().split()
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _clocks_ns(pids: Iterable[int]) -> dict[int, int]:
+    """The CPU time of each process that is still there, all its threads together."""
+    clocks_ns = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            clocks_ns[pid] = time.clock_gettime_ns(~pid << 3 | CPUCLOCK_SCHED)
+    return clocks_ns
+
+
+def last_started() -> int:
+    """The number of the process or thread that was started last in this PID namespace; 0 where it cannot be known, as
+    this process shares its namespace, or a container has a file of its own there."""
+    if os.getpid() != FIRST_PID or os.path.ismount(LOADAVG):
+        return 0
+    with open(LOADAVG, "rb") as file:
+        return int(file.read().split()[-1])
