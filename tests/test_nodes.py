@@ -28,8 +28,8 @@ from harness.ranks import channel, node_clock
 from harness.ranks.barrier import FINISHED, RELEASED, Barrier, make_barrier
 from harness.ranks.shared_buffer import sealed_file
 from harness.ranks.wire import Call, CallSample
-from harness.ranks.zygote_messages import Frozen
 from harness.ranks.witness import wall_us
+from harness.ranks.zygote_messages import Frozen
 
 ROOT = Path(__file__).resolve().parent.parent
 RANKS, NODES, LOCAL = 4, 2, 2
