@@ -34,7 +34,7 @@ from harness.contest.log import Log
 from harness.contest.state import fold
 from harness.core import checkout, mllog, words
 from harness.core.checkout import Checkout
-from harness.core.decode import DecodeError
+from harness.core.decode import DecodeError, encode
 from harness.core.errors import BadFileError, BadSubmissionError, HarnessError, UsageError
 from harness.evaluation import mlperf
 from harness.gpumode import folder as folder_file
@@ -43,7 +43,7 @@ from harness.judging.warnings import text_of
 from harness.kinds import external
 from harness.machine import hardware, peaks_cache, tune
 from harness.problems import merge, shape_file, submission
-from harness.ranks import channel, payload, trace, wire
+from harness.ranks import channel, exchange, payload, trace, wire
 from harness.ranks.shared_buffer import FileBuffer
 from harness.report import mlperf as report_mlperf
 
@@ -310,6 +310,18 @@ def outputs_of(data: bytes) -> None:
                 payload.read_tree(_buffer(), sample.output, BUFFER_BYTES)
 
 
+def described_output(data: bytes) -> None:
+    """What a rank says in an output's own file that the output is."""
+    buffer = FileBuffer(os.memfd_create("output"))
+    try:
+        buffer.append(data)
+        found = exchange.described(buffer)
+        payload.read_output(buffer, found)
+        payload.read_tree(buffer, found, BUFFER_BYTES)
+    finally:
+        os.close(buffer.fd)
+
+
 def shapes(path: Path) -> None:
     """All that is asked of a shape file before anything runs."""
     found = shape_file.find("a2a", Checkout(folder()))
@@ -573,6 +585,10 @@ def replies() -> list[bytes]:
     ]
 
 
+def descriptions() -> list[bytes]:
+    return [json.dumps(encode(output)).encode() for output in (SAMPLE.output, TREE, EMPTY)]
+
+
 def boards() -> list[bytes]:
     path = folder() / "made.yaml"
     for author in ("alice", "bob"):
@@ -672,6 +688,7 @@ A2A_FILE = "submissions/a2a/fuzzed.py"
 BAD, REFUSED = (BadFileError,), (BadSubmissionError,)
 TARGETS = [
     Target("replies", replies, "frames", outputs_of, (channel.ProtocolError,), 12),
+    Target("outputs' descriptions", descriptions, "json", described_output, (), 10),
     Target("shape files", texts(SHAPES), "yaml", of_file("shapes/a2a.yaml", shapes), BAD, 2),
     Target("leaderboard.yaml", boards, "yaml", of_file("leaderboard.yaml", leaderboard.load), BAD, 2),
     Target("hardware.yaml", texts(TABLE), "yaml", of_file("t.yaml", partial(hardware.match, "h200")), BAD, 4),
