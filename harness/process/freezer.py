@@ -20,7 +20,7 @@ from harness.process.sandbox import FIRST_PID
 
 FREEZE_S, LOOK_S = 5.0, 0.0003  # for all processes to stop, or to end what they have begun to; between two looks
 WAIT_S = 0.1  # for an uninterruptible wait to end. One that waits for a stopped process (vfork) does not.
-SLACK_NS = 50_000  # of CPU time, of all together. Honest groups used 0 in 224 freezes at load 10 (2 cores, 2026-11-24)
+SLACK_NS = 50_000  # of CPU time, of all together. Honest groups used 0 in 224 freezes at load 6 (2 cores, 2026-11-24)
 RUNS, WAITS = "RS", "D"  # states (proc(5)) in which SIGSTOP has not been taken in; a sleeping process wakes up to stop
 ENDED = "ZXx"
 FLAGS_AT, THREADS_AT = 6, 17  # a thread's flags and the number of threads, counted from the state

@@ -1,6 +1,6 @@
 """A timer wakes a process that starts children, which burn CPU for a while and are gone before anybody looks.
 
-expect: crashed: ran while not on turn: the candidate
+expect: crashed|timed_out: ran while not on turn: the candidate|timed out
 devices: cpu
 mode: leaderboard
 """
