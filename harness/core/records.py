@@ -314,7 +314,8 @@ class KernelFigures:
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """One call on all ranks: `trace_json` is the merged trace, `trace` the file that it was written to. A vendor's
-    `tool` tells `kernels`; its `files`, by their names, were written to `reports`."""
+    `tool` tells `kernels`; its `files`, by their names, were written to `reports`. A folder's own evaluator tells a
+    `text` alone."""
 
     ranks: tuple[RankProfile, ...]
     trace_json: str = field(repr=False)
@@ -323,6 +324,7 @@ class Profile:
     kernels: tuple[KernelFigures, ...] = ()
     reports: tuple[str, ...] = ()
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

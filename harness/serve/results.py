@@ -21,15 +21,11 @@ from harness.core.decode import decode
 from harness.core.errors import Exit
 from harness.core.records import (
     CaseResult,
-    Crashed,
     EvalReport,
     Kind,
-    Measured,
     Mode,
     Outcome,
     Profile,
-    Raised,
-    TimedOut,
 )
 from harness.core.words import clean
 from harness.gpumode import result_lines
@@ -75,10 +71,8 @@ def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> En
     began, now = datetime.fromisoformat(row.started_at or row.submitted_at), datetime.now(UTC)
     is_profile = row.mode == "profile"
     # One profiled case of no shape: KernelBot's report makes a file's name of the spec, and shows the report
-    pairs = {"benchmark-count": "1", "benchmark.0.spec": "not run"} if is_profile else {}
-    if is_profile:
-        pairs |= {f"benchmark.0.{name}": text for name, text in _failed_pairs(row.mode, error).items()}
-    run = _run(code, pairs | {"check": "fail"}, "", error, command, (now - began).total_seconds())
+    pairs = result_lines.unfinished_pairs(row.mode, ["not run"] if is_profile else [], error)
+    run = _run(code, result_lines.values_of(pairs), "", error, command, (now - began).total_seconds())
     key, profile = ("profile.0", _profile(None)) if is_profile else (row.mode, None)
     results: Json = {key: {"start": _iso(began), "end": _iso(now), "compilation": None, "run": run, "profile": profile}}
     nothing = {"gpu": "", "device_count": 0, "cpu": "", "runtime": "", "platform": "", "torch": "", "hostname": ""}
@@ -124,7 +118,7 @@ def _run_of(report: EvalReport, cases: Sequence[CaseResult], command: str, durat
     code = Exit.OK if pairs["check"] == "pass" else verdict.exit_code(report)
     logs = {name: text for name, text in report.logs.items() if name.startswith("candidate")}
     printed = "\n".join(f"{name}:\n{text.rstrip()}" for name, text in logs.items())
-    failures = [_failure(case.outcome) for case in cases if verdict.case_status(case) == "fail"]
+    failures = [clean(result_lines.error_text(case)) for case in cases if verdict.case_status(case) == "fail"]
     return _run(code, pairs, printed, "\n".join(failures), command, duration_s)
 
 
@@ -142,31 +136,13 @@ def _run(code: Exit, pairs: dict[str, str], printed: str, failures: str, command
 
 
 def _pairs(cases: Sequence[CaseResult]) -> dict[str, str]:
-    """KernelBot's keys and values, as harness.gpumode.result_lines writes them."""
-    kind = "test" if cases[0].case.kind == "test" else "benchmark"
-    pairs = {f"{kind}-count": str(len(cases))}
-    for index, result in enumerate(cases):
-        case, key = result.case, f"{kind}.{index}"
-        pairs[f"{key}.spec"] = result_lines.spec_of({"world_size": case.world_size, **case.params, "seed": case.seed})
-        pairs |= {f"{key}.{name}": value for name, value in _case_pairs(result).items()}
-    pairs["check"] = "pass" if all(verdict.case_status(case) == "pass" for case in cases) else "fail"
-    return pairs
-
-
-def _case_pairs(result: CaseResult) -> dict[str, str]:
-    outcome = result.outcome
-    if verdict.case_status(result) != "pass":
-        return _failed_pairs("profile" if result.case.kind == "profile" else "benchmark", _said(outcome))
-    if isinstance(outcome, Measured) and outcome.ranked.own:
-        stats = result_lines.stats_ns(result_lines.samples_us(outcome))
-        return {name: str(value) for name, value in stats.items()} | {"status": "pass"}
-    if result.profile is not None:
-        return {"status": "pass", "report": result_lines.encoded_report(_table(result.profile))}
-    return {"status": "pass"}
-
-
-def _failed_pairs(mode: Mode, why: str) -> dict[str, str]:
-    return {name: result_lines.one_line(text) for name, text in result_lines.failed_pairs(mode, why)}
+    """KernelBot's keys and values of one run."""
+    specs = [
+        result_lines.spec_of({"world_size": one.case.world_size, **one.case.params, "seed": one.case.seed})
+        for one in cases
+    ]
+    passed = all(verdict.case_status(case) == "pass" for case in cases)
+    return result_lines.values_of(result_lines.report_pairs(specs, cases, passed))
 
 
 def _runs(row: Row, results: Json, score: float | None) -> list[Json]:
@@ -213,18 +189,6 @@ def _said(outcome: Outcome) -> str:
     return verdict.message(outcome) or outcome.type.replace("_", " ")
 
 
-def _failure(outcome: Outcome) -> str:
-    """All that a failed case has to say, on several lines."""
-    lines = [_said(outcome)]
-    if isinstance(outcome, Raised):
-        lines.append(outcome.traceback)
-    if isinstance(outcome, Crashed):
-        lines.append(outcome.log_tail)
-    if isinstance(outcome, TimedOut):
-        lines += outcome.stacks
-    return clean("\n".join(line for line in lines if line))
-
-
 def _profile(profile: Profile | None) -> Json:
     path = Path(profile.trace) if profile and profile.trace else None
     trace = ""
@@ -235,14 +199,6 @@ def _profile(profile: Profile | None) -> Json:
         if archive.tell() <= TRACE_BYTES:
             trace = base64.b64encode(archive.getvalue()).decode()
     return {"profiler": "torch.profiler", "trace": trace, "download_url": None}
-
-
-def _table(profile: Profile) -> str:
-    """What took most of the slowest rank's call."""
-    slowest = max(profile.ranks, key=lambda rank: rank.call_us)
-    lines = [f"rank {slowest.rank}: {slowest.call_us:.1f} us under the profiler, by time on its {slowest.of}:"]
-    lines += [f"{op.self_us:12.1f} us  {op.share:6.1%}  {op.calls:6}  {op.name[:120]}" for op in slowest.top]
-    return clean("\n".join(lines))
 
 
 def _system(report: EvalReport) -> Json:
