@@ -23,7 +23,6 @@ from harness.core.records import (
     CaseResult,
     EvalReport,
     Kind,
-    Mode,
     Outcome,
     Profile,
 )
@@ -34,7 +33,8 @@ from harness.report.export import RUNTIMES
 from harness.serve.store import Ended, Row, State
 
 TEXT_CHARS = 16_384  # what KernelBot keeps of what is printed
-TRACE_BYTES = 8 << 20  # of a zipped profile that is sent
+TRACE_BYTES = 64 << 20  # of a zipped profile that is sent
+DETAILS = "ncu-details.csv"  # what clients take for the figures of a report
 RAN = (Exit.OK, Exit.INVALID)  # the exit codes that KernelBot counts as a run that came to a verdict
 KINDS: tuple[Kind, ...] = ("test", "benchmark", "profile")  # in the order that they run
 Json = dict[str, Any]  # that is sent
@@ -52,7 +52,7 @@ def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> 
     report = from_json(found)
     status = verdict.status(report)
     score = report.figures.score.value if report.figures and row.mode == "leaderboard" else None
-    results = _results(row.mode, report, command)
+    results = _results(row, report, command)
     why = None if status == "pass" else _why(report)
     where = report.environment.machine_class if report.environment else "this machine"
     return Ended(
@@ -73,8 +73,8 @@ def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> En
     # One profiled case of no shape: KernelBot's report makes a file's name of the spec, and shows the report
     pairs = result_lines.unfinished_pairs(row.mode, ["not run"] if is_profile else [], error)
     run = _run(code, result_lines.values_of(pairs), "", error, command, (now - began).total_seconds())
-    key, profile = ("profile.0", _profile(None)) if is_profile else (row.mode, None)
-    results: Json = {key: {"start": _iso(began), "end": _iso(now), "compilation": None, "run": run, "profile": profile}}
+    key, profile = (f"profile.{row.benchmark or 0}", _profile(None, row.tool)) if is_profile else (row.mode, None)
+    results: Json = {key: _of_run(row, began, now, run, profile)}
     nothing = {"gpu": "", "device_count": 0, "cpu": "", "runtime": "", "platform": "", "torch": "", "hostname": ""}
     why = result_lines.one_line(error)
     return Ended(
@@ -91,7 +91,7 @@ def _sent(row: Row, system: Json, results: Json, where: str, printed: str, why: 
     return {"status": "success", "results": [full], "reports": [_report(row, where, printed, why)]}
 
 
-def _results(mode: Mode, report: EvalReport, command: str) -> Json:
+def _results(row: Row, report: EvalReport, command: str) -> Json:
     """KernelBot's EvalResult of each phase that ran."""
     made = {}
     for kind in KINDS:
@@ -101,12 +101,20 @@ def _results(mode: Mode, report: EvalReport, command: str) -> Json:
         start, end = _times(report, kind)
         # KernelBot has a run for each profiled shape
         groups = [[case] for case in cases] if kind == "profile" else [cases]
-        for index, group in enumerate(groups):
-            key = {"test": "test", "benchmark": mode, "profile": f"profile.{index}"}[kind]
+        for index, group in enumerate(groups, start=row.benchmark or 0):
+            key = {"test": "test", "benchmark": row.mode, "profile": f"profile.{index}"}[kind]
             run = _run_of(report, group, command, (end - start).total_seconds())
-            profile = _profile(group[0].profile) if kind == "profile" else None
-            made[key] = {"start": _iso(start), "end": _iso(end), "compilation": None, "run": run, "profile": profile}
+            profile = _profile(group[0].profile, row.tool) if kind == "profile" else None
+            made[key] = _of_run(row, start, end, run, profile)
     return made
+
+
+def _of_run(row: Row, start: datetime, end: datetime, run: Json, profile: Json | None) -> Json:
+    """KernelBot's EvalResult. What a vendor's tool profiled is a success only if it passed: clients show the reason of
+    no other run."""
+    success = run["success"] and (run["passed"] or row.tool is None)
+    times = {"start": _iso(start), "end": _iso(end)}
+    return {**times, "compilation": None, "run": run | {"success": success}, "profile": profile}
 
 
 def _of_kind(report: EvalReport, kind: Kind) -> list[CaseResult]:
@@ -189,16 +197,24 @@ def _said(outcome: Outcome) -> str:
     return verdict.message(outcome) or outcome.type.replace("_", " ")
 
 
-def _profile(profile: Profile | None) -> Json:
-    path = Path(profile.trace) if profile and profile.trace else None
-    trace = ""
-    if path is not None and path.is_file():
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
-            made.write(path, path.name)
-        if archive.tell() <= TRACE_BYTES:
-            trace = base64.b64encode(archive.getvalue()).decode()
-    return {"profiler": "torch.profiler", "trace": trace, "download_url": None}
+def _profile(profile: Profile | None, tool: str | None) -> Json | None:
+    """KernelBot's ProfileResult. Of a vendor's tool it has the reports, and where there are none there is no profile:
+    clients say so. Of torch's profiler it is always there, since KernelBot's report takes that for granted."""
+    if tool is None:
+        traces = [profile.trace] if profile and profile.trace else []
+        return {"profiler": "torch.profiler", "trace": _zipped(traces), "download_url": None}
+    trace = _zipped(profile.reports) if profile else ""
+    return {"profiler": "Nsight-Compute", "trace": trace, "download_url": None} if trace else None
+
+
+def _zipped(paths: Sequence[str]) -> str:
+    """An archive of the files that there are, in base64; empty where there is none, or where it is too large."""
+    found = [path for path in map(Path, paths) if path.is_file()]
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
+        for path in found:
+            made.write(path, DETAILS if path.name.endswith(".csv") else path.name)
+    return base64.b64encode(archive.getvalue()).decode() if found and archive.tell() <= TRACE_BYTES else ""
 
 
 def _system(report: EvalReport) -> Json:
