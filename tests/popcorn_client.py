@@ -49,8 +49,8 @@ class PopcornClient:
         return list(found)
 
     def submit(self, name: str, source: bytes, leaderboard: str, gpu: str, mode: str) -> str:
-        """What it prints at the end. Every mode but profile is queued and asked for; this profile is what clients
-        before 2026-10 ask for."""
+        """What it prints at the end. Every mode but profile is queued and asked for; this profile is what earlier
+        clients ask for."""
         if mode.lower() == "profile":
             answer = self._streamed(f"/{leaderboard.lower()}/{gpu}/{mode.lower()}", name, source)
             self.results = answer["results"]
