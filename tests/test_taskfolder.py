@@ -214,6 +214,12 @@ def test_a_folder_is_evaluated_as_it_is(name: str, ran: Evaluate) -> None:
     assert report.peaks is None
 
 
+def test_lists_become_tuples_and_inputs_and_results_may_be_records(ran: Evaluate) -> None:
+    """A dataclass with tensors on the host and on the GPU, a named tuple; as some of GPU MODE's folders have them."""
+    report = ran(FOLDERS / "facts" / "records", cuda_is_cpu=True)
+    assert [type(result.outcome) for result in report.results] == [Passed], report.results
+
+
 def test_a_kernel_that_alters_its_input_does_not_alter_what_the_check_reads(ran: Evaluate) -> None:
     """A wrong result that would be right for the input as the kernel leaves it."""
     source = (
