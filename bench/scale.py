@@ -37,7 +37,6 @@ import contests
 import serving
 import slurm_cluster
 
-from harness import serve
 from harness.board import reports
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
@@ -46,8 +45,9 @@ from harness.engine.registry import ENGINES, LOCAL
 from harness.engine.slurm import SlurmEngine, SlurmSettings
 from harness.kinds.settings import Asked as Setting
 from harness.machine.host import environment
-from harness.serve import make_server, make_service
-from harness.serve.store import Asked, Limits, QueueFullError, Row, Store
+from harness.serve.offers import Options, eval_command, offered
+from harness.serve.server import make_server, make_service
+from harness.serve.store import INTERRUPTED, Asked, Limits, QueueFullError, Row, Store
 from harness.serve.users import User
 from harness.serve.worker import Worker, engine_of
 
@@ -225,7 +225,7 @@ def play(scenario: Scenario, nodes: int, folder: Path, seed: int) -> Played:
         played.waits_s[row.team or ""].append(started_s - clients.sent_s[row.id])
     played.took_s, played.busy = clock[0], engine.busy_s / (clock[0] * nodes)
     played.jobs = len(engine.started)
-    played.lost = len(scenario.arrivals) - sum(row.error in ("played", serve.store.INTERRUPTED) for row in rows)
+    played.lost = len(scenario.arrivals) - sum(row.error in ("played", INTERRUPTED) for row in rows)
     played.twice = len(engine.started) - len(set(engine.started))
     store.close()
     return played
@@ -362,10 +362,10 @@ def served(options: argparse.Namespace, checkout: Checkout, engine: Engine) -> S
     contest = contests.contest(checkout.root, CONTEST)
     ids = {team: contests.register(contest, team, f"m{team}")[f"m{team}"] for team in teams}
     setting = Setting(problem="", suite="quick", device="cpu", ranks=2, seconds=0.05)
-    asked = serve.Options(asked=setting, contests=(contest.file,), engine=options.engine)
+    asked = Options(asked=setting, contests=(contest.file,), engine=options.engine)
     folder = checkout.runs / "serve"
     serving.prepare(folder)
-    command = serve.eval_command(serve.offered(asked, checkout)) if options.real else serving.script(folder)
+    command = eval_command(offered(asked, checkout)) if options.real else serving.script(folder)
     service = make_service(asked, folder, command, checkout, engine, clock=lambda: contests.OPEN)
     service.limits = Limits(of_user=options.submissions)
     server, socket = make_server(service, "127.0.0.1", 0, None)

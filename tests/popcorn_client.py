@@ -1,12 +1,15 @@
 """What popcorn-cli sends and how it reads the answers, request by request.
 
-After gpu-mode/popcorn-cli src/service/mod.rs, src/cmd/auth.rs and src/cmd/submissions.rs (read 2026-11); the binary
-itself is not needed. A Rust client takes fields by type (`as_str`, `as_i64`), so that these fail here where it would
-show nothing.
+After gpu-mode/popcorn-cli src/service/mod.rs, src/profile.rs, src/cmd/auth.rs and src/cmd/submissions.rs (read
+2026-11); the binary itself is not needed. A Rust client takes fields by type (`as_str`, `as_i64`), so that these fail
+here where it would show nothing.
 """
 
+import base64
+import io
 import json
 import time
+import zipfile
 from typing import Any
 
 import httpx
@@ -46,9 +49,12 @@ class PopcornClient:
         return list(found)
 
     def submit(self, name: str, source: bytes, leaderboard: str, gpu: str, mode: str) -> str:
-        """What it prints at the end. Every mode but profile is queued and asked for."""
+        """What it prints at the end. Every mode but profile is queued and asked for; this profile is what earlier
+        clients ask for."""
         if mode.lower() == "profile":
-            return self._streamed(name, source, leaderboard, gpu, mode)
+            answer = self._streamed(f"/{leaderboard.lower()}/{gpu}/{mode.lower()}", name, source)
+            self.results = answer["results"]
+            return json.dumps(answer["reports"])
         path = f"/submission/{leaderboard.lower()}/{gpu}/{mode.lower()}"
         accepted = self._json(self._http.post(path, **form(name, source)))
         number = whole(accepted["details"], "id")
@@ -86,12 +92,38 @@ class PopcornClient:
                 key = f"{kind}.{index}"
                 more = f" {float(result[f'{key}.mean']):.0f} ns" if f"{key}.mean" in result else ""
                 more += f" {result[f'{key}.error']}" if f"{key}.error" in result else ""
-                rows.append(f"{result[f'{key}.status']} {result[f'{key}.spec']}{more}")
+                status = result[f"{key}.status"] if kind == "test" else result.get(f"{key}.status", "timed")
+                rows.append(f"{status} {result[f'{key}.spec']}{more}")
         return rows
 
-    def _streamed(self, name: str, source: bytes, leaderboard: str, gpu: str, mode: str) -> str:
-        path = f"/{leaderboard.lower()}/{gpu}/{mode.lower()}"
-        with self._http.stream("POST", path, **form(name, source)) as answer:
+    def profile(self, name: str, source: bytes, leaderboard: str, gpu: str, **options: str) -> dict[str, list[str]]:
+        """Both `--profile` and `--mode profile`: the names of the files that each run's archive is unpacked to.
+        `options` are fields of the form."""
+        answer = self._streamed(f"/profile/{leaderboard.lower()}/{gpu}", name, source, options)
+        (result,) = answer["results"]
+        if result["success"] is not True:
+            raise Refused(f"Profiling failed: {result['error']}")
+        assert result["runs"], "Server returned no profile runs"
+        files, failures = {}, []
+        for key, one in result["runs"].items():
+            if one["run"]["success"] is False:
+                failures.append(f"{key}: Execution failed:\n{one['run']['stderr']}")
+            if one["profile"] is None or not isinstance(one["profile"]["trace"], str):
+                failures.append(f"{key}: No NCU report was produced")
+                continue
+            archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(one["profile"]["trace"], validate=True)))
+            files[key] = [
+                one for one in archive.namelist() if one.endswith((".ncu-rep", "ncu-details.txt", "ncu-details.csv"))
+            ]
+            if not any(one.endswith(".ncu-rep") for one in files[key]):
+                failures.append(f"{key}: NCU archive contains no .ncu-rep report")
+        if failures:
+            raise Refused("\n".join(failures))
+        return files
+
+    def _streamed(self, path: str, name: str, source: bytes, options: dict[str, str] = {}) -> dict[str, Any]:  # noqa: B006
+        """The result event."""
+        with self._http.stream("POST", path, **form(name, source, options)) as answer:
             if answer.status_code != 200:
                 answer.read()
                 self._json(answer)
@@ -106,8 +138,7 @@ class PopcornClient:
                     if event == "status":
                         self.log.append(data.get("message") or json.dumps(data))
                     elif event == "result":
-                        self.results = data["results"]
-                        return json.dumps(data["reports"])
+                        return dict(data)
                     elif event == "error":
                         raise Refused(f"{data['detail']} (Status Code: {data.get('status_code')})")
         raise AssertionError("Stream ended unexpectedly without a final result or error event.")
@@ -140,12 +171,15 @@ class PopcornClient:
         return answer.json()
 
 
-def form(name: str, source: bytes) -> dict[str, Any]:
-    """A form of one file as reqwest writes it: the part has no Content-Type."""
+def form(name: str, source: bytes, options: dict[str, str] = {}) -> dict[str, Any]:  # noqa: B006
+    """A form of one file, and of texts, as reqwest writes it: the parts have no Content-Type."""
     boundary = "1d8a60f3b2c94e57-0a1b2c3d4e5f6071-9f8e7d6c5b4a3928-0011223344556677"
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    parts = [(f'name="file"; filename="{name}"', source)]
+    parts += [(f'name="{key}"', value.encode()) for key, value in options.items()]
+    begin = f"--{boundary}\r\nContent-Disposition: form-data; "
+    body = b"".join(f"{begin}{head}\r\n\r\n".encode() + data + b"\r\n" for head, data in parts)
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-    return {"headers": headers, "content": head.encode() + source + f"\r\n--{boundary}--\r\n".encode()}
+    return {"headers": headers, "content": body + f"--{boundary}--\r\n".encode()}
 
 
 def text(values: dict[str, Any], name: str) -> str:

@@ -19,18 +19,18 @@ from typing import Any, NoReturn
 import httpx
 from factories import TIMED_OUT, TIMES, WRONG_OUTCOME, failed_test, report, results
 
-from harness import serve
 from harness.board import report_json
 from harness.core.checkout import Checkout
 from harness.core.records import Passed
 from harness.engine.base import Engine
 from harness.kinds.settings import Asked
-from harness.serve import make_server, make_service
+from harness.serve.offers import Options
+from harness.serve.server import answer, make_server, make_service, only_server
 from harness.serve.service import Service
 from harness.serve.store import Limits, Row
 from harness.serve.worker import Command, Files
 
-OPTIONS = serve.Options(asked=Asked(problem="", suite="quick", device="cpu"), gpus=("MI300x8",))
+OPTIONS = Options(asked=Asked(problem="", suite="quick", device="cpu"), gpus=("MI300x8",))
 GEMM, GPU = "amd-gemm-rs", "CPU"
 SOURCE = "def custom_kernel(data): ...\n"
 MINE = {"X-Popcorn-Cli-Id": "ada:a secret"}
@@ -163,5 +163,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, interrupt)  # as the command line does
     folder = Path(sys.argv[1])
     print(os.getpid())
-    with serve.only_server(folder):
-        serve.answer(service(folder), "127.0.0.1", 0, None)
+    with only_server(folder):
+        answer(service(folder), "127.0.0.1", 0, None)

@@ -28,9 +28,10 @@ from harness.engine.fake import FakeEngine, Play
 from harness.evaluation.evaluate import new_run_id
 from harness.kinds.settings import Asked
 from harness.problems.submission import digest
-from harness.serve import Options, make_service
+from harness.serve import Options
 from harness.serve.api import make_app
 from harness.serve.guard import Guard
+from harness.serve.server import make_service
 from harness.serve.service import Service
 from harness.serve.store import Asked as Queued
 from harness.serve.store import Ended, Limits, Store
@@ -379,19 +380,24 @@ def test_500_submissions_of_20_teams_are_each_evaluated_once_and_fairly(tmp_path
     store.close()
 
 
-def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
+NOT_3 = "ALTER TABLE submissions DROP COLUMN tool; ALTER TABLE submissions DROP COLUMN benchmark;"
+NOT_2 = (
+    "DROP INDEX submissions_by_team; ALTER TABLE submissions DROP COLUMN contest;"
+    "ALTER TABLE submissions DROP COLUMN team; ALTER TABLE submissions DROP COLUMN entry;"
+)
+
+
+@pytest.mark.parametrize(("version", "without"), [(1, NOT_3 + NOT_2), (2, NOT_3)])
+def test_a_queue_of_an_earlier_version_is_taken_over(version: int, without: str, tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite3"
     store = Store(path)
     number = queued(store, None, store.users.register("ada:secret", "ada"))
     store.close()
     db = sqlite3.connect(path)
-    db.executescript(
-        "DROP INDEX submissions_by_team; ALTER TABLE submissions DROP COLUMN contest;"
-        "ALTER TABLE submissions DROP COLUMN team; ALTER TABLE submissions DROP COLUMN entry; PRAGMA user_version = 1;"
-    )
+    db.executescript(f"{without} PRAGMA user_version = {version};")
     db.close()
     store = Store(path)
     row = store.claim()
     assert row is not None
-    assert (row.id, row.team) == (number, None)
+    assert (row.id, row.team, row.tool) == (number, None, None)
     store.close()

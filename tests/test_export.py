@@ -116,7 +116,7 @@ def test_the_results_of_a_runs_rows_are_the_evaluators_own(rows: list[Row]) -> N
     report = run(3)
     benchmarks = report.results[3:]
     specs = [result_lines.spec_of({"world_size": 8, **result.case.params}) for result in benchmarks]
-    theirs = dict(result_lines.report_pairs("leaderboard", specs, run(3, results=benchmarks)))
+    theirs = dict(result_lines.report_pairs(specs, benchmarks, True))
     assert theirs.items() <= together.items()
     assert together["test-count"] == "3"
     assert {together[f"test.{index}.status"] for index in range(3)} == {"pass"}
@@ -131,9 +131,9 @@ def test_only_leaderboard_runs_that_passed_have_a_score(tmp_path: Path) -> None:
     assert [of(found, number)[0]["run_score"] is None for number in (1, 2, 3)] == [False, True, True]
     wrong = next(row for row in of(found, 3) if row["case_outcome"] == "wrong")
     assert (wrong["run_passed"], wrong["run_status"], wrong["case_time_us"]) == (False, "fail", None)
-    assert wrong["run_result"]["benchmark.1.error"] == "off by 3\\nin tile 2"
+    assert wrong["run_result"]["benchmark.1.error"].startswith("off by 3\\nin tile 2")
     assert wrong["run_result"]["check"] == "fail"
-    assert of(found, 3)[-1]["run_result"]["benchmark.2.error"] == "not run"
+    assert of(found, 3)[-1]["run_result"]["benchmark.2.error"].startswith("not run: ")
 
 
 def test_a_profiled_case_is_neither_timed_nor_failed(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_profiled_case_is_neither_timed_nor_failed(tmp_path: Path) -> None:
     recorded.store(tmp_path, run(1, mode="profile", results=(profiled,)))
     (row,) = exported(tmp_path, Board())
     assert (row["case_kind"], row["run_score"], row["run_passed"]) == ("profile", None, True)
-    assert row["run_result"].keys() == {"benchmark-count", "check", "benchmark.0.spec"}
+    assert row["run_result"].keys() == {"benchmark-count", "check", "benchmark.0.spec", "benchmark.0.report"}
 
 
 def test_runs_whose_folder_is_gone_are_told_by_the_board_once(rows: list[Row]) -> None:

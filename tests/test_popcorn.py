@@ -29,6 +29,7 @@ from harness.core.errors import BadFileError, Exit, HarnessError
 from harness.core.metrics import CLOCKS
 from harness.core.records import NotRun, OpTime, Passed, Profile, Raised, RankProfile, Series, Verdict, Verdicts, Wrong
 from harness.gpumode import result_lines
+from harness.judging import verdict
 from harness.machine.host import descendants
 from harness.problems.shape_file import find
 
@@ -561,9 +562,8 @@ def test_all2all_with_drawn_expert_weights_is_another_problem() -> None:
 
 def pairs_of(mode: records.Mode, found: tuple[records.CaseResult, ...]) -> dict[str, str]:
     specs = [f"m: {index}" for index in range(len(found))]
-    return parsed(
-        result_lines.encoded(result_lines.report_pairs(mode, specs, report(found, mode=mode)), 1 << 20).decode()
-    )
+    passed = verdict.status(report(found, mode=mode)) == "pass"
+    return parsed(result_lines.encoded(result_lines.report_pairs(specs, found, passed), 1 << 20).decode())
 
 
 @pytest.mark.parametrize("outcome", FAILURES, ids=lambda outcome: outcome.type)

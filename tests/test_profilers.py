@@ -6,13 +6,17 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.cli.main import main
-from harness.core.errors import Exit, HarnessError
+from harness.core.checkout import Checkout
+from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import KernelFigures
+from harness.kinds import settings
+from harness.kinds.settings import Asked
 from harness.machine.host import gpus
 from harness.process import profilers
 from harness.process.ncu import Ncu, ncu_dispatches
@@ -224,6 +228,28 @@ def test_what_cannot_be_profiled_is_refused_in_a_line(
     shown = capsys.readouterr().err.strip()
     assert told in shown
     assert "\n" not in shown
+
+
+def test_one_benchmark_can_be_profiled_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """In no other mode: what is ranked needs all of them."""
+    asked = Asked(problem="gemm_rs", device="cpu")
+    every = settings.setting(asked, Checkout.here()).suite.benchmarks
+    assert len(every) > 1
+    for number in (0, len(every) - 1):
+        found = settings.setting(replace(asked, benchmark=number), Checkout.here())
+        assert found.suite.benchmarks == (every[number],)
+    for number in (-1, len(every)):
+        with pytest.raises(UsageError, match=f"has the benchmarks 0 to {len(every) - 1}"):
+            settings.setting(replace(asked, benchmark=number), Checkout.here())
+    with pytest.raises(UsageError, match=r"a folder's own eval\.py runs all benchmarks"):
+        settings.setting(
+            Asked(problem=str(SCALE), device="cpu", evaluator="theirs", benchmark=0),
+            Checkout.here(),
+        )
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", "gemm_rs", "--device", "cpu", "--benchmark", "0"])
+    assert ended.value.code == Exit.USAGE
+    assert "--benchmark 0: only --mode profile takes it" in capsys.readouterr().err
 
 
 def test_several_ranks_are_no_work_for_a_tool_that_replays(

@@ -14,23 +14,28 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import preloaded
 import pytest
+from factories import WRONG_OUTCOME, report, results
 from popcorn_client import PopcornClient, Refused
 from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, submit, wait_for
 
-from harness import serve
+from harness.board import report_json
 from harness.cli import serve as verb
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
+from harness.core.records import Passed, Profile, RankProfile
+from harness.kinds import programs
 from harness.kinds.settings import Asked
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import MAX_BYTES
-from harness.serve import guard
+from harness.serve import guard, server
 from harness.serve.guard import MAX_BODY_BYTES, is_loopback
+from harness.serve.offers import Offer, Options, eval_command, finder, leaderboards, offered
 from harness.serve.store import Limits
 from harness.serve.worker import Files
 
@@ -117,9 +122,70 @@ def test_popcorn_cli_lists_shows_and_deletes(running: Served) -> None:
 def test_what_their_client_has_and_we_have_not_says_so(running: Served) -> None:
     with running.client(MINE) as client:
         assert "no invite codes" in client.post("/user/join", json={"code": "x"}).json()["detail"].lower()
-        nsight = client.post(f"/profile/{GEMM}/{GPU}", files={"file": ("a.py", SOURCE)})
-        assert (nsight.status_code, "--mode profile" in nsight.text) == (404, True)
         assert client.post("/admin/start").status_code == 404
+
+
+def test_a_profile_that_cannot_be_taken_says_what_is_missing(running: Served) -> None:
+    """Current clients ask for Nsight Compute's, by --profile and by --mode profile."""
+    with PopcornClient(running.url, "carol:1") as client:
+        with pytest.raises(Refused) as caught:
+            client.profile("k.py", SOURCE.encode(), GEMM, "CPU", benchmark_index="0")
+        assert re.fullmatch(
+            r"Server returned status 404: Nsight Compute cannot profile `amd-gemm-rs` here: (there is no ncu here "
+            r"\(looked in .*\)|.* profiles cuda devices, and this would run on cpu)\. On the server's machine, "
+            "`python -m harness eval gemm_rs FILE --mode profile` takes torch's profile.",
+            str(caught.value),
+        )
+        with pytest.raises(Refused, match="404: Leaderboard `nothing` does not exist"):
+            client.profile("k.py", SOURCE.encode(), "nothing", "CPU")
+
+
+@pytest.fixture
+def profiling(tmp_path: Path) -> Iterator[Served]:
+    """A server on a machine that has ncu; what it leaves is played."""
+    with served(tmp_path / "serve") as found:
+        known = tuple(replace(one, unprofiled="") for one in found.service.leaderboards)
+        found.service.leaderboards, found.service.find = known, finder(known)
+        reports = [tmp_path / "profile-0-rank-0-report.ncu-rep", tmp_path / "profile-0-rank-0-report.csv"]
+        for path in reports:
+            path.write_bytes(b"counters")
+        (case,) = results([], [Passed()])
+        rank = RankProfile(rank=0, call_us=5.0, of="device", top=())
+        profile = Profile(ranks=(rank,), trace_json="", tool="ncu", reports=tuple(map(str, reports)))
+        profiled = replace(case, case=replace(case.case, kind="profile"), profile=profile)
+        (found.folder / "profile.json").write_text(json.dumps(report_json.to_json(report((profiled,), mode="profile"))))
+        wrong = replace(profiled, outcome=WRONG_OUTCOME, profile=None)
+        (found.folder / "wrong.json").write_text(json.dumps(report_json.to_json(report((wrong,), mode="profile"))))
+        yield found
+
+
+def test_popcorn_cli_gets_the_reports_of_nsight_compute(profiling: Served) -> None:
+    with PopcornClient(profiling.url, "carol:1") as client:
+        names = ["profile-0-rank-0-report.ncu-rep", "ncu-details.csv"]
+        assert client.profile("k.py", SOURCE.encode(), GEMM, "CPU") == {"profile.0": names}
+        assert client.profile("k.py", SOURCE.encode(), GEMM, "CPU", benchmark_index="1") == {"profile.1": names}
+        rows = profiling.service.store.latest(2)
+        assert [(row.mode, row.tool, row.benchmark) for row in rows] == [
+            ("profile", "ncu", 1),
+            ("profile", "ncu", None),
+        ]
+        command = eval_command(())(rows[0], Files(source=Path("k.py")))
+        assert {"--mode=profile", "--tool=ncu", "--benchmark=1"} <= set(command)
+        assert not [word for word in eval_command(())(rows[1], Files(source=Path("k.py"))) if "benchmark" in word]
+
+
+def test_popcorn_cli_is_told_why_there_is_no_report_of_nsight_compute(profiling: Served) -> None:
+    with PopcornClient(profiling.url, "carol:1") as client:
+        with pytest.raises(
+            Refused, match=r"(?s)profile\.0: Execution failed:\nrank 2: tile.*No NCU report was produced"
+        ):
+            client.profile("k.py", SOURCE.encode() + b"# wrong\n", GEMM, "CPU")
+        with pytest.raises(Refused, match=rf"{CRASH} \(Status Code: 500\)"):
+            client.profile("k.py", SOURCE.encode() + b"# crashes\n", GEMM, "CPU")
+        with pytest.raises(Refused, match="400: ncu_kernel_name is not taken here"):
+            client.profile("k.py", SOURCE.encode(), GEMM, "CPU", ncu_kernel_name="regex:gemm")
+        with pytest.raises(Refused, match="400: benchmark_index must be between 0 and 1"):
+            client.profile("k.py", SOURCE.encode(), GEMM, "CPU", benchmark_index="3")
 
 
 def test_the_backlog_of_the_runner_is_told_by_gpu(running: Served) -> None:
@@ -317,7 +383,7 @@ def test_queues_are_bounded_by_user_and_in_all(tmp_path: Path) -> None:
 
 
 def test_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.serve.api.STREAMS_OF_USER", 1)
+    monkeypatch.setattr("harness.serve.events.STREAMS_OF_USER", 1)
     with served(tmp_path) as found, found.client(MINE) as client, found.client(MINE) as other:
         path, file = f"/{GEMM}/{GPU}/test", {"file": ("a.py", (SOURCE + "# sleeps\n").encode())}
         with client.stream("POST", path, files=file) as first:
@@ -404,16 +470,16 @@ def test_another_address_without_a_token_is_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UsageError, match="16 or more"):
         run("--host", "0.0.0.0", "--token", str(tmp_path / "token"))
     with pytest.raises(UsageError, match="cannot be read"):
-        serve.read_token(tmp_path / "nowhere", {})
+        guard.read_token(tmp_path / "nowhere", {})
     (tmp_path / "token").write_text("long-enough-to-be-one\n")
-    assert serve.read_token(tmp_path / "token", {}) == "long-enough-to-be-one"
-    assert serve.read_token(None, {guard.TOKEN_VARIABLE: "another-long-enough-one"}) == "another-long-enough-one"
+    assert guard.read_token(tmp_path / "token", {}) == "long-enough-to-be-one"
+    assert guard.read_token(None, {guard.TOKEN_VARIABLE: "another-long-enough-one"}) == "another-long-enough-one"
 
 
 def test_a_port_that_cannot_be_had_is_said(running: Served, tmp_path: Path) -> None:
     taken = int(running.url.rpartition(":")[2])
     with pytest.raises(UsageError, match=f"--port {taken}: cannot be bound on 127"):
-        serve.make_server(running.service, "127.0.0.1", taken, None)
+        server.make_server(running.service, "127.0.0.1", taken, None)
     with pytest.raises(UsageError, match="0 to 65535"):
         run("--port", "99999")
 
@@ -427,10 +493,10 @@ def test_without_its_packages_the_command_says_what_to_install(monkeypatch: pyte
 # ---- problem folders and competitions --------------------------------------------------------------------------------
 
 
-def offers(*folders: str, competitions: tuple[Path, ...] = ()) -> dict[str, serve.Offer]:
+def offers(*folders: str, competitions: tuple[Path, ...] = ()) -> dict[str, Offer]:
     asked = Asked(problem="", suite="quick", ranks=2, device="cpu")
-    options = serve.Options(asked=asked, folders=tuple(FOLDERS / name for name in folders), competitions=competitions)
-    return {offer.name: offer for offer in serve.offered(options, Checkout.here())}
+    options = Options(asked=asked, folders=tuple(FOLDERS / name for name in folders), competitions=competitions)
+    return {offer.name: offer for offer in offered(options, Checkout.here())}
 
 
 def test_folders_are_offered_beside_the_checkouts_problems() -> None:
@@ -438,8 +504,8 @@ def test_folders_are_offered_beside_the_checkouts_problems() -> None:
     assert list(found) == [*OURS, "scale", "rowsum"]
     assert found["amd-gemm-rs"].argument == "gemm_rs"
     assert found["scale"].argument == str(FOLDERS / "scale")
-    command = serve.eval_command(tuple(found.values()))
-    row = SimpleNamespace(problem="single/scale", mode="test", user="ada", team=None)
+    command = eval_command(tuple(found.values()))
+    row = SimpleNamespace(problem="single/scale", mode="test", user="ada", team=None, tool=None, benchmark=None)
     words = list(command(row, Files(source=Path("a.py"))))  # type: ignore[arg-type]
     assert words[3:6] == ["eval", str(FOLDERS / "scale"), "a.py"]
     assert "--device=cpu" in words
@@ -466,6 +532,42 @@ def test_a_competitions_problems_have_its_names_and_deadlines(
     assert "not served: " in capsys.readouterr().err
     with pytest.raises(UsageError, match="single/scale is offered under two names"):
         offers("scale", competitions=(file,))
+
+
+def test_a_cuda_folder_is_offered_in_its_language_where_it_can_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = Options(asked=Asked(problem=""), folders=(FOLDERS / "cuda",))
+    found = offered(options, Checkout.here())
+    monkeypatch.setattr(programs, "nvcc", lambda: None)
+    assert "cuda" not in [one.name for one in leaderboards(found, options, Checkout.here())]
+    assert "not served: " in (said := capsys.readouterr().err)
+    assert "there is no nvcc here" in said
+    monkeypatch.setattr(programs, "nvcc", lambda: "/usr/local/cuda/bin/nvcc")
+    known = {one.name: one for one in leaderboards(found, options, Checkout.here())}
+    assert (known["cuda"].lang, known["scale" if "scale" in known else "amd-gemm-rs"].lang) == ("cu", "py")
+    assert "CUDA C++" in known["cuda"].unprofiled
+    task = known["cuda"].task
+    assert (task["lang"], task["files"]["submission.cuh"]) == ("cu", "@SUBMISSION@")
+    assert "submission.py" not in task["files"]
+    assert task["config"]["sources"] == ["eval.cu"]
+    assert "type" not in task["config"]
+
+
+@pytest.mark.parametrize("name", ["a.cu", "b.cuh", "c.cpp", "..cu"])
+def test_a_cuda_source_keeps_its_suffix(name: str, tmp_path: Path) -> None:
+    with served(tmp_path / "serve") as found:
+        known = tuple(replace(one, lang="cu") for one in found.service.leaderboards)
+        found.service.leaderboards, found.service.find = known, finder(known)
+        with found.client(MINE) as client:
+            source = f"//!POPCORN leaderboard {GEMM}\nint x;\n"
+            number = submit(client, source, mode="test", name=name)
+            outcome(client, number)
+            row = found.service.store.get(number)
+            assert row is not None
+            assert found.service.worker.source(row).name.endswith(f".{name.rpartition('.')[2]}")
+            refused = client.post(PATH, files={"file": ("a.py", SOURCE)})
+            assert refused.json()["detail"] == "Please provide a CUDA (.cu / .cuh / .cpp) file"
 
 
 def test_two_problems_of_one_name_cannot_both_be_offered(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ import pytest
 from conftest import COMMAND
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
 
-from harness import serve
 from harness.core.errors import BadFileError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan, line_of
 from harness.engine.base import ERR, OUT, RESULT, Done, Exited, Job, Lost, Overdue, Running, State, Ticket, Waiting
 from harness.engine.fake import FakeEngine, Play
 from harness.machine.host import descendants
-from harness.serve.store import ATTEMPTS, Asked, Ended, Limits, Store
+from harness.serve.server import only_server
+from harness.serve.store import ATTEMPTS, INTERRUPTED, Asked, Ended, Limits, Store
 
 ASKED = Asked(problem="gemm_rs", leaderboard="amd-gemm-rs", gpu="CPU", mode="test", file_name="a.py", code=SOURCE)
 
@@ -99,7 +99,7 @@ def test_what_was_interrupted_twice_has_failed(tmp_path: Path) -> None:
     number = abandoned(tmp_path, ATTEMPTS)
     with served(tmp_path) as found, found.client(MINE) as client:
         job = outcome(client, number)["job"]
-        assert (job["status"], job["error"]) == ("failed", serve.store.INTERRUPTED)
+        assert (job["status"], job["error"]) == ("failed", INTERRUPTED)
         assert outcome(client, submit(client))["job"]["status"] == "succeeded"
     assert number not in numbers(tmp_path / "ran")
 
@@ -136,12 +136,12 @@ def test_ended_in_order_it_keeps_the_place_of_what_ran(tmp_path: Path) -> None:
 
 def test_two_servers_do_not_share_a_queue(tmp_path: Path) -> None:
     with (
-        serve.only_server(tmp_path),
+        only_server(tmp_path),
         pytest.raises(UsageError, match="another server works on the queue"),
-        serve.only_server(tmp_path),
+        only_server(tmp_path),
     ):
         pass
-    with serve.only_server(tmp_path):  # it is free again
+    with only_server(tmp_path):  # it is free again
         pass
 
 
@@ -200,7 +200,7 @@ def test_a_job_that_its_engine_lost_is_run_once_more(tmp_path: Path) -> None:
     with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
         number = submit(client)
         job = outcome(client, number)["job"]
-        assert (job["status"], job["error"]) == ("failed", serve.store.INTERRUPTED)
+        assert (job["status"], job["error"]) == ("failed", INTERRUPTED)
     assert names(engine) == [f"{number}-1", f"{number}-2"]
     assert engine.tickets() == []
 
@@ -359,7 +359,7 @@ def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     store = service(tmp_path / "other").store
     store._db.execute("PRAGMA user_version = 99")
     store.close()
-    with pytest.raises(BadFileError, match="version 99, expected 2"):
+    with pytest.raises(BadFileError, match="version 99, expected 3"):
         Store(tmp_path / "other" / "queue.sqlite3")
 
 

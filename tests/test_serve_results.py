@@ -24,9 +24,24 @@ from factories import (
 )
 
 from harness.board import report_json
+from harness.board.entries import Board
 from harness.core.errors import Exit
 from harness.core.events import CaseBegan, PhaseBegan
-from harness.core.records import Mode, NotRun, OpTime, Outcome, Passed, Profile, RankProfile
+from harness.core.records import (
+    Measured,
+    Metric,
+    Mode,
+    NotRun,
+    OpTime,
+    Outcome,
+    Passed,
+    Profile,
+    RankProfile,
+    Series,
+    Summary,
+)
+from harness.gpumode import result_lines
+from harness.report import export
 from harness.serve.results import TEXT_CHARS, ended
 from harness.serve.store import Ended, Row
 from harness.serve.worker import Stage
@@ -172,11 +187,54 @@ def test_a_profile_has_a_run_a_shape_with_its_table_and_its_trace(tmp_path: Path
     found = full(made)
     assert list(found) == ["profile.0", "profile.1"]
     table = base64.b64decode(found["profile.0"]["run"]["result"]["benchmark.0.report"], b"+*").decode()
-    assert table.splitlines()[0].startswith("rank 1: 201.0 us")
+    assert table.splitlines()[:2] == ["rank 0: 200.0 us under the profiler", "rank 1: 201.0 us under the profiler"]
     assert "aten::mm" in table
     archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(found["profile.0"]["profile"]["trace"])))
     assert archive.read("trace-0.json") == b'{"traceEvents": []}'
     assert [run["mode"] for run in made.runs] == ["profile", "profile"]
+
+
+THEIRS = Metric(name="theirs", unit="us")
+
+
+@pytest.mark.parametrize("mode", ["benchmark", "leaderboard"])
+def test_what_a_folders_own_evaluator_timed_has_its_figures(mode: Mode) -> None:
+    """It tells no samples, only what they came to."""
+    summary = Summary(runs=3, mean=2.5, std=0.003, err=0.0017, best=2.4, worst=2.6)
+    timed = Measured(series=(Series(metric=THEIRS, own=(), summary=summary),))
+    made = of(report(results([], [timed]), mode=mode, suite="theirs"), mode)
+    found = full(made)[mode]["run"]["result"]
+    told = {name: float(found[f"benchmark.0.{name}"]) for name in ("runs", "mean", "std", "err", "best", "worst")}
+    assert told == pytest.approx({"runs": 3, "mean": 2500, "std": 3, "err": 1.7, "best": 2400, "worst": 2600})
+    assert found["check"] == "pass"
+
+
+def test_what_a_folders_own_evaluator_profiled_has_its_text() -> None:
+    (case,) = results([], [Passed()])
+    profile = Profile(ranks=(), trace_json="", text="name  calls\nkernel  1\n")
+    profiled = replace(case, case=replace(case.case, kind="profile"), profile=profile)
+    made = of(report((profiled,), mode="profile", suite="theirs"), "profile")
+    assert (made.state, made.passed) == ("succeeded", True)
+    one = full(made)["profile.0"]
+    assert shown_by_kernelbot(one["run"], one["profile"]) == profile.text
+
+
+@pytest.mark.parametrize("outcome", [*FAILURES, NotRun(), Passed()], ids=lambda one: one.type)
+def test_a_cases_lines_are_the_same_wherever_they_are_written(outcome: Outcome, tmp_path: Path) -> None:
+    """By the server, by the evaluator in KernelBot's place, and in an export. Only specs and counts are each its
+    own's."""
+    cases = results([], [TIMES[0], outcome, WRONG_OUTCOME])
+    found = report(cases, mode="benchmark")
+    served = full(of(found, "benchmark"))["benchmark"]["run"]["result"]
+    evaluators = result_lines.values_of(result_lines.report_pairs(["a", "b", "c"], cases, False))
+    rows = [row["run_result"] for row in export.rows(Board(), [found], tmp_path)]
+    exported = {key: value for row in rows for key, value in row.items()}
+    assert without_specs(served) == without_specs(evaluators) == without_specs(exported)
+    assert served["benchmark.2.error"].startswith("rank 2: tile")
+
+
+def without_specs(lines: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in lines.items() if not key.endswith(".spec")}
 
 
 def test_the_stage_is_the_phase_and_case_that_began_last() -> None:

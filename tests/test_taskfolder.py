@@ -21,7 +21,7 @@ from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.records import Case, EvalReport, Mode, Passed, Raised, Submission, Wrong
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
-from harness.gpumode.refusals import refusal
+from harness.gpumode.refusals import culprit, refusal
 from harness.judging import verdict
 from harness.judging.warnings import TEXTS, text_of
 from harness.kinds.plan import make_plan
@@ -214,6 +214,12 @@ def test_a_folder_is_evaluated_as_it_is(name: str, ran: Evaluate) -> None:
     assert report.peaks is None
 
 
+def test_lists_become_tuples_and_inputs_and_results_may_be_records(ran: Evaluate) -> None:
+    """A dataclass with tensors on the host and on the GPU, a named tuple; as some of GPU MODE's folders have them."""
+    report = ran(FOLDERS / "facts" / "records", cuda_is_cpu=True)
+    assert [type(result.outcome) for result in report.results] == [Passed], report.results
+
+
 def test_a_kernel_that_alters_its_input_does_not_alter_what_the_check_reads(ran: Evaluate) -> None:
     """A wrong result that would be right for the input as the kernel leaves it."""
     source = (
@@ -340,6 +346,70 @@ def test_on_gpus_a_missing_compiler_is_the_submissions_own_matter() -> None:
     assert refusal(text, "it", "cuda", False) is None
     assert refusal("No module named 'x'", "it", "cuda", False) is not None
     assert refusal("off by 3", "it", "cpu", False) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("torch._scaled_mm is only supported on devices with compute capability >= 9.0", "another GPU than this"),
+        (
+            "CUDA error: no kernel image is available for execution on the device",
+            "another GPU than this machine has: C",
+        ),
+        ("expects arch to be one of [Arch.sm_100a], but got Arch.sm_90a", "another GPU than this machine has: expects"),
+        ("RuntimeError: No HIP GPUs are available", "it needs another GPU than this machine has: RuntimeError: No HIP"),
+        ("ImportError: cannot import name 'dtypes' from 'aiter' (unknown location)", "imports dtypes from aiter, and"),
+        ("cannot import name 'f' from 'aiter.ops' (/v/site-packages/aiter/ops.py)", "the aiter.ops that is installed"),
+        ("ImportError: libcudart.so.12: cannot open shared object file: No such file", "the library libcudart.so.12,"),
+    ],
+)
+def test_what_a_machine_with_a_gpu_lacks_is_said_in_a_line(message: str, told: str) -> None:
+    found = refusal(f"Traceback:\n  File\n{message}\n", "it", "cuda", False)
+    assert found is not None
+    assert told in found
+    assert "\n" not in found
+
+
+def test_a_name_that_the_folders_own_files_lack_is_the_submissions_matter() -> None:
+    text = "ImportError: cannot import name 'MoEConfig' from 'task' (/tmp/kernel-eval-1/staged/task.py)"
+    assert refusal(text, "it", "cuda", False) is None
+
+
+def test_on_a_cpu_no_hip_gpu_is_no_gpu() -> None:
+    assert "DEVICE=cpu" in str(refusal("RuntimeError: No HIP GPUs are available", "it", "cpu", False))
+
+
+FRAMES = {
+    "eval.py": '  File "/s/eval.py", line 9, in main\n    run()\n',
+    "utils": '  File "/s/utils.py", line 3, in lock\n    run()\n',
+    "reference": '  File "/s/reference.py", line 5, in ref_kernel\n    f(x)\n',
+    "check": '  File "/s/reference.py", line 7, in check_implementation\n    output.shape\n',
+    "helper": '  File "/s/reference.py", line 8, in shape_of\n    output.shape\n',
+    "submission": '  File "/s/submission.py", line 2, in custom_kernel\n    g(x)\n',
+    "call": '  File "/s/eval.py", line 4, in once\n    output = custom_kernel(data)\n',
+    "matched": '  File "/s/eval.py", line 5, in once\n    return check_implementation(data, output)\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("frames", "error", "found"),
+    [
+        (["eval.py", "utils"], "CalledProcessError: exit status 1", "eval.py"),
+        (["eval.py", "reference"], "RuntimeError: x", "reference"),
+        (["eval.py", "matched", "check", "reference"], "RuntimeError: x", "reference"),
+        (["eval.py", "submission", "reference"], "RuntimeError: x", ""),
+        (["eval.py", "submission"], "RuntimeError: x", ""),
+        (["eval.py", "call"], "RuntimeError: raised by a function in C", ""),
+        (["eval.py", "matched", "check", "helper"], "AttributeError: 'list' object has no attribute 'shape'", ""),
+        (["eval.py", "matched", "utils"], "AttributeError: 'list' object has no attribute 'shape'", ""),
+        (["eval.py"], "RuntimeError: CUDA error: an illegal memory access was encountered", ""),
+        (["eval.py"], "concurrent.futures.process.BrokenProcessPool: ended abruptly", ""),
+        ([], "Killed", ""),
+    ],
+)
+def test_a_traceback_says_whose_code_failed(frames: list[str], error: str, found: str) -> None:
+    """Whatever the submission can cause is not put down to the folder."""
+    assert culprit("".join(FRAMES[name] for name in frames) + error, ["submission.py"]) == found
 
 
 def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None:

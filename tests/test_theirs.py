@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.board import leaderboard, reports
+from harness.board import leaderboard, report_json, reports
 from harness.board.entries import Board
 from harness.core.checkout import Checkout
-from harness.core.errors import BadFileError, Exit, UsageError
+from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.records import (
     Crashed,
     EvalReport,
@@ -50,6 +50,7 @@ from harness.machine import host
 from harness.report import board_view, export, terminal
 
 FOLDERS = Path(__file__).parent / "folders"
+FACTS = FOLDERS / "facts"
 ROWSUM, SCALE = FOLDERS / "multi" / "rowsum", FOLDERS / "single" / "scale"
 # An evaluator's beginning: `said(key, value)` writes a line, `mode` and `count` are what it was called with.
 BEGIN = """\
@@ -89,7 +90,7 @@ def told(tmp_path: Path, nothing_left: None) -> Evaluate:  # in this order: pyte
             (copy.parent.parent / "single").symlink_to(FOLDERS / "single")
             (copy / "eval.py").write_text(BEGIN + text)
             folder = copy
-        problem = read(folder, Checkout.here())
+        problem = dataclasses.replace(read(folder, Checkout.here()), root=tmp_path)
         suite = dataclasses.replace(
             problem.suite("official"), test_timeout_s=seconds, benchmark_timeout_s=seconds, ranked_timeout_s=seconds
         )
@@ -182,7 +183,102 @@ def test_a_profile_is_kept(told: Evaluate) -> None:
     table = base64.b64encode(b"name  calls\nkernel  1\n", b"+*").decode()
     report = told(f"said('benchmark.0.report', '{table}')\nsaid('check', 'pass')", mode="profile")
     assert outcomes(report) == [Passed]
-    assert report.logs["profile 0"].endswith("kernel  1\n")
+    assert report.results[0].profile is not None
+    assert report.results[0].profile.text == "name  calls\nkernel  1\n"
+    assert "kernel  1" in shown(report)
+    back = report_json.from_json(report_json.to_json(report))
+    assert back.results[0].profile == report.results[0].profile
+
+
+@pytest.mark.parametrize(
+    "says",
+    ["said('benchmark.0.status', 'pass')", "said('benchmark.0.report', '')", "said('benchmark.0.spec', 'size: 64')"],
+)
+def test_a_profile_without_a_text_says_how_there_would_be_one(says: str, told: Evaluate) -> None:
+    """Evaluators that are made for Nsight Compute say that the case is right, or nothing."""
+    report = told(f"{says}; said('check', 'pass')", mode="profile")
+    assert (outcomes(report), verdict.status(report)) == ([Passed], "pass")
+    assert "its eval.py profiles only under ncu: --tool ncu" in shown(report)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("said('check', 'fail')", Wrong),
+        ("said('benchmark.0.status', 'pass'); said('check', 'fail'); sys.exit(112)", Wrong),
+        ("said('benchmark.0.status', 'fail'); said('benchmark.0.error', 'off'); said('check', 'pass')", Wrong),
+        ("said('benchmark.0.status', 'pass')", Wrong),
+        ("said('check', 'pass'); lines.close(); os._exit(1)", Crashed),
+    ],
+)
+def test_a_profile_of_what_is_wrong_does_not_pass(text: str, found: type, told: Evaluate) -> None:
+    assert outcomes(told(text, mode="profile")) == [found]
+
+
+def test_each_shape_is_profiled_by_a_run_of_its_own(told: Evaluate) -> None:
+    """As KernelBot's runner does: some evaluators profile the first of their cases alone."""
+    report = told(mode="profile", folder=FACTS / "lockdown")
+    assert outcomes(report) == [Passed, Passed]
+    assert [one.profile.text for one in report.results if one.profile] == [
+        "calls of size: 16; seed: 12\n", "calls of size: 32; seed: 13\n",
+    ]  # fmt: skip
+    assert list(report.phases_s) == ["profile"]
+
+
+# ---- what evaluators of GPU MODE's do ------------------------------------------------------------------------------
+
+
+def test_an_evaluator_with_ranges_for_nsight_compute_profiles_every_shape(told: Evaluate) -> None:
+    report = told(mode="profile", folder=FACTS / "ranges", cuda_is_cpu=True, seconds=100.0)
+    assert outcomes(report) == [Passed, Passed], report.logs
+    assert {one.profile.text for one in report.results if one.profile} == {external.UNDER_NCU}
+
+
+def test_an_evaluator_that_may_not_lock_the_clocks_is_not_the_submissions_fault(told: Evaluate, tmp_path: Path) -> None:
+    """One line; the traceback is kept."""
+    with pytest.raises(HarnessError) as caught:
+        told(mode="benchmark", folder=FACTS / "lockdown")
+    log = tmp_path / "runs" / "failed.log"
+    assert str(caught.value) == (
+        "facts/lockdown: the folder's own eval.py failed here: subprocess.CalledProcessError: Command "
+        f"'['sh', '-c', 'exit 1']' returned non-zero exit status 1.; its traceback is in {log}"
+    )
+    assert (type(caught.value), caught.value.exit_code) == (HarnessError, Exit.ERROR)
+    assert "in lock_clocks" in log.read_text()
+    assert outcomes(told(mode="test", folder=FACTS / "lockdown")) == [Passed]
+
+
+def test_a_ranked_run_that_is_wrong_may_end_with_exit_code_0(told: Evaluate, tmp_path: Path) -> None:
+    folder = tmp_path / "lockdown"
+    shutil.copytree(FACTS / "lockdown", folder)
+    (folder / "utils.py").write_text("def lock_clocks(): ...\n")
+    assert outcomes(told(folder=folder)) == [Passed, Measured, Measured]
+    wrong = submission_of("import sys\ndef custom_kernel(data):\n    return sum(data) + ('leaderboard' in sys.argv)\n")
+    report = told(folder=folder, submission=wrong)
+    assert list(report.phases_s) == ["test", "benchmark", "leaderboard"]
+    assert outcomes(report) == [Passed, Wrong, NotRun]
+    assert (verdict.status(report), verdict.exit_code(report)) == ("fail", 112)
+
+
+def test_a_reference_that_fails_is_not_the_submissions_fault(told: Evaluate, tmp_path: Path) -> None:
+    """Unless the submission calls it."""
+    folder = tmp_path / "lockdown"
+    shutil.copytree(FACTS / "lockdown", folder)
+    with (folder / "reference.py").open("a") as file:
+        file.write("\n\ndef ref_kernel(data):\n    raise RuntimeError('not for this GPU')\n")
+    with pytest.raises(
+        HarnessError, match=r"^\S+: the folder's own reference failed here: RuntimeError: not for this GPU;"
+    ):
+        told(mode="test", folder=folder)
+    calls = submission_of("from reference import ref_kernel\ndef custom_kernel(data):\n    return ref_kernel(data)\n")
+    assert outcomes(told(mode="test", folder=folder, submission=calls)) == [Crashed]
+
+
+@pytest.mark.parametrize("mode", ["test", "benchmark"])
+def test_values_inputs_and_results_of_any_make_are_its_own_matter(mode: Mode, told: Evaluate) -> None:
+    """Lists that become tuples, a dataclass with tensors on the host and on the GPU, a named tuple."""
+    report = told(mode=mode, folder=FACTS / "records", cuda_is_cpu=True, seconds=100.0)
+    assert outcomes(report) == [Passed if mode == "test" else Measured], report.logs
 
 
 def test_a_submission_stays_what_it_is_staged_as_in_each_run(told: Evaluate) -> None:
@@ -222,13 +318,14 @@ def test_any_amount_of_text_comes_through(told: Evaluate) -> None:
         ("said('test.0.status', 'pass'); said('test.1.status', 'fail'); said('test.1.error', 'off'); sys.exit(112)",
          [Passed, Wrong], "off", 112),
         ("said('test.0.status', 'pass'); said('check', 'pass')", [Passed, Wrong], "without a result of every", 112),
-        ("passed(); said('check', 'fail')", [Passed, Wrong], "without the line `check: pass`", 112),
+        ("passed(); said('check', 'fail')", [Passed, Wrong], "with the line `check: fail`", 112),
         ("passed(); said('test.0.status', 'fail')", [Wrong, Passed], "and not why", 112),
         ("passed(); lines.close(); os._exit(1)", [Passed, Crashed], "exited with code 1", 112),
         ("said('test.0.status', 'pass'); os.kill(os.getpid(), 11)", [Passed, Crashed], "killed by SIGSEGV", 112),
         ("sys.exit(110)", [Crashed, NotRun], "exited with code 110: a CUDA call failed", 112),
         ("sys.exit(112)", [Wrong, NotRun], "it says that the submission is wrong", 112),
-        ("raise ValueError('no')", [Crashed, NotRun], "exited with code 1", 112),
+        ("import submission; submission.custom_kernel(0)", [Crashed, NotRun], "exited with code 1", 112),
+        ("raise ValueError('CUDA error: an illegal memory access')", [Crashed, NotRun], "exited with code 1", 112),
         ("lines.write('check: pass\\n\\x00:\\u2028::\\ntest.0.status pass\\n: \\ntest.x.status: pass')",
          [Wrong, NotRun], "without a result of every case", 112),
     ],

@@ -19,7 +19,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.settings import Asked
 from harness.report import board_view
-from harness.serve import Options, eval_command, offered
+from harness.serve.offers import Options, eval_command, offered
 from harness.serve.store import Row
 from harness.serve.worker import Files
 

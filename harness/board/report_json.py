@@ -105,7 +105,7 @@ def _result(form: Callable[[object, str], object], value: object, device: str, p
 
 def _profile(profile: Profile) -> Json:
     """Without what is in files of its own."""
-    names = ("ranks", "trace", "tool", "kernels", "reports")
+    names = ("ranks", "trace", "tool", "kernels", "reports", "text")
     return {name: encode(getattr(profile, name)) for name in names}
 
 

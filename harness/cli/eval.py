@@ -72,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(TORCH, *TOOLS),
         help="mode profile's profiler: torch.profiler (the default), NVIDIA's ncu or AMD's rocprofv3",
     )
+    parser.add_argument(
+        "--benchmark",
+        type=int,
+        metavar="N",
+        help="mode profile: this benchmark alone, counted from 0 (default: all)",
+    )
     parser.add_argument("--trace", metavar="DIR", help="where mode profile writes its traces (default: runs/<run id>/)")
     parser.add_argument(
         "--events",
@@ -92,6 +98,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
     if namespace.tool != TORCH and namespace.mode != "profile":
         raise UsageError(f"--tool {namespace.tool}: only --mode profile takes a profiler; add it, or leave --tool out")
+    if namespace.benchmark is not None and namespace.mode != "profile":
+        raise UsageError(f"--benchmark {namespace.benchmark}: only --mode profile takes it; add it, or leave it out")
     if namespace.remeasure:
         peaks_cache.ask_again(checkout.root)
     return evaluate(

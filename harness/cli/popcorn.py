@@ -37,7 +37,7 @@ from harness.gpumode.result_lines import (
     combined_seed,
     encoded,
     error_text,
-    kind_of,
+    key_of,
     parse_cases,
     report_pairs,
     result_fd,
@@ -118,7 +118,7 @@ def cases_of(
                 "split the file",
             )
         check_ranks(params, numbers["world_size"], problem.multi_gpu, where)
-        cases.append(Case(kind=kind_of(mode), params=dataclasses.asdict(params), short=problem.short, **numbers))
+        cases.append(Case(kind=key_of(mode), params=dataclasses.asdict(params), short=problem.short, **numbers))
     return tuple(cases)
 
 
@@ -240,7 +240,8 @@ def run(options: argparse.Namespace, environ: Mapping[str, str], checkout: Check
             cases = cases_of(problem, lines, mode, _number(environ, "POPCORN_SEED"), options.words_are_true)
         report = _evaluated(options, problem, mode, cases, _number(environ, "POPCORN_GPUS"), checkout)
         _tell(report, specs)
-        return report_pairs(mode, specs, report), _exit_code(report)
+        passed = verdict.status(report) == "pass"
+        return report_pairs(specs, report.results, passed), _exit_code(report)
     except HarnessError as error:
         print(f"error: {clean(str(error))}", file=sys.stderr)
         code = DEVICE_FAILED if DEVICE_ERROR.search(str(error)) else int(error.exit_code)

@@ -288,8 +288,7 @@ class OpTime:
 
 @dataclass(frozen=True, kw_only=True)
 class RankProfile:
-    """One rank's call under the profiler, and what took most of it: kernels of its device, or operators on the
-    host where the profiler saw no kernel."""
+    """One rank's call under the profiler, and what took most of it: kernels, or where it saw none, the host's work."""
 
     rank: int
     call_us: float
@@ -311,8 +310,8 @@ class KernelFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """One call on all ranks: `trace_json` is the merged trace, `trace` the file that it was written to. A vendor's
-    `tool` tells `kernels`; its `files`, by their names, were written to `reports`."""
+    """One call on all ranks: `trace_json` is the merged trace, `trace` its file. A vendor's `tool` tells `kernels`, and
+    its `files`, by their names, were written to `reports`; a folder's own evaluator tells a `text` alone."""
 
     ranks: tuple[RankProfile, ...]
     trace_json: str = field(repr=False)
@@ -321,6 +320,7 @@ class Profile:
     kernels: tuple[KernelFigures, ...] = ()
     reports: tuple[str, ...] = ()
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

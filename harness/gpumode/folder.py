@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError
+from harness.core.decode import DecodeError, encode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_bytes, read_text
 from harness.core.records import Case, Kind, Param, Params
@@ -164,6 +164,14 @@ class TaskProblem(Problem):
                 "(SUBMISSION=path)"
             )
         return found
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {name: value for name, value in encode(self.task.config).items() if name != "type"}
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        return self.task.libraries
 
     @property
     def cache_name(self) -> str:

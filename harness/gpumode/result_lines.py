@@ -10,13 +10,13 @@ import select
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from harness.core.decode import DecodeError
 from harness.core.errors import HarnessError
 from harness.core.records import (
     CaseResult,
     Crashed,
-    EvalReport,
     Held,
     Kind,
     Measured,
@@ -30,7 +30,6 @@ from harness.core.records import (
 )
 from harness.core.stats import times_of
 from harness.core.words import clean, cut
-from harness.judging import verdict
 
 PIPE_BYTES = 1 << 20  # what Linux lets an ordinary user ask for (fs.pipe-max-size)
 PAGE_BYTES = 4096  # a pipe is filled by pages; one is left free
@@ -86,25 +85,41 @@ def combined_seed(seed: int, secret: int) -> int:
 
 
 # ---- what goes out -----------------------------------------------------------------------------------------------
-def report_pairs(mode: Mode, specs: Sequence[str], report: EvalReport) -> Pairs:
-    """The results of an evaluation under KernelBot's keys; the last is `check`. Every case has its lines, also if the
+def report_pairs(specs: Sequence[str], results: Sequence[CaseResult], passed: bool) -> Pairs:
+    """The results of one run of KernelBot's under its keys; the last is `check`. Every case has its lines, also if the
     evaluation ended before it."""
-    pairs = [(f"{kind_of(mode)}-count", str(len(specs)))]
-    for index, (spec, result) in enumerate(zip(specs, report.results, strict=True)):
-        key = f"{kind_of(mode)}.{index}"
-        pairs.append((f"{key}.spec", spec))
-        pairs += [(f"{key}.{name}", value) for name, value in _case_pairs(mode, result)]
-    return [*pairs, ("check", "pass" if verdict.status(report) == "pass" else "fail")]
+    pairs = [(f"{key_of(results[0].case.kind)}-count", str(len(specs)))]
+    for index, (spec, result) in enumerate(zip(specs, results, strict=True)):
+        pairs += case_pairs(index, spec, result)
+    return [*pairs, check_pair(passed)]
+
+
+def case_pairs(index: int, spec: str, result: CaseResult) -> Pairs:
+    """The lines of the case with this number among its kind: its spec, then its outcome. Texts may have several
+    lines."""
+    key = f"{key_of(result.case.kind)}.{index}"
+    return [(f"{key}.spec", spec), *((f"{key}.{name}", value) for name, value in _outcome_pairs(result))]
+
+
+def check_pair(passed: bool) -> tuple[str, str]:
+    """The line that says whether a run passed."""
+    return "check", "pass" if passed else "fail"
 
 
 def unfinished_pairs(mode: Mode, specs: Sequence[str], message: str) -> Pairs:
     """The results of an evaluation that made no report: every case failed, and the first says why."""
-    pairs = [(f"{kind_of(mode)}-count", str(len(specs)))] if specs else []
+    key = key_of(mode)
+    pairs = [(f"{key}-count", str(len(specs)))] if specs else []
     for index, spec in enumerate(specs):
-        key = f"{kind_of(mode)}.{index}"
         why = "not run, as case 0 says" if index else message
-        pairs += [(f"{key}.spec", spec), *((f"{key}.{name}", value) for name, value in failed_pairs(mode, why))]
-    return [*pairs, ("error", message), ("check", "fail")]
+        failed = failed_pairs(why, is_profile=mode == "profile")
+        pairs += [(f"{key}.{index}.spec", spec), *((f"{key}.{index}.{name}", value) for name, value in failed)]
+    return [*pairs, ("error", message), check_pair(False)]
+
+
+def values_of(pairs: Pairs) -> dict[str, str]:
+    """The lines by their keys, as KernelBot's runner would read them."""
+    return {key: one_line(value) for key, value in pairs}
 
 
 def stats_ns(times_us: Sequence[float]) -> dict[str, float]:
@@ -149,30 +164,30 @@ def _shortened(key: str, value: str, chars: int) -> str:
     return f"{value[:chars]} [...] {len(value) - chars} characters left out"
 
 
-def kind_of(mode: Mode) -> Kind:
-    """The kind of case that KernelBot's mode runs."""
-    return "test" if mode == "test" else "benchmark"
+def key_of(name: Mode | Kind) -> Literal["test", "benchmark"]:
+    """The first part of the keys of a mode's, or a kind's, cases."""
+    return "test" if name == "test" else "benchmark"
 
 
-def _case_pairs(mode: Mode, result: CaseResult) -> Pairs:
-    outcome = result.outcome
+def _outcome_pairs(result: CaseResult) -> Pairs:
+    outcome, kind = result.outcome, result.case.kind
     if isinstance(outcome, Measured):
-        return [(name, str(value)) for name, value in stats_ns(samples_us(outcome)).items()]
-    if isinstance(outcome, Passed) and mode == "test":
+        return [(name, str(value)) for name, value in figures_ns(outcome).items()]
+    if isinstance(outcome, Passed) and kind == "test":
         verdicts = result.verdicts
         loose = "" if verdicts is None or verdicts.gpumode.passed else verdicts.gpumode.message
         told = [("message", f"right, but outside GPU MODE's published tolerance: {loose}")] if loose else []
         return [("status", "pass"), *told]
     if isinstance(outcome, Passed) and result.profile is not None:
         return [("report", encoded_report(profile_table(result.profile)))]
-    return failed_pairs(mode, error_text(result))
+    return failed_pairs(error_text(result), is_profile=kind == "profile")
 
 
-def failed_pairs(mode: Mode, message: str) -> Pairs:
+def failed_pairs(message: str, *, is_profile: bool) -> Pairs:
     """The lines of a case that failed. In mode profile the message is the report too: KernelBot decodes the report of
     every case of a run that exited with 0 or 112, and stops with an AttributeError where there is none."""
     pairs = [("status", "fail"), ("error", message)]
-    return [*pairs, ("report", encoded_report(message[:REPORT_CHARS]))] if mode == "profile" else pairs
+    return [*pairs, ("report", encoded_report(message[:REPORT_CHARS]))] if is_profile else pairs
 
 
 def encoded_report(text: str) -> str:
@@ -180,9 +195,15 @@ def encoded_report(text: str) -> str:
     return base64.b64encode(clean(text).encode(), b"+*").decode()
 
 
-def samples_us(measured: Measured) -> Sequence[float]:
-    """The samples of the clock that GPU MODE's evaluator uses, or else the first that are times."""
-    return measured.by_name.get("gpumode", times_of(measured) or measured.ranked).own
+def figures_ns(measured: Measured) -> dict[str, float]:
+    """KernelBot's statistics of a measured case, in nanoseconds: those that a folder's own evaluator told, or else of
+    the clock that GPU MODE's evaluator uses, or else of the first clock."""
+    series = measured.by_name.get("gpumode", times_of(measured) or measured.ranked)
+    summary = series.summary
+    if summary is None:
+        return stats_ns(series.own)
+    told = {name: 1000 * getattr(summary, name) for name in ("mean", "std", "err", "best", "worst")}
+    return {"runs": summary.runs, **told}
 
 
 def error_text(result: CaseResult) -> str:
@@ -205,7 +226,10 @@ def error_text(result: CaseResult) -> str:
 
 
 def profile_table(profile: Profile) -> str:
-    """One line for each rank's call, and what took the most time in the slowest."""
+    """One line for each rank's call, and what took the most time in the slowest; or the text of a folder's own
+    evaluator."""
+    if not profile.ranks:
+        return clean(profile.text)
     slowest = max(profile.ranks, key=lambda rank: rank.call_us)
     lines = [f"rank {rank.rank}: {rank.call_us:.1f} us under the profiler" for rank in profile.ranks]
     lines += [

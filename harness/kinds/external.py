@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from harness.core.checkout import Checkout
-from harness.core.errors import BadFileError, UsageError
+from harness.core.checkout import Checkout, shown
+from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.files import replace_file
 from harness.core.metrics import THEIRS
 from harness.core.records import (
     Bound,
@@ -43,6 +44,7 @@ from harness.core.records import (
 )
 from harness.core.words import TAIL_CHARS
 from harness.gpumode.folder import TaskProblem, cases_text, read
+from harness.gpumode.refusals import SHOWN_CHARS, culprit
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
@@ -65,6 +67,8 @@ RUNS: dict[tuple[Mode, str], tuple[EvalMode, ...]] = {
     ("profile", "profile"): ("profile",),
 }
 SUITE = "theirs"  # what such a run is recorded under, and so ranked apart from ours
+FAILED_LOG = "failed.log"  # in runs/: what the last evaluator printed that failed by itself
+UNDER_NCU = "its eval.py profiles only under ncu: --tool ncu"  # where its profile has no text
 EXITS = {110: "a CUDA call failed", 111: "it was given no POPCORN_FD", 112: "it says that the submission is wrong"}
 
 
@@ -172,6 +176,7 @@ class ExternalSession:
         self.logs: dict[str, str] = {}
         self.environ = self._environ(folder, cache)
         self.outcomes: list[Outcome] = []  # of the phase's cases, once it has run
+        self.profiles: list[str] = []  # of those that were profiled
         self.at = 0
         self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
         self.program: Program
@@ -204,12 +209,24 @@ class ExternalSession:
         """Runs eval.py in the modes that stand for the phase, up to the first that fails."""
         self.at = 0
         for mode in RUNS[self.plan.mode, phase.name]:
-            self.outcomes = self._run(mode, phase)
-            streams = [f"{mode} {name}" for name in ("stderr", "stdout")]  # the submission prints to either
-            self.logged[phase.name] = next((name for name in streams if name in self.logs), "")
-            if any(isinstance(outcome, get_args(Failure)) for outcome in self.outcomes):
-                break
+            self.outcomes = []
+            for label, cases in self._runs(mode, phase):
+                self.outcomes += self._run(mode, label, cases)
+                printed = [f"{label} {name}" for name in ("stderr", "stdout")]  # the submission prints to either
+                self.logged[phase.name] = next((name for name in printed if name in self.logs), "")
+                if any(isinstance(outcome, get_args(Failure)) for outcome in self.outcomes):
+                    self.outcomes += [NotRun()] * (len(phase.cases) - len(self.outcomes))
+                    yield
+                    return
         yield
+
+    def _runs(self, mode: EvalMode, phase: Phase) -> list[tuple[str, tuple[Params, ...]]]:
+        """The runs of eval.py in a mode: what each is called among the logs, and its cases. KernelBot's runner starts
+        it anew for each shape that is profiled."""
+        cases = self._placed(phase)
+        if mode == "profile":
+            return [(f"profile {index}", (case,)) for index, case in enumerate(cases)]
+        return [(mode, cases)]
 
     def check(self, case: Case) -> Checked:
         """eval.py's word on the next case."""
@@ -224,8 +241,8 @@ class ExternalSession:
         return outcome
 
     def profile(self, case: Case) -> Profile | Failure:
-        """eval.py's profile is a text, which is among the logs."""
-        return Profile(ranks=(), trace_json="")
+        """eval.py's profile is a text."""
+        return Profile(ranks=(), trace_json="", text=self.profiles[self.at - 1])
 
     def close(self) -> Passed | Failure:
         """Nothing runs between two modes."""
@@ -244,26 +261,25 @@ class ExternalSession:
         """What eval.py printed is among the logs."""
         return staging.account(self.plan, self.phases_s, self.logs)
 
-    def _run(self, phase: EvalMode, ours: Phase) -> list[Outcome]:
-        """One run of eval.py, and what became of each of the phase's cases."""
+    def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
+        """One run of eval.py, and what became of each of its cases."""
         began, folder, environ = time.monotonic(), self.folder, self.environ
-        self.progress.phase(phase)
+        self.progress.phase(mode)
         self._stage(self.program.files)
         cases = folder / "cases.txt"
-        cases.write_text(cases_text(self._placed(ours)), encoding="utf-8")
+        cases.write_text(cases_text(placed), encoding="utf-8")
         suite = self.plan.suite
         limits = {"test": suite.test_timeout_s, "leaderboard": suite.ranked_timeout_s}
-        limit_s = limits.get(phase, suite.benchmark_timeout_s)
-        command = [*self.program.command, phase, str(cases)]
+        limit_s = limits.get(mode, suite.benchmark_timeout_s)
+        command = [*self.program.command, mode, str(cases)]
         ran = told_by(run_child(command, self._staged, environ, limit_s), Path(self.program.command[-1]).name)
-        self.phases_s[phase] = time.monotonic() - began
+        self.phases_s[mode] = self.phases_s.get(mode, 0.0) + time.monotonic() - began
         texts = {"stdout": ran.stdout, "stderr": ran.stderr}
-        self.logs |= {f"{phase} {name}": text for name, text in texts.items() if text}
-        for index in range(len(ours.cases)):
-            if report := ran.told.get(f"benchmark.{index}.report"):
-                self.logs[f"profile {index}"] = profile_text(report)
-        self._check(ran, phase)
-        return outcomes_of(phase, len(ours.cases), ran, limit_s)
+        self.logs |= {f"{label} {name}": text for name, text in texts.items() if text}
+        if mode == "profile":
+            self.profiles.append(profile_text(ran.told.get("benchmark.0.report", "")) or UNDER_NCU)
+        self._check(ran, mode)
+        return outcomes_of(mode, len(placed), ran, limit_s)
 
     def _check(self, ran: Ran, phase: EvalMode) -> None:
         """Raises HarnessError for what is not the submission's fault."""
@@ -274,10 +290,24 @@ class ExternalSession:
         is_submissions = any(f'/{name}", line' in ran.stderr for name in problem.entries)
         who = order.submission.name if is_submissions else ""
         problem.check_failure(words, order.device, order.cuda_is_cpu, who)
+        if ran.code and ran.code > 0 and ran.code not in EXITS and "fail" not in ran.told.values():
+            part, last = culprit(ran.stderr, problem.entries), ran.stderr.strip().rpartition("\n")[2][:SHOWN_CHARS]
+            if part:
+                raise HarnessError(f"{problem.name}: the folder's own {part} failed here: {last}{self._kept(ran)}")
         if ran.code == 113:
             raise BadFileError(f"{problem.name}: its eval.py does not take its cases (exit 113): {said}")
         if ran.code == 2 and not ran.told:
             raise UsageError(f"{problem.name}: its eval.py does not know the mode {phase} (exit 2): {said}")
+
+    def _kept(self, ran: Ran) -> str:
+        """Where what it printed is kept, as the end of a message; an evaluation without a report has no other log."""
+        path = self.plan.problem.root / "runs" / FAILED_LOG
+        try:
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, f"{ran.stdout}\n{ran.stderr}".encode(errors="replace"))
+        except OSError:
+            return ""
+        return f"; its traceback is in {shown(path)}"
 
     @property
     def _staged(self) -> Path:
@@ -339,8 +369,8 @@ def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
         return Wrong(message=told.get(f"{key}.error") or "eval.py says that it fails, and not why")
     if phase == "test":
         return Passed() if status == "pass" else NotRun()
-    if phase == "profile":
-        return Passed() if f"{key}.report" in told else NotRun()
+    if phase == "profile":  # some evaluators say nothing of a case that is right
+        return Passed()
     values = {name: number(told.get(f"{key}.{name}")) for name in ("runs", "mean", "std", "err", "best", "worst")}
     mean = values["mean"]
     if mean is None or mean <= 0:
@@ -368,6 +398,8 @@ def _ended(phase: EvalMode, ran: Ran, limit_s: float) -> Wrong | Crashed | Timed
         return Wrong(message=f"{ran.name}: {error}")
     if ran.code is None:
         return TimedOut(message=f"{ran.name} {phase} had not finished after {limit_s:g} s", stacks=())
+    if ran.code == 0 and ran.told.get("check") == "fail":
+        return Wrong(message=f"{ran.name} ended with the line `check: fail`, and does not say why")
     if ran.code == 0:
         return Wrong(message=f"{ran.name} ended without the line `check: pass`, or without a result of every case")
     if ran.code == 112:

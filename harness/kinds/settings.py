@@ -14,7 +14,7 @@ from harness.kinds import registry
 from harness.kinds.kind import TORCH, Evaluator, OwnData, Setting
 from harness.kinds.registry import find
 from harness.machine import host
-from harness.problems.problem import OFFICIAL, Problem
+from harness.problems.problem import OFFICIAL, Problem, Suite
 from harness.problems.submission import directives, read_submission
 
 MAX_RANKS = 1024
@@ -25,7 +25,8 @@ DEVICES = ("cpu", "cuda", "rocm")
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What an evaluation was asked for. `problem` is a name, a folder, or a submission that names its problem. None
-    leaves a choice to the problem and the machine; `cpu_suite` is what runs on CPU cores where no suite is named."""
+    leaves a choice to the problem and the machine; `cpu_suite` is what runs on CPU cores where no suite is named;
+    `benchmark` is the number of the only one to be run."""
 
     problem: str
     file: Path | None = None
@@ -37,6 +38,7 @@ class Asked:
     evaluator: Evaluator | None = None
     seed: int | None = None
     tool: str = TORCH
+    benchmark: int | None = None
     confined: bool = True
     nodes: int = 1
     cpu_suite: str = "cpu"
@@ -79,6 +81,9 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         world_size = asked.ranks
     check_nodes(asked.nodes, world_size, problem)
     suite = problem.with_world_size(suite, world_size)
+    evaluator: Evaluator = asked.evaluator or ("theirs" if problem.only_theirs else "ours")
+    if asked.benchmark is not None:
+        suite = with_benchmark(suite, asked.benchmark, evaluator)
     data = own_data(asked, problem)
     if asked.evaluator is None and problem.only_theirs:
         notes += (Warning(code="only_theirs", values={"why": problem.only_theirs}),)
@@ -89,7 +94,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         world_size=world_size,
         file=file,
         is_cpu_asked=asked.device == "cpu",
-        evaluator=asked.evaluator or ("theirs" if problem.only_theirs else "ours"),
+        evaluator=evaluator,
         seed=asked.seed,
         tool=asked.tool,
         confined=asked.confined,
@@ -97,6 +102,16 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         nodes=asked.nodes,
         notes=notes,
     )
+
+
+def with_benchmark(suite: Suite, number: int, evaluator: Evaluator) -> Suite:
+    """The suite with that benchmark alone. Raises UsageError where there is none, or the evaluator takes all."""
+    count = len(suite.benchmarks)
+    if evaluator == "theirs":
+        raise UsageError(f"--benchmark {number}: a folder's own eval.py runs all benchmarks; leave it out")
+    if not 0 <= number < count:
+        raise UsageError(f"--benchmark {number}: suite {suite.name} has the benchmarks 0 to {count - 1}")
+    return replace(suite, benchmarks=(suite.benchmarks[number],))
 
 
 def named(asked: Asked, checkout: Checkout) -> tuple[Problem, Path | None, tuple[Warning, ...]]:

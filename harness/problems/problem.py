@@ -131,6 +131,16 @@ class Problem:
         return self.submissions_folder / self.submission_file
 
     @property
+    def config(self) -> dict[str, Any]:
+        """What is run of the staged files at GPU MODE, as task.yml has it."""
+        return {"main": "eval.py"}
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """What a compiler links to."""
+        return ()
+
+    @property
     def cache_name(self) -> str:
         """The name under which the reference's compiled kernels are cached."""
         return self.name

@@ -20,6 +20,7 @@ from harness.core.files import open_ordinary
 from harness.core.records import Module, Submission
 
 MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
+SUFFIXES = {"py": (".py",), "cu": (".cu", ".cuh", ".cpp")}  # of a submission's file, by its language
 FOLDER = "submissions"
 COMMON = "common"
 FORM = "`from common.<file> import <name>, ...`, or `from <file> import <name>, ...` for a file beside the submission"

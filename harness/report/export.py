@@ -34,7 +34,7 @@ from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import read_text
-from harness.core.records import CaseResult, EvalReport, Measured, Passed
+from harness.core.records import CaseResult, EvalReport, Measured
 from harness.core.stats import median
 from harness.gpumode import result_lines
 from harness.judging import verdict
@@ -209,23 +209,15 @@ def _of_case(result: CaseResult, index: int, count: int, run_passed: bool) -> Ro
 
 
 def _result(result: CaseResult, index: int, count: int, run_passed: bool) -> dict[str, str]:
-    """What KernelBot's evaluator would have written of this case, as harness.popcorn does."""
-    case, outcome = result.case, result.outcome
-    kind = "test" if case.kind == "test" else "benchmark"
-    values = {f"{kind}-count": str(count), "check": "pass" if run_passed else "fail"}
-    values[f"{kind}.{index}.spec"] = result_lines.spec_of({"world_size": case.world_size, **case.params})
-    if isinstance(outcome, Measured):
-        summary, samples_us = outcome.ranked.summary, result_lines.samples_us(outcome)
-        told = {name: 1000 * getattr(summary, name) for name in ("mean", "std", "err", "best", "worst") if summary}
-        found = {"runs": summary.runs, **told} if summary else result_lines.stats_ns(samples_us)
-        values |= {f"{kind}.{index}.{name}": str(value) for name, value in found.items()}
-    elif case.kind != "profile" or not isinstance(outcome, Passed):
-        passed = kind == "test" and isinstance(outcome, Passed)
-        values[f"{kind}.{index}.status"] = "pass" if passed else "fail"
-        if not passed:
-            why = verdict.message(outcome) or outcome.type.replace("_", " ")
-            values[f"{kind}.{index}.error"] = result_lines.one_line(why)
-    return values
+    """What KernelBot's evaluator would have written of this case."""
+    case = result.case
+    spec = result_lines.spec_of({"world_size": case.world_size, **case.params})
+    pairs = [
+        (f"{result_lines.key_of(case.kind)}-count", str(count)),
+        *result_lines.case_pairs(index, spec, result),
+        result_lines.check_pair(run_passed),
+    ]
+    return result_lines.values_of(pairs)
 
 
 def _of_board(entry: Entry, one: Entry | Earlier, place: int | None, root: Path) -> Row:

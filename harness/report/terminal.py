@@ -311,6 +311,9 @@ def _show_profile(report: EvalReport, result: CaseResult, profile: Profile, cons
     """Where the trace lies, and what took most of each rank's call."""
     print_all(console, Text(case_label(result), style="bold"))
     over_ranks = _operators if verbose else _operators_over_ranks
+    if not profile.ranks:  # a folder's own evaluator tells a text
+        print_all(console, Text(clean(profile.text)), Text())
+        return
     print_all(console, _kernels(profile, console) if profile.kernels else over_ranks(profile, console))
     blind = [str(rank.rank) for rank in profile.ranks if rank.of == "host"]
     if report.device != "cpu" and blind:

@@ -1,28 +1,23 @@
 """popcorn-cli's HTTP API: routes, parameters, statuses and JSON as GPU MODE's service has them.
 
 After gpu-mode/kernelbot src/kernelbot/api/ and gpu-mode/popcorn-cli src/service/ (read 2026-11). Knows requests and
-answers; the queue is store's, evaluations are worker's, and what every request must pass first is guard's. Where an
-answer differs from theirs on purpose, docs/gpumode.md says so.
+answers; the queue is store's, evaluations are worker's, what a submission must be is entry's, and what every request
+must pass first is guard's. Where an answer differs from theirs on purpose, docs/gpumode.md says so.
 
 An X-Popcorn-Cli-Id that is not known yet is taken on with its first submission: nobody signs in to one's own machine.
 """
 
-import asyncio
-import json
-import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, Any, cast, get_args
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, get_args
 
-from fastapi import Depends, FastAPI, Header, HTTPException, Path, Query, Response, UploadFile
+from fastapi import APIRouter, Depends, FastAPI, Form, Header, HTTPException, Path, Query, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from harness.core.errors import BadSubmissionError, HarnessError, UsageError
+from harness.core.errors import HarnessError
 from harness.core.records import Mode
-from harness.core.words import clean_line
-from harness.problems.submission import MAX_BYTES, directives
 from harness.serve.answers import (
     RUNNER,
     backlog_answer,
@@ -33,8 +28,9 @@ from harness.serve.answers import (
     submission_answer,
 )
 from harness.serve.contest_api import add_routes
-from harness.serve.contests import Placement
-from harness.serve.guard import TOO_LARGE
+from harness.serve.entry import Tooled, accepted, check_gpu, leaderboard_of
+from harness.serve.events import check_room, streamed
+from harness.serve.offers import NSIGHT
 from harness.serve.schemas import (
     Accepted,
     AcceptedDetails,
@@ -53,12 +49,9 @@ from harness.serve.schemas import (
     Submission,
 )
 from harness.serve.service import Leaderboard, Service
-from harness.serve.store import Asked, QueueFullError, Row
-from harness.serve.users import UnknownUserError, User
+from harness.serve.store import Row
+from harness.serve.users import User
 
-STREAMS, STREAMS_OF_USER = 64, 8  # open at a time
-STATUS_S, LOOK_S = 15.0, 0.25  # a status at least so often; how often the queue is looked at for one
-RETRY_S = "30"
 MAX_ID = 2**63 - 1  # SQLite's
 # First words of paths that are no leaderboards: a POST there is one of the wrong method
 RESERVED = frozenset(
@@ -70,6 +63,7 @@ RESERVED = frozenset(
         "health",
         "leaderboards",
         "live",
+        "profile",
         "runner_queue",
         "submission_count",
         "submissions",
@@ -121,7 +115,200 @@ def cli_id(x_popcorn_cli_id: CliId = None) -> str:
 Secret = Annotated[str, Depends(cli_id)]
 
 
+def service_of(request: Request) -> Service:
+    """What the application answers for."""
+    found: Service = request.app.state.service
+    return found
+
+
+Here = Annotated[Service, Depends(service_of)]
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}, "description": "status events, then one result or error"}
+}
+routes = APIRouter()
+
+
 # ---- the routes --------------------------------------------------------------------------------------------------
+
+
+@routes.get("/health", responses=refusals())
+async def health() -> Health:
+    return Health(status="ok")
+
+
+@routes.get("/auth/init", responses=refusals(400))
+async def auth_init(provider: Provider) -> AuthState:
+    """There is no sign-in: the id that the client keeps is valid at once."""
+    if provider not in ("discord", "github"):
+        raise HTTPException(400, "Invalid provider, must be 'discord' or 'github'")
+    return AuthState(state=str(uuid.uuid4()))
+
+
+@routes.get("/leaderboards", responses=refusals())
+async def leaderboards(service: Here) -> list[LeaderboardItem]:
+    return [leaderboard_item_answer(one) for one in service.leaderboards]
+
+
+@routes.get("/gpus/{leaderboard_name}", responses=refusals(404))
+async def gpus(service: Here, leaderboard_name: str) -> list[str]:
+    return list(leaderboard_of(service, leaderboard_name).gpus)
+
+
+@routes.get("/runner_queue/{gpu_type}", responses=refusals(404))
+def runner_queue(service: Here, gpu_type: str) -> RunnerBacklog:
+    """How many submissions wait and run. One runner evaluates those for all GPU names."""
+    known = {gpu.lower(): gpu for one in service.leaderboards for gpu in one.gpus}
+    if gpu_type.lower() not in known:
+        raise HTTPException(404, f"GPU `{gpu_type}` does not exist. Choose one of: {', '.join(known.values())}")
+    return backlog_answer(service, known[gpu_type.lower()])
+
+
+@routes.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
+def submissions(
+    service: Here,
+    leaderboard_name: str,
+    gpu_name: str,
+    limit: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
+    offset: Offset = 0,
+) -> list[RankedEntry]:
+    """Each user's best submission. The boards of `GET /` also have what was recorded otherwise."""
+    rows = _ranked(service, leaderboard_name, gpu_name)
+    chosen = list(enumerate(rows, start=1))[offset : None if limit is None else offset + limit]
+    return [ranked_entry_answer(rank, row) for rank, row in chosen]
+
+
+@routes.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
+def submission_count(service: Here, leaderboard_name: str, gpu_name: str, user_id: str | None = None) -> Count:
+    rows = _ranked(service, leaderboard_name, gpu_name)
+    return Count(count=sum(user_id in (None, row.user) for row in rows))
+
+
+@routes.get("/user/submissions", responses=refusals(400))
+def own(
+    service: Here, secret: Secret, leaderboard: str | None = None, limit: Limit = 50, offset: SignedOffset = 0
+) -> list[ShortSubmission]:
+    if not 1 <= limit <= 100:
+        raise HTTPException(400, "limit must be between 1 and 100")
+    if offset < 0:
+        raise HTTPException(400, "offset must be >= 0")
+    user = service.store.users.known(secret)
+    known = service.find(leaderboard) if leaderboard else None
+    name = known.name if known else leaderboard or None
+    rows = service.store.of_user(user, name, limit, offset) if user else []
+    return [short_answer(row) for row in rows]
+
+
+@routes.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
+def show(service: Here, submission_id: Id, secret: Secret) -> Submission:
+    return submission_answer(service, _own(service, submission_id, secret, "view"))
+
+
+@routes.delete("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
+def delete(service: Here, submission_id: Id, secret: Secret) -> Deleted:
+    """Ends its evaluation if it is running. Its records in leaderboard.yaml and runs/ stay."""
+    row = _own(service, submission_id, secret, "delete")
+    service.contests.deleted(row)
+    if not service.store.delete(row.id):
+        raise HTTPException(404, "Submission not found")
+    return Deleted(status="ok", submission_id=row.id)
+
+
+@routes.post("/user/join", responses=refusals(400, 404, 408, 413))
+async def join(secret: Secret) -> Response:
+    raise HTTPException(404, "There are no invite codes here: every leaderboard is open.")
+
+
+@routes.post(
+    "/profile/{leaderboard_name}/{gpu_type}",
+    response_class=StreamingResponse,
+    responses={**STREAMED, **refusals(400, 403, 404, 408, 413, 429, 503)},
+)
+async def profile(
+    service: Here,
+    leaderboard_name: str,
+    gpu_type: str,
+    file: UploadFile,
+    secret: Secret,
+    benchmark_index: Annotated[int | None, Form(ge=0)] = None,
+    ncu_kernel_name: Annotated[str | None, Form()] = None,
+    ncu_kernel_name_base: Annotated[str | None, Form()] = None,
+    ncu_launch_count: Annotated[int | None, Form()] = None,
+) -> StreamingResponse:
+    """Queues the file for a profile by Nsight Compute and streams its progress, to the reports. A profile has every
+    kernel of one call: it takes no filter."""
+    leaderboard = leaderboard_of(service, leaderboard_name)
+    if leaderboard.unprofiled:
+        why = f"Nsight Compute cannot profile `{leaderboard.name}` here: {leaderboard.unprofiled}"
+        torchs = f"`python -m harness eval {leaderboard.problem} FILE --mode profile`"
+        raise HTTPException(404, f"{why}. On the server's machine, {torchs} takes torch's profile.")
+    filters = {
+        "ncu_kernel_name": ncu_kernel_name,
+        "ncu_kernel_name_base": ncu_kernel_name_base,
+        "ncu_launch_count": ncu_launch_count,
+    }
+    if given := [name for name, value in filters.items() if value is not None]:
+        raise HTTPException(400, f"{given[0]} is not taken here: a profile has every kernel of one call. Leave it out.")
+    count = len(leaderboard.task["benchmarks"])
+    if benchmark_index is not None and benchmark_index >= count:
+        raise HTTPException(400, f"benchmark_index must be between 0 and {count - 1}")
+    await check_room(service, secret)
+    tooled = Tooled(tool=NSIGHT, benchmark=benchmark_index)
+    return streamed(service, await accepted(service, leaderboard_name, gpu_type, "profile", file, secret, tooled))
+
+
+@routes.post(
+    "/submission/{leaderboard_name}/{gpu_type}/{submission_mode}",
+    status_code=202,
+    responses=refusals(400, 403, 404, 408, 413, 429, 503),
+)
+async def submit(
+    service: Here, leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
+) -> Accepted:
+    """Queues the file; `GET /user/submissions/{id}` returns its outcome."""
+    row = await accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
+    place = await run_in_threadpool(service.store.ahead, row)
+    return Accepted(
+        details=AcceptedDetails(id=row.id, job_status_id=row.id),
+        queue=place_answer(row, place),
+        runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=place),
+        status="accepted",
+    )
+
+
+@routes.post(
+    "/{leaderboard_name}/{gpu_type}/{submission_mode}",
+    response_class=StreamingResponse,
+    responses={**STREAMED, **refusals(400, 403, 404, 405, 408, 413, 429, 503)},
+)
+async def submit_and_wait(
+    service: Here, leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
+) -> StreamingResponse:
+    """Queues the file and streams its progress as server-sent events, to the end. A client that disconnects does
+    not end the evaluation."""
+    if leaderboard_name in RESERVED:
+        raise HTTPException(405, "Method Not Allowed", headers={"Allow": "GET"})
+    await check_room(service, secret)
+    row = await accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
+    return streamed(service, row)
+
+
+@routes.get("/", response_class=HTMLResponse, responses=refusals(500))
+def index(service: Here) -> HTMLResponse:
+    """The page with the boards, and the submissions that run and wait."""
+    return HTMLResponse(service.live.html())
+
+
+@routes.get("/live/queue", responses=refusals())
+def live_queue(service: Here) -> LiveQueue:
+    return LiveQueue(**service.live.queue())
+
+
+@routes.get("/live/boards", responses=refusals(500))
+def live_boards(service: Here) -> LiveBoards:
+    return LiveBoards(**service.live.boards())
+
+
+# ---- the application ----------------------------------------------------------------------------------------------
 def make_app(service: Service) -> FastAPI:
     """The API over a service. The worker runs as long as the application does."""
 
@@ -132,6 +319,11 @@ def make_app(service: Service) -> FastAPI:
         await run_in_threadpool(service.worker.stop)
 
     app = FastAPI(title="kernel-eval", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    app.include_router(routes)
+    app.add_exception_handler(HarnessError, _broken)
+    if service.contests.all:
+        add_routes(app, service.contests, service.live)
 
     def described() -> dict[str, Any]:
         """FastAPI's schema, with what it cannot know: which leaderboards and GPUs there are, and that the id is
@@ -141,147 +333,12 @@ def make_app(service: Service) -> FastAPI:
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
-
-    @app.exception_handler(HarnessError)
-    async def broken(request: object, error: HarnessError) -> JSONResponse:
-        """For example a leaderboard or report that cannot be read."""
-        return JSONResponse({"detail": str(error)}, status_code=500)
-
-    @app.get("/health", responses=refusals())
-    async def health() -> Health:
-        return Health(status="ok")
-
-    @app.get("/auth/init", responses=refusals(400))
-    async def auth_init(provider: Provider) -> AuthState:
-        """There is no sign-in: the id that the client keeps is valid at once."""
-        if provider not in ("discord", "github"):
-            raise HTTPException(400, "Invalid provider, must be 'discord' or 'github'")
-        return AuthState(state=str(uuid.uuid4()))
-
-    @app.get("/leaderboards", responses=refusals())
-    async def leaderboards() -> list[LeaderboardItem]:
-        return [leaderboard_item_answer(one) for one in service.leaderboards]
-
-    @app.get("/gpus/{leaderboard_name}", responses=refusals(404))
-    async def gpus(leaderboard_name: str) -> list[str]:
-        return list(_leaderboard(service, leaderboard_name).gpus)
-
-    @app.get("/runner_queue/{gpu_type}", responses=refusals(404))
-    def runner_queue(gpu_type: str) -> RunnerBacklog:
-        """How many submissions wait and run. One runner evaluates those for all GPU names."""
-        known = {gpu.lower(): gpu for one in service.leaderboards for gpu in one.gpus}
-        if gpu_type.lower() not in known:
-            raise HTTPException(404, f"GPU `{gpu_type}` does not exist. Choose one of: {', '.join(known.values())}")
-        return backlog_answer(service, known[gpu_type.lower()])
-
-    @app.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
-    def submissions(
-        leaderboard_name: str,
-        gpu_name: str,
-        limit: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
-        offset: Offset = 0,
-    ) -> list[RankedEntry]:
-        """Each user's best submission. The boards of `GET /` also have what was recorded otherwise."""
-        rows = _ranked(service, leaderboard_name, gpu_name)
-        chosen = list(enumerate(rows, start=1))[offset : None if limit is None else offset + limit]
-        return [ranked_entry_answer(rank, row) for rank, row in chosen]
-
-    @app.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
-    def submission_count(leaderboard_name: str, gpu_name: str, user_id: str | None = None) -> Count:
-        rows = _ranked(service, leaderboard_name, gpu_name)
-        return Count(count=sum(user_id in (None, row.user) for row in rows))
-
-    @app.get("/user/submissions", responses=refusals(400))
-    def own(
-        secret: Secret, leaderboard: str | None = None, limit: Limit = 50, offset: SignedOffset = 0
-    ) -> list[ShortSubmission]:
-        if not 1 <= limit <= 100:
-            raise HTTPException(400, "limit must be between 1 and 100")
-        if offset < 0:
-            raise HTTPException(400, "offset must be >= 0")
-        user = service.store.users.known(secret)
-        known = service.find(leaderboard) if leaderboard else None
-        name = known.name if known else leaderboard or None
-        rows = service.store.of_user(user, name, limit, offset) if user else []
-        return [short_answer(row) for row in rows]
-
-    @app.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-    def show(submission_id: Id, secret: Secret) -> Submission:
-        return submission_answer(service, _own(service, submission_id, secret, "view"))
-
-    @app.delete("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-    def delete(submission_id: Id, secret: Secret) -> Deleted:
-        """Ends its evaluation if it is running. Its records in leaderboard.yaml and runs/ stay."""
-        row = _own(service, submission_id, secret, "delete")
-        service.contests.deleted(row)
-        if not service.store.delete(row.id):
-            raise HTTPException(404, "Submission not found")
-        return Deleted(status="ok", submission_id=row.id)
-
-    @app.post("/user/join", responses=refusals(400, 404, 408, 413))
-    async def join(secret: Secret) -> Response:
-        raise HTTPException(404, "There are no invite codes here: every leaderboard is open.")
-
-    @app.post("/profile/{leaderboard_name}/{gpu_type}", responses=refusals(404, 408, 413))
-    async def profile(leaderboard_name: str, gpu_type: str) -> Response:
-        """Nsight Compute is not run here."""
-        raise HTTPException(404, "No Nsight Compute profiles are taken here; submit with `--mode profile` for torch's.")
-
-    @app.post(
-        "/submission/{leaderboard_name}/{gpu_type}/{submission_mode}",
-        status_code=202,
-        responses=refusals(400, 403, 404, 408, 413, 429, 503),
-    )
-    async def submit(
-        leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
-    ) -> Accepted:
-        """Queues the file; `GET /user/submissions/{id}` returns its outcome."""
-        row = await _accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
-        place = await run_in_threadpool(service.store.ahead, row)
-        return Accepted(
-            details=AcceptedDetails(id=row.id, job_status_id=row.id),
-            queue=place_answer(row, place),
-            runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=place),
-            status="accepted",
-        )
-
-    @app.post(
-        "/{leaderboard_name}/{gpu_type}/{submission_mode}",
-        response_class=StreamingResponse,
-        responses={
-            200: {"content": {"text/event-stream": {}}, "description": "status events, then one result or error"},
-            **refusals(400, 403, 404, 405, 408, 413, 429, 503),
-        },
-    )
-    async def submit_and_wait(
-        leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
-    ) -> StreamingResponse:
-        """Queues the file and streams its progress as server-sent events, to the end. A client that disconnects does
-        not end the evaluation."""
-        if leaderboard_name in RESERVED:
-            raise HTTPException(405, "Method Not Allowed", headers={"Allow": "GET"})
-        user = await run_in_threadpool(service.store.users.known, secret)
-        if service.streams.total() >= STREAMS or (user and service.streams[user.id] >= STREAMS_OF_USER):
-            raise HTTPException(503, "Too many streams are open.", headers={"Retry-After": RETRY_S})
-        row = await _accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
-        return StreamingResponse(_events(service, row), media_type="text/event-stream")
-
-    @app.get("/", response_class=HTMLResponse, responses=refusals(500))
-    def index() -> HTMLResponse:
-        """The page with the boards, and the submissions that run and wait."""
-        return HTMLResponse(service.live.html())
-
-    @app.get("/live/queue", responses=refusals())
-    def live_queue() -> LiveQueue:
-        return LiveQueue(**service.live.queue())
-
-    @app.get("/live/boards", responses=refusals(500))
-    def live_boards() -> LiveBoards:
-        return LiveBoards(**service.live.boards())
-
-    if service.contests.all:
-        add_routes(app, service.contests, service.live)
     return app
+
+
+async def _broken(request: Request, error: Exception) -> JSONResponse:
+    """For example a leaderboard or report that cannot be read."""
+    return JSONResponse({"detail": str(error)}, status_code=500)
 
 
 def _completed(schema: dict[str, Any], leaderboards: Sequence[Leaderboard]) -> dict[str, Any]:
@@ -300,137 +357,6 @@ def _completed(schema: dict[str, Any], leaderboards: Sequence[Leaderboard]) -> d
     return schema
 
 
-# ---- a submission on its way in ----------------------------------------------------------------------------------
-async def _accepted(service: Service, name: str, gpu: str, mode: str, file: UploadFile, secret: str) -> Row:
-    """Checks the submission, in the order in which GPU MODE's service does, and queues it."""
-    chosen = _mode(mode)
-    leaderboard = _leaderboard(service, name)
-    _check_gpu(leaderboard, gpu)
-    code = _text(await file.read(MAX_BYTES + 1))
-    file_name = clean_line(file.filename or "submission.py").replace("\\", "/").rpartition("/")[2][:200]
-    if not file_name.endswith(".py"):
-        raise HTTPException(400, "Please provide a Python (.py) file")
-    _check_directives(service, code, leaderboard)
-
-    def add(placement: Placement | None) -> Row:
-        user = service.store.users.register(secret, service.login)
-        asked = Asked(
-            problem=leaderboard.problem,
-            leaderboard=leaderboard.name,
-            gpu=gpu,
-            mode=chosen,
-            file_name=file_name,
-            code=code,
-            **(vars(placement) if placement else {}),
-        )
-        return service.store.add(user, asked, service.limits)
-
-    try:
-        row = await run_in_threadpool(service.contests.enter, secret, leaderboard.name, chosen, file_name, code, add)
-    except UsageError as error:
-        raise HTTPException(403, str(error)) from None
-    except UnknownUserError as error:
-        raise HTTPException(401, f"Invalid or unauthorized X-Popcorn-Cli-Id: {error}") from None
-    except QueueFullError as error:
-        raise HTTPException(429 if error.of_user else 503, str(error), headers={"Retry-After": RETRY_S}) from None
-    service.worker.wake()
-    return row
-
-
-def _mode(name: str) -> Mode:
-    if name.lower() == "private":
-        raise HTTPException(400, f"Submission mode '{name}' is not supported for this endpoint")
-    if name.lower() not in get_args(Mode):
-        raise HTTPException(400, f"Invalid submission mode value: '{name}'")
-    return cast(Mode, name.lower())
-
-
-def _leaderboard(service: Service, name: str) -> Leaderboard:
-    found = service.find(name)
-    if found is None:
-        raise HTTPException(404, f"Leaderboard `{name}` does not exist.")
-    return found
-
-
-def _check_gpu(leaderboard: Leaderboard, gpu: str) -> None:
-    if gpu not in leaderboard.gpus:
-        raise HTTPException(
-            400,
-            f"GPU type '{gpu}' is not supported for leaderboard '{leaderboard.name}'. "
-            f"Supported GPUs: {', '.join(leaderboard.gpus)}",
-        )
-
-
-def _text(data: bytes) -> str:
-    if not data:
-        raise HTTPException(400, "Empty file submitted. Please provide a file with code.")
-    if len(data) > MAX_BYTES:
-        raise HTTPException(413, TOO_LARGE)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise HTTPException(400, "Failed to decode submission file content as UTF-8.") from None
-
-
-def _check_directives(service: Service, code: str, leaderboard: Leaderboard) -> None:
-    """Refuses a file whose first comment lines name another leaderboard. The request's GPU takes precedence over the
-    file's."""
-    try:
-        named = directives(code).leaderboard
-    except BadSubmissionError as error:
-        raise HTTPException(400, str(error)) from None
-    if named is not None and service.find(named) != leaderboard:
-        raise HTTPException(
-            400,
-            f"Leaderboard name `{leaderboard.name}` specified in the command doesn't match the one in the submission "
-            f"script header `{clean_line(named)[:200]}`.",
-        )
-
-
-async def _events(service: Service, row: Row) -> AsyncIterator[str]:
-    """Events in the form of GPU MODE's service, to the submission's end; popcorn-cli prints `message`."""
-    with _counted(service, row.user_id):
-        began_s, told_s, told = time.monotonic(), 0.0, ""
-        found: Row | None = row
-        while found is not None and not found.done and not service.stopping():
-            message = await run_in_threadpool(_message, service, found)
-            elapsed_s = time.monotonic() - began_s
-            if message != told or elapsed_s - told_s >= STATUS_S or not told:
-                told, told_s = message, elapsed_s
-                yield _event("status", status="processing", elapsed_time=round(elapsed_s, 2), message=message)
-            await asyncio.sleep(LOOK_S)
-            found = await run_in_threadpool(service.store.get, row.id)
-        if found is None:
-            yield _event("error", status="error", detail="The submission was deleted", status_code=404)
-        elif not found.done:
-            detail = f"The server is shutting down; submission {row.id} stays in its queue"
-            yield _event("error", status="error", detail=detail, status_code=503)
-        elif (result := await run_in_threadpool(service.store.result, row.id)) is not None:
-            yield _event("result", **result)
-        else:
-            code = 504 if found.state == "timed_out" else 500
-            yield _event("error", status="error", detail=found.error or found.state, status_code=code)
-
-
-@contextmanager
-def _counted(service: Service, user_id: int) -> Iterator[None]:
-    service.streams[user_id] += 1
-    try:
-        yield
-    finally:
-        service.streams[user_id] -= 1
-
-
-def _message(service: Service, row: Row) -> str:
-    if row.state == "pending":
-        return f"submission {row.id}: {service.store.ahead(row)} ahead of it"
-    return f"submission {row.id}: {service.worker.progress(row.id) or 'running'}"
-
-
-def _event(name: str, **data: Any) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
-
-
 # ---- what there is -----------------------------------------------------------------------------------------------
 def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
     """The user's own submission."""
@@ -443,7 +369,7 @@ def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
 
 
 def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
-    leaderboard = _leaderboard(service, name)
-    _check_gpu(leaderboard, gpu)
+    leaderboard = leaderboard_of(service, name)
+    check_gpu(leaderboard, gpu)
     rows = service.store.ranked(leaderboard.name, gpu, leaderboard.more_is_better)
     return [row for row in rows if not service.contests.is_veiled(row)]

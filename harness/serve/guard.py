@@ -1,4 +1,4 @@
-"""Checks every request before the API sees it: its Host header, the token, and the size of its body.
+"""Checks every request before the API sees it: its Host header, the token, and the size of its body. Reads the token.
 
 Knows ASGI's messages and no route. Other people's web pages can reach the server through a browser on this machine. A
 host name of theirs that resolves to 127.0.0.1 (DNS rebinding) is refused by the Host header. Their forms and images are
@@ -11,11 +11,15 @@ import binascii
 import hmac
 import ipaddress
 import json
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
+from harness.core.errors import UsageError
 from harness.problems.submission import MAX_BYTES
 
+TOKEN_CHARS = 16  # at least
 TOKEN_VARIABLE = "HARNESS_SERVE_TOKEN"
 ORGANISER_VARIABLE = "HARNESS_ORGANISER_TOKEN"
 MAX_BODY_BYTES = MAX_BYTES + (64 << 10)  # a form's lines around the file
@@ -42,6 +46,29 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def read_token(
+    file: Path | None,
+    environ: "os._Environ[str] | dict[str, str]",
+    option: str = "--token",
+    variable: str = TOKEN_VARIABLE,
+) -> str | None:
+    """The token, from the file or the environment; None where neither has one. Raises UsageError for a bad one."""
+    where = f"{option} {file}" if file else variable
+    try:
+        text = file.read_text(encoding="utf-8") if file else environ.get(variable, "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}: cannot be read: {getattr(error, 'strerror', error)}") from None
+    token = text.strip()
+    if not token and not file:
+        return None
+    if len(token) < TOKEN_CHARS or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(
+            f"{where}: expected a token of {TOKEN_CHARS} or more ASCII characters without spaces; "
+            "`python -c 'import secrets; print(secrets.token_urlsafe())'` makes one"
+        )
+    return token
 
 
 class RefusedError(Exception):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.core.errors import BadFileError
-from harness.serve.tables import TABLES, UPGRADE, VERSION
+from harness.serve.tables import SCRIPTS, VERSION
 
 FILE = "queue.sqlite3"  # in the service's folder
 
@@ -29,15 +29,13 @@ class QueueFile:
             self.db.execute("PRAGMA synchronous = FULL")  # what was accepted survives a power cut
             self.db.execute("PRAGMA foreign_keys = ON")
             version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
-            if version == 0:
-                self.db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
-            if version == 1:
-                self.db.executescript(f"BEGIN; {UPGRADE} PRAGMA user_version = {VERSION}; COMMIT;")
+            if version in SCRIPTS:
+                self.db.executescript(f"BEGIN; {SCRIPTS[version]} PRAGMA user_version = {VERSION}; COMMIT;")
         except sqlite3.DatabaseError as error:
             raise BadFileError(
                 f"{path}: cannot be read as a queue ({error}); move the file away to begin a new one"
             ) from None
-        if version not in (0, 1, VERSION):
+        if version not in (*SCRIPTS, VERSION):
             raise BadFileError(
                 f"{path}: a queue of version {version}, expected {VERSION}; move the file away to begin a new one"
             )

@@ -21,15 +21,10 @@ from harness.core.decode import decode
 from harness.core.errors import Exit
 from harness.core.records import (
     CaseResult,
-    Crashed,
     EvalReport,
     Kind,
-    Measured,
-    Mode,
     Outcome,
     Profile,
-    Raised,
-    TimedOut,
 )
 from harness.core.words import clean
 from harness.gpumode import result_lines
@@ -38,7 +33,8 @@ from harness.report.export import RUNTIMES
 from harness.serve.store import Ended, Row, State
 
 TEXT_CHARS = 16_384  # what KernelBot keeps of what is printed
-TRACE_BYTES = 8 << 20  # of a zipped profile that is sent
+TRACE_BYTES = 64 << 20  # of a zipped profile that is sent
+DETAILS = "ncu-details.csv"  # what clients take for the figures of a report
 RAN = (Exit.OK, Exit.INVALID)  # the exit codes that KernelBot counts as a run that came to a verdict
 KINDS: tuple[Kind, ...] = ("test", "benchmark", "profile")  # in the order that they run
 Json = dict[str, Any]  # that is sent
@@ -56,7 +52,7 @@ def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> 
     report = from_json(found)
     status = verdict.status(report)
     score = report.figures.score.value if report.figures and row.mode == "leaderboard" else None
-    results = _results(row.mode, report, command)
+    results = _results(row, report, command)
     why = None if status == "pass" else _why(report)
     where = report.environment.machine_class if report.environment else "this machine"
     return Ended(
@@ -75,12 +71,10 @@ def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> En
     began, now = datetime.fromisoformat(row.started_at or row.submitted_at), datetime.now(UTC)
     is_profile = row.mode == "profile"
     # One profiled case of no shape: KernelBot's report makes a file's name of the spec, and shows the report
-    pairs = {"benchmark-count": "1", "benchmark.0.spec": "not run"} if is_profile else {}
-    if is_profile:
-        pairs |= {f"benchmark.0.{name}": text for name, text in _failed_pairs(row.mode, error).items()}
-    run = _run(code, pairs | {"check": "fail"}, "", error, command, (now - began).total_seconds())
-    key, profile = ("profile.0", _profile(None)) if is_profile else (row.mode, None)
-    results: Json = {key: {"start": _iso(began), "end": _iso(now), "compilation": None, "run": run, "profile": profile}}
+    pairs = result_lines.unfinished_pairs(row.mode, ["not run"] if is_profile else [], error)
+    run = _run(code, result_lines.values_of(pairs), "", error, command, (now - began).total_seconds())
+    key, profile = (f"profile.{row.benchmark or 0}", _profile(None, row.tool)) if is_profile else (row.mode, None)
+    results: Json = {key: _of_run(row, began, now, run, profile)}
     nothing = {"gpu": "", "device_count": 0, "cpu": "", "runtime": "", "platform": "", "torch": "", "hostname": ""}
     why = result_lines.one_line(error)
     return Ended(
@@ -97,7 +91,7 @@ def _sent(row: Row, system: Json, results: Json, where: str, printed: str, why: 
     return {"status": "success", "results": [full], "reports": [_report(row, where, printed, why)]}
 
 
-def _results(mode: Mode, report: EvalReport, command: str) -> Json:
+def _results(row: Row, report: EvalReport, command: str) -> Json:
     """KernelBot's EvalResult of each phase that ran."""
     made = {}
     for kind in KINDS:
@@ -107,12 +101,20 @@ def _results(mode: Mode, report: EvalReport, command: str) -> Json:
         start, end = _times(report, kind)
         # KernelBot has a run for each profiled shape
         groups = [[case] for case in cases] if kind == "profile" else [cases]
-        for index, group in enumerate(groups):
-            key = {"test": "test", "benchmark": mode, "profile": f"profile.{index}"}[kind]
+        for index, group in enumerate(groups, start=row.benchmark or 0):
+            key = {"test": "test", "benchmark": row.mode, "profile": f"profile.{index}"}[kind]
             run = _run_of(report, group, command, (end - start).total_seconds())
-            profile = _profile(group[0].profile) if kind == "profile" else None
-            made[key] = {"start": _iso(start), "end": _iso(end), "compilation": None, "run": run, "profile": profile}
+            profile = _profile(group[0].profile, row.tool) if kind == "profile" else None
+            made[key] = _of_run(row, start, end, run, profile)
     return made
+
+
+def _of_run(row: Row, start: datetime, end: datetime, run: Json, profile: Json | None) -> Json:
+    """KernelBot's EvalResult. What a vendor's tool profiled is a success only if it passed: clients show the reason of
+    no other run."""
+    success = run["success"] and (run["passed"] or row.tool is None)
+    times = {"start": _iso(start), "end": _iso(end)}
+    return {**times, "compilation": None, "run": run | {"success": success}, "profile": profile}
 
 
 def _of_kind(report: EvalReport, kind: Kind) -> list[CaseResult]:
@@ -124,7 +126,7 @@ def _run_of(report: EvalReport, cases: Sequence[CaseResult], command: str, durat
     code = Exit.OK if pairs["check"] == "pass" else verdict.exit_code(report)
     logs = {name: text for name, text in report.logs.items() if name.startswith("candidate")}
     printed = "\n".join(f"{name}:\n{text.rstrip()}" for name, text in logs.items())
-    failures = [_failure(case.outcome) for case in cases if verdict.case_status(case) == "fail"]
+    failures = [clean(result_lines.error_text(case)) for case in cases if verdict.case_status(case) == "fail"]
     return _run(code, pairs, printed, "\n".join(failures), command, duration_s)
 
 
@@ -142,31 +144,13 @@ def _run(code: Exit, pairs: dict[str, str], printed: str, failures: str, command
 
 
 def _pairs(cases: Sequence[CaseResult]) -> dict[str, str]:
-    """KernelBot's keys and values, as harness.gpumode.result_lines writes them."""
-    kind = "test" if cases[0].case.kind == "test" else "benchmark"
-    pairs = {f"{kind}-count": str(len(cases))}
-    for index, result in enumerate(cases):
-        case, key = result.case, f"{kind}.{index}"
-        pairs[f"{key}.spec"] = result_lines.spec_of({"world_size": case.world_size, **case.params, "seed": case.seed})
-        pairs |= {f"{key}.{name}": value for name, value in _case_pairs(result).items()}
-    pairs["check"] = "pass" if all(verdict.case_status(case) == "pass" for case in cases) else "fail"
-    return pairs
-
-
-def _case_pairs(result: CaseResult) -> dict[str, str]:
-    outcome = result.outcome
-    if verdict.case_status(result) != "pass":
-        return _failed_pairs("profile" if result.case.kind == "profile" else "benchmark", _said(outcome))
-    if isinstance(outcome, Measured) and outcome.ranked.own:
-        stats = result_lines.stats_ns(result_lines.samples_us(outcome))
-        return {name: str(value) for name, value in stats.items()} | {"status": "pass"}
-    if result.profile is not None:
-        return {"status": "pass", "report": result_lines.encoded_report(_table(result.profile))}
-    return {"status": "pass"}
-
-
-def _failed_pairs(mode: Mode, why: str) -> dict[str, str]:
-    return {name: result_lines.one_line(text) for name, text in result_lines.failed_pairs(mode, why)}
+    """KernelBot's keys and values of one run."""
+    specs = [
+        result_lines.spec_of({"world_size": one.case.world_size, **one.case.params, "seed": one.case.seed})
+        for one in cases
+    ]
+    passed = all(verdict.case_status(case) == "pass" for case in cases)
+    return result_lines.values_of(result_lines.report_pairs(specs, cases, passed))
 
 
 def _runs(row: Row, results: Json, score: float | None) -> list[Json]:
@@ -213,36 +197,24 @@ def _said(outcome: Outcome) -> str:
     return verdict.message(outcome) or outcome.type.replace("_", " ")
 
 
-def _failure(outcome: Outcome) -> str:
-    """All that a failed case has to say, on several lines."""
-    lines = [_said(outcome)]
-    if isinstance(outcome, Raised):
-        lines.append(outcome.traceback)
-    if isinstance(outcome, Crashed):
-        lines.append(outcome.log_tail)
-    if isinstance(outcome, TimedOut):
-        lines += outcome.stacks
-    return clean("\n".join(line for line in lines if line))
+def _profile(profile: Profile | None, tool: str | None) -> Json | None:
+    """KernelBot's ProfileResult. Of a vendor's tool it has the reports, and where there are none there is no profile:
+    clients say so. Of torch's profiler it is always there, since KernelBot's report takes that for granted."""
+    if tool is None:
+        traces = [profile.trace] if profile and profile.trace else []
+        return {"profiler": "torch.profiler", "trace": _zipped(traces), "download_url": None}
+    trace = _zipped(profile.reports) if profile else ""
+    return {"profiler": "Nsight-Compute", "trace": trace, "download_url": None} if trace else None
 
 
-def _profile(profile: Profile | None) -> Json:
-    path = Path(profile.trace) if profile and profile.trace else None
-    trace = ""
-    if path is not None and path.is_file():
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
-            made.write(path, path.name)
-        if archive.tell() <= TRACE_BYTES:
-            trace = base64.b64encode(archive.getvalue()).decode()
-    return {"profiler": "torch.profiler", "trace": trace, "download_url": None}
-
-
-def _table(profile: Profile) -> str:
-    """What took most of the slowest rank's call."""
-    slowest = max(profile.ranks, key=lambda rank: rank.call_us)
-    lines = [f"rank {slowest.rank}: {slowest.call_us:.1f} us under the profiler, by time on its {slowest.of}:"]
-    lines += [f"{op.self_us:12.1f} us  {op.share:6.1%}  {op.calls:6}  {op.name[:120]}" for op in slowest.top]
-    return clean("\n".join(lines))
+def _zipped(paths: Sequence[str]) -> str:
+    """An archive of the files that there are, in base64; empty where there is none, or where it is too large."""
+    found = [path for path in map(Path, paths) if path.is_file()]
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
+        for path in found:
+            made.write(path, DETAILS if path.name.endswith(".csv") else path.name)
+    return base64.b64encode(archive.getvalue()).decode() if found and archive.tell() <= TRACE_BYTES else ""
 
 
 def _system(report: EvalReport) -> Json:

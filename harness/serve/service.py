@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from harness.serve.contests import Contests
 from harness.serve.live import Live
@@ -15,7 +15,8 @@ from harness.serve.worker import Worker
 class Leaderboard:
     """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take. After
     `closes`, ISO 8601, entries are late; None if there is no such moment. `score_unit` and `more_is_better` are of its
-    scores, which clients take for seconds whatever they are."""
+    scores, which clients take for seconds whatever they are. `lang` is that of a submission; `unprofiled` says why no
+    Nsight Compute profile can be taken, empty where it can."""
 
     id: int
     name: str
@@ -27,6 +28,8 @@ class Leaderboard:
     closes: str | None = None
     score_unit: str = "s"
     more_is_better: bool = False
+    lang: Literal["py", "cu"] = "py"
+    unprofiled: str = ""
 
 
 @dataclass(kw_only=True)

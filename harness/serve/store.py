@@ -27,7 +27,7 @@ DONE: tuple[State, ...] = ("succeeded", "failed", "timed_out")
 # Without the two texts that can be megabytes.
 COLUMNS = """s.id, u.name AS user, s.user_id, s.problem, s.leaderboard, s.gpu, s.mode, s.file_name, s.submitted_at,
 s.state, s.attempt, s.started_at, s.ended_at, s.passed, s.score_s, s.run_id, s.error, s.runs, s.contest, s.team,
-s.entry"""
+s.entry, s.tool, s.benchmark"""
 FROM = "FROM submissions s JOIN users u ON u.id = s.user_id"
 
 
@@ -42,7 +42,8 @@ class QueueFullError(HarnessError):
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """A submission that is to be queued. Where it is a contest's: its key, the team, and in leaderboard mode the
-    entry's number there."""
+    entry's number there. Where it is to be profiled by a vendor's tool: which, and the only benchmark, if one is
+    meant."""
 
     problem: str
     leaderboard: str
@@ -53,6 +54,8 @@ class Asked:
     contest: str | None = None
     team: str | None = None
     entry: int | None = None
+    tool: str | None = None
+    benchmark: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,8 @@ class Row:
     contest: str | None = None
     team: str | None = None
     entry: int | None = None
+    tool: str | None = None
+    benchmark: int | None = None
 
     @property
     def done(self) -> bool:
@@ -133,10 +138,10 @@ class Store:
                 raise QueueFullError(f"{limits.in_all} submissions wait or run; try again later", of_user=False)
             made = self._db.execute(
                 "INSERT INTO submissions (user_id, problem, leaderboard, gpu, mode, file_name, code, submitted_at,"
-                " contest, team, entry) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " contest, team, entry, tool, benchmark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(user.id, asked.problem, asked.leaderboard, asked.gpu, asked.mode, asked.file_name, asked.code),
-                    *(self._now(), asked.contest, asked.team, asked.entry),
+                    *(self._now(), asked.contest, asked.team, asked.entry, asked.tool, asked.benchmark),
                 ),
             )
             row = self._one("s.id = ?", made.lastrowid)

@@ -5,8 +5,9 @@ from collections import Counter
 
 from harness.serve.turns import turns
 
-# Of the tables, in the file's user_version. 1: first. 2: of a submission the contest, team and entry.
-VERSION = 2
+# Of the tables, in the file's user_version. 1: first. 2: of a submission the contest, team and entry. 3: of one that is
+# to be profiled by a vendor's tool, the tool, and the only benchmark where not all are meant.
+VERSION = 3
 TABLES = """
 CREATE TABLE users (
   id INTEGER PRIMARY KEY,
@@ -36,18 +37,25 @@ CREATE TABLE submissions (
   result TEXT,
   contest TEXT,
   team TEXT,
-  entry INTEGER
+  entry INTEGER,
+  tool TEXT,
+  benchmark INTEGER
 );
 CREATE INDEX submissions_by_state ON submissions(state, id);
 CREATE INDEX submissions_by_user ON submissions(user_id, id);
 CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
 """
-UPGRADE = """
+TO_3 = """
+ALTER TABLE submissions ADD COLUMN tool TEXT;
+ALTER TABLE submissions ADD COLUMN benchmark INTEGER;
+"""
+TO_2 = """
 ALTER TABLE submissions ADD COLUMN contest TEXT;
 ALTER TABLE submissions ADD COLUMN team TEXT;
 ALTER TABLE submissions ADD COLUMN entry INTEGER;
 CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
-"""  # a file of version 1
+"""
+SCRIPTS = {0: TABLES, 1: TO_2 + TO_3, 2: TO_3}  # what brings a file of an earlier version to today's; 0: a new one
 
 
 def waiting_turns(db: sqlite3.Connection) -> list[int]:

@@ -6,7 +6,6 @@ thread looks after all jobs. After the server died, the worker takes up the eval
 those that still run, uses a result that was written, and otherwise runs the evaluation once more (store.recover).
 """
 
-import json
 import os
 import re
 import sqlite3
@@ -17,36 +16,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.core import files
 from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
-from harness.core.words import clean, clean_line
+from harness.core.words import clean_line
 from harness.engine import registry
 from harness.engine.base import (
-    ERR,
     EVENTS,
     FOLDER,
-    OUT,
     RESULT,
     Cancelled,
     Done,
     Engine,
-    Exited,
     Job,
     Lost,
-    Overdue,
     Running,
     Ticket,
     UnavailableError,
 )
+from harness.problems.submission import SUFFIXES
+from harness.serve import outcomes
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
-from harness.serve.results import ended
 from harness.serve.store import Ended, Row, Store
 
 IDLE_S = 5.0  # at most, between two looks at the queue
 POLL_S = 0.05  # between two looks at a job, for each job that there is: files on a network are not read at will
 WANTED_S = 0.25  # between two looks whether a running submission was deleted
 STOP_S = 30.0  # for the engine to end an evaluation when the server stops
-TAIL_CHARS = 2000
+ALL_SUFFIXES = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
 WAITS = "waits for a node"
 FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -242,7 +237,7 @@ class Worker(threading.Thread):
             self._store.release(row.id, row.attempt)
             raise
         except Exception as error:  # a full disk, say
-            self._settle(one, _not_run(row, error))
+            self._settle(one, outcomes.not_run(row, error))
         else:
             self._running[row.id] = one
 
@@ -272,16 +267,12 @@ class Worker(threading.Thread):
     def _outcome(self, one: _Evaluation, state: Done | Lost) -> Ended | None:
         """What its end comes to; None where it is to run once more, if it is still wanted. What is cut off may
         leave anything, so that this does not count against the submission."""
+        if isinstance(state, Lost) or (not state.has_result and (one.is_cut_off or isinstance(state.end, Cancelled))):
+            return None  # a result counts also where the job was ended after it had written that
         try:
-            match state:
-                case Done(has_result=True):  # also where it was ended after it had written that
-                    return self._result(one)
-                case Lost() | Done(end=Cancelled()):
-                    return None
-                case Done():
-                    return None if one.is_cut_off else self._without_result(one, state)
+            return outcomes.of_job(one.row, state, lambda: self._fetched(one), self._deadline_s, one.stage.text)
         except Exception as error:
-            return None if one.is_cut_off else _not_run(one.row, error)
+            return None if one.is_cut_off else outcomes.not_run(one.row, error)
 
     def _settle(self, one: _Evaluation, outcome: Ended | None, is_released: bool = False) -> None:
         """Writes what became of it, and removes what was kept of it. `is_released`: without an outcome it is as if it
@@ -300,23 +291,6 @@ class Worker(threading.Thread):
         self._fill_s = 0.0
         self._settled()
 
-    def _result(self, one: _Evaluation) -> Ended:
-        """What the evaluation's own result comes to. Raises whatever a result of another form causes."""
-        folder, row = self._fetched(one), one.row
-        out = folder / OUT
-        printed = files.read_bytes(out).decode(errors="replace") if out.exists() else ""
-        command = f"python -m harness eval {row.problem} --mode {row.mode}"
-        return ended(row, json.loads(files.read_text(folder / RESULT)), printed, command)
-
-    def _without_result(self, one: _Evaluation, state: Done) -> Ended:
-        if isinstance(state.end, Overdue):
-            limit_s = self._deadline_s(one.row)
-            return Ended(state="timed_out", error=f"timed out after {limit_s:.0f} s, at {one.stage.text}")
-        code = f"with exit code {state.end.code} " if isinstance(state.end, Exited) else ""
-        tail = clean(files.read_bytes(self._fetched(one) / ERR).decode(errors="replace"))[-TAIL_CHARS:]
-        last = tail.strip().splitlines()[-1:] or ["it printed no error"]
-        return Ended(state="failed", error=f"the evaluation ended {code}and without a result: {last[0]}")
-
     def _fetched(self, one: _Evaluation) -> Path:
         return self._engine.fetch(one.ticket, self._folder / "fetched" / one.ticket.id)
 
@@ -332,16 +306,14 @@ class Worker(threading.Thread):
     def source(self, row: Row) -> Path:
         """Where the submission lies while it is evaluated. The leaderboard knows an entry by author and file, so that
         the same user's file of the same name always has the same place."""
-        name = FILE_NAME.sub("_", row.file_name).lstrip(".")[-64:]
-        name = name if name.endswith(".py") and len(name) > 3 else "submission.py"
-        return self._folder / "sources" / (row.team or row.user) / name
+        return self._folder / "sources" / (row.team or row.user) / _file_name(row)
 
 
-def _not_run(row: Row, error: Exception) -> Ended:
-    """The end of a submission of which the server cannot say more; told on standard error too."""
-    why = f"the server could not run it: {type(error).__name__}: {error}"
-    print(f"submission {row.id}: {why}", file=sys.stderr)
-    return Ended(state="failed", error=why)
+def _file_name(row: Row) -> str:
+    """The submission's own, as far as it leads nowhere; its suffix says which language it is in."""
+    suffix = next((one for one in ALL_SUFFIXES if row.file_name.endswith(one)), ".py")
+    name = FILE_NAME.sub("_", row.file_name).lstrip(".")[-64:]
+    return name if name.endswith(suffix) and len(name) > len(suffix) else f"submission{suffix}"
 
 
 def _one_line(text: str) -> str:

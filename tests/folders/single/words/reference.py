@@ -2,7 +2,7 @@ import torch
 
 
 def generate_input(shape, how: str, power: int, scale: float, seed: int, double: bool = False):
-    assert isinstance(shape, list)
+    assert isinstance(shape, tuple)
     assert type(scale) is float
     assert type(power) is int
     torch.manual_seed(seed)

@@ -1,0 +1,244 @@
+"""What the server offers: the checkout's problems and those of folders, competitions and contests, as leaderboards, and
+the command that evaluates a submission to each. Runs nothing."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harness.contest import rules
+from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError, UsageError
+from harness.core.records import Mode, Submission
+from harness.engine.registry import LOCAL
+from harness.judging.checkers import CHECKERS
+from harness.judging.scoring import SCORINGS
+from harness.kinds import settings
+from harness.kinds.kind import Order, Setting
+from harness.kinds.registry import find as find_problem
+from harness.kinds.registry import kind_of
+from harness.kinds.settings import Asked
+from harness.problems.problem import Problem, folded
+from harness.problems.shape_file import problem_names
+from harness.process import compile_cache
+from harness.ranks.launch import START_S
+from harness.serve.service import Leaderboard
+from harness.serve.store import Row
+from harness.serve.worker import Command, Files
+
+NSIGHT = "ncu"  # the tool of `eval --tool` whose profiles current clients ask for
+NO_SUBMISSION = Submission(path="", name="", source="", sha256="")  # whether a problem can be evaluated here at all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How the server was started. `token` is the file with what requests must show; `asked` holds for every submission,
+    but for its problem and file; `gpus` are names that clients may ask for beside this machine's own. `folders` are
+    problem folders of KernelBot, and `competitions` its competition files, that are offered beside the checkout's
+    problems. `contests` are files of contests, whose problems are offered under their rules; `organiser_token` is the
+    file with the token of their organisers."""
+
+    asked: Asked
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: Path | None = None
+    gpus: tuple[str, ...] = ()
+    folders: tuple[Path, ...] = ()
+    competitions: tuple[Path, ...] = ()
+    contests: tuple[Path, ...] = ()
+    organiser_token: Path | None = None
+    engine: str = LOCAL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A problem that is to be served under the leaderboard's name. `argument` is what `eval` knows it by: its name, or
+    its folder. `asked` are the server's options, as far as they fit the problem."""
+
+    name: str
+    argument: str
+    problem: Problem
+    asked: Asked
+    closes: datetime | None = None
+
+
+def offered(options: Options, checkout: Checkout) -> tuple[Offer, ...]:
+    """The checkout's problems, then those of the folders and competitions. A problem that cannot be read is left out
+    with a line on standard error. Raises UsageError where two have one name, BadFileError for a bad competition file,
+    and the first problem's error where there is no other."""
+    offers: dict[str, Offer] = {}
+    refused: list[HarnessError] = []
+
+    def add(
+        argument: str, name: str | None = None, closes: datetime | None = None, asked: Asked = options.asked
+    ) -> None:
+        try:
+            problem = find_problem(argument, checkout)
+        except HarnessError as error:
+            refused.append(error)
+            return
+        offer = Offer(
+            name=name or problem.leaderboard,
+            argument=argument,
+            problem=problem,
+            asked=_fitting(asked, problem),
+            closes=closes,
+        )
+        other = offers.get(folded(offer.name))
+        if other is not None and other.problem.folder != problem.folder:
+            raise UsageError(
+                f"{argument} and {other.argument} are both called {offer.name}; leave one out, or give them names of "
+                "their own in a competition file (--competition)"
+            )
+        offers[folded(offer.name)] = offer
+
+    for known in problem_names(checkout):
+        add(known)
+    for folder in options.folders:
+        add(str(folder.resolve()))
+    for file in (*options.competitions, *options.contests):
+        competition = rules.read(file)
+        given = competition.setting
+        own = {name: value for name, value in vars(given).items() if value is not None}
+        for listed in competition.problems:
+            try:
+                problem = rules.problem_of(listed, file, folders=False, checkout=checkout)
+            except HarnessError as error:
+                refused.append(error)
+                continue
+            argument = str(problem.folder) if problem.is_upstream else problem.name
+            if file in options.contests:  # under its rules only, not as the checkout's problem too
+                for name in [name for name, offer in offers.items() if offer.problem.folder == problem.folder]:
+                    del offers[name]
+            add(argument, listed.name, competition.closes(listed), replace(options.asked, **own))
+    if not offers:
+        raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
+    for why in refused:
+        print(f"not served: {why}", file=sys.stderr)
+    by_folder = Counter(offer.problem.name for offer in offers.values())
+    if twice := [name for name, count in by_folder.items() if count > 1]:
+        raise UsageError(f"{twice[0]} is offered under two names; leave out --problem, or the competition")
+    return tuple(offers.values())
+
+
+def _fitting(asked: Asked, problem: Problem) -> Asked:
+    """The options without those that a problem folder has no choice of: it has one suite, and often one rank."""
+    if not problem.is_upstream:
+        return asked
+    return replace(asked, suite=None, ranks=asked.ranks if problem.multi_gpu else None)
+
+
+def leaderboards(offers: Sequence[Offer], options: Options, checkout: Checkout) -> tuple[Leaderboard, ...]:
+    """The problems that can be evaluated with these options. Raises the first problem's UsageError where none can."""
+    found, refused = [], []
+    for number, offer in enumerate(offers, start=1):
+        try:
+            setting = settings.setting(replace(offer.asked, problem=offer.argument), checkout, offer.problem)
+            if setting.problem.only_theirs:  # by an evaluator that may need a compiler
+                kind_of(setting).plan(_order(setting, "test"))
+        except HarnessError as error:
+            refused.append(error)
+            continue
+        gpu = "CPU" if setting.device == "cpu" else f"{setting.device.upper()}x{setting.world_size}"
+        suite = setting.suite
+        scoring = SCORINGS[setting.problem.ranking_by]
+        limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
+        limits_s *= CHECKERS[setting.problem.checker].longest
+        found.append(
+            Leaderboard(
+                id=number,
+                name=offer.name,
+                problem=setting.problem.name,
+                description=setting.problem.description,
+                gpus=tuple(dict.fromkeys((gpu, *options.gpus))),
+                task=_task(setting),
+                deadline_s=START_S + compile_cache.COMPILE_S + limits_s,
+                closes=offer.closes.isoformat() if offer.closes else None,
+                score_unit=scoring.unit,
+                more_is_better=scoring.better == "more",
+                lang=setting.problem.lang,
+                unprofiled=_unprofiled(setting),
+            )
+        )
+    if not found:
+        raise refused[0]
+    for why in refused:
+        print(f"not served: {why}", file=sys.stderr)
+    return tuple(found)
+
+
+def _order(setting: Setting, mode: Mode) -> Order:
+    return Order(setting=setting, submission=NO_SUBMISSION, mode=mode, author="")
+
+
+def _unprofiled(setting: Setting) -> str:
+    """Why Nsight Compute cannot profile the problem here; empty where it can."""
+    profiled = replace(setting, tool=NSIGHT)
+    try:
+        kind_of(profiled).plan(_order(profiled, "profile"))
+    except HarnessError as error:
+        return str(error).partition(";")[0].removeprefix(f"--tool {NSIGHT}: ")
+    return ""
+
+
+def _task(setting: Setting) -> dict[str, Any]:
+    """The problem under the keys of task.yml, with the cases that will run."""
+    suite, problem = setting.suite, setting.problem
+    staged = problem.staged_submission("@SUBMISSION@") | problem.staged()
+    files = {name: data.decode(errors="replace") for name, data in staged.items()}
+
+    def cases(of: Sequence[Any]) -> list[dict[str, Any]]:
+        return [{"world_size": case.world_size, **case.params, "seed": case.seed} for case in of]
+
+    return {
+        "lang": problem.lang,
+        "files": files,
+        "config": problem.config,
+        "libraries": list(problem.libraries),
+        "tests": cases(suite.tests),
+        "benchmarks": cases(suite.benchmarks),
+        "test_timeout": suite.test_timeout_s,
+        "benchmark_timeout": suite.benchmark_timeout_s,
+        "ranked_timeout": suite.ranked_timeout_s,
+        "ranking_by": problem.ranking_by,
+        "seed": None,
+        "multi_gpu": problem.multi_gpu,
+    }
+
+
+def finder(known: Sequence[Leaderboard]) -> Callable[[str], Leaderboard | None]:
+    """By either name; case and `-` for `_` do not matter."""
+
+    by_name = {folded(name): one for one in known for name in (one.problem, one.name)}
+    return lambda name: by_name.get(folded(name))
+
+
+def eval_command(offers: Sequence[Offer]) -> Command:
+    """The command that evaluates a submission: `eval`, with the server's own options as far as they fit its problem."""
+    by_problem = {offer.problem.name: offer for offer in offers}
+
+    def command(row: Row, files: Files) -> Sequence[str]:
+        offer = by_problem.get(row.problem)  # None: queued by a server that had other problems; `eval` says so
+        words = [sys.executable, "-m", "harness", "eval", offer.argument if offer else row.problem, str(files.source)]
+        written = [f"--json={files.report}", f"--events={files.events}"]
+        return [
+            *words,
+            f"--mode={row.mode}",
+            f"--author={row.team or row.user}",
+            *([f"--tool={row.tool}"] if row.tool else []),
+            *([f"--benchmark={row.benchmark}"] if row.benchmark is not None else []),
+            *written,
+            *(_settings(offer) if offer else []),
+        ]
+
+    return command
+
+
+def _settings(offer: Offer) -> list[str]:
+    asked = offer.asked
+    given = {"suite": asked.suite, "ranks": asked.ranks, "device": asked.device, "seconds": asked.seconds}
+    words = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    return words + ([] if asked.confined else ["--unconfined"])
