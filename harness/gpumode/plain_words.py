@@ -62,42 +62,19 @@ def without_word(text: str) -> Changed:
     )
 
 
-class _Rewriter:
-    """Collects edits of one text; none overlaps another."""
+class _Names:
+    """What a file defines itself, and under which names that can be."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.tree = text, ast.parse(text)
-        self.source = text.encode()
-        self.starts = [0]
-        for line in self.source.splitlines(keepends=True):  # of bytes: \n, \r and \r\n alone, as Python's parser
-            self.starts.append(self.starts[-1] + len(line))
-        nodes = list(ast.walk(self.tree))
+    def __init__(self, nodes: list[ast.AST]) -> None:
+        self.nodes = nodes
         self.functions = [node for node in nodes if isinstance(node, Function)]
-        self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
         self.lambdas = [node for node in nodes if isinstance(node, ast.Lambda)]
+        self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
         self.parameters = {node.name: {*_parameters(node)} for node in self.functions}
-        self.names = self._renamed(nodes)
-        self.f_strings = [self._range(node) for node in nodes if isinstance(node, ast.JoinedStr)]
-        self.in_jit = [self._range(node) for node in self.functions if _is_jit(node)]
-        self.binds_getattr = any(
-            isinstance(node, ast.Name) and node.id == "getattr" and not _is_read(node) for node in nodes
-        )
-        self.split, self.prose = 0, self._prose()
-        self.edits: list[Edit] = [*self.prose]
-        for node in nodes:
-            self._visit(node)
-        self._visit_texts()
 
-    def changed(self) -> str:
-        made, at = [], 0
-        for start, end, new in sorted(self.edits, key=lambda edit: edit[:2]):
-            made += [self.source[at:start], new.encode()]
-            at = end
-        return b"".join([*made, self.source[at:]]).decode()
-
-    # ---- names
-    def _renamed(self, nodes: list[ast.AST]) -> dict[str, str]:
+    def renamed(self, text: str) -> dict[str, str]:
         """The new names of those that the file binds itself, and that nothing outside of it knows."""
+        nodes = self.nodes
         if any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BY_TEXT for node in nodes
         ):
@@ -112,13 +89,13 @@ class _Rewriter:
             if isinstance(node, ast.Import | ast.ImportFrom)
             for alias in node.names
         }
-        known |= {name for name in bound if FOUND.search(name) and self._may_be_a_keyword(name, nodes)}
+        known |= {name for name in bound if FOUND.search(name) and self._may_be_a_keyword(name)}
         known |= {
             name
             for node in nodes
             if isinstance(node, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) and (name := node.name)
         }
-        words = set(re.findall(r"\w+", self.text))
+        words = set(re.findall(r"\w+", text))
         made: dict[str, str] = {}
         for name in sorted(name for name in bound - known if FOUND.search(name)):
             new = FOUND.sub(_shortened, name)
@@ -128,14 +105,15 @@ class _Rewriter:
             words.add(new)
         return made
 
-    def _may_be_a_keyword(self, name: str, nodes: list[ast.AST]) -> bool:
+    def _may_be_a_keyword(self, name: str) -> bool:
         """Whether a call may give a parameter of that name by keyword in a way that the text does not show: to a
         function that has another name by then, or out of a dict."""
+        nodes = self.nodes
         taking = [node for node in (*self.functions, *self.lambdas) if name in _keywords(node)]
         if not taking:
             return False
         known = {node.name for node in taking if isinstance(node, Function)}
-        known |= {own for own in self.classes if name in self._taken_by(own)}
+        known |= {own for own in self.classes if name in self.taken_by(own)}
         calls = [node for node in nodes if isinstance(node, ast.Call)]
         called = {id(call.func) for call in calls}
         has_more_names = any(
@@ -155,6 +133,44 @@ class _Rewriter:
             if has_more_names and gives and not (takes and isinstance(call.func, ast.Name)):
                 return True
         return False
+
+    def taken_by(self, name: str) -> set[str]:
+        """The parameters of the file's function or class of that name."""
+        if name in self.classes:
+            inits = [one for one in self.classes[name].body if isinstance(one, Function) and one.name == "__init__"]
+            return {parameter for one in inits for parameter in _parameters(one)}
+        return self.parameters.get(name, set())
+
+
+class _Rewriter:
+    """Collects edits of one text; none overlaps another."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tree = text, ast.parse(text)
+        self.source = text.encode()
+        self.starts = [0]
+        for line in self.source.splitlines(keepends=True):  # of bytes: \n, \r and \r\n alone, as Python's parser
+            self.starts.append(self.starts[-1] + len(line))
+        nodes = list(ast.walk(self.tree))
+        self.own = _Names(nodes)
+        self.names = self.own.renamed(self.text)
+        self.f_strings = [self._range(node) for node in nodes if isinstance(node, ast.JoinedStr)]
+        self.in_jit = [self._range(node) for node in self.own.functions if _is_jit(node)]
+        self.binds_getattr = any(
+            isinstance(node, ast.Name) and node.id == "getattr" and not _is_read(node) for node in nodes
+        )
+        self.split, self.prose = 0, self._prose()
+        self.edits: list[Edit] = [*self.prose]
+        for node in nodes:
+            self._visit(node)
+        self._visit_texts()
+
+    def changed(self) -> str:
+        made, at = [], 0
+        for start, end, new in sorted(self.edits, key=lambda edit: edit[:2]):
+            made += [self.source[at:start], new.encode()]
+            at = end
+        return b"".join([*made, self.source[at:]]).decode()
 
     def _visit(self, node: ast.AST) -> None:
         if any(start <= self._at(node) < end for start, end in self.f_strings if hasattr(node, "lineno")):
@@ -208,24 +224,17 @@ class _Rewriter:
         start, value = self._at(keyword), self._at(keyword.value)
         equals = self.source.index(b"=", start) + 1
         named = call.func.id if isinstance(call.func, ast.Name) else None
-        if named is not None and name in self._taken_by(named):
+        if named is not None and name in self.own.taken_by(named):
             self.edits.append((start, start + len(name.encode()), self.names.get(name, name)))
             return
         reached = {call.func.attr} if isinstance(call.func, ast.Attribute) else set()
         reached |= {one.id for one in call.args if isinstance(one, ast.Name)}
-        if any(name in self.parameters.get(one, ()) for one in reached) or self._in(self.in_jit, call):
+        if any(name in self.own.parameters.get(one, ()) for one in reached) or self._in(self.in_jit, call):
             return  # it may reach a parameter of that name, which has another name by now
         assert value >= equals
         self.edits.append((start, equals, f"**{{{_in_parts(name)}: "))
         self.edits.append((self._end(keyword), self._end(keyword), "}"))
         self.split += 1
-
-    def _taken_by(self, name: str) -> set[str]:
-        """The parameters of the file's function or class of that name."""
-        if name in self.classes:
-            inits = [one for one in self.classes[name].body if isinstance(one, Function) and one.name == "__init__"]
-            return {parameter for one in inits for parameter in _parameters(one)}
-        return self.parameters.get(name, set())
 
     # ---- texts
     def _visit_f_string(self, node: ast.JoinedStr) -> None:

@@ -141,8 +141,7 @@ class OpSession:
                     yield
                 finally:
                     self.watch.close()
-                    compiled = {"compile": self.compile_log} if self.compile_log else {}
-                    self.logs = self.ranks.logs() | compiled
+                    self.logs = self.ranks.logs() | ({"compile": self.compile_log} if self.compile_log else {})
                     self.lacking = tuple(self.ranks.lacking)
                     began = time.monotonic()
             self.phases_s["end"] = time.monotonic() - began
@@ -207,7 +206,7 @@ class OpSession:
             groups = {"trusted": calls.trusted, "baseline": calls.baseline, "candidate": calls.candidate}
             for name, group in groups.items():
                 self.peak_memory_bytes[name] = calls.peak_of(group)
-            calls.freeze()  # the answer says whether a group ran when it was frozen before
+            calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
             return Passed()
 

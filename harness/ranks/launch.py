@@ -88,6 +88,26 @@ class Launch:
         """The folder that a rank starts in, its own."""
         return self.folder / role / str(rank)
 
+    def order(self, rank: Rank) -> wire.RankOrder:
+        """What the zygote is told of a rank that it is to fork."""
+        return wire.RankOrder(
+            role=rank.role,
+            rank=rank.rank,
+            world_size=self.world_size,
+            local_size=self.local_size,
+            device=self.device,
+            threads=self.threads,
+            cores=self.cores[rank.rank % self.local_size] if self.cores else (),
+            spin=self.spin,
+            flush_bytes=self.flush_bytes,
+            workdir=str(self.workdir(rank.role, rank.rank)),
+            cache=str(self.caches.get(rank.role, self.folder / rank.role / "cache")),
+            hidden=tuple(map(str, self.hidden)),
+            checker=self.checker,
+            cuda_is_cpu=self.cuda_is_cpu,
+            confined=self.confined,
+        )
+
 
 def log_name(role: wire.Role, rank: int) -> str:
     """What a report calls the log of a rank."""
@@ -254,25 +274,8 @@ class Ranks:
         return RankGroup(self, role, shared, max(1, len(self.launch.nodes)))
 
     def _order(self, rank: Rank, barrier: int) -> None:
-        order = wire.RankOrder(
-            role=rank.role,
-            rank=rank.rank,
-            world_size=self.launch.world_size,
-            local_size=self.launch.local_size,
-            device=self.launch.device,
-            threads=self.launch.threads,
-            cores=self.launch.cores[rank.rank % self.launch.local_size] if self.launch.cores else (),
-            spin=self.launch.spin,
-            flush_bytes=self.launch.flush_bytes,
-            workdir=str(self.launch.workdir(rank.role, rank.rank)),
-            cache=str(self.launch.caches.get(rank.role, self.launch.folder / rank.role / "cache")),
-            hidden=tuple(map(str, self.launch.hidden)),
-            checker=self.launch.checker,
-            cuda_is_cpu=self.launch.cuda_is_cpu,
-            confined=self.launch.confined,
-        )
         bell = [self.bells[rank.role]] if self.bells else []
-        self._tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
+        self._tell(self.launch.order(rank), [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
         rank.their_sock.close()
         os.close(rank.log.write_fd)
 
