@@ -11,7 +11,7 @@
 #   make board [PROBLEM=a2a]                     the local leaderboard
 #   make compare PROBLEM=a2a A=a.py B=b.py        head to head: is B as fast as A? A=RUN B=RUN: recorded runs
 #   make verify ENTRY=run [LAUNCHES=5] [PROBLEM=a2a]     does an entry's source reproduce what it claims?
-#   make settle PROBLEM=a2a [TOP=4] [ROUNDS=16]   the leading entries head to head: in which order are they?
+#   make settle PROBLEM=a2a [TOP=4] [ROUNDS=64]   the leading entries head to head: in which order are they?
 #   make rejudge [PROBLEM=a2a] [APPLY=1]         what are entries worth by today's problem and checks?
 #   make page [OUT=file]                         the boards with charts, as one HTML file: build/page.html
 #   make serve [PORT=8000] [SUITE=cpu]           popcorn-cli's API and the page, live, on this machine

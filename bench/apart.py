@@ -2,7 +2,7 @@
 
     python bench/apart.py a2a                            the shipped submission, and one that takes 3 % longer
     python bench/apart.py a2a --percent 0 3 10           so many files, each that much slower than the shipped one
-    python bench/apart.py a2a --rounds 64                passed on to settle
+    python bench/apart.py a2a --rounds 16                passed on to settle
 
 A slower file is the shipped submission as one file (`merge`), with a wrapper that spends that share of the call's own
 CPU time again. On CPU cores, where ranks share them, a call takes about that much longer: less where a rank waits for
@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problem")
     parser.add_argument("--percent", type=float, nargs="+", default=[3.0], metavar="P", help="how much slower (3)")
-    parser.add_argument("--rounds", type=int, default=64, metavar="N", help="at most so many rounds (64)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="at most so many rounds (default: settle's)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = copied(Path(name)).root
@@ -57,7 +57,8 @@ def main() -> None:
             words = ("--author", file.stem, "--device", "cpu", "--quiet")
             harness(folder, "eval", options.problem, str(file), *words)
         harness(folder, "board", options.problem)
-        harness(folder, "settle", options.problem, "--top", str(len(files)), "--rounds", str(options.rounds))
+        rounds = ("--rounds", str(options.rounds)) if options.rounds else ()
+        harness(folder, "settle", options.problem, "--top", str(len(files)), *rounds)
 
 
 def harness(folder: Path, *words: str) -> None:

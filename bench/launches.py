@@ -6,8 +6,11 @@
 
 Evaluates the file that many times, records none of it, and prints each launch's speedup with the interval by its own
 samples, and the standard deviation of log(speedup) between launches beside what these intervals explain. Then it says
-how many pairs of launches have intervals that overlap, by their own samples and as the board shows them. With --record
-the board's intervals and places on this machine class rest on it from then on (`launch_noise` in leaderboard.yaml).
+how many pairs of launches have intervals that overlap, by their own samples and as the board shows them.
+
+With --record the board's intervals and places on this machine class rest on it from then on, pooled with what is usual
+(`launch_noise` in leaderboard.yaml). All launches of one call share what the machine was doing. Call it again on other
+days, with the same file, and the board knows what days differ by too.
 """
 
 import argparse
@@ -26,6 +29,7 @@ from rich.console import Console
 from harness.board import leaderboard, places
 from harness.board.digits import rounded
 from harness.board.entries import Board, MeasuredNoise
+from harness.board.noise import SESSION
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import Estimate
@@ -37,7 +41,7 @@ from harness.machine import host
 from harness.problems.submission import read_submission
 from harness.report.progress import ProgressLine
 
-LEAST_SD = 1e-4  # what is printed as nothing is not nothing
+LEAST_SD = 1e-4  # what is printed as nothing is not nothing; the board counts it for more (board.noise)
 
 
 def between(found: list[Estimate]) -> float:
@@ -54,10 +58,20 @@ def overlapping(found: list[Estimate]) -> str:
 
 
 def with_noise(board: Board, new: MeasuredNoise) -> Board:
-    """The board with this measurement in place of the same machine class's and problem's."""
-    same = (new.problem, new.machine_class)
-    others = [one for one in board.launch_noise if (one.problem, one.machine_class) != same]
-    return replace(board, launch_noise=tuple(sorted([*others, new], key=lambda one: (one.machine_class, one.problem))))
+    """The board with this measurement. It continues the one of the same problem, machine and source that is a session
+    older, and takes the place of any other of that problem and machine."""
+
+    def key(one: MeasuredNoise) -> tuple[str, str, str]:
+        return one.machine_class, one.problem, one.machine or ""
+
+    others = [one for one in board.launch_noise if key(one) != key(new)]
+    for old in (one for one in board.launch_noise if key(one) == key(new) and one.sha256 == new.sha256):
+        if datetime.fromisoformat(new.date) - datetime.fromisoformat(old.date) > SESSION:
+            before, now = old.launches - 1, new.launches - 1  # degrees of freedom within sessions
+            sd = math.sqrt((before * old.sd**2 + now * new.sd**2) / (before + now))
+            launches, levels = old.launches + now, (*old.levels, *new.levels)
+            new = replace(new, sd=rounded(sd, 3), launches=launches, levels=levels)
+    return replace(board, launch_noise=tuple(sorted([*others, new], key=key)))
 
 
 def main() -> None:
@@ -114,6 +128,8 @@ def measure(options: argparse.Namespace) -> None:
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             launches=len(found),
             sd=sd,
+            sha256=submission.sha256,
+            levels=(rounded(statistics.fmean(math.log(one.value) for one in found), 4),),
         )
         leaderboard.change(checkout.leaderboard, lambda now: with_noise(now, new))
 

@@ -594,7 +594,7 @@ def boards() -> list[bytes]:
     for author in ("alice", "bob"):
         leaderboard.record(path, factories.entry(author=author))
     leaderboard.record(path, factories.entry(sha256="77" * 32, run_id="20260502T080000-def456"))
-    return [path.read_bytes(), *((FIXTURES / f"leaderboard-{schema}.yaml").read_bytes() for schema in (1, 2))]
+    return [path.read_bytes(), *((FIXTURES / f"leaderboard-{schema}.yaml").read_bytes() for schema in (1, 2, 4))]
 
 
 def made_reports() -> list[bytes]:

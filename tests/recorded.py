@@ -90,7 +90,13 @@ def checkout(root: Path) -> Board:
     alone = entry(problem="a2a", author="dave", file="submissions/a2a/submission.py", run_id=run_id(9))
     retired = entry(problem="retired", suite="official", author="erin", fraction=None, run_id=run_id(10))
     quiet = MeasuredNoise(
-        problem="gemm_rs", machine_class=old.machine_class, machine=None, date="2026-05-02", launches=20, sd=0.005
+        problem="gemm_rs",
+        machine_class=old.machine_class,
+        machine=None,
+        date="2026-05-02",
+        launches=20,
+        sd=0.005,
+        levels=(0.0,) * 40,
     )
     return Board(entries=(old, entry_for(bob), entry_for(evil), alone, retired), launch_noise=(quiet,))
 

@@ -1,6 +1,7 @@
 """The local leaderboard: what it keeps, how it ranks, and that nothing is lost whatever happens while it is written."""
 
 import fcntl
+import io
 import math
 import os
 import random
@@ -32,8 +33,10 @@ from factories import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from harness.board import judgements, leaderboard, places
+from harness.board import noise as board_noise
 from harness.board.digits import same_figures
 from harness.board.entries import (
     EVIDENCE_CHARS,
@@ -46,12 +49,14 @@ from harness.board.entries import (
     SettledFile,
     Settlement,
 )
+from harness.board.noise import LEAST, USUAL, known_noise
 from harness.board.places import Place
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.records import Held, Passed, Score
 from harness.problems.shape_file import find
+from harness.report.board_view import notes, show_board
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = HERE / "fixtures"
@@ -147,7 +152,7 @@ def test_the_file_reads_well(path: Path) -> None:
     again = {"sha256": "77" * 32, "run_id": "20260502T080000-def456", "problem_version": "0123456789abcdef"}
     leaderboard.record(path, entry(score_s=0.001, fraction=None, **again))
     assert path.read_text() == leaderboard.HEADER + (
-        """schema: 4
+        """schema: 5
 entries:
 - problem: gemm_rs
   suite: cpu
@@ -258,10 +263,10 @@ def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
         (lambda text: "- 1\n- 2\n", "$: expected a mapping, found a list"),
         (lambda text: "just words", "$: expected a mapping"),
         (
-            lambda text: text.replace("schema: 4", "schema: 5\nnovelty: 1"),
-            "newer harness (schema 5, this one reads up to 4); update the checkout",
+            lambda text: text.replace("schema: 5", "schema: 6\nnovelty: 1"),
+            "newer harness (schema 6, this one reads up to 5); update the checkout",
         ),
-        (lambda text: text.replace("schema: 4\n", ""), "the key 'schema' is missing"),
+        (lambda text: text.replace("schema: 5\n", ""), "the key 'schema' is missing"),
         (
             lambda text: text.replace("world_size: 8", "world_size: '8'"),
             "world_size: expected a whole number, found '8'",
@@ -372,18 +377,22 @@ def test_a_slow_machine_moves_scores_and_no_places() -> None:
 
 
 def test_more_launches_of_a_source_narrow_its_interval_and_tell_entries_apart(path: Path) -> None:
-    for author, ratio in (("a", 2.0), ("b", 2.3)):
+    """Where they are of several days; those of one day share what the machine was doing."""
+    for author, ratio, days in (("a", 2.0, 12), ("b", 2.4, 12), ("c", 2.0, 1)):
         for number in range(12):
             wobble = ratio * (1 + 0.02 * math.sin(3 * number))
             one = entry(author=author, sha256=author * 64, ratio=wobble, ratio_ci=(0.99 * wobble, 1.01 * wobble))
-            found = leaderboard.record(path, replace(one, run_id=f"{author}{number}"))
+            date = f"2026-05-{1 + number % days:02}T12:{number:02}:00+00:00"
+            found = leaderboard.record(path, replace(one, run_id=f"{author}{number}", date=date))
     rows = {row.entry.author: row for row in places.ranking(found, entry().group)}
-    assert (rows["b"].place.text, rows["a"].place.text, rows["a"].launches) == ("1", "2", 12)
-    estimate = rows["a"].ratio
-    assert estimate is not None
-    assert estimate.ci is not None
-    assert estimate.ci[0] < 2.0 < estimate.ci[1]
-    assert estimate.ci[1] / estimate.ci[0] < 1.1
+    assert (rows["b"].place.place, rows["a"].place.text, rows["a"].launches) == (1, "2-3", 12)
+    a, c = (rows[name].ratio for name in "ac")
+    assert a is not None
+    assert c is not None
+    assert a.ci is not None
+    assert c.ci is not None
+    assert a.ci[0] < 2.0 < a.ci[1]
+    assert a.ci[1] / a.ci[0] < 1.1 < c.ci[1] / c.ci[0]
 
 
 def test_what_is_shown_is_neither_the_luckiest_nor_the_latest_launch(path: Path) -> None:
@@ -411,20 +420,25 @@ def test_a_run_that_was_judged_again_counts_once() -> None:
 
 
 def test_an_identical_source_is_marked_and_never_ordered() -> None:
-    copy = entry(author="copycat", ratio=50.0, ratio_ci=(49.0, 51.0), date="2026-06-01T12:00:00+00:00")
+    copy = entry(author="copycat", ratio=2.0, ratio_ci=(1.9, 2.1), date="2026-06-01T12:00:00+00:00", run_id="copy")
     rows = {row.entry.author: row for row in places.ranking(Board(entries=(entry(), copy)), entry().group)}
     assert {row.place.text for row in rows.values()} == {"1-2"}
     assert (rows["alice"].same_as, rows["copycat"].same_as) == (None, entry())
     assert list(rows) == ["alice", "copycat"]
+    assert rows["alice"].ratio == rows["copycat"].ratio, "the launches of both are of one source"
+    assert (rows["alice"].launches, rows["copycat"].launches) == (2, 2)
     assert not any(places.is_open(row, list(rows.values())) for row in rows.values()), "settle cannot tell them apart"
     third = entry(author="third", sha256="d" * 64)
     everybody = places.ranking(Board(entries=(entry(), copy, third)), entry().group)
-    assert {row.entry.author for row in everybody if places.is_open(row, everybody)} == {"alice", "third"}
+    assert all(places.is_open(row, everybody) for row in everybody)
 
 
 def test_a_group_without_speedups_is_ranked_by_score_and_ties_share_a_place() -> None:
     scores = {"a": 0.5, "b": 0.100002, "c": 0.1, "d": 0.2, "e": 0.10003}
-    made = (entry(author=author, score_s=score, ratio=None, ratio_ci=None) for author, score in scores.items())
+    made = (
+        entry(author=author, score_s=score, ratio=None, ratio_ci=None, sha256=author * 64)
+        for author, score in scores.items()
+    )
     assert list(shown_places(Board(entries=tuple(made))).items()) == [
         ("c", "1-3"),
         ("b", "1-3"),
@@ -453,11 +467,52 @@ def test_an_entry_without_an_interval_is_ahead_of_nobody_and_behind_nobody() -> 
 
 
 def test_entries_of_two_machines_of_one_class_are_ordered_only_where_they_are_far_apart() -> None:
-    a, b = board_of(a=2.0, b=2.9).entries
+    a, b = board_of(a=2.0, b=3.2).entries
     assert shown_places(Board(entries=(a, b))) == {"b": "1", "a": "2"}
-    two = Board(entries=(replace(a, machine="m1"), replace(b, machine="m2")))
-    assert shown_places(two) == {"b": "1-2", "a": "1-2"}
-    assert places.machines(two, a.group) == 2
+    for one, other in (("m1", "m2"), ("m1", None)):
+        two = Board(entries=(replace(a, machine=one), replace(b, machine=other)))
+        assert shown_places(two) == {"b": "1-2", "a": "1-2"}, "one that is not known may be another"
+        assert places.machines(two, a.group) == 2
+    far = Board(entries=(replace(a, machine="m1"), replace(b, machine="m2", ratio=5.0, ratio_ci=(4.9, 5.1))))
+    assert shown_places(far) == {"b": "1", "a": "2"}
+
+
+def test_the_machines_of_earlier_launches_count() -> None:
+    """Both stand with a launch on m1; b's four earlier ones were on a faster machine."""
+    a, b = (replace(one, machine="m1") for one in board_of(a=2.0, b=3.2).entries)
+    past = [
+        Earlier(date=f"2026-04-0{day}", run_id=f"p{day}", sha256=b.sha256, score=1.0, ratio=3.2, ratio_error=0.005,
+                machine="m2")
+        for day in range(1, 5)
+    ]  # fmt: skip
+    assert shown_places(Board(entries=(a, b))) == {"b": "1", "a": "2"}
+    mixed = Board(entries=(a, replace(b, history=tuple(past))))
+    assert shown_places(mixed) == {"b": "1-2", "a": "1-2"}
+    assert places.machines(mixed, a.group) == 2
+    here = Board(entries=(a, replace(b, history=tuple(replace(one, machine="m1") for one in past))))
+    assert (shown_places(here), places.machines(here, a.group)) == ({"b": "1", "a": "2"}, 1)
+
+
+def test_entries_of_different_problem_versions_are_not_ordered() -> None:
+    a, b = board_of(a=2.0, b=8.0).entries
+    older, newer = replace(a, problem_version="1" * 16), replace(b, problem_version="2" * 16)
+    assert shown_places(Board(entries=(older, newer))) == {"b": "1-2", "a": "1-2"}
+    assert shown_places(Board(entries=(older, replace(newer, problem_version="1" * 16)))) == {"b": "1", "a": "2"}
+
+
+def test_whoever_is_ahead_of_one_that_is_ahead_of_a_third_is_ahead_of_the_third() -> None:
+    """a and b are settled, b and c far apart by their intervals, which those of a and c are not."""
+    made = (replace(one, problem_version="f" * 16) for one in board_of(a=2.6, b=3.2, c=1.9).entries)
+    settled = settlement(settled_file("a", 1.10), settled_file("b", 1.0))
+    alone = Board(entries=tuple(made))
+    assert shown_places(alone) == {"b": "1-2", "a": "1-3", "c": "2-3"}
+    assert shown_places(replace(alone, settlements=(settled,))) == {"a": "1", "b": "2", "c": "3"}
+
+
+def test_from_orders_that_contradict_each_other_nothing_follows() -> None:
+    a, b, c, d = ((name, None) for name in "abcd")
+    assert places.closed({(a, b), (b, c)}) == {(a, b), (b, c), (a, c)}
+    assert places.closed({(a, b), (b, c), (c, a), (c, d)}) == {(a, b), (b, c), (c, a), (c, d), (a, d), (b, d)}
 
 
 def settlement(*files: SettledFile, **changes: Any) -> Settlement:
@@ -499,13 +554,54 @@ def test_a_settlement_of_another_source_or_problem_version_says_nothing() -> Non
         assert shown_places(Board(entries=(other, b), settlements=(settled,))) == {"b": "1-2", "a": "1-2"}
 
 
-def test_measured_launch_noise_takes_the_place_of_the_default() -> None:
-    a, b = board_of(a=2.0, b=2.2).entries
+def noise(**changes: Any) -> MeasuredNoise:
+    values: dict[str, Any] = {
+        "problem": "gemm_rs",
+        "machine_class": entry().machine_class,
+        "machine": None,
+        "date": "2026-06-02",
+        "launches": 40,
+        "sd": 0.005,
+    }
+    return MeasuredNoise(**(values | changes))
+
+
+def test_measured_noise_is_pooled_with_what_is_usual() -> None:
+    a, b = board_of(a=2.0, b=2.4).entries
     assert shown_places(Board(entries=(a, b))) == {"b": "1-2", "a": "1-2"}
-    quiet = MeasuredNoise(
-        problem="gemm_rs", machine_class=a.machine_class, machine=None, date="2026-06-02", launches=20, sd=0.005
-    )
+    assert shown_places(Board(entries=(a, b), launch_noise=(noise(),))) == {"b": "1-2", "a": "1-2"}, "of one session"
+    quiet = noise(levels=(0.7,) * 40)
     assert shown_places(Board(entries=(a, b), launch_noise=(quiet,))) == {"b": "1", "a": "2"}
+
+
+def test_launches_that_seem_not_to_differ_at_all_may_do_so_by_chance() -> None:
+    """Of launches that differ by 3 % ten may show nothing beside what their samples explain."""
+    known = known_noise(Board(launch_noise=(noise(launches=10, sd=0.0001),)), "gemm_rs", entry().machine_class, "cpu")
+    assert (known.launch.freedom, known.session) == (13, USUAL["cpu"].evaluations.session)
+    assert 0.03 < known.launch.sd < 0.06
+    endless = known_noise(Board(launch_noise=(noise(launches=10**6),)), "gemm_rs", entry().machine_class, "cpu")
+    assert endless.launch.sd == pytest.approx(LEAST, rel=1e-3)
+
+
+def test_of_several_machines_of_a_class_the_one_whose_launches_differ_most_counts() -> None:
+    both = Board(launch_noise=(noise(machine="m1"), noise(machine="m2", sd=0.2)))
+    assert known_noise(both, "gemm_rs", entry().machine_class, "cpu").launch.sd > 0.15
+
+
+@pytest.mark.parametrize(
+    ("begins", "sessions"),
+    [
+        (["2026-05-01T00:00:00+00:00", "2026-05-01T12:00:00+00:00"], 1),
+        (["2026-05-01T00:00:00+00:00", "2026-05-01T12:00:01+00:00"], 2),
+        (["2026-05-02T09:00:00Z", "2026-05-01", "2026-05-02T08:00:00+00:00"], 2),
+        (["d", "e", "2026-05-01"], 2),
+    ],
+)
+def test_launches_within_twelve_hours_on_one_machine_are_a_session(begins: list[str], sessions: int) -> None:
+    launches = [Earlier(date=date, run_id=date, sha256="a", score=1.0, ratio=2.0, machine="m1") for date in begins]
+    assert len(list(board_noise.sessions(launches))) == sessions
+    others = [replace(one, machine="m2") for one in launches]
+    assert len(list(board_noise.sessions([*launches, *others]))) == 2 * sessions
 
 
 def test_entries_of_one_board_are_held_against_one_limit() -> None:
@@ -543,6 +639,50 @@ def test_places_count_within_problem_suite_machine_class_and_world_size_only() -
     assert all(places.place_of(found, one) == Place(place=1, last=1, of=1) for one in found.entries)
     with pytest.raises(KeyError):
         places.place_of(found, entry(author="nobody"))
+
+
+# ---- what is said below a board --------------------------------------------------------------------------------------
+
+
+def told_of(found: Board, by: places.By = "speedup") -> list[str]:
+    group = found.entries[0].group
+    return notes(found, group, places.ranking(found, group, by))
+
+
+def test_a_board_of_several_machines_says_so_and_what_that_means() -> None:
+    a, b = board_of(a=2.0, b=5.0).entries
+    says = "entries that are not all of one machine are in order only where intervals are 25% apart"
+    assert says in told_of(Board(entries=(replace(a, machine="m1"), replace(b, machine="m2"))))
+    assert says not in told_of(Board(entries=(replace(a, machine="m1"), replace(b, machine="m1"))))
+
+
+def test_a_board_of_several_problem_versions_names_rejudge() -> None:
+    a, b = board_of(a=2.0, b=5.0).entries
+    (line,) = [line for line in told_of(Board(entries=(replace(a, problem_version="1" * 16), b))) if "versions" in line]
+    assert "`python -m harness rejudge --stale --problem gemm_rs`" in line
+    assert not any("versions" in line for line in told_of(Board(entries=(a, b))))
+
+
+def test_a_settlement_stands_below_a_board_that_is_ranked_by_points() -> None:
+    made = tuple(
+        replace(one, problem_version="f" * 16, score=Score(value=value, unit="points", better="more"))
+        for one, value in zip(board_of(a=2.0, b=2.05, c=2.0).entries, (1.5, 1.6, 1.7), strict=True)
+    )
+    found = Board(entries=made, settlements=(settlement(settled_file("a", 1.10), settled_file("b", 1.0)),))
+    assert any("a 1.100x" in line for line in told_of(found))
+    gone = replace(found, entries=made[1:])
+    assert not told_of(gone), "one of its two files is on this board"
+
+
+def test_an_order_that_was_settled_outside_the_sandbox_is_marked() -> None:
+    made = tuple(replace(one, problem_version="f" * 16) for one in board_of(a=2.0, b=2.05).entries)
+    for confined in (True, False):
+        one = settlement(settled_file("a", 1.05), settled_file("b", 1.0), confined=confined)
+        console = Console(width=120, file=io.StringIO())
+        show_board(Board(entries=made, settlements=(one,)), console)
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert text.count("ranked^") == (0 if confined else 2)
+        assert ("outside the sandbox" in text) is not confined
 
 
 # ---- held ------------------------------------------------------------------------------------------------------------
@@ -677,7 +817,7 @@ def test_a_file_of_schema_1_is_read_as_it_is_and_written_in_todays(path: Path) -
     after = leaderboard.record(path, entry())
     assert after.entries[-1].history == ()
     assert before.entries == after.entries[:-1] == leaderboard.load(path).entries[:-1]
-    assert "schema: 4\n" in path.read_text()
+    assert "schema: 5\n" in path.read_text()
 
 
 def test_a_file_of_schema_2_is_read_with_the_figures_that_it_states(path: Path) -> None:
@@ -710,7 +850,7 @@ def test_a_file_of_schema_2_loses_nothing_when_it_is_written_again(path: Path) -
     path.write_text((FIXTURES / "leaderboard-2.yaml").read_text())
     before = leaderboard.load(path)
     after = leaderboard.record(path, entry())
-    assert "schema: 4\n" in path.read_text()
+    assert "schema: 5\n" in path.read_text()
     assert after == leaderboard.load(path) == replace(before, entries=after.entries)
     assert [one for one in after.entries if one.problem == "a2a"] == list(before.entries)
 
@@ -727,8 +867,26 @@ def test_a_file_of_schema_3_is_read_as_it_is_and_carried_over(path: Path, name: 
     assert {one.machine for one in before.entries} == {None}
     assert any(one.phases_s for one in before.entries) == (name != "leaderboard-3.yaml")
     leaderboard.record(path, entry(problem="zzz"))
-    assert "schema: 4\n" in path.read_text()
+    assert "schema: 5\n" in path.read_text()
     assert leaderboard.load(path).entries[:-1] == before.entries
+
+
+def test_a_file_of_schema_4_is_read_with_its_settlement_which_cannot_be_continued(path: Path) -> None:
+    """Its only noise was measured as nothing by ten launches."""
+    path.write_text((FIXTURES / "leaderboard-4.yaml").read_text())
+    before = leaderboard.load(path)
+    (one,) = before.settlements
+    assert (one.rounds, one.looks, one.squares, one.confined) == (8, 3, None, True)
+    assert [file.ratio for file in one.files] == [1.064, 1.0]
+    assert [(noise.launches, noise.sd, noise.levels) for noise in before.launch_noise] == [(10, 0.0001, ())]
+    leaderboard.record(path, entry(problem="zzz"))
+    assert "schema: 5\n" in path.read_text()
+    after = leaderboard.load(path)
+    assert (after.entries[:-1], after.settlements, after.launch_noise) == (
+        before.entries,
+        before.settlements,
+        before.launch_noise,
+    )
 
 
 @pytest.mark.parametrize("schema", [1, 2])

@@ -330,6 +330,7 @@ def test_what_launches_were_measured_to_differ_by_is_in_the_interval(tmp_path: P
         problem=first.problem,
         machine_class=ENVIRONMENT.machine_class,
         machine=None,
+        levels=(0.0,) * 40,
         date="2026-05-01",
         launches=20,
         sd=0.01,
@@ -387,7 +388,7 @@ def shown(found: compare.Comparison) -> str:
 def test_a_comparison_reads_well(tmp_path: Path) -> None:
     runs = [
         replace(many(number), results=results([Passed()] * 3, [steady(factor * 500), steady(factor * 5000)]))
-        for number, factor in ((3, 1.0), (4, 1.25))
+        for number, factor in ((3, 1.0), (4, 1.5))
     ]
     assert shown(compare_runs.recorded(*(read(tmp_path, one) for one in runs), 0.02)) == (
         "gemm_rs  A  submissions/gemm_rs/submission.py, run 20260503T120000-000003\n"
@@ -395,8 +396,8 @@ def test_a_comparison_reads_well(tmp_path: Path) -> None:
         "8 ranks on cpu, suite cpu, timed in a run each, another time\n"
         "\n"
         "shape                       A us   B us    A / B     95 % interval  B is\n"
-        "m 64 n 7168 k 18432          500    625  0.8000x  0.6578 to 0.9729  SLOWER\n"
-        "m 512 n 4096 k 12288 bias  5,000  6,250  0.8000x  0.6578 to 0.9729  SLOWER\n"
+        "m 64 n 7168 k 18432          500    750  0.6667x  0.5057 to 0.8789  SLOWER\n"
+        "m 512 n 4096 k 12288 bias  5,000  7,500  0.6667x  0.5057 to 0.8789  SLOWER\n"
         "\n"
         "Times are medians (wall clock), A / B is by pairs of calls in blocks.\n"
         "B is FASTER when the whole 95 % interval of A / B lies above 1.02, SLOWER when\n"
@@ -406,9 +407,9 @@ def test_a_comparison_reads_well(tmp_path: Path) -> None:
         "The summary is of the geometric mean; a shape's word is not corrected for their\n"
         "number.\n"
         "A / B is the ratio of speedups, each over its own run's reference. Intervals\n"
-        "include that launches of one source differ by 6%.\n"
+        "include that launches of one source differ by 9%.\n"
         "\n"
-        "summary  B is SLOWER  A / B is 0.8000x (95 % interval 0.6578 to 0.9729), geometric mean over 2 shapes\n"
+        "summary  B is SLOWER  A / B is 0.6667x (95 % interval 0.5057 to 0.8789), geometric mean over 2 shapes\n"
     )
 
 

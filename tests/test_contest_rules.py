@@ -32,7 +32,7 @@ from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, UsageError
 
 NOISE = MeasuredNoise(problem="gemm_rs", machine_class="2 cores of Example CPU @ 2.00GHz", machine=None,
-                      date="2027-01-01", launches=20, sd=0.01)  # fmt: skip
+                      date="2027-01-01", launches=20, sd=0.01, levels=(0.0,) * 40)  # fmt: skip
 BOARD = Board(launch_noise=(NOISE,))
 
 

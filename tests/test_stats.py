@@ -2,6 +2,7 @@
 
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -201,17 +202,80 @@ def test_students_t_is_what_scipy_says(probability: float, freedom: int) -> None
     assert stats.student_t(probability, freedom) == pytest.approx(float(stdtrit(freedom, probability)), rel=1e-8)
 
 
-def test_an_estimate_over_launches_narrows_with_each_and_widens_with_what_they_differ_by() -> None:
-    noise = stats.LaunchNoise(sd=0.06, freedom=4)
+@pytest.mark.parametrize(("count", "freedom"), [(2, 4), (3, 1), (5, 4), (20, 9), (50, 300)])
+@pytest.mark.parametrize("probability", [0.95, 0.9975])
+def test_the_studentised_range_is_what_scipy_says(probability: float, count: int, freedom: int) -> None:
+    from scipy.stats import studentized_range
 
-    def width(logs: list[float]) -> float:
-        low, high = stats.over_launches(logs, [0.02] * len(logs), noise).interval()
-        return high / low
+    expected = float(studentized_range.ppf(probability, count, freedom)) / math.sqrt(2)
+    assert stats.students_range(probability, count, freedom) == pytest.approx(expected, rel=2e-4)
 
-    assert width([0.0]) > width([0.0] * 2) > width([0.0] * 5) > width([0.0] * 20)
-    assert width([-0.2, 0.0, 0.2]) > width([-0.01, 0.0, 0.01])
+
+NOISE = stats.Noise(
+    launch=stats.LaunchNoise(sd=0.06, freedom=4),
+    session=stats.LaunchNoise(sd=0.05, freedom=4),
+)
+
+
+def width(*sessions: list[float]) -> float:
+    """Of the interval by launches with these logarithms, whose error is 0.02."""
+    of = [[(log, 0.02) for log in session] for session in sessions]
+    low, high = stats.over_launches(of, stats.with_seen(NOISE, [of])).interval()
+    return high / low
+
+
+def test_an_estimate_over_launches_narrows_with_each_session_and_widens_with_what_they_differ_by() -> None:
+    assert width([0.0]) > width([0.0], [0.0]) > width(*[[0.0]] * 5) > width(*[[0.0]] * 20)
+    assert width([-0.2], [0.0], [0.2]) > width([-0.01], [0.0], [0.01])
+    assert width([-0.2, 0.2]) > width([-0.01, 0.01])
+
+
+def test_launches_of_one_session_narrow_an_interval_to_what_sessions_differ_by() -> None:
+    assert width([0.0]) > width([0.0] * 3) > width([0.0] * 100)
+    assert width([0.0] * 100) > math.exp(2 * 1.96 * NOISE.session.sd)
+    assert width(*[[0.0]] * 3) < width([0.0] * 3)
 
 
 def test_a_launch_with_a_better_interval_counts_for_more() -> None:
-    noise = stats.LaunchNoise(sd=0.01, freedom=4)
-    assert stats.over_launches([0.0, 1e-3], [0.001, 0.5], noise).log < 1e-4
+    noise = stats.Noise(launch=stats.LaunchNoise(sd=0.01, freedom=4), session=stats.LaunchNoise(sd=0.01, freedom=4))
+    for sessions in ([[(0.0, 0.001), (1e-3, 0.5)]], [[(0.0, 0.001)], [(1e-3, 0.5)]]):
+        assert stats.over_launches(sessions, noise).log < 1e-4
+
+
+def test_what_is_seen_is_pooled_with_what_is_known_by_degrees_of_freedom() -> None:
+    assert stats.pooled(NOISE.launch, 4 * 0.06**2, 4) == stats.LaunchNoise(sd=pytest.approx(0.06), freedom=8)
+    assert stats.pooled(NOISE.launch, -1.0, 4) == stats.LaunchNoise(sd=pytest.approx(0.06 / math.sqrt(2)), freedom=8)
+    chance = random.Random(1)
+    sources = []
+    for _ in range(400):
+        means = [chance.gauss(0, 0.03) for _ in range(3)]
+        sources.append([[(mean + chance.gauss(0, 0.05), 0.03) for _ in range(2)] for mean in means])
+    seen = stats.with_seen(NOISE, sources)
+    assert seen.launch.sd == pytest.approx(0.04, abs=0.003), "without the 3 % that their own samples explain"
+    assert seen.session.sd == pytest.approx(0.03, abs=0.003)
+    assert (seen.launch.freedom, seen.session.freedom) == (1204, 804)
+
+
+def test_intervals_over_launches_hold_what_they_promise() -> None:
+    """95 % of those of a source with three sessions of two launches each, by noise that is known as well as it says."""
+    chance, missed, trials = random.Random(2), 0, 2000
+    for _ in range(trials):
+        noise = stats.Noise(launch=guessed(chance, 0.06), session=guessed(chance, 0.05))
+        means = [chance.gauss(0, 0.05) for _ in range(3)]
+        of = [[(mean + chance.gauss(0, math.hypot(0.06, 0.02)), 0.02) for _ in range(2)] for mean in means]
+        low, high = stats.over_launches(of, stats.with_seen(noise, [of])).interval()
+        missed += not low <= 1 <= high
+    assert 0.02 * trials <= missed <= 0.065 * trials
+
+
+def guessed(chance: random.Random, sd: float) -> stats.LaunchNoise:
+    """A guess of a standard deviation with four degrees of freedom."""
+    squares = math.fsum(chance.gauss(0, sd) ** 2 for _ in range(4))
+    return stats.LaunchNoise(sd=math.sqrt(squares / 4), freedom=4)
+
+
+def test_degrees_of_freedom_of_a_sum_of_variances() -> None:
+    assert stats.satterthwaite([(1.0, 4)]) == 4
+    assert stats.satterthwaite([(1.0, 4), (1.0, 4)]) == 8
+    assert stats.satterthwaite([(1.0, 4), (0.0, 9)]) == 4
+    assert NOISE.apart == stats.LaunchNoise(sd=math.hypot(0.06, 0.05), freedom=7)

@@ -101,7 +101,7 @@ def test_an_entry_without_the_field_was_confined(tmp_path: Path) -> None:
 def test_the_board_marks_such_an_entry_and_says_what_the_mark_means() -> None:
     text = shown(Board(entries=(entry(confined=False),)))
     assert "ranked^" in text
-    assert "^ evaluated or verified outside the sandbox" in text
+    assert "^ evaluated, verified or settled outside the sandbox" in text
     assert "^" not in shown(Board(entries=(entry(),)))
 
 

@@ -169,9 +169,9 @@ class EntryCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(OfFile):
-    """One file's latest evaluation. `score` is the contest's own, and ranks. `ratio` is how many times as good as the
-    reference the submission is, `fraction` which part of the bound it reaches: geometric means over the cases, with
-    their 95 % intervals (null where there were too few samples for one). The ratio is null where no reference was
+    """One file's latest evaluation. `score` is the contest's own. `ratio` is how many times as good as the reference
+    the submission is, `fraction` which part of the bound it reaches: geometric means over the cases, with their 95 %
+    intervals (null where there were too few samples for one). The ratio is null where no reference was
     measured, the fraction where no bound is known. `peaks` are those behind the bounds, `phases_s` how long each phase
     of the evaluation took. `cases`, `peaks` and `phases_s` are empty where an older harness recorded the entry, and so
     is `problem_version` null, which is what it was judged under. `holds`: held evaluations of this file in the past."""
@@ -258,7 +258,11 @@ class SettledFile:
 @dataclass(frozen=True, kw_only=True)
 class Settlement:
     """Files of one group that were timed against each other, fastest first (harness.evaluation.settle). Two of them are
-    in order where their ratios differ by more than `resolves`, a fraction; all such orders hold together with 95 %."""
+    in order where their ratios differ by more than `resolves`, a fraction; all such orders hold together with 95 %.
+
+    `looks` counts how often an order of these files was looked for, `squares` is the sum of the squared log ratios of
+    all launches: with both the settlement can be continued. Those of older harnesses lack the sum, and were looked at
+    three times in 16 rounds."""
 
     problem: str
     suite: str
@@ -270,9 +274,14 @@ class Settlement:
     resolves: float
     problem_version: str
     files: tuple[SettledFile, ...]
+    looks: int = 3
+    squares: float | None = None
+    confined: bool = True  # False: it was timed outside the sandbox
 
     def __post_init__(self) -> None:
-        _check_positive(self, "world_size", "rounds", "resolves")
+        _check_positive(self, "world_size", "rounds", "resolves", "looks")
+        if self.squares is not None and self.squares < 0:
+            raise DecodeError(".squares", f"expected a number from 0, found {self.squares}")
         check_printable(self, "problem", "suite", "machine_class")
 
     @property
@@ -284,7 +293,8 @@ class Settlement:
 @dataclass(frozen=True, kw_only=True)
 class MeasuredNoise:
     """What launches of one source were measured to differ by on a machine class (bench/launches.py): `sd` is the
-    standard deviation of log(ratio) over `launches` launches, beside what their own samples explain."""
+    standard deviation of log(ratio) over `launches` launches, beside what their own samples explain. `levels` are the
+    means of log(ratio) of the sessions in which the source `sha256` was measured, the latest last."""
 
     problem: str
     machine_class: str
@@ -292,6 +302,8 @@ class MeasuredNoise:
     date: str
     launches: int
     sd: float
+    sha256: str | None = None
+    levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.launches < 2:
@@ -302,8 +314,8 @@ class MeasuredNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """All entries, in the file's order: by group, then by score; and what is held, by group, author and file. Beside
-    them the latest settlements, and what launches were measured to differ by."""
+    """All entries, in the file's order: by group, then by score, which is not the order of places; and what is held, by
+    group, author and file. Beside them the latest settlements, and what launches were measured to differ by."""
 
     entries: tuple[Entry, ...] = ()
     held: tuple[HeldEntry, ...] = ()

@@ -37,7 +37,8 @@ from harness.core.yaml_file import read_yaml
 # `why`. 3: `score` with its unit in place of score_s, `ratio` of geomean_speedup, `fraction` of roofline_fraction, with
 # their intervals; of an entry `cases`, `peaks`, `phases_s`. 4: `settlements`, `launch_noise`; of an entry and of its
 # history `machine`; of its history `ratio_error`. Its history has all judgements of the source that stands.
-SCHEMA = 4
+# 5: of a settlement `looks`, `squares`, `confined`; of launch_noise `sha256`, `levels`.
+SCHEMA = 5
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
@@ -55,7 +56,7 @@ HEADER = """\
 
 @dataclass(frozen=True, kw_only=True)
 class _File:
-    schema: Literal[4]
+    schema: Literal[5]
     entries: tuple[Entry, ...] = ()
     held: tuple[HeldEntry, ...] = ()
     settlements: tuple[Settlement, ...] = ()
@@ -187,10 +188,10 @@ OLD_NAMES = {
 
 
 def _upgraded(value: object) -> object:
-    """A file of schema 1, 2 or 3 under today's names; whatever does not fit is left for `decode` to say."""
-    if not isinstance(value, dict) or value.get("schema") not in (1, 2, 3):
+    """A file of an older schema under today's names; whatever does not fit is left for `decode` to say."""
+    if not isinstance(value, dict) or value.get("schema") not in range(1, SCHEMA):
         return value
-    if value["schema"] == 3:  # today's names, without those that were added since
+    if value["schema"] >= 3:  # today's names, without those that were added since
         return value | {"schema": SCHEMA}
     lists = {name: value[name] for name in ("entries", "held") if isinstance(value.get(name), list)}
     return value | {"schema": SCHEMA} | {name: [_renamed(one, True) for one in list_] for name, list_ in lists.items()}

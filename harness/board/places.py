@@ -1,34 +1,48 @@
 """Who is where: entries in order, with places that the measurements can tell apart. Pure functions over a Board.
 
 Places come from the speedup over the reference, which was timed in turn with the entry: a machine that is slower today
-slows both. Of each entry the estimate over all launches of its source counts (stats.over_launches), with an interval
-that covers what launches differ by. One entry is ahead of another where these intervals do not overlap and the interval
-of their difference, at a confidence by which all orders of a board hold together (95 %, Bonferroni), is above 0. Others
-share a range of places: 1-2 of 5. `settle` times entries head to head and tells them apart further; where it did, its
-order replaces that of the intervals.
+slows both. Of each source the estimate over all its launches counts (stats.over_launches), whoever's they are, with an
+interval that covers what launches and sessions differ by: what is known of that beforehand (board.noise), pooled with
+what all launches of the board show. One source is ahead of another where these intervals do not overlap and their
+difference is larger than any of the board would be by chance (95 %, stats.students_range). Others share a range of
+places: 1-2 of 5. `settle` times entries head to head and tells them apart further; where it did, its order replaces
+that of the intervals. Whoever is ahead of one that is ahead of a third is ahead of the third.
+
+The launches that `verify` ran are not in the estimate: the board keeps their mean without the extremes, but neither
+each launch nor the machine.
 
 Groups with entries that have no speedup (a folder's own eval.py) or whose score is no time are ranked by score, and so
 is any group on request: scores that agree to 4 digits share a place there.
 """
 
+import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.board.digits import rounded
-from harness.board.entries import Board, Earlier, Entry, EntryCase, Group, Settlement, order
+from harness.board.entries import Board, Entry, EntryCase, Group, Settlement, order
+from harness.board.noise import Judgement, known_noise, sessions
 from harness.core.records import Estimate, Param, Score
-from harness.core.stats import CONFIDENCE, LaunchNoise, OverLaunches, geomean, over_launches, standard_error, student_t
+from harness.core.stats import (
+    CONFIDENCE,
+    LaunchNoise,
+    OverLaunches,
+    Sessions,
+    geomean,
+    over_launches,
+    standard_error,
+    students_range,
+    with_seen,
+)
 
 By = Literal["speedup", "score"]
+Key = tuple[str, str | None]  # of a source: sha256, and the version of the problem that it was judged under
 Limits = Mapping[tuple[tuple[str, Param], ...], float]  # of a board's shapes, in the unit of their values
 TIE_DIGITS = 4  # scores that agree in these are one place
-# What launches of one source differ by where nobody has measured it (bench/launches.py does): on 2 busy CPU cores 5
-# launches of a2a spread by 6 %, 2026-11-22; H200s by less.
-DEFAULT_NOISE = {"cpu": LaunchNoise(sd=0.06, freedom=4), "gpu": LaunchNoise(sd=0.03, freedom=4)}
-MACHINES = math.log(1.25)  # by how much more intervals have to be apart where they are of two machines of one class
+MACHINES = math.log(1.25)  # by how much more intervals have to be apart where launches are not all of one machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +81,11 @@ def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...
     entries = sorted((entry for entry in board.entries if entry.group == group), key=order)
     if not entries:
         return ()
-    limits = limits_of(board, group)
-    noise = noise_of(board, group[0], group[2], entries[0].device)
-    everything = [_unplaced(entry, noise, limits, entries) for entry in entries]
+    limits, sources = limits_of(board, group), _sources(board, entries)
+    rows = [_unplaced(entry, sources[key_of(entry)], limits, entries) for entry in entries]
     if by == "score" or any(entry.ratio is None or entry.score.unit != "s" for entry in entries):
-        return _by_score(everything)
-    return _by_speedup(board, everything, noise)
+        return _by_score(rows)
+    return _by_speedup(board, rows, sources)
 
 
 def ranked(board: Board, group: Group) -> list[tuple[int, Entry]]:
@@ -103,61 +116,94 @@ def held_groups(board: Board) -> list[Group]:
 
 
 def machines(board: Board, group: Group) -> int:
-    """How many machines the group's entries ran on, as far as their ids are known."""
-    return len({entry.machine for entry in board.entries if entry.group == group and entry.machine})
+    """How many machines the judgements ran on that the group's estimates are made of. Those without an id count as one
+    more."""
+    return len({one.machine for entry in board.entries if entry.group == group for one in judgements(entry)})
 
 
 # ---- estimates -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The judgements of one source under one version of its problem, newest first, one for each run, whoever's they
+    are. `over` is None where no launch has an interval: nothing shows how good it is."""
+
+    judgements: tuple[Judgement, ...]
+    over: OverLaunches | None
+
+    @property
+    def machines(self) -> set[str | None]:
+        """The ids of the machines that they ran on; None is one that is not known."""
+        return {one.machine for one in self.judgements}
+
+
 def noise_of(board: Board, problem: str, machine_class: str, device: str) -> LaunchNoise:
-    """What launches of one source of a problem differ by on a machine class: as measured there, with that problem or
-    else with the one that differs most; the default where nothing was measured."""
-    known = [one for one in board.launch_noise if one.machine_class == machine_class]
-    if known:
-        best = max([one for one in known if one.problem == problem] or known, key=lambda one: one.sd)
-        return LaunchNoise(sd=best.sd, freedom=best.launches - 1)
-    return DEFAULT_NOISE["cpu" if device == "cpu" else "gpu"]
+    """What evaluations of one source of a problem differ by on a machine class, hours apart."""
+    return known_noise(board, problem, machine_class, device).apart
 
 
 def one_launch(found: Estimate, noise: LaunchNoise) -> Estimate:
-    """The estimate of one launch, with an interval that covers what launches differ by."""
+    """The estimate of one launch, with an interval that covers what evaluations differ by."""
     if found.ci is None:
         return found
-    return replace(found, ci=over_launches([math.log(found.value)], [standard_error(found.ci)], noise).interval())
+    error = math.hypot(noise.sd, standard_error(found.ci))
+    over = OverLaunches(log=math.log(found.value), error=error, freedom=noise.freedom)
+    return replace(found, ci=over.interval())
 
 
-def judgements(entry: Entry) -> tuple[Entry | Earlier, ...]:
+def judgements(entry: Entry) -> tuple[Judgement, ...]:
     """All judgements of the source that the entry stands with, under one version of its problem, newest first; one for
     each run."""
-    same = [
-        past for past in entry.history if (past.sha256, past.problem_version) == (entry.sha256, entry.problem_version)
-    ]
-    everything: tuple[Entry | Earlier, ...] = (entry, *same)
+    same = [past for past in entry.history if (past.sha256, past.problem_version) == key_of(entry)]
+    everything: tuple[Judgement, ...] = (entry, *same)
     return tuple({one.run_id: one for one in reversed(everything)}.values())[::-1]
 
 
-def _over(entry: Entry, noise: LaunchNoise) -> OverLaunches | None:
-    """The estimate over the entry's launches; None where no launch has an interval: nothing shows how good it is."""
-    told = [one for one in judgements(entry) if one.ratio is not None]
-    known = [one.log_error for one in told if one.log_error is not None]
-    if not known:
-        return None
-    usual = statistics.fmean(known)  # of launches that an older harness recorded without an interval
-    errors = [usual if one.log_error is None else one.log_error for one in told]
-    return over_launches([math.log(one.ratio) for one in told if one.ratio is not None], errors, noise)
+def key_of(entry: Entry) -> Key:
+    """What makes the judgements of two entries those of one source."""
+    return entry.sha256, entry.problem_version
 
 
-def _score(entry: Entry) -> Score:
-    """The median over the entry's judgements; of one that others move, today's."""
+def _sources(board: Board, entries: Sequence[Entry]) -> dict[Key, Source]:
+    """The sources of a group's entries."""
+    found: dict[Key, dict[str, Judgement]] = {}
+    for entry in entries:
+        runs = found.setdefault(key_of(entry), {})
+        runs.update((one.run_id, one) for one in judgements(entry) if one.run_id not in runs)
+    first = entries[0]
+    everything = {key: tuple(sorted(runs.values(), key=lambda one: one.date)[::-1]) for key, runs in found.items()}
+    launches = {key: _launches(known) for key, known in everything.items()}
+    noise = known_noise(board, first.problem, first.machine_class, first.device)
+    noise = with_seen(noise, list(launches.values()))
+    return {
+        key: Source(judgements=known, over=over_launches(launches[key], noise) if launches[key] else None)
+        for key, known in everything.items()
+    }
+
+
+def _launches(known: Sequence[Judgement]) -> Sessions:
+    """Their launches as stats.over_launches takes them; none where no launch has an interval."""
+    errors = [one.log_error for one in known if one.ratio is not None and one.log_error is not None]
+    if not errors:
+        return []
+    usual = statistics.fmean(errors)  # of launches that an older harness recorded without an interval
+    return [
+        [(math.log(one.ratio), usual if one.log_error is None else one.log_error) for one in session if one.ratio]
+        for session in sessions([one for one in known if one.ratio is not None])
+    ]
+
+
+def _score(entry: Entry, source: Source) -> Score:
+    """The median over the source's judgements; of one that others move, today's."""
     if entry.score.relative_by:
         return entry.score
-    values = [one.score.value if isinstance(one, Entry) else one.score for one in judgements(entry)]
+    values = [one.score.value if isinstance(one, Entry) else one.score for one in source.judgements]
     return replace(entry.score, value=statistics.median(values))
 
 
-def _unplaced(entry: Entry, noise: LaunchNoise, limits: Limits, entries: Sequence[Entry]) -> Ranked:
-    over, ratio = _over(entry, noise), None
-    if over is not None:
-        ratio = Estimate(value=math.exp(over.log), ci=over.interval())
+def _unplaced(entry: Entry, source: Source, limits: Limits, entries: Sequence[Entry]) -> Ranked:
+    ratio = None
+    if source.over is not None:
+        ratio = Estimate(value=math.exp(source.over.log), ci=source.over.interval())
     elif entry.ratio is not None:
         ratio = Estimate(value=entry.ratio, ci=None, why="no launch has samples enough for an interval")
     copies = [one for one in entries if one.sha256 == entry.sha256 and one.author != entry.author]
@@ -166,9 +212,9 @@ def _unplaced(entry: Entry, noise: LaunchNoise, limits: Limits, entries: Sequenc
         entry=entry,
         place=Place(place=1, last=1, of=len(entries)),
         ratio=ratio,
-        score=_score(entry),
+        score=_score(entry, source),
         fraction=_fraction(entry, limits),
-        launches=len(judgements(entry)),
+        launches=len(source.judgements),
         same_as=first if first is not None and _first_seen(first) < _first_seen(entry) else None,
     )
 
@@ -236,33 +282,29 @@ def _by_score(rows: Sequence[Ranked]) -> tuple[Ranked, ...]:
     )
 
 
-def _by_speedup(board: Board, rows: Sequence[Ranked], noise: LaunchNoise) -> tuple[Ranked, ...]:
+def _by_speedup(board: Board, rows: Sequence[Ranked], sources: Mapping[Key, Source]) -> tuple[Ranked, ...]:
     """By the relation "ahead of": the best place possible is behind all that are ahead, the last before all that are
     behind."""
-    overs = {one.entry.identity: _over(one.entry, noise) for one in rows}
-    pairs = len(rows) * (len(rows) - 1) // 2
+    entries = {key_of(row.entry): row.entry for row in rows}
+    met = {(a, b): settlement_of(board, entries[a], entries[b]) for a, b in itertools.permutations(entries, 2)}
+    count = len(entries)
 
-    def is_ahead(one: Entry, other: Entry) -> bool:
-        if one.sha256 == other.sha256:
+    def is_ahead(one: Key, other: Key) -> bool:
+        if one[0] == other[0]:
             return False
-        if (settlement := settlement_of(board, one, other)) is not None:
+        if settlement := met[one, other]:
             ratios = {file.sha256: file.ratio for file in settlement.files}
-            return ratios[one.sha256] > ratios[other.sha256] * (1 + settlement.resolves)
-        a, b = overs[one.identity], overs[other.identity]
-        if a is None or b is None:
-            return False
-        are_machines_known = one.machine and other.machine
-        apart = MACHINES if are_machines_known and one.machine != other.machine else 0.0
-        t = student_t(1 - (1 - CONFIDENCE) / 2 / pairs, min(a.freedom, b.freedom))
-        together = t * math.hypot(a.error, b.error)  # of their difference, for all pairs of the board at once
-        return math.log(a.interval()[0] / b.interval()[1]) > apart and a.log - b.log > apart + together
+            return ratios[one[0]] > ratios[other[0]] * (1 + settlement.resolves)
+        return one[1] == other[1] and _is_apart(sources[one], sources[other], count)
 
+    ahead = closed({pair for pair in itertools.permutations(entries, 2) if is_ahead(*pair)})
     placed = []
     for row in rows:
-        others = [other.entry for other in rows if other is not row]
-        place = 1 + sum(is_ahead(other, row.entry) for other in others)
-        last = len(rows) - sum(is_ahead(row.entry, other) for other in others)
-        settlements = (settlement_of(board, row.entry, other) for other in others)
+        key = key_of(row.entry)
+        others = [key_of(other.entry) for other in rows if other is not row]
+        place = 1 + sum((other, key) in ahead for other in others)
+        last = len(rows) - sum((key, other) in ahead for other in others)
+        settlements = (met.get((key, other)) for other in others)
         settled = max((one.date for one in settlements if one), default=None)
         # orders of settlements and of intervals can contradict each other: then the best place counts
         placed.append(replace(row, place=Place(place=place, last=max(place, last), of=len(rows), settled=settled)))
@@ -273,6 +315,28 @@ def _by_speedup(board: Board, rows: Sequence[Ranked], noise: LaunchNoise) -> tup
         return one.place.place, one.place.last, is_copy, -one.ratio.value, one.entry.author, one.entry.file
 
     return tuple(sorted(placed, key=best_first))
+
+
+def _is_apart(one: Source, other: Source, count: int) -> bool:
+    """Whether the one is ahead by the intervals of a board of `count` sources."""
+    a, b = one.over, other.over
+    if a is None or b is None:
+        return False
+    apart = 0.0 if one.machines == other.machines and len(one.machines) == 1 else MACHINES
+    together = students_range(CONFIDENCE, count, min(a.freedom, b.freedom)) * math.hypot(a.error, b.error)
+    return math.log(a.interval()[0] / b.interval()[1]) > apart and a.log - b.log > apart + together
+
+
+def closed(ahead: Collection[tuple[Key, Key]]) -> set[tuple[Key, Key]]:
+    """The relation with all that follows from it: whoever is ahead of one that is ahead of a third is ahead of the
+    third. Of what contradicts itself (a ahead of b, b of a) nothing follows."""
+    reached = set(ahead)
+    keys = {key for pair in ahead for key in pair}
+    for between in keys:
+        before = [one for one in keys if (one, between) in reached]
+        behind = [one for one in keys if (between, one) in reached]
+        reached.update(itertools.product(before, behind))
+    return {(one, other) for one, other in reached if (one, other) in ahead or (other, one) not in reached}
 
 
 def settlement_of(board: Board, one: Entry, other: Entry) -> Settlement | None:

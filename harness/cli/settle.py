@@ -6,12 +6,13 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard
+from harness.board.noise import USUAL, usual
 from harness.cli import options, result_files
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
 from harness.evaluation import settle
-from harness.evaluation.settle import ROUNDS, TOP
+from harness.evaluation.settle import TOP
 from harness.kinds import settings
 from harness.kinds.registry import find
 from harness.report.progress import ProgressLine
@@ -19,15 +20,17 @@ from harness.report.settled import show, to_json
 
 DESCRIPTION = """Settle the order of a board's leading entries. Runs their stored sources head to head in rounds: in
 each round every file meets every other in a launch of its own, timed in turn on the same inputs. Ends when all
-neighbours are in order or after the last round, and keeps the order on the leaderboard."""
+neighbours are in order or after the last round, and keeps the order on the leaderboard. Called again with the same
+files it goes on. An entry that fails is left out; after Ctrl-C the complete rounds count."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `settle`."""
     options.add_problem(parser, "whose entries meet: a problem's name, or a problem folder's path")
     parser.add_argument("--top", type=int, default=TOP, metavar="N", help=f"how many entries meet (default: {TOP})")
+    usual = ", ".join(f"{one.rounds} on {name.upper()}s" for name, one in USUAL.items())
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, metavar="N", help=f"at most so many, 2 or more (default: {ROUNDS})"
+        "--rounds", type=int, metavar="N", help=f"at most so many more, an even number (default: {usual})"
     )
     parser.add_argument("--suite", metavar="S", help="the board's suite, where the problem has several boards")
     parser.add_argument("--ranks", type=int, metavar="N", help="the board's rank count, likewise")
@@ -42,7 +45,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`settle`: rounds of launches, the order, and the order on the board."""
     if namespace.top < 2:
         raise UsageError(f"--top {namespace.top}: an order needs at least 2 entries")
-    if namespace.rounds < 2:
+    if namespace.rounds is not None and namespace.rounds < 2:
         raise UsageError(f"--rounds {namespace.rounds}: at least 2 are needed, to see what launches differ by")
     if (problem := options.problem_of(namespace)) is None:
         raise UsageError("which problem? `python -m harness board` lists those that have entries")
@@ -57,21 +60,28 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     console = Console(stderr=True)
     for why in meeting.left_out:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)
+    here, before = usual(meeting.setting.device), settle.known(board, meeting)
+    rounds = here.rounds if namespace.rounds is None else namespace.rounds + namespace.rounds % 2
 
     def meet(number: int, one: int, other: int) -> float:
         names = " and ".join(meeting.sources[each].name for each in (one, other))
+        more = f" more, after {before.rounds}" if before.rounds else ""
         with ProgressLine(console, silent=namespace.quiet) as progress:
-            progress.note(clean_line(f"round {number} of at most {namespace.rounds}: {names}"))
+            progress.note(clean_line(f"round {number} of at most {rounds}{more}: {names}"))
             return settle.launch(meeting, number, one, other, progress)
 
-    usual = settle.USUAL["cpu" if meeting.setting.device == "cpu" else "gpu"]
-    found, launches = settle.settled(len(meeting.entries), namespace.rounds, usual, meet)
-    new = settle.settlement(meeting, found, launches)
+    found = settle.settled(before, rounds, here.head_to_head, meet)
+    meeting = settle.without(meeting, found.dropped)
+    for why in meeting.left_out[len(meeting.left_out) - len(found.dropped) :]:
+        console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)
+    new = settle.settlement(meeting, found)
     try:
         leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, new))
     finally:  # what was measured is shown all the same
         if namespace.json is None or not namespace.json.is_stdout:
             show(new, Console())
         if namespace.json:
-            namespace.json.write(to_json(new, meeting, launches))
+            namespace.json.write(to_json(new, meeting, found.meetings))
+    if found.ended is not None:
+        raise found.ended
     return Exit.OK

@@ -9,6 +9,7 @@ and a failed evaluation need not wait for. scipy.stats has a bootstrap that draw
 
 import functools
 import math
+import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -157,6 +158,44 @@ def _within(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + inner) if is_odd else inner
 
 
+@functools.lru_cache
+def students_range(probability: float, count: int, freedom: int) -> float:
+    """By how many standard errors of a difference the largest and the smallest of `count` estimates differ at most with
+    this probability, where they are of one quantity and their common error is known with `freedom` degrees of freedom:
+    Tukey's studentised range over sqrt(2). Of two estimates it is Student's t. Errors that are not equal make it hold
+    with more than that probability (A. J. Hayter, 1984).
+
+    P(range <= q) = E over s of count * integral of phi(z) * (Phi(z) - Phi(z - q s)) ** (count - 1), with s^2 of chi
+    squared / freedom; by the trapezoidal rule over z and log(s), whose integrands vanish at both ends.
+    """
+    assert count >= 2, "a difference is of two"
+    if count == 2:
+        return student_t((1 + probability) / 2, freedom)
+    normal, step = statistics.NormalDist(), 0.15
+    grid = [(z, normal.cdf(z), step * count * normal.pdf(z)) for z in (step * number for number in range(-53, 54))]
+    low, high = -max(16 / freedom, 7 / math.sqrt(2 * freedom)), math.log1p(7 / math.sqrt(freedom))
+    logs = [low + (high - low) * number / 80 for number in range(81)]
+    weights = [math.exp(freedom * (log - math.expm1(2 * log) / 2)) for log in logs]
+
+    @functools.cache
+    def reached(q: float) -> float:
+        ranges = (
+            math.fsum(part * (below - normal.cdf(z - q * math.exp(log))) ** (count - 1) for z, below, part in grid)
+            for log in logs
+        )
+        return math.fsum(map(operator.mul, weights, ranges)) / math.fsum(weights)
+
+    # log(1 - P) is almost straight in log(q): a secant through the last two
+    last, now = (math.sqrt(2) * student_t(1 - (1 - probability) / 2 / pairs, freedom) for pairs in (1, count))
+    target = math.log(1 - probability)
+    for _ in range(20):
+        a, b = (math.log(1 - reached(q)) for q in (last, now))
+        if abs(b - target) < 1e-7 or a == b:
+            break
+        last, now = now, now * (now / last) ** ((target - b) / (b - a))
+    return now / math.sqrt(2)
+
+
 def standard_error(ci: tuple[float, float]) -> float:
     """Of the logarithm, by a 95 % interval of the value."""
     return math.log(ci[1] / ci[0]) / 2 / statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -169,6 +208,25 @@ class LaunchNoise:
 
     sd: float
     freedom: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """The two levels of it. Launches of one session, on one machine within some hours, differ by `launch` and share one
+    effect; by these effects sessions differ, by `session`."""
+
+    launch: LaunchNoise
+    session: LaunchNoise
+
+    @property
+    def apart(self) -> LaunchNoise:
+        """What launches of two sessions differ by; its degrees of freedom are F. E. Satterthwaite's (1946)."""
+        parts = [(level.sd**2, level.freedom) for level in (self.launch, self.session)]
+        return LaunchNoise(sd=math.hypot(self.launch.sd, self.session.sd), freedom=satterthwaite(parts))
+
+
+Launch = tuple[float, float]  # log(ratio), and its standard error by the launch's own samples
+Sessions = Sequence[Sequence[Launch]]  # a source's launches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,20 +244,65 @@ class OverLaunches:
         return math.exp(self.log - half), math.exp(self.log + half)
 
 
-def over_launches(logs: Sequence[float], errors: Sequence[float], noise: LaunchNoise) -> OverLaunches:
-    """The random-effects estimate: each launch's log(ratio), with its standard error by its own samples, counts by the
-    inverse of error^2 + tau^2. tau^2 is the variance between launches: what `noise` says, and what these launches show
-    beside it (the excess of their variance over their errors'), each by its degrees of freedom.
+def satterthwaite(parts: Sequence[tuple[float, int]]) -> int:
+    """The degrees of freedom of a sum of variances, each with its own: (sum of v)^2 / sum of v^2 / freedom."""
+    total = math.fsum(variance for variance, _ in parts)
+    return int(total**2 / math.fsum(variance**2 / freedom for variance, freedom in parts)) if total else 1
 
-    One launch has a wide interval; each further one narrows it (R. DerSimonian and N. Laird, "Meta-analysis in clinical
-    trials", 1986; here tau^2 is pooled with what is known beforehand, since two or three launches show little of it).
+
+def over_launches(sessions: Sessions, noise: Noise) -> OverLaunches:
+    """The random-effects estimate of one source over its sessions (R. DerSimonian and N. Laird, "Meta-analysis in
+    clinical trials", 1986, at two levels).
+
+    A launch counts in its session by the inverse of error^2 + launch^2, where `launch` and `session` are the standard
+    deviations of the noise. A session's mean then has the variance v = 1 / (sum of these), and counts by the inverse of
+    session^2 + v. So launches of one session narrow the interval to what sessions differ by, and no further.
+
+    The degrees of freedom are those of a sum of two variances, or more where many sessions were seen (with_seen): what
+    their means differ by shows the sum itself.
     """
-    assert logs, "no launch"
-    count = len(logs)
-    freedom = noise.freedom + count - 1
-    excess = statistics.variance(logs) - statistics.fmean(error**2 for error in errors) if count > 1 else 0.0
-    between = (noise.freedom * noise.sd**2 + (count - 1) * max(0.0, excess)) / freedom
-    weights = [1 / (error**2 + between) for error in errors]
+    assert sessions, "no launch"
+    means = [_mean(one, noise.launch) for one in sessions]
+    weights = [1 / (noise.session.sd**2 + variance) for _, variance in means]
     total = math.fsum(weights)
-    log = math.fsum(weight * log for weight, log in zip(weights, logs, strict=True)) / total
-    return OverLaunches(log=log, error=math.sqrt(1 / total), freedom=freedom)
+    shares = [weight / total for weight in weights]
+    between = noise.session.sd**2 * math.fsum(share**2 for share in shares)
+    within = math.fsum(share**2 * variance for share, (_, variance) in zip(shares, means, strict=True))
+    return OverLaunches(
+        log=math.fsum(share * log for share, (log, _) in zip(shares, means, strict=True)),
+        error=math.sqrt(between + within),
+        freedom=max(
+            noise.session.freedom,
+            satterthwaite([(between, noise.session.freedom), (within, noise.launch.freedom)]),
+        ),
+    )
+
+
+def with_seen(noise: Noise, sources: Sequence[Sessions]) -> Noise:
+    """The noise, pooled with what the launches of all these sources show: each level's variance by degrees of freedom.
+
+    Launches of a session show the excess of their variance over their errors'; sessions of a source that of their
+    means over the means' v.
+    """
+    seen = [session for sessions in sources for session in sessions if len(session) > 1]
+    squares = math.fsum((len(one) - 1) * statistics.variance(log for log, _ in one) for one in seen)
+    squares -= math.fsum((len(one) - 1) * statistics.fmean(error**2 for _, error in one) for one in seen)
+    launch = pooled(noise.launch, squares, sum(len(one) - 1 for one in seen))
+    several = [[_mean(session, launch) for session in sessions] for sessions in sources if len(sessions) > 1]
+    squares = math.fsum((len(one) - 1) * statistics.variance(log for log, _ in one) for one in several)
+    squares -= math.fsum((len(one) - 1) * statistics.fmean(variance for _, variance in one) for one in several)
+    return Noise(launch=launch, session=pooled(noise.session, squares, sum(len(one) - 1 for one in several)))
+
+
+def pooled(known: LaunchNoise, squares: float, freedom: int) -> LaunchNoise:
+    """What is known beforehand, and a sum of squares with its degrees of freedom that was seen since. The sum is an
+    excess over something else, so by chance it can be below 0: then nothing was seen in it."""
+    together = known.freedom + freedom
+    return LaunchNoise(sd=math.sqrt((known.freedom * known.sd**2 + max(0.0, squares)) / together), freedom=together)
+
+
+def _mean(session: Sequence[Launch], launch: LaunchNoise) -> Launch:
+    """The session's mean and its variance v."""
+    weights = [1 / (error**2 + launch.sd**2) for _, error in session]
+    total = math.fsum(weights)
+    return math.fsum(weight * log for weight, (log, _) in zip(weights, session, strict=True)) / total, 1 / total

@@ -16,10 +16,7 @@ def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None)
     """The first of the board that an evaluation of `setting` on this machine is ranked on; `gpus` are the names of its
     GPUs (None: ask the driver). Raises UsageError where that board has no entry."""
     problem, suite, ranks = setting.problem.name, setting.suite.name, setting.world_size
-    model = ""
-    if setting.device != "cpu":
-        model = next(iter(gpu_names() if gpus is None else gpus), "a GPU that the driver does not name")
-    machine_class = host.environment(model, ranks).machine_class
+    machine_class = class_here(setting.device, ranks, gpus)
     group: Group = (problem, suite, machine_class, ranks)
     if rows := places.ranking(board, group):
         return rows[0].entry
@@ -29,6 +26,15 @@ def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None)
     raise UsageError(
         f"no entry of {problem} leads suite {suite} on {ranks} ranks of this machine ({machine_class}): {what}"
     )
+
+
+def class_here(device: str, ranks: int, gpus: tuple[str, ...] | None = None) -> str:
+    """The machine class of an evaluation of so many ranks on this machine; `gpus` are the names of its GPUs (None: ask
+    the driver)."""
+    model = ""
+    if device != "cpu":
+        model = next(iter(gpu_names() if gpus is None else gpus), "a GPU that the driver does not name")
+    return host.environment(model, ranks).machine_class
 
 
 def leading_source(entry: Entry, setting: Setting, checkout: Checkout) -> Submission:

@@ -1,15 +1,19 @@
 """The verb `settle`: in which order are the leading entries of a board?
 
 Times their stored sources head to head, in rounds. In a round every file meets every other in a launch of its own
-(compare.live), in turn on the same inputs; who takes the reference's place changes from round to round. What the
-machine does at a moment is in both files of a launch, so launches here differ by far less than evaluations do.
+(compare.live), in turn on the same inputs; who takes the reference's place changes from round to round, so rounds come
+in pairs. What the machine does at a moment is in both files of a launch, so launches here differ by far less than
+evaluations do.
 
 The rule. A launch of files i and j gives log(j's time / i's time), the mean over shapes. Of all launches log-speeds are
 fitted by least squares, which for complete rounds is a file's mean over its launches. Their residuals, pooled with what
-is usual (USUAL), say what launches differ by. Two files are in order where their log-speeds differ
-by more than `half`, the half width of an interval that holds for all pairs together (95 %, Student's t, Bonferroni over
-pairs). It is looked at after 4, 8, 16 rounds and so on up to the last, each time at its share of the 5 % (Bonferroni
-again), so that it may end as soon as all neighbours are in order.
+is usual (board.noise), say what launches differ by. Two files are in order where their log-speeds differ by more than
+`half`, the half width of an interval that holds for all pairs together (Tukey's, stats.students_range).
+
+It is looked at after 4, 8, 16 rounds and so on and after the last, so that it may end as soon as all neighbours are in
+order. Look number k has k / 2^(k + 1) of the 5 %, which is all of it over all looks there may ever be. A later call
+with the same files goes on with the rounds of the earlier ones, and looks at any two files are counted over all calls:
+whoever repeats it until it says an order finds a wrong one no more often.
 """
 
 import itertools
@@ -23,21 +27,18 @@ from harness.board import judgements, places, runs
 from harness.board.digits import rounded
 from harness.board.entries import Board, Entry, Group, SettledFile, Settlement, short_file
 from harness.core.checkout import Checkout
-from harness.core.errors import BadSubmissionError, UsageError
+from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import Submission
-from harness.core.stats import CONFIDENCE, LaunchNoise, student_t
+from harness.core.stats import CONFIDENCE, LaunchNoise, students_range
 from harness.evaluation import compare, verify
-from harness.kinds.kind import Order, Progress, Setting
+from harness.evaluation.leader import class_here
+from harness.kinds.kind import OpponentFailed, Order, Progress, Setting
 from harness.kinds.registry import kind_of
 from harness.machine import host
 
-ROUNDS, FIRST_LOOK, FIRST_LOOK_AT_TWO = 16, 4, 8
+FIRST_LOOK, FIRST_LOOK_AT_TWO = 4, 8
 TOP = 4
-# What launches of two files differ by, as known beforehand: a few of them may agree by chance. 4 launches of a file
-# against its copy on 2 busy CPU cores had ratios of 1.000, 1.071, 1.070 and 0.981 (a2a, 2026-11-23); on GPUs it is
-# compare.MARGIN.
-USUAL = {"cpu": LaunchNoise(sd=0.04, freedom=4), "gpu": LaunchNoise(sd=compare.MARGIN, freedom=4)}
-DIGITS = 5  # of ratios that the board keeps
+DIGITS = 5  # of ratios that the board keeps, and of their squares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,47 +68,137 @@ class Fit:
         return all(self.logs[a] - self.logs[b] > self.half for a, b in itertools.pairwise(self.order))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What a fit needs of complete rounds: each file's log-speed by them, and the sum of the squared logs. `looks` is
+    how often an order was looked for."""
+
+    logs: tuple[float, ...]
+    squares: float
+    rounds: int
+    looks: int
+
+    def plus(self, meetings: Sequence[Meeting]) -> "Tally":
+        """With further complete rounds."""
+        count = len(self.logs)
+        rounds = self.rounds + len(meetings) // math.comb(count, 2)
+        sums = [log * count * self.rounds for log in self.logs]
+        for meeting in meetings:
+            sums[meeting.one] += meeting.log
+            sums[meeting.other] -= meeting.log
+        logs = tuple(total / count / rounds for total in sums) if rounds else self.logs
+        return replace(self, logs=logs, squares=self.squares + math.fsum(one.log**2 for one in meetings), rounds=rounds)
+
+
+def nothing(count: int, looks: int = 0) -> Tally:
+    """The tally of `count` files that have not met."""
+    return Tally(logs=(0.0,) * count, squares=0.0, rounds=0, looks=looks)
+
+
+class Dropped(Exception):
+    """A file, by its number, cannot be run any more, and why."""
+
+    def __init__(self, number: int, error: HarnessError) -> None:
+        super().__init__(str(error))
+        self.number, self.error = number, error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """How far it came: of the files `numbers` their fit and their tally with what was known before, and the launches of
+    this call. `dropped` are others, each with the reason; `ended` is what ended it before its time."""
+
+    numbers: tuple[int, ...]
+    fit: Fit
+    tally: Tally
+    meetings: tuple[Meeting, ...]
+    dropped: tuple[Dropped, ...] = ()
+    ended: BaseException | None = None
+
+
 # ---- the rule --------------------------------------------------------------------------------------------------------
-def looks(rounds: int, count: int) -> tuple[int, ...]:
-    """After which rounds it is looked at: 4, 8, 16 ... and the last; two files, with one launch a round, begin at 8."""
+def looks(before: int, rounds: int, count: int) -> tuple[int, ...]:
+    """After which of `rounds` further rounds it is looked at: where 4, 8, 16 ... are complete, with those `before`, and
+    at the last; two files, with one launch a round, begin at 8."""
     first = FIRST_LOOK if count > 2 else FIRST_LOOK_AT_TWO
-    found = itertools.takewhile(lambda at: at < rounds, (first * 2**power for power in itertools.count()))
-    return (*found, rounds)
+    found = itertools.takewhile(lambda at: at < before + rounds, (first * 2**power for power in itertools.count()))
+    return (*(at - before for at in found if at > before), rounds)
 
 
-def fit(meetings: Sequence[Meeting], count: int, usual: LaunchNoise, share: float = 1.0) -> Fit:
-    """Log-speeds of `count` files by complete rounds of meetings, two rounds at least; `share` of the 5 % is what the
-    intervals may miss."""
-    pairs = count * (count - 1) // 2
-    rounds = len(meetings) // pairs
-    assert len(meetings) == rounds * pairs >= 2 * pairs, "complete rounds"
-    sums = [0.0] * count
-    for meeting in meetings:
-        sums[meeting.one] += meeting.log
-        sums[meeting.other] -= meeting.log
-    logs = tuple(total / count / rounds for total in sums)
-    left = math.fsum((one.log - logs[one.one] + logs[one.other]) ** 2 for one in meetings)
-    freedom = len(meetings) - (count - 1) + usual.freedom
+def share(look: int) -> float:
+    """Of the 5 %, what look number `look` has, from 1: 1/4, 1/4, 3/16, 1/8 ..., whose sum is 1."""
+    return float(look / 2 ** (look + 1))
+
+
+def fit(tally: Tally, usual: LaunchNoise, part: float = 1.0) -> Fit:
+    """Log-speeds by complete rounds, two at least; `part` of the 5 % is what the intervals may miss.
+
+    The squared residuals of complete rounds are the squared logs without the squared differences of the log-speeds,
+    once a round (Pythagoras).
+    """
+    count, rounds = len(tally.logs), tally.rounds
+    assert rounds >= 2, "one round does not show what launches differ by"
+    pairs = math.fsum((a - b) ** 2 for a, b in itertools.combinations(tally.logs, 2))
+    left = max(0.0, tally.squares - rounds * pairs)  # below 0 by rounding
+    freedom = rounds * math.comb(count, 2) - (count - 1) + usual.freedom
     error = math.sqrt(2 * (left + usual.freedom * usual.sd**2) / freedom / count / rounds)
-    tail = (1 - CONFIDENCE) * share / 2 / pairs
-    return Fit(logs=logs, half=student_t(1 - tail, freedom) * error)
+    return Fit(logs=tally.logs, half=students_range(1 - (1 - CONFIDENCE) * part, count, freedom) * error)
 
 
-def settled(
-    count: int, rounds: int, usual: LaunchNoise, meet: Callable[[int, int, int], float]
-) -> tuple[Fit, tuple[Meeting, ...]]:
-    """The fit after as many rounds as it takes, and all launches. `meet(round, one, other)` is one of them, `usual`
-    what they usually differ by."""
-    meetings: list[Meeting] = []
-    at = looks(rounds, count)
+def settled(before: Tally, rounds: int, usual: LaunchNoise, meet: Callable[[int, int, int], float]) -> Settled:
+    """Runs as many of `rounds` further rounds as it takes. `meet(round, one, other)` is a launch, `usual` what these
+    usually differ by. A file that `meet` drops is left out with all its launches, and the others go on; they begin
+    anew, since what was known before is of other files.
+
+    Whatever else `meet` raises ends it. The complete pairs of rounds count, and if there is none, it is raised.
+    """
+    rounds += rounds % 2
+    numbers, looked = tuple(range(len(before.logs))), before.looks
+    meetings: list[list[Meeting]] = []  # of each round
+    dropped: list[Dropped] = []
+    ended: BaseException | None = None
+    found: tuple[Fit, Tally] | None = None
     for number in range(1, rounds + 1):
-        for one, other in itertools.combinations(range(count), 2):
-            meetings.append(Meeting(one=one, other=other, log=meet(number, one, other)))
-        if number in at:
-            found = fit(meetings, count, usual, 1 / len(at))
-            if found.is_resolved:
-                break
-    return found, tuple(meetings)
+        meetings.append([])
+        for one, other in itertools.combinations(numbers, 2):
+            if {one, other} <= set(numbers) and ended is None:
+                try:
+                    meetings[-1].append(Meeting(one=one, other=other, log=meet(number, one, other)))
+                except Dropped as gone:
+                    dropped.append(gone)
+                    numbers = tuple(each for each in numbers if each != gone.number)
+                    meetings = [[each for each in of if {each.one, each.other} <= set(numbers)] for of in meetings]
+                    before, found = nothing(len(numbers)), None
+                    if len(numbers) < 2:
+                        raise gone.error from None
+                except (HarnessError, KeyboardInterrupt) as error:
+                    ended = error
+        if ended is not None:
+            del meetings[(number - 1) // 2 * 2 :]
+            if not meetings and found is None:
+                raise ended
+        at = before.rounds + len(meetings)
+        is_new = found is None or found[1].rounds < at
+        if is_new and (ended is not None or number in looks(before.rounds, rounds, len(numbers))):
+            looked += 1
+            tally = before.plus([one for of in meetings for one in _numbered(of, numbers)])
+            found = fit(tally, usual, share(looked)), replace(tally, looks=looked)
+        if ended is not None or (found is not None and found[0].is_resolved):
+            break
+    assert found is not None, "it is looked at after the last round"
+    return Settled(
+        numbers=numbers,
+        fit=found[0],
+        tally=found[1],
+        meetings=tuple(one for of in meetings for one in of),
+        dropped=tuple(dropped),
+        ended=ended,
+    )
+
+
+def _numbered(meetings: Sequence[Meeting], numbers: Sequence[int]) -> list[Meeting]:
+    """The meetings with the files' positions among those that are left."""
+    return [replace(one, one=numbers.index(one.one), other=numbers.index(one.other)) for one in meetings]
 
 
 # ---- who meets -------------------------------------------------------------------------------------------------------
@@ -135,6 +226,7 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
         first = places.ranking(board, group)[0].entry
         try:
             verify.check_machine(first)
+            check_class(first)
         except UsageError as error:
             refused.append(str(error))
             continue
@@ -154,6 +246,14 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
     raise UsageError(f"no board of {problem} to settle on this machine: {why}")
 
 
+def check_class(one: Entry, gpus: tuple[str, ...] | None = None) -> None:
+    """Raises UsageError where the entry was measured on other GPUs than this machine's; `gpus` are their names (None:
+    ask the driver)."""
+    if (here := class_here(one.device, one.world_size, gpus)) != one.machine_class:
+        there = f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {one.world_size} ranks)"
+        raise UsageError(f"{there}; this machine is {here}, and figures of two machines do not compare: run it there")
+
+
 def contenders(
     board: Board, group: Group, top: int, problem: str | None, seconds: float | None, checkout: Checkout
 ) -> Contenders:
@@ -170,7 +270,7 @@ def contenders(
             break
         if entry.sha256 in {one.sha256 for one in entries}:
             continue  # an identical source is in the order by that one
-        name = f"{short_file(entry)} by {entry.author}, {entry.run_id}"
+        name = _name(entry)
         if entry.problem_version != version:
             left_out.append(f"{name}: judged under another version of the problem; evaluate it again")
             continue
@@ -192,9 +292,42 @@ def confined(meeting: Contenders, is_confined: bool) -> Contenders:
     return replace(meeting, setting=replace(meeting.setting, confined=is_confined))
 
 
+def without(meeting: Contenders, dropped: Sequence[Dropped]) -> Contenders:
+    """The same, saying of those that were dropped why they are left out."""
+    names = (meeting.entries[gone.number] for gone in dropped)
+    told = (f"{_name(entry)}: {gone}" for entry, gone in zip(names, dropped, strict=True))
+    return replace(meeting, left_out=(*meeting.left_out, *told))
+
+
+def _name(entry: Entry) -> str:
+    return f"{short_file(entry)} by {entry.author}, {entry.run_id}"
+
+
+def known(board: Board, meeting: Contenders) -> Tally:
+    """What settlements on the board know of the contenders: the tally of the one that had the very same files, problem,
+    machine and sandbox. Its looks, and those of any other settlement that two of them were in, are counted on."""
+    first, own = meeting.entries[0], [entry.sha256 for entry in meeting.entries]
+    there = [
+        one
+        for one in board.settlements
+        if one.group == first.group
+        and one.problem_version == meeting.version
+        and len({file.sha256 for file in one.files} & set(own)) > 1
+    ]
+    tally = nothing(len(own), max((one.looks for one in there), default=0))
+    here = (host.machine_id() or None, meeting.setting.confined)
+    for one in there:
+        ratios = {file.sha256: math.log(file.ratio) for file in one.files}
+        if ratios.keys() == set(own) and one.squares is not None and (one.machine, one.confined) == here:
+            mean = statistics.fmean(ratios.values())
+            logs = tuple(ratios[sha256] - mean for sha256 in own)
+            tally = replace(tally, logs=logs, squares=one.squares, rounds=one.rounds)
+    return tally
+
+
 def launch(meeting: Contenders, number: int, one: int, other: int, progress: Progress) -> float:
     """A launch of two of them; in odd rounds the first is measured as the candidate, in even ones the second. What the
-    candidate returns is judged in every call, so both are."""
+    candidate returns is judged in every call, so both are. Raises Dropped for one that fails twice."""
     candidate, opponent = (one, other) if number % 2 else (other, one)
     order = Order(
         setting=meeting.setting,
@@ -204,26 +337,31 @@ def launch(meeting: Contenders, number: int, one: int, other: int, progress: Pro
         opponent=meeting.sources[opponent],
     )
     plan = kind_of(meeting.setting).plan(order)
-    try:
-        found = compare.live(plan, compare.MARGIN, progress)
-    except BadSubmissionError:  # checks that compare times hold an honest launch now and then; twice is no chance
-        found = compare.live(plan, compare.MARGIN, progress)
+    for is_last in (False, True):  # checks that compare times hold an honest launch now and then; twice is no chance
+        try:
+            found = compare.live(plan, compare.MARGIN, progress)
+            break
+        except (BadSubmissionError, compare.SideTimedOut) as error:
+            if is_last:
+                at_fault = opponent if isinstance(error.__context__, OpponentFailed) else candidate
+                raise Dropped(at_fault, error) from None
     faster = statistics.fmean(row.difference.log for row in found.rows)  # the candidate's
     return faster if candidate == one else -faster
 
 
-def settlement(meeting: Contenders, found: Fit, launches: Sequence[Meeting]) -> Settlement:
+def settlement(meeting: Contenders, found: Settled) -> Settlement:
     """What the board keeps."""
-    first = meeting.entries[0]
-    slowest = min(found.logs)
+    first, fitted = meeting.entries[0], found.fit
+    slowest = min(fitted.logs)
+    entries = [meeting.entries[number] for number in found.numbers]
     files = (
         SettledFile(
-            author=meeting.entries[number].author,
-            file=meeting.entries[number].file,
-            sha256=meeting.entries[number].sha256,
-            ratio=rounded(math.exp(found.logs[number] - slowest), DIGITS),
+            author=entries[place].author,
+            file=entries[place].file,
+            sha256=entries[place].sha256,
+            ratio=rounded(math.exp(fitted.logs[place] - slowest), DIGITS),
         )
-        for number in found.order
+        for place in fitted.order
     )
     return Settlement(
         problem=first.problem,
@@ -232,10 +370,13 @@ def settlement(meeting: Contenders, found: Fit, launches: Sequence[Meeting]) -> 
         world_size=first.world_size,
         machine=host.machine_id() or None,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        rounds=len(launches) // (len(found.logs) * (len(found.logs) - 1) // 2),
-        resolves=rounded(math.expm1(found.half), 3) or 10**-DIGITS,
+        rounds=found.tally.rounds,
+        resolves=rounded(math.expm1(fitted.half), 3) or 10**-DIGITS,
         problem_version=meeting.version,
         files=tuple(files),
+        looks=found.tally.looks,
+        squares=rounded(found.tally.squares, DIGITS),
+        confined=meeting.setting.confined,
     )
 
 

@@ -7,6 +7,7 @@ colour, as terminal does.
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rich.text import Text
 from harness.board.entries import Board, Entry, HeldEntry, Judged, Standing, short_file
 from harness.board.entries import Group as BoardGroup
 from harness.board.judgements import doubted
-from harness.board.places import By, Ranked, groups, held_groups, is_open, machines, ranking
+from harness.board.places import MACHINES, By, Ranked, groups, held_groups, is_open, machines, ranking
 from harness.core.decode import encode
 from harness.core.metric_words import ratio_name
 from harness.core.words import (
@@ -39,7 +40,7 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "*": "its source is not kept, so it cannot be reproduced",
     "~": "judged under another version of the problem",
     "!": "the same source was also held",
-    "^": "evaluated or verified outside the sandbox",
+    "^": "evaluated, verified or settled outside the sandbox",
     "=": "the very source of an earlier entry by another author",
 }
 NARROW, NARROW_WITHOUT = 72, (">limit %", "file, run")  # columns below which these are left out of it
@@ -220,15 +221,23 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
     can be."""
     told = memory_notes(rows)
     used = {row.place.settled for row in rows}
-    is_relative = any(row.entry.score.relative_by for row in rows)  # settling moves no such place: it is said alone
     here = {row.entry.sha256 for row in rows}
+    is_by_score = any(row.by == "score" for row in rows)  # settling moves no such place: it is said alone
     for one in board.settlements:
         if one.group != group:
             continue
-        if one.date in used or (is_relative and {file.sha256 for file in one.files} <= here):
+        sources = {file.sha256 for file in one.files}
+        if one.date in used or (is_by_score and len(sources & here) >= min(2, len(sources))):
             names = ", ".join(f"{Path(file.file).name} by {file.author} {file.ratio:.3f}x" for file in one.files)
             where = f" on machine {one.machine}" if one.machine else ""
+            where += "" if one.confined else ", outside the sandbox"
             told.append(f"settled {one.date[:10]}{where}, {one.rounds} rounds, resolves {one.resolves:.1%}: {names}")
+    if not is_by_score and machines(board, group) > 1:
+        apart = f"{math.expm1(MACHINES):.0%}"
+        told.append(f"entries that are not all of one machine are in order only where intervals are {apart} apart")
+    if not is_by_score and len({row.entry.problem_version for row in rows}) > 1:
+        again = f"`python -m harness rejudge --stale --problem {group[0]}` judges all under today's"
+        told.append(f"entries judged under different versions of the problem are not in order: {again}")
     if any(is_open(row, rows) for row in rows):
         told.append(f"ranges of places are not resolved: `make settle PROBLEM={group[0]}` times entries head to head")
     return told
@@ -263,7 +272,9 @@ def _standing(board: Board, row: Ranked, standings: Standings | None) -> str:
     known = (standings or {}).get(entry.run_id)
     lost, stale = known is not None and not known.reproducible, known is not None and known.stale
     marks = ("*" if lost else "") + ("~" if stale else "") + ("!" if doubted(board, entry) else "")
-    if not entry.confined or (entry.verified and not entry.verified.confined):
+    settled = [one for one in board.settlements if one.group == entry.group and one.date == row.place.settled]
+    confined = [entry.confined, *(one.confined for one in settled)]
+    if not all(confined) or (entry.verified and not entry.verified.confined):
         marks += "^"
     if row.same_as is not None:
         marks += "="

@@ -35,7 +35,7 @@ def show(found: Settlement, console: Console) -> None:
     console.print(table)
     open_ = sum(a.ratio <= b.ratio * (1 + found.resolves) for a, b in pairwise(found.files))
     told = f"{found.rounds} rounds tell files apart that differ by more than {found.resolves:.2%}"
-    left = f"{count_text(open_, 'pair')} of neighbours not resolved: take more --rounds or --seconds"
+    left = f"{count_text(open_, 'pair')} of neighbours not resolved: call it again to go on, or take more --seconds"
     more = f"; {left if open_ else 'the order is settled'}"
     console.print(Text(f"\nratio is to the slowest of them; {told}{more}."), soft_wrap=True)
 
