@@ -204,9 +204,7 @@ class OpSession:
         def work() -> Passed:
             calls = self.calls
             calls.candidate.ask(wire.CloseGroup(), wire.Done, calls.deadline)
-            groups = {"trusted": calls.trusted, "baseline": calls.baseline, "candidate": calls.candidate}
-            for name, group in groups.items():
-                self.peak_memory_bytes[name] = calls.peak_of(group)
+            self.peak_memory_bytes = calls.peaks_of_all()
             return Passed()
 
         return self._guarded(work)

@@ -87,6 +87,26 @@ class Launch:
         """The folder that a rank starts in, its own."""
         return self.folder / role / str(rank)
 
+    def order(self, role: wire.Role, rank: int) -> wire.RankOrder:
+        """All that a rank gets at its start."""
+        return wire.RankOrder(
+            role=role,
+            rank=rank,
+            world_size=self.world_size,
+            local_size=self.local_size,
+            device=self.device,
+            threads=self.threads,
+            cores=self.cores[rank % self.local_size] if self.cores else (),
+            spin=self.spin,
+            flush_bytes=self.flush_bytes,
+            workdir=str(self.workdir(role, rank)),
+            cache=str(self.caches.get(role, self.folder / role / "cache")),
+            hidden=tuple(map(str, self.hidden)),
+            checker=self.checker,
+            cuda_is_cpu=self.cuda_is_cpu,
+            confined=self.confined,
+        )
+
 
 def log_name(role: wire.Role, rank: int) -> str:
     """What a report calls the log of a rank."""
@@ -246,23 +266,7 @@ class Ranks:
         return RankGroup(self, role, shared, max(1, len(self.launch.nodes)))
 
     def _order(self, rank: Rank, barrier: int) -> None:
-        order = wire.RankOrder(
-            role=rank.role,
-            rank=rank.rank,
-            world_size=self.launch.world_size,
-            local_size=self.launch.local_size,
-            device=self.launch.device,
-            threads=self.launch.threads,
-            cores=self.launch.cores[rank.rank % self.launch.local_size] if self.launch.cores else (),
-            spin=self.launch.spin,
-            flush_bytes=self.launch.flush_bytes,
-            workdir=str(self.launch.workdir(rank.role, rank.rank)),
-            cache=str(self.launch.caches.get(rank.role, self.launch.folder / rank.role / "cache")),
-            hidden=tuple(map(str, self.launch.hidden)),
-            checker=self.launch.checker,
-            cuda_is_cpu=self.launch.cuda_is_cpu,
-            confined=self.launch.confined,
-        )
+        order = self.launch.order(rank.role, rank.rank)
         bell = [self.bells[rank.role]] if self.bells else []
         self._tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
         rank.their_sock.close()
