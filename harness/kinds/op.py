@@ -203,9 +203,7 @@ class OpSession:
         def work() -> Passed:
             calls = self.calls
             calls.candidate.ask(wire.CloseGroup(), wire.Done, calls.deadline)
-            groups = {"trusted": calls.trusted, "baseline": calls.baseline, "candidate": calls.candidate}
-            for name, group in groups.items():
-                self.peak_memory_bytes[name] = calls.peak_of(group)
+            self.peak_memory_bytes = calls.peaks_of_all()
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
             return Passed()

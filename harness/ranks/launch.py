@@ -88,20 +88,20 @@ class Launch:
         """The folder that a rank starts in, its own."""
         return self.folder / role / str(rank)
 
-    def order(self, rank: Rank) -> wire.RankOrder:
-        """What the zygote is told of a rank that it is to fork."""
+    def order(self, role: wire.Role, rank: int) -> wire.RankOrder:
+        """All that a rank gets at its start."""
         return wire.RankOrder(
-            role=rank.role,
-            rank=rank.rank,
+            role=role,
+            rank=rank,
             world_size=self.world_size,
             local_size=self.local_size,
             device=self.device,
             threads=self.threads,
-            cores=self.cores[rank.rank % self.local_size] if self.cores else (),
+            cores=self.cores[rank % self.local_size] if self.cores else (),
             spin=self.spin,
             flush_bytes=self.flush_bytes,
-            workdir=str(self.workdir(rank.role, rank.rank)),
-            cache=str(self.caches.get(rank.role, self.folder / rank.role / "cache")),
+            workdir=str(self.workdir(role, rank)),
+            cache=str(self.caches.get(role, self.folder / role / "cache")),
             hidden=tuple(map(str, self.hidden)),
             checker=self.checker,
             cuda_is_cpu=self.cuda_is_cpu,
@@ -275,7 +275,9 @@ class Ranks:
 
     def _order(self, rank: Rank, barrier: int) -> None:
         bell = [self.bells[rank.role]] if self.bells else []
-        self._tell(self.launch.order(rank), [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
+        self._tell(
+            self.launch.order(rank.role, rank.rank), [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell]
+        )
         rank.their_sock.close()
         os.close(rank.log.write_fd)
 
