@@ -39,6 +39,7 @@ from harness.gpumode.result_lines import (
     error_text,
     key_of,
     parse_cases,
+    printed,
     report_pairs,
     result_fd,
     room_bytes,
@@ -318,10 +319,8 @@ def _exit_code(report: EvalReport) -> int:
 
 def _tell(report: EvalReport, specs: Sequence[str]) -> None:
     """What the submission printed goes to stdout, as if it had run here; what there is to say of it to stderr."""
-    logs = {name: text for name, text in report.logs.items() if name.startswith("candidate")}
-    printed = "\n".join(f"{name}:\n{clean(text).rstrip()}" for name, text in logs.items())
-    if printed:
-        print(printed[:PRINTED_CHARS])
+    if said := printed(report):
+        print(said[:PRINTED_CHARS])
     for index, (spec, result) in enumerate(zip(specs, report.results, strict=True)):
         if verdict.case_status(result) == "fail":
             print(f"{result.case.kind} {index} ({spec}): {clean(error_text(result))}", file=sys.stderr)

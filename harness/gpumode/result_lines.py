@@ -17,6 +17,7 @@ from harness.core.errors import HarnessError
 from harness.core.records import (
     CaseResult,
     Crashed,
+    EvalReport,
     Held,
     Kind,
     Measured,
@@ -204,6 +205,12 @@ def figures_ns(measured: Measured) -> dict[str, float]:
         return stats_ns(series.own)
     told = {name: 1000 * getattr(summary, name) for name in ("mean", "std", "err", "best", "worst")}
     return {"runs": summary.runs, **told}
+
+
+def printed(report: EvalReport) -> str:
+    """What the submission printed in all cases, one log after the other, without control characters."""
+    names = dict.fromkeys(name for result in report.results for name in result.logs)
+    return "\n".join(f"{name}:\n{clean(report.logs[name]).rstrip()}" for name in names if name in report.logs)
 
 
 def error_text(result: CaseResult) -> str:

@@ -124,8 +124,7 @@ def _of_kind(report: EvalReport, kind: Kind) -> list[CaseResult]:
 def _run_of(report: EvalReport, cases: Sequence[CaseResult], command: str, duration_s: float) -> Json:
     pairs = _pairs(cases)
     code = Exit.OK if pairs["check"] == "pass" else verdict.exit_code(report)
-    logs = {name: text for name, text in report.logs.items() if name.startswith("candidate")}
-    printed = "\n".join(f"{name}:\n{text.rstrip()}" for name, text in logs.items())
+    printed = result_lines.printed(report)
     failures = [clean(result_lines.error_text(case)) for case in cases if verdict.case_status(case) == "fail"]
     return _run(code, pairs, printed, "\n".join(failures), command, duration_s)
 
