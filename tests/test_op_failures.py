@@ -22,7 +22,7 @@ def plan(**changes: Any) -> Any:
     problem = SimpleNamespace(check_failure=lambda *_: None)
     submission = submission_of("")
     known = {"problem": problem, "submission": submission, "opponent": None, "device": "cpu", "cuda_is_cpu": False}
-    return SimpleNamespace(**known | changes)
+    return SimpleNamespace(**known | {"world_size": 8} | changes)
 
 
 def decided(found: RankFailure, folder: Path, **changes: Any) -> Raised | Crashed | TimedOut:
@@ -49,6 +49,16 @@ def test_what_is_advised_after_a_judges_failure_hangs_on_its_reason(
     with pytest.raises(HarnessError) as caught:
         decided(raised(reason, message), tmp_path)
     assert advice.replace("it broke", message) in str(caught.value)
+
+
+def test_one_rank_is_not_told_to_be_fewer(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"Next: smaller shapes \(--suite\) need less memory"):
+        decided(raised("memory"), tmp_path, world_size=1)
+
+
+def test_a_submission_that_lacks_device_memory_is_told_who_else_has_it(tmp_path: Path) -> None:
+    lacks = RankFailure("candidate", Raised(rank=0, message="out of memory", traceback=""), "device_memory")
+    assert "a judge and the reference are on the same device" in decided(lacks, tmp_path).message
 
 
 @pytest.mark.parametrize(

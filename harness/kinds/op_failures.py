@@ -12,9 +12,10 @@ from harness.kinds.plan import OpPlan
 from harness.ranks import wire
 from harness.ranks.failure import RankFailure
 
+LESS = "{}smaller shapes (--suite) need less memory"
 NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
-    "device_memory": "fewer ranks (--ranks) need less memory",
-    "memory": "fewer ranks (--ranks) need less memory",
+    "device_memory": LESS,
+    "memory": LESS,
     "module": f"install the missing package for {sys.executable}",
     "": "`python -m harness doctor --smoke` says whether ranks can run and talk here",
 }
@@ -27,11 +28,15 @@ MAY_BE_ITS = (
 )
 
 
-def _trusted_failure(failure: RankFailure, outcome: Raised | Crashed, has_run: bool) -> str:
+BESIDE_IT = "; a judge and the reference are on the same device, and with less than they leave it may be right"
+
+
+def _trusted_failure(failure: RankFailure, outcome: Raised | Crashed, has_run: bool, world_size: int) -> str:
     details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
+    advice = NEXT[failure.reason].format("fewer ranks (--ranks) or " if world_size > 1 else "")
     return (
         f"{WHOSE[failure.role].format(outcome.rank)} failed, so the submission is not judged: {outcome.message}\n"
-        f"{details}\n{MAY_BE_ITS if has_run else ''}Next: {NEXT[failure.reason]}."
+        f"{details}\n{MAY_BE_ITS if has_run else ''}Next: {advice}."
     )
 
 
@@ -58,7 +63,9 @@ def the_submissions(
             f"{'; the submission may hold memory too' if has_run else ''}"
         ) from None
     if failure.role != "candidate" and not isinstance(outcome, TimedOut):
-        raise HarnessError(_trusted_failure(failure, outcome, has_run)) from None
+        raise HarnessError(_trusted_failure(failure, outcome, has_run, plan.world_size)) from None
+    if failure.reason == "device_memory":
+        outcome = replace(outcome, message=outcome.message + BESIDE_IT)
     return _named(outcome, plan.submission)
 
 
