@@ -1,3 +1,3 @@
-"""Evaluate multi-GPU kernels at home: right or wrong, how fast, how close to the limit."""
+"""Evaluates kernels, solvers, models and training runs: correctness, speed, distance from the limit."""
 
 __version__ = "0.1.0"

@@ -64,7 +64,7 @@ def test_every_public_form_is_read(tmp_path: Path) -> None:
     [
         ("x.txt", b"text", "it has x.txt; token files end in .npy or .bin"),
         ("x.bin", b"", "x.bin: has no tokens"),
-        ("x.bin", b"123", "x.bin: has 3 bytes, which are no uint16"),
+        ("x.bin", b"123", "x.bin: has 3 bytes: an odd number, so not uint16"),
         ("x.bin", llm_c(u2(1), version=2), "x.bin: is llm.c's, of version 2; version 1 can be read"),
         ("x.bin", llm_c(u2(1), count=2), "x.bin: its header says 2 tokens, which are not the 2 bytes behind it"),
         ("x.bin", u2(1, 900).tobytes(), "x.bin: has token 900, and --vocabulary is 300; declare 901 or more"),

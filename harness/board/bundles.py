@@ -141,7 +141,7 @@ def read(path: Path) -> dict[str, bytes]:
     except OSError as error:
         raise BadFileError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise BadFileError(f"{shown(path)}: the archive is damaged or none: {error}; get it again") from None
+        raise BadFileError(f"{shown(path)}: not a readable archive: {error}; download it again") from None
     if MANIFEST not in files:
         raise BadFileError(f"{shown(path)}: {MANIFEST} is missing, so this is no bundle")
     return files
@@ -154,7 +154,7 @@ def _read_folder(path: Path) -> dict[str, bytes]:
         if file.is_dir() and not file.is_symlink():
             continue
         if file.is_symlink():
-            raise BadFileError(f"{shown(file)}: a link; a bundle has plain files alone")
+            raise BadFileError(f"{shown(file)}: is a link; a bundle may contain only plain files")
         with open_ordinary(file) as opened:
             data = opened.read(MOST_BYTES - total + 1)
         total += len(data)

@@ -122,9 +122,9 @@ class OfFile:
 
 @dataclass(frozen=True, kw_only=True)
 class EntrySeries:
-    """One metric of a case in its unit: median and quartiles of the submission and of the baseline, null where a side
-    has no samples; `empty` is the median of empty calls, below which nothing is resolved; `least` is what no submission
-    can go below, where the case's bound is another metric's."""
+    """One metric of a case, in its unit: median and quartiles of the submission and of the baseline. A side without
+    samples is null. `empty` is the median of empty calls, the resolution. `least` is the least possible value of this
+    metric, if the case's bound belongs to another metric."""
 
     metric: str
     unit: str

@@ -270,7 +270,8 @@ def with_judged(board: Board, one: Judged) -> Board:
 
 
 def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
-    """The board with `one`, which takes over the past of what is `gone`, each for a reason."""
+    """The board with `one` added and the judgements in `gone` removed. `one` takes over their history; each removed
+    judgement joins it with its reason."""
     history, holds = list(one.history), list(one.holds)
     for old, why in gone:
         if isinstance(old, Entry):

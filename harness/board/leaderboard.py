@@ -1,17 +1,16 @@
-"""The local leaderboard: leaderboard.yaml, its entries, and who is where.
+"""The local leaderboard: reads, changes and writes leaderboard.yaml.
 
-Knows the file: what is in it, how it is read strictly, and how it is written so that evaluations that end at the
-same time, or die while writing, lose nothing. Knows of an evaluation only what becomes an entry; shows nothing.
+Knows the file's format, how it is read strictly, and how it is written so that evaluations that end at the same time,
+or die while writing, lose nothing. Of an evaluation it knows only what becomes an entry; it shows nothing.
 
-An entry is (problem, suite, machine class, world size, author, file). Evaluating the same file again replaces the
-entry, also when the file's content has changed, and keeps the figures it had in the entry's history. It is `ranked`, or
-`verified` once its source has reproduced what it claims (harness.evaluation.verify).
+An entry is identified by (problem, suite, machine class, world size, author, file). Evaluating the same file again,
+changed or not, replaces the entry and moves the old figures into the entry's history. An entry is `ranked`, or
+`verified` once its source has reproduced its claim (harness.evaluation.verify).
 
-What is right but not believable is `held`, has no place, and stands beside the entries with its evidence: an
-evaluation that a check held, or an entry that `verify` or `rejudge` did not find again. A held evaluation leaves the
-same file's entry as it is. It goes into the entry's past when another source is evaluated or `verify` reproduces it;
-the same source that passes another time is ranked, and the held evaluation stays beside it. An evaluation that is
-wrong, raised, crashed or timed out is nothing.
+A result is `held` if it is correct but a check does not believe it, or if `verify` or `rejudge` could not reproduce it.
+It has no place and stands beside the entries with its evidence. A held evaluation leaves the file's entry unchanged. If
+the same source passes later, it is ranked and the held evaluation stays beside it. The held evaluation moves into the
+history when another source is evaluated or `verify` reproduces it. Failed evaluations are not recorded.
 """
 
 import contextlib
@@ -148,7 +147,7 @@ def find(board: Board, text: str, problem: str | None = None, machine_class: str
             return found[0]
         if found:
             listed = "".join(f"\n  {described(one)}" for one in found)
-            raise UsageError(f"'{text}' is {len(found)} entries; give the run id of one:{listed}")
+            raise UsageError(f"'{text}' matches {len(found)} entries; name one by its run id:{listed}")
     of = f" of {problem}" if problem else ""
     names = [name for one in known for name in (one.run_id, one.file, Path(one.file).name)]
     hint = did_you_mean(text, names) or ("; `make board` shows them" if known else "; none is recorded")

@@ -229,8 +229,9 @@ def _key(case: EntryCase) -> tuple[tuple[str, Param], ...]:
 
 
 def limits_of(board: Board, group: Group) -> Limits:
-    """The limit of every shape on CPU cores, whose peaks are measured: the one by the best peaks of any entry. A busy
-    moment makes peaks low and limits high. GPUs' limits are by a table, and of another clock than the values."""
+    """For each shape the lowest limit of any entry; on CPU cores only, where peaks are measured. A busy machine
+    measures low peaks and so a high limit; the best peaks give the right one. On GPUs the limits come from the hardware
+    table and belong to another clock than the values."""
     found: dict[tuple[tuple[str, Param], ...], float] = {}
     entries = (entry for entry in board.entries if entry.group == group and entry.device == "cpu")
     for case in (case for entry in entries for case in entry.cases):

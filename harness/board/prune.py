@@ -34,8 +34,8 @@ class Limits:
     nbytes: int = 20 << 30
 
     def beyond(self, age_s: float, count: int, nbytes: int) -> str:
-        """The limit that something of that age is beyond, where so many newer ones stay, and with it take so many
-        bytes; "" where it can stay."""
+        """The limit that this run exceeds, in words, or "" if it can stay. `count` newer runs stay, and together with
+        this run they take `nbytes`."""
         if age_s > self.age_s:
             return "age"
         if count >= self.runs:

@@ -110,7 +110,7 @@ def load_source(sha256: str, name: str, root: Path, run_id: str = "") -> Submiss
             return replace(found, name=name)
     raise SourceError(
         f"the source of {name} with sha256 {sha256[:12]}... is not kept: {shown(folder, root)} is missing, and the "
-        "file itself is another one now; evaluate the file as it is, or put the folder back"
+        "file has changed or is gone; evaluate the file as it is now, or restore the folder"
     )
 
 

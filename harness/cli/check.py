@@ -19,7 +19,7 @@ from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission, shown_path
 
-DESCRIPTION = """Is it right? Runs the tests only; nothing is timed or recorded.
+DESCRIPTION = """Test a submission. Runs the tests only; nothing is timed or recorded.
 
 --for gpumode runs nothing: it says what GPU MODE's service would refuse of the file, and what to change."""
 GPU_MODE = "gpumode"

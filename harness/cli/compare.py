@@ -12,7 +12,7 @@ from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
-from harness.core.metric_words import TIMES
+from harness.core.metric_words import MEMORY, TIMES
 from harness.core.records import Mode, Submission
 from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, check, exit_code, live, rule
 from harness.evaluation.compare_runs import recorded
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sides",
         nargs="+",
         metavar="[PROBLEM] FILE_OR_RUN",
-        help="the problem of files, then A, then B; every further one is compared with A too",
+        help="the files' problem, then A, then B; further files or runs are each compared with A",
     )
     parser.add_argument("--problem", metavar="PROBLEM", help="the same, as an option; recorded runs need none")
     parser.add_argument(
@@ -69,9 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-if",
         action="append",
         default=[],
-        choices=list(FAIL_IF),
-        help=f"exit with {Exit.FAIL_IF:d} if the summary calls B this (slower and dearer mean the same, and so do "
-        "faster and cheaper); may be repeated",
+        choices=[word for word in FAIL_IF if word not in (MEMORY.better, MEMORY.worse)],
+        help=f"exit with {Exit.FAIL_IF:d} if the summary's word for B is this one (solvers' costs: cheaper, dearer); "
+        "may be repeated",
     )
     parser.add_argument(
         "--margin",

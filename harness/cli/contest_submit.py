@@ -72,7 +72,7 @@ def _evaluated(order: Submit, found: Contest, entry: ContestEntry, checkout: Che
     setting = _setting(order, found, problem, checkout)
     submission = registry.read_submission(problem, order.file, checkout)
     if submission.sha256 != entry.sha256 or entry.state != "submitted":
-        raise UsageError(f"{order.file} is not what waits as entry {entry.number}; submit it again")
+        raise UsageError(f"{order.file} is not what waits as entry {entry.number}: it has changed; submit it")
     with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
         ran = recorded.evaluated(
             setting, submission, "leaderboard", entry.team, checkout, record=True, progress=progress

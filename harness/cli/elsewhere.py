@@ -103,7 +103,7 @@ def _code(state: Done, limit_s: float) -> int:
             )
         case Cancelled():
             return Exit.INTERRUPTED
-    raise HarnessError("the job ended unseen; run it again")
+    raise HarnessError("the job ended and left no exit code; run it again")
 
 
 def _stamp(board: Path) -> tuple[int, int] | None:

@@ -29,15 +29,15 @@ class Verb(Protocol):
 
 VERBS = {
     "eval": "evaluate a submission",
-    "check": "is it right?",
+    "check": "test a submission without timing it",
     "compare": "compare files, or recorded runs, head to head",
     "competition": "evaluate all problems of a KernelBot competition file",
     "contest": "run a contest: teams, submissions, standings, awards",
     "bundle": "make, check and reproduce what somebody needs to audit a result",
     "merge": "write a submission and its local modules as one file",
     "board": "show the local leaderboard",
-    "verify": "run an entry's source again: does it reproduce what it claims",
-    "settle": "run a board's leading entries head to head: in which order are they",
+    "verify": "run an entry's source again and decide whether it reproduces the claim",
+    "settle": "time a board's leading entries head to head and record their order",
     "rejudge": "judge entries again after a change of a problem, shape or check",
     "history": "show how each file's score moved over its runs",
     "page": "write the leaderboard as one HTML file",
@@ -50,9 +50,9 @@ VERBS = {
     "new-submission": "write a submission that passes, to begin with",
     "prune": "show or delete what in runs/ and the compile caches nothing needs",
     "doctor": "say what on this machine changes results",
-    "tune": "apply what doctor finds in the kernel's settings, and take it back",
+    "tune": "change the Linux settings that doctor warns of, and restore them",
     "mlperf": "score published results of MLPerf Training from their logs",
-    "tune-kernel": "find a submission's blocks for the GPU at hand",
+    "tune-kernel": "find the fastest block sizes of a submission's kernels on this GPU",
     "roofline": "print the limit of every benchmark shape",
 }
 EPILOG = """\
@@ -132,8 +132,9 @@ def parser(named: str | None) -> argparse.ArgumentParser:
     """The commands, and the options of the one named."""
     top = argparse.ArgumentParser(
         prog="python -m harness",
-        description="Evaluate multi-GPU kernels at home: right or wrong, how fast on every shape, how many times the "
-        "reference, how close to the limit, and the place on the local leaderboard.",
+        description="Evaluate kernels, solvers, models and training runs on your own machine: whether a submission is "
+        "correct, its time on every shape, its speedup over the reference, its distance from the limit, and its place "
+        "on the local leaderboard.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -121,7 +121,7 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """Of log(other / own), so that what is above 0 speaks for `own`."""
+        """The sign of log(other / own): chosen so that values above 0 mean that `own` is better."""
         return 1 if self.better == "less" else -1
 
 

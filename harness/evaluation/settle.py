@@ -381,7 +381,7 @@ def settlement(meeting: Contenders, found: Settled) -> Settlement:
 
 
 def applied(board: Board, new: Settlement) -> Board:
-    """The board with the settlement in place of those of its group that had none but its files."""
+    """The board with the new settlement. It replaces those settlements of its group whose files it all covers."""
     mine = {file.sha256 for file in new.files}
     kept = [
         old for old in board.settlements if old.group != new.group or not {file.sha256 for file in old.files} <= mine

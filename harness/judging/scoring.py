@@ -46,7 +46,7 @@ class Scoring(Protocol):
         ...
 
     def factors(self, measured: Measured) -> dict[str, float]:
-        """What a case's value is the product of, by what each factor is called; empty where it is no product."""
+        """The factors whose product is a case's value, by name; empty if the value is not a product."""
         ...
 
     def total(self, own: Sequence[float], best: Sequence[float]) -> float:

@@ -17,24 +17,24 @@ BASELINE = "the reference"
 
 # {baseline} is what the submission was measured against; the rest are the warning's values.
 TEXTS = {
-    "resolution": "an empty call reads {empty:.0f} us, {part:.0%} of the fastest shape: speedups there are "
-    "understated; fewer ranks than cores, or larger shapes, are seen more sharply",
+    "resolution": "an empty call reads {empty:.0f} us, {part:.0%} of the fastest shape: speedups of "
+    "short shapes are understated; use no more ranks than cores, or larger shapes, for a finer resolution",
     "unrest": "in {restless} of {count} shapes the ratio to {baseline} spreads by more than {limit:.0%}: is the "
     "machine busy with other work?",
     "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
-    "make": "{count} cases pass the folder's check_implementation with a result unlike its ref_kernel's: {message}",
+    "make": "in {count} cases the result passes check_implementation but differs in kind from ref_kernel's: {message}",
     "split": "suite {suite} is for {meant} ranks and was split over {ranks}: its times do not compare with those of "
     "{meant} ranks",
     "nodes": "the ranks were spread over {nodes} nodes, whose clocks are not compared: the wall clock is the longest "
-    "of the nodes' own times, and leaves out by how much they start apart (docs/cluster.md)",
+    "of the nodes' own times, without the difference between their starts (docs/cluster.md)",
     "throttled": "GPU {gpu} throttled while it was timed ({reasons}): SM clock {least} to {most} MHz, {celsius} C, "
-    "{watts:.0f} W; times of this run can be worse than the machine's",
+    "{watts:.0f} W; this run may be slower than the machine can be",
     "sandbox": "{text}",  # a layer that is missing, in process.sandbox's words
     "cuda_is_cpu": 'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it; these '
     "times say nothing of GPUs",
     "other_problem": "its `#!POPCORN leaderboard` line names {named}; it was evaluated as {problem}",
     "other_gpus": "the submission is for {gpus}; this machine has {here}",
-    "only_theirs": "the folder's own evaluator was run, since {why}",
+    "only_theirs": "the folder's own evaluator was run, because {why}",
     "vendor": "profiled by {tool}, outside the sandbox; the problem's check_implementation checked the result in the "
     "same process, and kernels run differently under a profiler",
     "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
@@ -48,8 +48,8 @@ TEXTS = {
     "to be sure, compare the files on one",
     "part_of_score": "compared is {unit} alone; the leaderboard ranks by the {score}",
     "shapes": "{both} shapes are in both runs, of {a} (A) and {b} (B)",
-    "drift": "the reference, which both runs measured, was {ratio} as high in A's run as in B's: the machine differed "
-    "by as much; to be sure, compare the files",
+    "drift": "the reference's times in A's run were {ratio} those in B's run, so the machine itself changed by that; "
+    "compare the files head to head to be sure",
 }
 
 Check = Callable[[Sequence[CaseResult], Sequence[float]], Warning | None]

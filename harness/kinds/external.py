@@ -1,4 +1,4 @@
-"""A problem folder's own evaluator, run as KernelBot's runner runs it, and its word as a report of ours.
+"""Runs a problem folder's own evaluator as KernelBot's runner does, and turns its result lines into a report.
 
 Knows the runner's side of the format (after gpu-mode/kernelbot src/libkernelbot/run_eval.py, read 2026-11): the staged
 folder, the cases file, POPCORN_FD, POPCORN_SEED, POPCORN_GPUS, the keys that come back, exit codes, timeouts, the three

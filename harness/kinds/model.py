@@ -159,6 +159,7 @@ def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
 
 
 def _memory(calls: Calls) -> Series:
-    """The most that either rank has had so far, on CPU cores, where nothing tells a call's."""
+    """The peak resident memory of the candidate and of the baseline so far. For CPU cores, where a single call's memory
+    cannot be measured."""
     own, ref = (float(calls.peak_of(group)) for group in (calls.candidate, calls.baseline))
     return Series(metric=MEMORY, own=(own,), baseline=(ref,))

@@ -120,8 +120,8 @@ class Calls(Groups):
         self._taken = 0
 
     def load(self, group: Group, indices: Sequence[int]) -> None:
-        """The group gets these inputs, and loses those that it had. Inputs in files are handed out at the gate, unless
-        they are masked."""
+        """Hands these inputs to the group in place of its earlier ones. Inputs in files are handed out at the barrier
+        instead, unless they are masked."""
         self.loaded = list(indices)
         if self.has_files and not any(self._keys[index] for index in indices):
             return
@@ -145,10 +145,13 @@ class Calls(Groups):
         watched: bool = False,
         idle: bool = False,
     ) -> Turn:
-        """Calls on these inputs, which the group gets just before. What a candidate returns is fixed at once: it is in
-        sealed files, or else trusted ranks copy it; as much after the baseline's calls, so that what comes next finds
-        the machine in the same state. Until its next turn the group rests. `watched`: the first call's memory is to be
-        told, see `memory_of`. `idle`: a call without the kernel, and its output, a copy of the last, is not judged."""
+        """Calls the group's kernel on these inputs, which the group gets just before.
+
+        The results are fixed at once: they are in sealed files, or trusted ranks copy them. After the baseline's calls
+        as many bytes are copied, so that the next calls find the machine in the same state. The group then rests until
+        its next turn. `watched`: measure the memory of the first call (see `memory_of`). `idle`: a call without the
+        kernel; its output, a copy of the last one, is not judged.
+        """
         self.regain(group)  # before the turn begins, since it takes a while
         began_ns = time.monotonic_ns()
         self.load(group, indices)
@@ -173,8 +176,8 @@ class Calls(Groups):
         )
 
     def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
-        """What these calls returned is kept for `verify`, by trusted ranks or in its files. The baseline's
-        is judged where the checker does so, and nothing where `judged` says that it is not to be."""
+        """Keeps the results of these calls for `verify`: trusted ranks copy them, or they stay in their files. The
+        baseline's results are kept only if the checker judges them. With `judged` false nothing is kept."""
         judged = judged and (group is self.candidate or CHECKERS[self.plan.checker].judges_baseline)
         outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
         if not self.has_files:

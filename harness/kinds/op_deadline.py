@@ -9,9 +9,12 @@ MAKING, JUDGING = "making inputs", "judging"
 
 
 class Deadline:
-    """A phase's, `limit_s` seconds from now on. With `longest` above 1, the time that trusted ranks take to make inputs
-    and to judge outputs does not count, until the phase has taken so many times its limit. A folder's limits are meant
-    for one input and one check a case, as its own eval.py makes them, and there are several of each here."""
+    """The deadline of a phase, `limit_s` seconds from now.
+
+    With `longest` above 1, the time that trusted ranks take to make inputs and judge outputs does not count, until the
+    phase has taken `longest` times its limit. The limits of a KernelBot folder are meant for one input and one check a
+    case, as in its own eval.py; here there are several of each.
+    """
 
     def __init__(self, limit_s: float, longest: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._limit_s, self._began_s = clock, limit_s, clock()

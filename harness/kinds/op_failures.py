@@ -23,8 +23,8 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
 STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/[a-z]+/\d+/([^"\s]+)')
 WHOSE = {"trusted": "a judge (trusted rank {})", "baseline": "the reference (baseline rank {})"}
 MAY_BE_ITS = (
-    "The submission ran on this machine by then and may be the cause. If the reference evaluates by itself, it is: "
-    "`python -m harness check` with the problem's reference.py as the submission.\n"
+    "The submission had already run and may be the cause. To find out, run `python -m harness check` with the "
+    "problem's reference.py as the submission: if that passes, the submission is the cause.\n"
 )
 
 
@@ -57,7 +57,7 @@ def the_submissions(
     who = plan.submission.name if failure.role == "candidate" else ""
     plan.problem.check_failure(outcome.message, plan.device, plan.cuda_is_cpu, who)
     if failure.role != "candidate" and failure.reason == "device_memory":
-        known = f"; an input and an output take {made_nbytes / 2**30:.1f} GiB, and are there several times"
+        known = f"; an input and an output take {made_nbytes / 2**30:.1f} GiB, and the harness holds several copies"
         raise HarnessError(
             f"{case}: this shape does not fit here: {failure.role} rank {outcome.message}{known if made_nbytes else ''}"
             f"{'; the submission may hold memory too' if has_run else ''}"

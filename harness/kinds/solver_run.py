@@ -15,8 +15,8 @@ LINE_CHARS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """`cost` is the last answer's, None where that is not right; `outcome` then says why. `note` is what the run did
-    that it should not have, though it has an answer."""
+    """The result of one run. `cost` is that of the last answer; it is None if that answer is not valid, and `outcome`
+    then says why. `note` says what the run did wrong although it has an answer."""
 
     cost: int | None
     points: tuple[Point, ...]

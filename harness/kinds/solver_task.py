@@ -97,7 +97,7 @@ def load_instance(task: Task, name: str) -> Instance:
     except ValueError as error:
         raise BadFileError(f"{shown(path)}: {error}") from None
     except MemoryError:
-        raise HarnessError(f"{shown(path)}: this machine has not the memory to check answers of it") from None
+        raise HarnessError(f"{shown(path)}: not enough memory to check answers") from None
     return Instance(name=name, text=text, loaded=loaded, bound=task.bound(name, text), best=task.best(name))
 
 

@@ -154,7 +154,7 @@ class TrainSession(OpSession):
             runs.make(self.plan.seed("target", case.label))
             quality = runs.quality_after("baseline", number)
             if quality is None:
-                raise HarnessError(f"{self.plan.baseline_name} diverged on this text, so there is no target")
+                raise HarnessError(f"{self.plan.baseline_name} diverged, so there is no target; set --target")
             self.targets[case.label] = quality
             text = f"the target is {quality:.4g}, which the reference reached in {number * runs.every} sequences"
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))

@@ -52,7 +52,7 @@ def check_collectives(found: Readings) -> Result:
         return Result("pass", text)
     text += f" (links: {expected / 1e9:.0f})"
     if ran.all_gather_bytes_per_s < SLOW_LINKS * expected:
-        return Result("warn", text, "far below the links: see p2p and links above, and NCCL_DEBUG=INFO")
+        return Result("warn", text, "under a quarter of the links' rate: see p2p and links above; try NCCL_DEBUG=INFO")
     return Result("pass", text)
 
 
@@ -95,7 +95,7 @@ def check_load(found: Readings) -> Result:
     count = found.cpus.allowed if not isinstance(found.cpus, Unread) else 1
     text = f"{found.load:.2f} over the last minute, on {count} cores"
     if found.load > BUSY_LOAD * count:
-        return Result("warn", text, "others compute here: wait until they are done (top shows them)")
+        return Result("warn", text, "other processes use these cores: wait until they end (`top` lists them)")
     return Result("pass", text)
 
 

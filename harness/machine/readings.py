@@ -1,8 +1,8 @@
-"""What this machine is and how it stands, read once: the records, and the host's through psutil, /proc and
-/sys (gpus.py reads the GPUs). Reads, never changes; judges nothing (judges.py does) and does not import torch.
+"""Readings of this machine, taken once: the records, and the host's through psutil, /proc and /sys (gpus.py reads the
+GPUs). Only reads; the checks are in host_findings.py and gpu_findings.py. Does not import torch.
 
-A reading that cannot be had (no such file, no permission, a driver that does not tell) is an `Unread` with the
-reason, in the place of the record. So nothing here raises, in whatever container it runs.
+A reading that cannot be taken (no such file, no permission, a driver that does not answer) is an `Unread` with the
+reason, in place of the record. So nothing here raises, in whatever container it runs.
 """
 
 import ast

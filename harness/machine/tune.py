@@ -201,7 +201,9 @@ def _check_writable(root: Path, readings: Sequence[Reading], drops: bool) -> Non
         told = "; ".join(f"{name}: {why}" for name, why in reasons.items())
         others = " ".join(f"--only {one.setting.name}" for one in readings if one.changes and not one.blocked)
         left = f". Without these: --apply {others}" if others else ""
-        raise UsageError(f"nothing was changed, as not everything can be; in a container the host has to. {told}{left}")
+        raise UsageError(
+            f"nothing was changed, as some settings cannot be (in a container, use the host): {told}{left}"
+        )
 
 
 def _change(root: Path, changes: Sequence[Value], earlier: Mapping[str, str]) -> None:

@@ -165,9 +165,9 @@ def agreed(sock: socket.socket, node: int, token: str, has_link: bool, wait_s: f
         sock.settimeout(wait_s)
         told = received(sock, cast("type[Welcome | Refused]", Welcome | Refused))
     except (OSError, EOFError, DecodeError, ValueError) as error:
-        raise HarnessError(f"the evaluation did not take this node: {error or 'it ended'}; is {TOKEN} its?") from None
+        raise HarnessError(f"the evaluation rejected this node: {error or 'it ended'}; check {TOKEN}") from None
     if not hmac.compare_digest(told.answer, _answer(token, "parent", number)):
-        raise HarnessError(f"who listens there does not know {TOKEN}: is it another evaluation?")
+        raise HarnessError(f"the evaluation at that address has another {TOKEN}")
     if isinstance(told, Refused):
         raise UsageError(told.why)
     return told.master

@@ -122,7 +122,7 @@ def _bin_file(path: Path) -> TokenFile:
     magic, version, count = struct.unpack("<3i", header[:12].ljust(12, b"\0"))
     if magic not in LLM_C:
         if size % 2:
-            raise _error(path, f"has {size} bytes, which are no uint16 (nanoGPT's form), and no header of llm.c's")
+            raise _error(path, f"has {size} bytes: an odd number, so not uint16 tokens (nanoGPT), and no llm.c header")
         return _file(path, "<u2", 0, size // 2)
     known, dtype = LLM_C[magic]
     if version != known:

@@ -44,13 +44,12 @@ def make_barrier(world_size: int) -> int:
 
 class Barrier:
     """One process's end of a barrier. The parent calls `release`, `tell` and `stand_in`; ranks call `wait`, `open`,
-    `finish` and `key`. All pass the epoch of the call.
+    `finish` and `key`. All pass the epoch of the call. With `spin`, every rank has a core of its own.
 
-    With `spin`, every rank has a core of its own. Waiting has no deadline here: the parent ends a process that waits
-    too long.
+    Waiting has no deadline here: the parent ends a process that waits too long.
 
-    Where ranks run on several nodes, each node has a page, and so has the parent. Every change is told by `bell`, an
-    eventfd, and carried to the other pages (nodes.pages).
+    If ranks run on several nodes, each node has a page, and so has the parent. Every change signals `bell`, an eventfd,
+    and nodes.relay.Page carries it to the other pages.
     """
 
     def __init__(self, fd: int, world_size: int, spin: bool, bell: int | None = None) -> None:

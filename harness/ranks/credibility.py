@@ -23,7 +23,7 @@ def impossible(turn: Turn, clock: Clock) -> str:
         (one.began_ns, one.ended_ns, call) for one in turn.each() for ranks in one.called for call in ranks
     ):
         if not began_ns <= call.start_ns < call.end_ns <= ended_ns:
-            return "a rank says that a call began before its input was handed out, or ended before it began or too late"
+            return "a rank reported impossible times: a call that began before its input came, or ended after its reply"
         most_us = DEVICE_CLOCK_SLACK * (call.end_ns - call.start_ns) / 1000
         if clock == "device" and not (call.device_us is not None and 0 < call.device_us <= most_us):
             return f"a rank says that its device took {call.device_us} us in a call of {most_us:.0f} us"

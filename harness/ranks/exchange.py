@@ -94,7 +94,8 @@ class Exchange:
         return output
 
     def _hand_over_file(self, result: Any) -> wire.Output:
-        """At the end of a gated call the parent waits for the file: all that can be done later is."""
+        """Sends the output's file. The parent's clock runs until it has the file, so everything that can be done later
+        is."""
         if self.gated_file is None:
             file, output = sealed_file("output", lambda buffer: write_described(buffer, result, self.output_limit))
             self.to_send.append(file)

@@ -31,8 +31,8 @@ class Late:
 
 @dataclass(frozen=True, kw_only=True)
 class Gates:
-    """The files of one call's input, by rank, which ranks get when all have arrived. Without files the call is an empty
-    one, or one more on the input of the call before. `idle`: the kernel is not called, as wire.Call has it."""
+    """The input files of one call, by rank; each rank gets its file when all ranks wait at the barrier. Without files
+    the call is an empty one, or another one on the last input. `idle`: the kernel is not called (see wire.Call)."""
 
     files: Sequence[int] = ()
     output_limit: int = 0
@@ -44,10 +44,12 @@ class Gates:
 
 
 class Group(Protocol):
-    """What an evaluation needs of a group of ranks; tests have a fake. `kept_bytes`: device memory that a rank of it
-    holds for later calls, as they say themselves. Of the last call: `opened_ns`, when the parent let it begin
-    (CLOCK_MONOTONIC), and `early`, the ranks that had finished before the late one was let in. `told_ns`, of the last
-    calls on masked inputs: as Turn has it."""
+    """The interface of a group of ranks; tests have a fake.
+
+    `kept_bytes`: the device memory that a rank reports to hold for later calls. About the last call: `opened_ns` is
+    when the parent let it begin (CLOCK_MONOTONIC), and `early` are the ranks that had finished before the late rank was
+    let in. `told_ns` is as in Turn, for calls on masked inputs.
+    """
 
     kept_bytes: int
     opened_ns: int

@@ -55,7 +55,8 @@ class Rank:
         return bool(data)
 
     def _has_sealed(self, files: list[int]) -> bool:
-        """Whether nobody can change these files any more. More than are ever due at once would be memory of ours."""
+        """Whether all these files are sealed, so that nobody can change them any more. Rejects more files than one
+        reply may bring, since each takes memory here."""
         try:
             sealed = all(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & wire.SEALS == wire.SEALS for fd in files)
         except OSError:  # it is not even a file in memory

@@ -147,7 +147,8 @@ class Trusted(Program):
         return self.exchange.next_file() if self.device.has_files else nullcontext(self.exchange.output_buffer)
 
     def most_nbytes(self) -> int:
-        """What declares more than there is room for is a lie, and would be memory of ours."""
+        """The most bytes that an output may declare. More would not fit its place, and reading it would use the trusted
+        rank's own memory."""
         buffers = self.exchange.buffers
         return self.limit if buffers is None else buffers.outputs.nbytes
 

@@ -28,11 +28,13 @@ Claim = Callable[[Sequence[CallSample]], float]  # the time of a call (us), as i
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """Consecutive calls of one group, by call and rank, and the parent's clock (CLOCK_MONOTONIC, the clock that ranks
-    read too) before and after. `began_ns`: before it handed out the inputs. `ended_ns`: when it had seen that nobody
-    could change the outputs any more, in sealed files or in trusted ranks' copies. `told_ns`, of several calls:
-    before it let the first begin, before it told each other one's key, and when it saw that all ranks had finished the
-    last."""
+    """Consecutive calls of one group, by call and rank, with the parent's clock readings around them (CLOCK_MONOTONIC,
+    the clock that ranks read too).
+
+    `began_ns`: before the parent handed out the inputs. `ended_ns`: after it had seen that the outputs could no longer
+    be changed, in sealed files or in trusted ranks' copies. `told_ns`, for a burst: before it let the first call begin,
+    before it handed out the key of each later call, and when all ranks had finished the last call.
+    """
 
     began_ns: int
     ended_ns: int
@@ -135,8 +137,8 @@ class EachCall:
         if more_us <= max(UNCLAIMED_US, claimed_us) or not self._is_longer_outside():
             return ""
         return (
-            f"its ranks say that a call takes {claimed_us:.0f} us, but {more_us:.0f} us more than around calls of "
-            f"{baseline}'s ranks passed between handing out the input and taking the result"
+            f"its ranks report {claimed_us:.0f} us a call, but from input to output the parent saw {more_us:.0f} us "
+            f"more than around calls of {baseline}"
         )
 
     def _is_longer_outside(self) -> bool:
@@ -148,11 +150,13 @@ class EachCall:
 
 
 class Bursts(EachCall):
-    """Every turn is a burst of as many calls, or one call. Claims have to be borne out call by call, since else one
-    call of a burst could claim what others hide, and no more may pass at the end of a burst than at the end of the
-    other side's: a rank can say that it has finished while its device still works. If they are not, each call counts
-    the mean of what was seen of its burst, and no less than the mean of what the burst claims: nobody claims too
-    much."""
+    """Every turn is a burst of equally many calls, or one call.
+
+    Claims must be borne out call by call, because one call of a burst could otherwise claim the time that others hide.
+    They must also be borne out at the end of the burst, because a rank can say that it has finished while its device
+    still works. If they are not, each call counts the mean observed time of its burst, but no less than the burst's
+    mean claim.
+    """
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
         if not self.own:

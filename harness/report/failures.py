@@ -21,8 +21,8 @@ from harness.judging.checkers import CHECKERS
 NEXT = {  # what to try after each failure
     "wrong": "`python -m harness check {problem} {path}` runs the tests alone, in seconds.",
     "raised": "The traceback is of the first rank that failed; others may only have waited for it.",
-    "timed_out": "Mostly, one rank waits for what another never sends: compare where they stand. --timeout gives more.",
-    "held": "Right, but not believed; docs/trust.md says what each check looks for and how it can err.",
+    "timed_out": "Usually a rank waits for what another never sends: compare the stacks. --timeout S waits longer.",
+    "held": "The output is right, but a check rejects the result: docs/trust.md explains it and how it can err.",
 }
 NEXT_ALONE = {  # where there is one rank
     "raised": "The traceback ends where it was raised.",
@@ -136,7 +136,7 @@ def _place(stack: str) -> str:
             where = f"{frame['file'].rsplit('/', 1)[-1]}:{frame['line']}"
             return f"{called or frame['name']} ({where})"
         called = called if frame["name"] == "wrapper" else frame["name"]
-    return called or "no frame of Python's"
+    return called or "native code (no Python frame)"
 
 
 def _ranks_text(ranks: list[int]) -> str:

@@ -244,8 +244,7 @@ def _own(entry: Entry, report: EvalReport | None) -> EvalReport | None:
 
 
 def _reference(entry: Entry) -> float | None:
-    """A score that is a time is the reference's as many times over as the ratio says; others have scales of their
-    own."""
+    """The reference on the scale of the entry's score: score times ratio if the score is a time, None otherwise."""
     return entry.score.value * entry.ratio if entry.score.unit == "s" and entry.ratio else None
 
 
