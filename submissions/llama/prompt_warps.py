@@ -120,7 +120,7 @@ def multiply_stages(
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, column = tile % tiles_m * BLOCK_M + MINE * HALF, tile // tiles_m * columns
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
-        acc, slot, phase = multiplied(a_ring, b_ring, filled, emptied, acc, K // BLOCK_K, slot, phase, MINE, 2, STAGES)
+        acc, slot, phase = multiplied(a_ring, b_ring, filled, emptied, acc, K // BLOCK_K, slot, phase, MINE, STAGES)
         m = row + gl.arange(0, HALF, layout=gl.SliceLayout(1, layout))
         if ADD:
             n = column + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))
@@ -169,7 +169,7 @@ def multiply_warps(
     """out = a b^T times each token's factor of the norm, which with PARTS 0 is 1; with SWIGLU, silu of the gates' half
     times the ups'; with ADD, x += a b^T, and out = x times the norm's columns."""
     launch_next()
-    rings = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, 2, STAGES)
+    rings = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, STAGES)
     top = gl.allocate_shared_memory(gl.bfloat16, out_desc.block_type.shape, out_desc.layout)
     low = gl.allocate_shared_memory(gl.bfloat16, out_desc.block_type.shape, out_desc.layout)
     fence_async_shared()

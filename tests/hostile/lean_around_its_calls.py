@@ -43,7 +43,7 @@ class Reading(pickle.Unpickler):
         super().__init__(io.BytesIO(space[end - length : end]))
 
     def persistent_load(self, pid):
-        dtype, shape, offset, order, _, gaps = pid
+        dtype, shape, offset, order, _, gaps, _ = pid
         assert gaps is None
         count = torch.Size(shape).numel()
         if not count:
