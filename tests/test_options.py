@@ -1,16 +1,19 @@
 """The command line's options, and the records that they become."""
 
+import argparse
 import ast
+from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
 
-from harness.cli import export, main, options
-from harness.cli.result_files import JsonFile
-from harness.core.checkout import ROOT
+from harness.cli import bundle, export, main, options
+from harness.cli.result_files import JsonFile, ResultFile
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
 from harness.kinds.settings import Asked
+from harness.problems.shape_file import problem_names
 
 
 def imports(path: Path) -> set[str]:
@@ -110,3 +113,75 @@ def test_a_file_of_no_known_format_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--out x.txt: 'txt' is no format; end the name in .csv"):
         export.target(None, Path("x.txt"))
     assert export.target("csv", Path("x.txt")).form == "csv"
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[tuple[list[str], argparse.ArgumentParser]]:
+    """The parsers of a command's verbs, with the words that lead to each; the command's own where it has no verbs."""
+    verbs = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not verbs:
+        yield [], parser
+    for name, below in verbs[0].choices.items() if verbs else ():
+        for words, leaf in leaves(below):
+            yield [name, *words], leaf
+
+
+def word_of(action: argparse.Action, name: str) -> str:
+    """A word that the argument takes."""
+    if action.choices:
+        return str(next(iter(action.choices)))
+    return "3" if action.type in (int, float) else name
+
+
+def plain(namespace: argparse.Namespace) -> dict[str, object]:
+    """What was asked for; a result file by its name."""
+    return {key: value.name if isinstance(value, ResultFile) else value for key, value in vars(namespace).items()}
+
+
+@pytest.mark.parametrize("command", main.VERBS)
+def test_options_may_stand_before_between_and_behind_other_arguments(command: str) -> None:
+    """Every verb, with every option that takes a value in every place."""
+    mine = [(words, leaf) for words, leaf in leaves(main.parser(command)) if words[0] == command]
+    assert mine
+    for words, leaf in mine:
+        positionals = [action for action in leaf._actions if not action.option_strings]
+        takes = [word_of(action, f"word{index}") for index, action in enumerate(positionals)]
+        valued = [one for one in leaf._actions if one.option_strings and one.nargs is None]
+        required = [word for one in valued if one.required for word in (one.option_strings[-1], "x.svg")]
+        for option in (one for one in valued if not one.required):
+            given = [option.option_strings[-1], word_of(option, "value")]
+            expected = plain(main.parse([*words, *takes, *required, *given]))
+            for at in range(len(takes) + 1):
+                found = main.parse([*words, *takes[:at], *given, *takes[at:], *required])
+                assert plain(found) == expected, (words, given, at)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["bord"], "invalid choice: 'bord'; did you mean 'board'?"),
+        (["contest", "shw"], "invalid choice: 'shw'; did you mean 'show'?"),
+        (["bundle", "chekc", "x.tar.gz"], "invalid choice: 'chekc'; did you mean 'check'?"),
+        (["check", "a2a", "--rank", "2", "--ranges", "2", "my.py"], "arguments: --ranges; did you mean '--ranks'?"),
+        (["board", "a2a", "b"], "unrecognized arguments: b\n"),
+        (["eval", "a2a", "--device", "cpo"], "argument --device: invalid choice: 'cpo'; did you mean 'cpu'?"),
+        (["eval", "a2a", "--mode", "xyz"], "invalid choice: 'xyz' (choose from test, benchmark, leaderboard, profile)"),
+    ],
+)
+def test_a_word_that_is_not_known_is_answered_by_the_near_one(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main.parse(words)
+    error = capsys.readouterr().err
+    assert says in error
+    assert len(words) == 1 or f"usage: python -m harness {words[0]}" in error
+
+
+def test_what_stands_behind_two_dashes_is_a_file() -> None:
+    assert main.parse(["check", "a2a", "--suite", "cpu", "--", "--odd.py"]).file == Path("--odd.py")
+
+
+def test_no_shipped_problem_is_taken_for_a_verb_of_bundle() -> None:
+    """`bundle PROBLEM` is an old name of `merge PROBLEM`."""
+    for name in problem_names(Checkout(ROOT)):
+        assert bundle.renamed(["bundle", name]) == ["merge", name]

@@ -1,6 +1,7 @@
 """The verb `bundle`: makes, checks and runs again what somebody needs to audit a result."""
 
 import argparse
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +57,11 @@ class ReproduceOptions:
 
 
 def renamed(arguments: Sequence[str]) -> list[str]:
-    """`bundle PROBLEM [FILE]` of older harnesses as `merge PROBLEM [FILE]`, which it is called now."""
+    """`bundle PROBLEM [FILE]` of older harnesses as `merge PROBLEM [FILE]`, which it is called now. A word that is
+    nearly a verb of `bundle` is meant as one."""
     at = list(arguments).index("bundle")
     following = arguments[at + 1 :]
-    is_new = not following or any(word in (*SUB_VERBS, "-h", "--help") for word in following[:1])
+    is_new = not following or following[0] in ("-h", "--help") or difflib.get_close_matches(following[0], SUB_VERBS)
     return list(arguments) if is_new else [*arguments[:at], "merge", *following]
 
 

@@ -11,6 +11,7 @@ from typing import NoReturn, Protocol, cast
 
 from harness import __version__
 from harness.cli import options, result_files
+from harness.cli.arguments import Parser
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
 from harness.machine import host
@@ -130,7 +131,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def parser(named: str | None) -> argparse.ArgumentParser:
     """The commands, and the options of the one named."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="python -m harness",
         description="Evaluate multi-GPU kernels at home: right or wrong, how fast on every shape, how many times the "
         "reference, how close to the limit, and the place on the local leaderboard.",
