@@ -11,7 +11,7 @@ import pytest
 from harness.cli import bundle, export, main, options
 from harness.cli.result_files import JsonFile, ResultFile
 from harness.core.checkout import ROOT, Checkout
-from harness.core.errors import UsageError
+from harness.core.errors import Exit, UsageError
 from harness.kinds.settings import Asked
 from harness.problems.shape_file import problem_names
 
@@ -178,10 +178,88 @@ def test_a_word_that_is_not_known_is_answered_by_the_near_one(
 
 
 def test_what_stands_behind_two_dashes_is_a_file() -> None:
-    assert main.parse(["check", "a2a", "--suite", "cpu", "--", "--odd.py"]).file == Path("--odd.py")
+    assert main.parse(["check", "--suite", "cpu", "a2a", "--", "--odd.py"]).file == Path("--odd.py")
 
 
 def test_no_shipped_problem_is_taken_for_a_verb_of_bundle() -> None:
     """`bundle PROBLEM` is an old name of `merge PROBLEM`."""
     for name in problem_names(Checkout(ROOT)):
         assert bundle.renamed(["bundle", name]) == ["merge", name]
+
+
+def exits(arguments: list[str]) -> int:
+    """The exit code of the command."""
+    with pytest.raises(SystemExit) as ended:
+        main.main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["board", "--json"],
+        ["board", "--csv"],
+        ["check", "a2a", "--suite", "quick", "--markdown"],
+        ["eval", "a2a", "--no-record", "--junit"],
+        ["page", "-o"],
+        ["export", "--format", "csv", "-o"],
+        ["merge", "a2a", "-o"],
+    ],
+)
+@pytest.mark.parametrize("name", ["leaderboard.yaml", "shapes.yml"])
+def test_no_result_is_written_over_a_python_or_yaml_file(
+    words: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is the error."""
+    file = tmp_path / name
+    file.write_text("# mine")
+    assert exits([*words, str(file)]) == Exit.USAGE
+    assert f"{file}: this {file.suffix} file is there, and is no result" in capsys.readouterr().err
+    assert file.read_text() == "# mine"
+
+
+def test_a_merged_file_takes_the_place_of_an_earlier_one_but_of_no_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    merged, moe = tmp_path / "merged.py", ROOT / "submissions" / "moe" / "submission.py"
+    assert [exits(["merge", "a2a", "-o", str(merged)]) for _ in range(2)] == [0, 0]
+    before = moe.read_bytes()
+    assert exits(["merge", "a2a", "-o", str(moe)]) == Exit.USAGE
+    assert "a source of this checkout is there" in capsys.readouterr().err
+    assert moe.read_bytes() == before
+    with pytest.raises(UsageError, match="this .py file is there"):
+        JsonFile(str(merged)).check()
+
+
+def test_two_results_are_not_written_to_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "result"
+    assert exits(["board", "--json", str(file), "--csv", f"{tmp_path}/./result"]) == Exit.USAGE
+    assert f"--json {file} and --csv {file} are one file" in capsys.readouterr().err.replace("/./", "/")
+    assert exits(["board", "--json", "-", "--csv", "-"]) == Exit.USAGE
+    assert "--json - and --csv -: only one of them" in capsys.readouterr().err
+    assert exits(["board", "--json", "/dev/null", "--csv", "/dev/null"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (["export", "--out"], b"submission_id,"),
+        (["page", "--out"], b"<!doctype html>"),
+        (["merge", "a2a", "--out"], b"#!POPCORN leaderboard amd-all2all"),
+    ],
+)
+def test_a_dash_is_standard_output(
+    words: list[str],
+    begins: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """With nothing else there."""
+    monkeypatch.chdir(tmp_path)
+    assert exits([*words, "-"]) == 0
+    printed = capfdbinary.readouterr().out
+    assert printed.startswith(begins)
+    assert b"\n-: " not in printed
+    assert list(tmp_path.iterdir()) == []

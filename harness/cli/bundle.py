@@ -104,8 +104,6 @@ def _sentence(text: str) -> str:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`bundle make`, `check` or `reproduce`."""
-    if namespace.json:
-        namespace.json.check()
     if namespace.sub_verb == "make":
         return make(
             MakeOptions(

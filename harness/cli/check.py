@@ -86,7 +86,6 @@ def hand_in(asked: Asked, checkout: Checkout, files: ResultFiles) -> Exit:
     """Says what GPU MODE's service would say of the file. Raises UsageError for files that only a run can fill."""
     if more := [file.option for file in files.all if file is not files.json]:
         raise UsageError(f"{more[0]}: --for {GPU_MODE} runs nothing; --json FILE keeps what it finds")
-    files.check()
     problem, file, _ = settings.named(asked, checkout)
     check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
     submission = read_submission(file or problem.default_submission(), checkout.root)

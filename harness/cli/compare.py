@@ -99,7 +99,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> int:
         against=namespace.against,
     )
     check_sides(order.sides, files=is_of_files, against=order.against)
-    order.files.check()
     if not is_of_files and (given := _given(namespace)):
         raise UsageError(f"--{given[0]}: recorded runs are timed already; this option is for files (--problem)")
     return compare(order, checkout)

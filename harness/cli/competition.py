@@ -81,8 +81,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         record=not namespace.no_record,
         json=namespace.json,
     )
-    if order.json:
-        order.json.check()
     competition = read(order.file)
     chosen = _chosen(competition, order.only)
     files = _assigned([read_submission(file, checkout.root) for file in order.submissions], chosen)

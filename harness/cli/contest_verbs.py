@@ -95,7 +95,7 @@ def _actor(order: Order, world: World) -> str:
 
 def console_of(order: Order) -> Console:
     """For people: not standard output where that is --json's."""
-    return Console(stderr=order.json is not None and order.json.is_stdout)
+    return Console(stderr=order.page == options.STDOUT or (order.json is not None and order.json.is_stdout))
 
 
 def write_json(order: Order, content: dict[str, Any]) -> None:
@@ -164,7 +164,7 @@ def show_stats(order: Order, checkout: Checkout, world: World) -> Exit:
     if order.page is not None:
         board = leaderboard.load(checkout.leaderboard)
         text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
-        options.write_out(order.page, text.encode())
+        options.write_out(order.page, text.encode(), option="--page")
     write_json(order, encode(shown))
     return Exit.OK
 

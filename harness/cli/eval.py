@@ -114,7 +114,6 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
     """Evaluates, shows the report, and writes it as JSON where that was asked for."""
     setting = settings.setting(order.asked, checkout)
     traces = _trace_folder(order)
-    order.files.check()
     problem = setting.problem
     submission = read_submission(problem, setting.file, checkout)
     author = order.author or host.login()
@@ -153,6 +152,7 @@ def _progress(quiet: bool, events: str | None) -> Iterator[Progress]:
         if events is None:
             yield line
             return
+        result_files.check_replaceable("--events", Path(events))
         try:
             out = stack.enter_context(open(events, "wb", buffering=0, opener=_without_waiting))
         except OSError as error:

@@ -95,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _carried_out(namespace: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Calls the verb here, or where --engine says."""
+    """Calls the verb here, or where --engine says, once all that it writes its result to can be written."""
+    result_files.of(namespace).check()
     checkout = Checkout.here()
     engine = getattr(namespace, "engine", options.HERE)
     if engine == options.HERE:

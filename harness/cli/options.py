@@ -1,10 +1,11 @@
 """Options that several verbs share, and the record that they become. Runs nothing."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TextIO, get_args
 
 from harness.cli import result_files
 from harness.core.errors import UsageError
@@ -12,6 +13,7 @@ from harness.core.files import replace_file
 from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
 
+STDOUT = Path(result_files.STDOUT)
 HERE, ENGINES = "local", ("local", "slurm")  # engine.registry's; a test compares them, as importing it takes time
 
 
@@ -206,9 +208,17 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
-    """Writes the file that --out names. A file is replaced in one step; a pipe or a device is written to. Raises
-    UsageError where that fails."""
+def write_out(out: Path, data: bytes, make_folder: bool = False, option: str = "--out", replaces: str = "") -> TextIO:
+    """Writes the file that the option names, and returns where the verb's words belong: standard error where `-` made
+    standard output the file. A file is replaced in one step; a pipe or a device is written to. Raises UsageError where
+    that fails, or where a Python or YAML file would be lost; `replaces` names the one kind that may be."""
+    if out == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return sys.stderr
+    if out.suffix != replaces:
+        result_files.check_replaceable(option, out)
     try:
         if make_folder:
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -217,4 +227,5 @@ def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
         else:
             replace_file(out, data)
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
+        raise UsageError(f"{option} {out}: cannot be written: {error.strerror}; name another file") from None
+    return sys.stdout

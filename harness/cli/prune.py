@@ -76,7 +76,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`prune`: shows what can go, and deletes it if asked to."""
     limits = limits_of(namespace.older_than, namespace.keep, namespace.max_size)
     files = result_files.of(namespace)
-    files.check()
     found = pruned(Options(limits=limits, apply=namespace.apply), checkout)
     if files.json:
         files.json.write(to_json(found, checkout.root))

@@ -75,8 +75,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         confined=namespace.confined,
         json=namespace.json,
     )
-    if order.json:
-        order.json.check()
     settings.check_seconds("--seconds", order.seconds)
     return rejudge(order, checkout)
 

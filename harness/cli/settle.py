@@ -47,8 +47,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if (problem := options.problem_of(namespace)) is None:
         raise UsageError("which problem? `python -m harness board` lists those that have entries")
     settings.check_seconds("--seconds", namespace.seconds)
-    if namespace.json:
-        namespace.json.check()
     board = leaderboard.load(checkout.leaderboard)
     leaderboard.check_writable(checkout.leaderboard)
     group = settle.group_of(board, find(problem, checkout).name, namespace.suite, namespace.ranks)

@@ -92,8 +92,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 
 def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
     """Prints, applies or restores. Raises UsageError where that needs root or a file cannot be written."""
-    if order.json:
-        order.json.check()
     if order.worth:
         found = worth(*(reports.find(run, checkout.root) for run in order.worth))
         if order.json:

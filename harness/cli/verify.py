@@ -81,8 +81,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 def verify(order: Options, checkout: Checkout) -> Exit:
     """Runs the entry's source again and puts the decision on the board."""
     check_launches(order.launches)
-    if order.json:
-        order.json.check()
     settings.check_seconds("--seconds", order.seconds)
     path = checkout.leaderboard
     found = leaderboard.load(path)
