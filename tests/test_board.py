@@ -875,6 +875,23 @@ def test_a_checkout_that_cannot_be_written_is_known_before_the_evaluation(path: 
         leaderboard.check_writable(path)
 
 
+@pytest.mark.parametrize("folder", ["runs", "runs/sources"])
+def test_runs_that_cannot_be_written_are_known_before_the_evaluation(
+    folder: str, path: Path, monkeypatch: Any
+) -> None:
+    kept = path.parent / folder
+    kept.mkdir(parents=True)
+    leaderboard.check_writable(path)
+    allowed = os.access
+    monkeypatch.setattr(leaderboard.os, "access", lambda what, mode: what != kept and allowed(what, mode))
+    with pytest.raises(UsageError, match=rf"{folder}/ cannot be written: it is read-only; run with --no-record"):
+        leaderboard.check_writable(path)
+    kept.rmdir()
+    kept.symlink_to("nowhere")
+    with pytest.raises(UsageError, match=rf"{folder}/ cannot be written: it is no folder; run with --no-record"):
+        leaderboard.check_writable(path)
+
+
 def test_a_full_disk_is_an_error_and_leaves_the_old_file_and_nothing_else(path: Path, monkeypatch: Any) -> None:
     leaderboard.record(path, entry())
     before = path.read_bytes()

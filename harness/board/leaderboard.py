@@ -87,8 +87,9 @@ def load(path: Path) -> Board:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UsageError where `record` could not write, to be known before an evaluation and not after it. Whether
-    the file loads is for `load` to say. Leaves the lock file behind, as `record` does."""
+    """Raises UsageError where `record` could not write, or nobody runs/ beside the file, to be known before an
+    evaluation and not after it. Whether the file loads is for `load` to say. Leaves the lock file behind, as `record`
+    does."""
     folder, reason = path.resolve().parent, ""
     if not folder.is_dir():
         reason = "there is no such folder"
@@ -103,6 +104,10 @@ def check_writable(path: Path) -> None:
             reason = f"{folder / LOCK_NAME}: {error.strerror}"
     if reason:
         raise UsageError(f"{shown(path)} cannot be written: {reason}; run with --no-record to evaluate all the same")
+    for kept in (path.parent / "runs", path.parent / "runs" / "sources"):  # which a run and its source are written to
+        if os.path.lexists(kept) and not (kept.is_dir() and os.access(kept, os.W_OK | os.X_OK)):
+            why = "it is read-only" if kept.is_dir() else "it is no folder"
+            raise UsageError(f"{shown(kept)}/ cannot be written: {why}; run with --no-record to evaluate all the same")
 
 
 def record(path: Path, one: Judged, wait_s: float = LOCK_WAIT_S) -> Board:
