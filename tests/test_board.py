@@ -876,9 +876,7 @@ def test_a_checkout_that_cannot_be_written_is_known_before_the_evaluation(path: 
 
 
 @pytest.mark.parametrize("folder", ["runs", "runs/sources"])
-def test_runs_that_cannot_be_written_are_known_before_the_evaluation(
-    folder: str, path: Path, monkeypatch: Any
-) -> None:
+def test_runs_that_cannot_be_written_are_known_before_the_evaluation(folder: str, path: Path, monkeypatch: Any) -> None:
     kept = path.parent / folder
     kept.mkdir(parents=True)
     leaderboard.check_writable(path)

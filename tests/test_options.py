@@ -228,7 +228,7 @@ def test_a_merged_file_takes_the_place_of_an_earlier_one_but_of_no_source(
     assert exits(["merge", "a2a", "-o", str(moe)]) == Exit.USAGE
     assert "a source of this checkout is there" in capsys.readouterr().err
     assert moe.read_bytes() == before
-    with pytest.raises(UsageError, match="this .py file is there"):
+    with pytest.raises(UsageError, match=r"this \.py file is there"):
         JsonFile(str(merged)).check()
 
 

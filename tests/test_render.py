@@ -39,7 +39,7 @@ from harness.board import judgements, leaderboard, report_json
 from harness.board.entries import Board, Entry, Standing, Verified
 from harness.board.places import Place, place_of
 from harness.core import machine_records
-from harness.core.checkout import Checkout
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit
 from harness.core.records import (
     CaseResult,
@@ -58,7 +58,7 @@ from harness.core.records import (
 from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
 from harness.kinds.plan import make_plan
 from harness.problems.shape_file import find
-from harness.report import board_view, terminal
+from harness.report import board_view, problems, terminal
 from harness.report.progress import ProgressLine
 from harness.report.summary import show_summary
 
@@ -678,10 +678,17 @@ def test_an_empty_leaderboard_says_how_to_begin() -> None:
     ]
 
 
-def test_problems_are_listed_with_their_suites() -> None:
-    what = "Each rank sends its tokens to the ranks that hold their experts; the weighted sums come back."
-    rows = [("a2a", "amd-all2all", what, ["official", "cpu", "quick"]), ("x", "[b]x[/b]", "short", ["official"])]
-    check("problems-80", printed(lambda console: console.print(terminal.problems_table(rows))))
+def test_problems_take_a_line_each_where_it_is_narrow() -> None:
+    what = "Each rank sends its tokens to the ranks that hold their experts, [b]which[/b] takes long; it gets sums."
+    a2a = find("a2a", Checkout(ROOT))
+    rows = [replace(a2a, description=what), replace(a2a, name="x", leaderboard="[b]x[/b]", description="v1.0 is short")]
+    check("problems-80", printed(lambda console: problems.show(rows, console)))
+    check("problems-140", printed(lambda console: problems.show(rows, console), 140))
+
+
+def test_the_first_sentence_ends_at_a_stop_and_not_within_a_number() -> None:
+    found = [problems.first_sentence(text) for text in ("Rates of 1.5 x\n more. Then?", "all of it", "", "a: b. c")]
+    assert found == ["Rates of 1.5 x more", "all of it", "", "a: b"]
 
 
 @pytest.mark.parametrize(

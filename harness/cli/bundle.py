@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import bundle_check, bundle_make, bundles, leaderboard, reports
 from harness.board.bundles import MANIFEST
 from harness.board.entries import Board
@@ -21,6 +19,7 @@ from harness.evaluation import reproduce as again
 from harness.evaluation.verify import EXITS, LAUNCHES, decision_of, launches
 from harness.kinds import settings
 from harness.report import bundles as view
+from harness.report.console import new_console
 
 DESCRIPTION = """Make, check and reproduce bundles. A bundle is a result as one archive or folder that somebody else can
 audit and run again: source, report with every sample, problem version, system description, software, command, logs and
@@ -142,7 +141,7 @@ def make(order: MakeOptions, checkout: Checkout) -> Exit:
     if order.json:
         order.json.write(view.made_json(made, str(out), made.files[MANIFEST]))
     if not (order.json and order.json.is_stdout):
-        view.show_made(made, shown(out), made.files[MANIFEST], Console())
+        view.show_made(made, shown(out), made.files[MANIFEST], new_console())
     return Exit.OK
 
 
@@ -170,7 +169,7 @@ def check(bundle: Path, json: JsonFile | None, checkout: Checkout) -> Exit:
     if json:
         json.write(view.checked_json(found))
     if not (json and json.is_stdout):
-        view.show_checked(found, Console())
+        view.show_checked(found, new_console())
     return Exit.OK if found.is_whole else Exit.BAD_FILE
 
 
@@ -187,6 +186,6 @@ def reproduce(order: ReproduceOptions, checkout: Checkout) -> Exit:
         order.json.write(view.reproduced_json(found, ready, decision, ran))
     if not (order.json and order.json.is_stdout):
         if not order.quiet:
-            view.show_launches(ready, decision, ran, Console())
-        view.show_word(decision, Console())
+            view.show_launches(ready, decision, ran, new_console())
+        view.show_word(decision, new_console())
     return EXITS[decision.word]

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
@@ -23,6 +21,7 @@ from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.report import junit, markdown
 from harness.report.comparison import show, show_summary, to_json
+from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 
 DESCRIPTION = f"""Compare files, or recorded runs, head to head. Two files are checked, and measured in turn on the same
@@ -132,7 +131,7 @@ def compare(order: Options, checkout: Checkout) -> int:
             found = _compare_files(order, setting, leading_source(entry, setting, checkout), checkout)
             found = [replace(one, a=replace(one.a, run_id=entry.run_id)) for one in found]
     code = exit_code(found, order.fail_if)
-    console = Console()
+    console = new_console()
     for index, one in enumerate(() if order.files.take_stdout else found):
         if order.quiet:
             show_summary(one, console)
@@ -157,7 +156,7 @@ def _compare_files(order: Options, setting: Setting, leader: Submission | None, 
         wanted = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)
         return kind_of(setting).plan(wanted)
 
-    with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
+    with ProgressLine(new_console(stderr=True), silent=order.quiet) as progress:
         progress.note(f"A, {first.name}: tests")
         check(planned(first, "test"), progress)
         found = []

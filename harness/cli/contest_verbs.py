@@ -29,6 +29,7 @@ from harness.core.records import EvalReport
 from harness.evaluation import verify
 from harness.evaluation.verify import Decision, Ready
 from harness.report import contest_page, contest_stats, contest_view, decision
+from harness.report.console import new_console
 
 
 def _run_elsewhere(engine: str, command: Sequence[str], checkout: Checkout) -> int:
@@ -95,7 +96,7 @@ def _actor(order: Order, world: World) -> str:
 
 def console_of(order: Order) -> Console:
     """For people: not standard output where that is --json's."""
-    return Console(stderr=order.page == options.STDOUT or (order.json is not None and order.json.is_stdout))
+    return new_console(stderr=order.page == options.STDOUT or (order.json is not None and order.json.is_stdout))
 
 
 def write_json(order: Order, content: dict[str, Any]) -> None:
@@ -299,7 +300,7 @@ def _verified(
     done = verify.launches(ready, count, checkout, launch_lines(said, count, order.quiet))
     decided = verify.decision_of(one, done, count)
     _record(found, entry, ready, decided, done, checkout, world, by)
-    console = Console()
+    console = new_console()
     console.print(Text(said, style="bold"))
     if order.quiet:
         decision.show_decision(decided, console)

@@ -33,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `merge`."""
     options.add_file(parser)
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="OUT", help="where to (default: build/<GPU MODE's name>-<file>; - is standard output)"
+        "-o",
+        "--out",
+        type=Path,
+        metavar="OUT",
+        help="where to (default: build/<GPU MODE's name>-<file>; - is standard output)",
     )
 
 

@@ -16,7 +16,12 @@ DESCRIPTION = "Write a submission that passes at once: most call the reference."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `new-submission`."""
     options.add_problem(parser, "its name (see `problems`), or GPU MODE's name for it")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="default: submissions/<problem>/mine.py, or <problem>_mine.py beside a folder that is one submission")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="default: submissions/<problem>/mine.py, or <problem>_mine.py beside a folder that is one submission",
+    )
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:

@@ -20,7 +20,9 @@ DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page nee
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `page`."""
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where to (default: build/page.html; - is standard output)")
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="where to (default: build/page.html; - is standard output)"
+    )
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:

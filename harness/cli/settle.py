@@ -2,7 +2,6 @@
 
 import argparse
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard
@@ -14,6 +13,7 @@ from harness.evaluation import settle
 from harness.evaluation.settle import ROUNDS, TOP
 from harness.kinds import settings
 from harness.kinds.registry import find
+from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 from harness.report.settled import show, to_json
 
@@ -52,7 +52,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     group = settle.group_of(board, find(problem, checkout).name, namespace.suite, namespace.ranks)
     meeting = settle.contenders(board, group, namespace.top, problem, namespace.seconds, checkout)
     meeting = settle.confined(meeting, namespace.confined)
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     for why in meeting.left_out:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)
 
@@ -69,7 +69,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, new))
     finally:  # what was measured is shown all the same
         if namespace.json is None or not namespace.json.is_stdout:
-            show(new, Console())
+            show(new, new_console())
         if namespace.json:
             namespace.json.write(to_json(new, meeting, launches))
     return Exit.OK

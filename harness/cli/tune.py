@@ -15,6 +15,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.machine import tune
 from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Choice
+from harness.report.console import new_console
 from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth, worth_json
 
 DESCRIPTION = """Show what of the kernel's settings changes results and what it should be; with --apply change it, with
@@ -87,7 +88,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         uid=os.geteuid(),
         worth=tuple(namespace.worth),
     )
-    return carry_out(asked, checkout, Console())
+    return carry_out(asked, checkout, new_console())
 
 
 def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard
@@ -31,6 +30,7 @@ from harness.kinds import settings
 from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.machine import host
+from harness.report.console import new_console
 from harness.report.decision import show, show_decision, to_json
 from harness.report.progress import ProgressLine
 
@@ -111,8 +111,8 @@ def launch_lines(what: str, count: int, quiet: bool) -> Callable[[int], Abstract
     @contextlib.contextmanager
     def progress(number: int) -> Iterator[Progress]:
         if not quiet:
-            Console(stderr=True).print(Text(clean_line(f"launch {number} of {count}: {what}")), soft_wrap=True)
-        with ProgressLine(Console(stderr=True), silent=quiet) as line:
+            new_console(stderr=True).print(Text(clean_line(f"launch {number} of {count}: {what}")), soft_wrap=True)
+        with ProgressLine(new_console(stderr=True), silent=quiet) as line:
             yield line
 
     return progress
@@ -129,8 +129,8 @@ def outside_sandbox(one: Judged, reports: Sequence[EvalReport]) -> str:
 def _show(order: Options, one: Judged, decision: Decision, reports: list[EvalReport]) -> None:
     if order.json is None or not order.json.is_stdout:
         if order.quiet:
-            show_decision(decision, Console())
+            show_decision(decision, new_console())
         else:
-            show(one, decision, reports, Console())
+            show(one, decision, reports, new_console())
     if order.json:
         order.json.write(to_json(one, decision, reports))

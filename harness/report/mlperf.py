@@ -20,7 +20,7 @@ COLUMNS = ("run", ">minutes", ">samples", ">quality", ">seed", "")
 def show(found: Sequence[Scored], console: Console) -> None:
     """Prints a table of runs and the score of each result."""
     for number, one in enumerate(found):
-        table = plain_table(*COLUMNS)
+        table = plain_table("=run", *COLUMNS[1:])
         for cells in _rows(one.result):
             table.add_row(*map(Text, cells))
         lines = [Text(line) for line in _sums(one.result)]

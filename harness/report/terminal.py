@@ -435,11 +435,3 @@ def _verdicts(report: EvalReport) -> str:
 
 def _failed(result: CaseResult) -> bool:
     return verdict.case_status(result) == "fail"
-
-
-def problems_table(problems: Sequence[tuple[str, str, str, Sequence[str]]]) -> RenderableType:
-    """What there is: (name, GPU MODE's name, description, suites) each."""
-    table = plain_table("problem", "at GPU MODE", "suites", "what it is")
-    for name, leaderboard, description, suites in problems:
-        table.add_row(*(Text(clean_line(text)) for text in (name, leaderboard, ", ".join(suites), description)))
-    return table

@@ -20,7 +20,7 @@ JSON_SCHEMA = 1  # of --json; 1: first
 
 def show(readings: Sequence[Reading], caches_blocked: str, applied: bool, console: Console) -> None:
     """Prints a row a setting, and how to go on. `applied`: a snapshot of earlier values is there."""
-    table = plain_table("setting", "now", "would be", "why, and where")
+    table = plain_table("=setting", "now", "would be", "=why, and where")
     for one in readings:
         now = ", ".join(sorted({value.now for value in one.values})) or "-"
         wanted = one.setting.wanted if one.changes else "as it is" if one.values else "not here"
