@@ -2,13 +2,15 @@
 
 import argparse
 import ast
+import re
+import runpy
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
 
-from harness.cli import bundle, export, main, options
+from harness.cli import bundle, compare, export, main, options
 from harness.cli.result_files import JsonFile, ResultFile
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
@@ -263,3 +265,40 @@ def test_a_dash_is_standard_output(
     assert printed.startswith(begins)
     assert b"\n-: " not in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_author_is_a_name_that_boards_can_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.parse(["eval", "a2a", "--author", " Ada L. "]).author == "Ada L."
+    for verb in ("eval", "competition"):
+        for name in ("", "  ", "a\nb", "a" * 65, "\x1b[1m"):
+            with pytest.raises(SystemExit, match="2"):
+                main.parse([verb, "a2a", "--author", name])
+            assert "--author: expected 1 to 64 printable characters" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "main", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        runpy.run_module("harness", run_name="__main__")
+    assert capsys.readouterr().err == "\ninterrupted: nothing was begun\n"
+
+
+@pytest.mark.parametrize(
+    ("sides", "says"),
+    [
+        (["gemm", "20260101", "20260102"], "gemm is a problem: recorded runs name theirs, so leave it out"),
+        (["gemm", "20260101", "my.py"], "20260101 is a recorded run: name two runs without a problem, or its source"),
+    ],
+)
+def test_runs_and_files_are_not_compared(sides: list[str], says: str, tmp_path: Path) -> None:
+    checkout = Checkout(tmp_path)
+    (tmp_path / "shapes").mkdir()
+    (tmp_path / "shapes" / "gemm.yaml").write_text("")
+    (tmp_path / "runs" / "20260101").mkdir(parents=True)
+    with pytest.raises(UsageError, match=re.escape(says)):
+        compare.run(main.parse(["compare", *sides]), checkout)

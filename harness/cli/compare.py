@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
-from harness.core.checkout import Checkout
+from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
 from harness.core.metric_words import TIMES
 from harness.core.records import Mode, Submission
@@ -19,6 +19,7 @@ from harness.kinds.kind import Order, Plan, Setting
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host
+from harness.problems.shape_file import problem_names
 from harness.report import junit, markdown
 from harness.report.comparison import show, show_summary, to_json
 from harness.report.console import new_console
@@ -97,10 +98,21 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> int:
         files=result_files.of(namespace),
         against=namespace.against,
     )
+    _check_kinds(order.sides, is_of_files, checkout)
     check_sides(order.sides, files=is_of_files, against=order.against)
     if not is_of_files and (given := _given(namespace)):
         raise UsageError(f"--{given[0]}: recorded runs are timed already; this option is for files (--problem)")
     return compare(order, checkout)
+
+
+def _check_kinds(sides: Sequence[str], is_of_files: bool, checkout: Checkout) -> None:
+    """Raises UsageError where a problem stands before runs, or a run beside files."""
+    if not is_of_files and sides[0] in problem_names(checkout):
+        raise UsageError(f"{sides[0]} is a problem: recorded runs name theirs, so leave it out; or name files (.py)")
+    runs = [side for side in sides if is_of_files and not Path(side).exists() and (checkout.runs / side).is_dir()]
+    if runs:
+        source = shown(checkout.runs / runs[0] / "submission.py")
+        raise UsageError(f"{runs[0]} is a recorded run: name two runs without a problem, or its source: {source}")
 
 
 def _given(namespace: argparse.Namespace) -> list[str]:

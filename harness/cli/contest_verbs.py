@@ -112,6 +112,8 @@ def show_list(order: Order, checkout: Checkout, world: World) -> Exit:
     if not files:
         raise UsageError(f"there is no contest in {acts.FOLDER}/; name its file, or put it there (docs/contest.md)")
     found = [acts.opened(file) for file in files]
+    for one in found:
+        rules.check(one.rules, one.file, checkout)
     contest_view.show_contests(found, world.now(), console_of(order))
     write_json(order, contest_view.contests_json(found, world.now()))
     return Exit.OK
@@ -120,6 +122,7 @@ def show_list(order: Order, checkout: Checkout, world: World) -> Exit:
 def show(order: Order, checkout: Checkout, world: World) -> Exit:
     """`show`."""
     found, console = contest_of(order.contest, checkout), console_of(order)
+    rules.check(found.rules, found.file, checkout)
     if order.entry is not None or order.log:
         _check_insight(order, found, world)
     if order.entry is not None:
@@ -181,6 +184,7 @@ def _is_organiser(order: Order, found: Contest, world: World) -> bool:
 def register(order: Order, checkout: Checkout, world: World) -> Exit:
     """`register`."""
     found = contest_of(order.contest, checkout)
+    rules.check(found.rules, found.file, checkout)
     assert order.team is not None
     by = _actor(order, world)
     ids = acts.register(found, order.team, tuple(order.members), world.now(), by, world.new_secret)

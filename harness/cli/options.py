@@ -14,6 +14,7 @@ from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
 
 STDOUT = Path(result_files.STDOUT)
+AUTHOR_CHARS = 64
 HERE, ENGINES = "local", ("local", "slurm")  # engine.registry's; a test compares them, as importing it takes time
 
 
@@ -161,6 +162,14 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def author_of(text: str) -> str:
+    """The name; ArgumentTypeError for one that boards cannot show."""
+    name = text.strip()
+    if not 1 <= len(name) <= AUTHOR_CHARS or not name.isprintable():
+        raise argparse.ArgumentTypeError(f"expected 1 to {AUTHOR_CHARS} printable characters, found {text[:80]!r}")
+    return name
+
+
 def add_recording(parser: argparse.ArgumentParser) -> None:
     """Whether and under whose name what passes is recorded."""
     parser.add_argument(
@@ -168,7 +177,9 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not write to leaderboard.yaml and runs/, except for a profile's traces",
     )
-    parser.add_argument("--author", metavar="NAME", help="name to record the result under (default: your login)")
+    parser.add_argument(
+        "--author", type=author_of, metavar="NAME", help="name to record the result under (default: your login)"
+    )
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

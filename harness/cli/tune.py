@@ -102,7 +102,9 @@ def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
         return Exit.OK
     if order.act == "print":
         readings = tune.read(order.root, order.choice, order.only)
-        blocked, applied = tune.unwritable(order.root / DROP_CACHES), tune.load_snapshot(order.root) is not None
+        are_asked = not order.only or CACHES in order.only
+        blocked = tune.unwritable(order.root / DROP_CACHES) if are_asked else None
+        applied = tune.load_snapshot(order.root) is not None
         if order.json:
             order.json.write(to_json(readings, blocked, applied))
         if not (order.json and order.json.is_stdout):

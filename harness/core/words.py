@@ -164,6 +164,11 @@ def letters_text(cases: Iterable[Case]) -> str:
     return clean_line(", ".join(f"{short} {name}" for short, name in pairs if len(short) == 1))
 
 
+def literal(text: str) -> str:
+    """The text on one line of Markdown, with the marks of Markdown and HTML taken literally."""
+    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", clean_line(text))
+
+
 def both_ends(text: str, chars: int) -> str:
     """The text, or its first and last characters where it is longer: an error says what it is at its start, and a
     compiler's log what went wrong at its end. At most `chars` characters."""

@@ -124,7 +124,7 @@ def show(
     if verbose and (log := excerpt(report.logs.get("candidate rank 0", ""))):
         print_all(console, Text("\n".join(["the end of rank 0's log:", *(f"  | {line}" for line in log)])))
         print_all(console, Text(f"logs of all ranks: {_logs_at(report, board)}"), Text())
-    print_all(console, _facts(report, verbose), Text())
+    print_all(console, _facts(report, verbose, board is not None or bool(entry)), Text())
     show_summary(report, board, place, console, entry)
 
 
@@ -365,7 +365,7 @@ def _kernels(profile: Profile, console: Console) -> Table:
     return table
 
 
-def _facts(report: EvalReport, verbose: bool) -> RenderableType:
+def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> RenderableType:
     """What is said beside the answer: little, or with `verbose` all."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
@@ -384,7 +384,7 @@ def _facts(report: EvalReport, verbose: bool) -> RenderableType:
         grid.add_row("communication shown", traffic)
     if verbose:
         _add_provenance(grid, report)
-    else:
+    elif is_recorded:
         grid.add_row("run", report.run_id)
     for warning in report.warnings:
         grid.add_row(Text("warning", style="yellow"), Text(clean(text_of(warning))))
