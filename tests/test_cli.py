@@ -195,9 +195,10 @@ def test_an_evaluation_that_is_to_outlive_its_terminal_does(checkout: Path) -> N
         (b"x = '\xff'\n", "not UTF-8 at byte 5"),
         (b"#" * 1_000_001, "at most 1000000"),
         (b"(" * 5000, "bad.py"),
-        (b"\0", "bad.py"),
+        (b"x = 1\n\0", "bad.py:2: a NUL character"),
+        (b"x = (" + b"a " * 5000, "a a... (10004 characters)"),
     ],
-    ids=["syntax error", "not UTF-8", "too large", "nested too deeply", "a null byte"],
+    ids=["syntax error", "not UTF-8", "too large", "nested too deeply", "a null byte", "a long line"],
 )
 def test_a_file_that_is_no_python_fails_validation(source: bytes, says: str, harness: Harness, checkout: Path) -> None:
     (checkout / "bad.py").write_bytes(source)

@@ -619,6 +619,18 @@ def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_doe
     assert "; the same source was held on 2026-05-01 (roofline): `python -m harness verify lucky` settles it" in text
 
 
+def test_names_do_not_format_the_markdown_table() -> None:
+    text = board_view.board_markdown(Board(entries=(entry(author="**a** <b>"),)))
+    assert r"| \*\*a\*\* \<b\> |" in text
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_run_that_is_not_kept_has_no_id(recorded: bool) -> None:
+    found = report()
+    text = printed(lambda console: terminal.show(found, Board() if recorded else None, None, console))
+    assert (found.run_id in text) == recorded
+
+
 def test_a_pipe_in_a_name_does_not_break_the_markdown_table() -> None:
     rows = board_view.board_markdown(Board(entries=(entry(author="a|b"),))).splitlines()
     assert " a\\|b " in rows[-1]

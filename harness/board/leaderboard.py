@@ -137,9 +137,16 @@ def change(path: Path, how: Callable[[Board], Board], wait_s: float = LOCK_WAIT_
 
 
 # ---- judgements that follow an evaluation ----------------------------------------------------------------------------
-def find(board: Board, text: str, problem: str | None = None, machine_class: str | None = None) -> Judged:
+def find(
+    board: Board,
+    text: str,
+    problem: str | None = None,
+    machine_class: str | None = None,
+    is_kept: Callable[[Judged], bool] = lambda one: True,
+) -> Judged:
     """The entry, held or not, of that run id or beginning of one, or of that file; of `problem` where that is given.
-    Of several for one file the one on `machine_class` is meant. Raises UsageError where there is none, or more."""
+    Of several for one file the one on `machine_class` is meant, and of several there the one whose source `is_kept`.
+    Raises UsageError where there is none, or more."""
     everything: list[Judged] = [*board.entries, *board.held]
     known = [one for one in everything if problem in (None, one.problem)]
     if not text:
@@ -148,6 +155,8 @@ def find(board: Board, text: str, problem: str | None = None, machine_class: str
         found = [one for one in known if matches(one, text)]
         if len(found) > 1:
             found = [one for one in found if one.machine_class == machine_class] or found
+        if len(found) > 1:
+            found = [one for one in found if is_kept(one)] or found
         if len(found) == 1:
             return found[0]
         if found:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 from rich.text import Text
 
-from harness.board import leaderboard
+from harness.board import leaderboard, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options, result_files
 from harness.cli.result_files import JsonFile
@@ -67,9 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
-    """The entry that is meant, preferring one of this machine; see leaderboard.find."""
+    """The entry that is meant, preferring one of this machine whose source is kept; see leaderboard.find."""
+
+    def is_kept(one: Judged) -> bool:
+        return runs.has_source(one.sha256, one.file, checkout.root, one.run_id)
+
     here = host.environment("", 0).machine_class  # a CPU's, which does not depend on the rank count
-    return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here)
+    return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here, is_kept)
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
