@@ -52,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`check`: tests the submission and shows the report."""
     if namespace.door == GPU_MODE:
+        if given := options.of_a_run(namespace):
+            raise UsageError(f"--{given[0]}: --for {GPU_MODE} runs nothing; leave it out")
         return hand_in(options.asked(namespace), checkout, result_files.of(namespace))
     order = Options(
         asked=options.asked(namespace),

@@ -162,6 +162,15 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def of_a_run(namespace: argparse.Namespace) -> list[str]:
+    """The options that were given and that only an evaluation can follow."""
+    usual = {field.name: field.default for field in fields(Asked)} | {"engine": HERE, "watch": False}
+    names = {"timeout_s": "timeout", "evaluator": "eval", "confined": "unconfined"}
+    given = vars(namespace)
+    chosen = (set(usual) & set(given)) - {"problem", "file", "cpu_suite"}
+    return sorted(names.get(name, name) for name in chosen if given[name] != usual[name])
+
+
 def author_of(text: str) -> str:
     """The name; ArgumentTypeError for one that boards cannot show."""
     name = text.strip()

@@ -80,6 +80,9 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     check_nodes(asked.nodes, world_size, problem)
     suite = problem.with_world_size(suite, world_size)
     data = own_data(asked, problem)
+    evaluator = asked.evaluator or ("theirs" if problem.only_theirs else "ours")
+    if asked.seed is not None and evaluator == "ours":
+        raise UsageError(f"--seed {asked.seed}: only --eval theirs takes it; our ranks draw fresh seeds in every run")
     if asked.evaluator is None and problem.only_theirs:
         notes += (Warning(code="only_theirs", values={"why": problem.only_theirs}),)
     return Setting(
@@ -89,7 +92,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         world_size=world_size,
         file=file,
         is_cpu_asked=asked.device == "cpu",
-        evaluator=asked.evaluator or ("theirs" if problem.only_theirs else "ours"),
+        evaluator=evaluator,
         seed=asked.seed,
         tool=asked.tool,
         confined=asked.confined,
