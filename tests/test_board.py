@@ -861,10 +861,11 @@ def test_of_several_entries_of_one_file_here_the_one_with_a_kept_source_is_meant
     """As beside the entries that the project ships, whose sources lie on the machines that measured them."""
     shipped, mine = entry(run_id="1", author="maintainers"), entry(run_id="2", author="ada")
     found = Board(entries=(shipped, mine))
-    assert leaderboard.find(found, "submission.py", is_kept=lambda one: one.run_id == "2") is mine
-    assert leaderboard.find(found, "1", is_kept=lambda one: one.run_id == "2") is shipped
+    both = (lambda one: True, lambda one: one.run_id == "2")
+    assert leaderboard.find(found, "submission.py", preferred=both) is mine
+    assert leaderboard.find(found, "1", preferred=both) is shipped
     with pytest.raises(UsageError, match="is 2 entries"):
-        leaderboard.find(found, "submission.py", is_kept=lambda one: False)
+        leaderboard.find(found, "submission.py", preferred=[lambda one: False])
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from recorded import entry_for, gpu, run_id, slower
 from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.cli import main
+from harness.cli import verify as verb
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import EvalReport, Held, Score
@@ -45,6 +46,7 @@ from harness.evaluation import verify
 from harness.evaluation.verify import Claim
 from harness.machine import host
 from harness.problems.shape_file import find
+from harness.problems.submission import read_submission
 
 
 @pytest.fixture
@@ -555,3 +557,24 @@ def test_launches_without_a_reference_decide_nothing(root: Path, launches: Launc
     assert "1 of 3 launches have no figures of the reference" in shown
     assert "no reference" in shown
     assert loaded(root) == before
+
+
+def test_readmes_next_commands_mean_the_users_entry_beside_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine of every class that the shipped board has CPU entries of, and on every other one."""
+    file = "submissions/a2a/submission.py"
+    shipped = leaderboard.load(ROOT / "leaderboard.yaml")
+    theirs = [one for one in shipped.entries if (one.file, one.suite) == (file, "cpu")]
+    assert theirs
+    for machine_class in {one.machine_class for one in theirs} | {"another machine"}:
+        source = read_submission(ROOT / file, ROOT)
+        mine = replace(
+            theirs[0], author="ada", run_id="20270101T000000-abc123", sha256=source.sha256, machine_class=machine_class
+        )
+        (tmp_path / "runs" / mine.run_id).mkdir(parents=True, exist_ok=True)
+        runs.store_source(source, tmp_path)
+        here = replace(host.environment("", 0), machine_class=machine_class)
+        monkeypatch.setattr(host, "environment", lambda model, ranks, here=here: here)
+        board = replace(shipped, entries=(*shipped.entries, mine))
+        assert verb.chosen(board, file, None, Checkout(tmp_path)) is mine

@@ -17,7 +17,7 @@ wrong, raised, crashed or timed out is nothing.
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, cast
@@ -142,21 +142,20 @@ def find(
     text: str,
     problem: str | None = None,
     machine_class: str | None = None,
-    is_kept: Callable[[Judged], bool] = lambda one: True,
+    preferred: Sequence[Callable[[Judged], bool]] = (),
 ) -> Judged:
     """The entry, held or not, of that run id or beginning of one, or of that file; of `problem` where that is given.
-    Of several for one file the one on `machine_class` is meant, and of several there the one whose source `is_kept`.
-    Raises UsageError where there is none, or more."""
+    Of several for one file the one on `machine_class` is meant, and of several there the one that is `preferred`, by
+    each in turn. Raises UsageError where there is none, or more."""
     everything: list[Judged] = [*board.entries, *board.held]
     known = [one for one in everything if problem in (None, one.problem)]
     if not text:
         raise UsageError("which entry? name its run id, the beginning of one, or its file")
     for matches in (_has_run_id, _begins_run_id, _is_file):
         found = [one for one in known if matches(one, text)]
-        if len(found) > 1:
-            found = [one for one in found if one.machine_class == machine_class] or found
-        if len(found) > 1:
-            found = [one for one in found if is_kept(one)] or found
+        for is_meant in (lambda one: one.machine_class == machine_class, *preferred):
+            if len(found) > 1:
+                found = [one for one in found if is_meant(one)] or found
         if len(found) == 1:
             return found[0]
         if found:

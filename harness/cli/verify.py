@@ -67,13 +67,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
-    """The entry that is meant, preferring one of this machine whose source is kept; see leaderboard.find."""
+    """The entry that is meant, preferring one of this machine whose source is kept, and of those one whose run is; see
+    leaderboard.find."""
 
-    def is_kept(one: Judged) -> bool:
+    def has_source(one: Judged) -> bool:
         return runs.has_source(one.sha256, one.file, checkout.root, one.run_id)
 
+    def has_run(one: Judged) -> bool:
+        return (checkout.runs / one.run_id).is_dir()
+
     here = host.environment("", 0).machine_class  # a CPU's, which does not depend on the rank count
-    return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here, is_kept)
+    return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here, (has_source, has_run))
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
