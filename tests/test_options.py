@@ -302,3 +302,18 @@ def test_runs_and_files_are_not_compared(sides: list[str], says: str, tmp_path: 
     (tmp_path / "runs" / "20260101").mkdir(parents=True)
     with pytest.raises(UsageError, match=re.escape(says)):
         compare.run(main.parse(["compare", *sides]), checkout)
+
+
+@pytest.mark.parametrize("command", main.VERBS)
+def test_every_verb_says_that_its_result_cannot_be_written_before_it_begins(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words, leaf in leaves(main.parser(command)):
+        for option in ("--json", "--markdown", "--junit", "--csv"):
+            if words[0] != command or option not in leaf._option_string_actions:
+                continue
+            positionals = [action for action in leaf._actions if not action.option_strings]
+            takes = [word_of(action, f"word{index}") for index, action in enumerate(positionals)]
+            assert exits([*words, *takes, option, "no/such/folder/x"]) == Exit.USAGE
+            assert f"{option} no/such/folder/x: its folder does not exist" in capsys.readouterr().err

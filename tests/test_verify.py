@@ -349,7 +349,6 @@ def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
         ([ENTRY_RUN, "--problem", "a2a"], "no entry of a2a"),
         ([ENTRY_RUN, "--launches", "2"], "--launches 2: at least 3 are needed"),
         ([ENTRY_RUN, "--seconds", "0"], "seconds above 0"),
-        ([ENTRY_RUN, "--json", "no/such/folder/x.json"], "its folder does not exist"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said_before_anything_runs(
