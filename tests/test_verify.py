@@ -354,7 +354,9 @@ def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
 def test_what_cannot_be_asked_for_is_said_before_anything_runs(
     arguments: list[str], says: str, root: Path, launches: Launches
 ) -> None:
-    leaderboard.record(root / "leaderboard.yaml", replace(entry_for(launch(3)), author="bob"))
+    other = replace(entry_for(launch(3)), author="bob")
+    leaderboard.record(root / "leaderboard.yaml", other)
+    (root / "runs" / other.run_id).mkdir(exist_ok=True)
     with pytest.raises(UsageError, match=says):
         verified(root, *arguments)
     assert launches.ran == []
