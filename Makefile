@@ -31,6 +31,16 @@
 #   make measurements                            docs/measurements.md, made of the files in docs/measurements/
 #   make clean [RUNS=1]                          deletes .venv, build and caches; with RUNS=1 runs/ too, with it the sources of entries
 
+# A variable that nothing reads is a misspelt one: `make check RANK=2` would run 8 ranks.
+KNOWN := PROBLEM SUBMISSION RANKS SUITE MODE TOOL DEVICE AUTHOR JSON ENGINE NODES EVAL DATA TARGET VOCABULARY OUT ENTRY FILE A B \
+  FAIL_IF ARGS FORMAT LAUNCHES TOP ROUNDS APPLY HOST PORT TOKEN HARDWARE ID NAME INPUTS RUNS PYTHON BASE_PYTHON SHELL MAKEFLAGS
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
+ifneq ($(UNKNOWN),)
+NEAR := $(strip $(foreach one,$(filter-out A B ID,$(KNOWN)),$(if $(or $(findstring $(one),$(UNKNOWN)),$(findstring $(UNKNOWN),$(one))),$(one))))
+$(error $(UNKNOWN): no target reads this variable$(if $(NEAR),; did you mean $(NEAR)?,; these are read: $(KNOWN)))
+endif
+
 PROBLEM ?=
 .DEFAULT_GOAL := help
 SHELL := /bin/bash

@@ -2,10 +2,12 @@
 
 import ast
 import csv
+import dataclasses
 import filecmp
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,13 @@ import pytest
 import yaml
 
 from harness.core.checkout import ROOT, Checkout
+from harness.core.errors import BadFileError
+from harness.kinds.registry import read_submission
 from harness.kinds.solver_task import FUNCTIONS
-from harness.problems.shape_file import find
+from harness.kinds.staging import write
+from harness.problems.shape_file import find, problem_names
+from harness.problems.skeleton import submission_text
+from harness.problems.submission import directives
 
 FEW = ("--suite", "quick", "--seconds", "0.05")
 PAGE = (ROOT / "docs" / "problems.md").read_text()
@@ -213,6 +220,58 @@ def test_a_new_problem_evaluates_at_once_and_nothing_is_written_over(checkout: P
     assert again.returncode == 2
     assert "is there already" in again.stderr
     assert "begins with a letter" in harness("new", "../evil").stderr
+
+
+IMPORTED = """
+import importlib, json, os, sys
+sys.dont_write_bytecode = True
+kept = set(sys.modules)
+for folder in sorted(os.listdir()):
+    for name in set(sys.modules) - kept:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(os.getcwd()):
+            del sys.modules[name]
+    sys.path[0] = os.path.join(os.getcwd(), folder)
+    importlib.invalidate_caches()
+    module = importlib.import_module("mine")
+    print(folder, *(name for name in ("custom_kernel", "train", "build") if callable(getattr(module, name, None))))
+"""
+
+
+def test_a_new_submission_of_every_problem_is_what_its_kind_calls(tmp_path: Path) -> None:
+    """It reads as a submission, names its problem, and defines what ranks call when it is imported as they import it.
+    Solvers are programs: the next test runs one."""
+    shipped = Checkout(ROOT)
+    called = {}
+    for name in problem_names(shipped):
+        problem = find(name, shipped)
+        file = tmp_path / f"{name}.py"
+        file.write_text(submission_text(problem))
+        submission = read_submission(problem, file, shipped)
+        assert directives(submission.source).leaderboard == problem.leaderboard
+        if problem.kind == "program":
+            continue
+        called[name] = {"train": "train", "model": "build"}.get(problem.kind, "custom_kernel")
+        write(tmp_path / "staged" / name, problem.staged() | {"mine.py": submission.source.encode()})
+    command = [sys.executable, "-c", IMPORTED]
+    done = subprocess.run(command, cwd=tmp_path / "staged", capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert dict(line.split() for line in done.stdout.splitlines()) == called
+
+
+def test_a_new_solver_is_right(harness: Harness) -> None:
+    made = harness("new-submission", "iopddl")
+    assert made.stdout.splitlines()[0] == "submissions/iopddl_mine.py"  # the folder iopddl/ is one submission
+    command = made.stdout.split("`")[1].removeprefix("python -m harness ").split()
+    assert command == ["check", "iopddl", "submissions/iopddl_mine.py"]
+    done = harness(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_problem_without_a_first_submission_says_what_to_write(tmp_path: Path) -> None:
+    problem = find("iopddl", Checkout(ROOT))
+    (tmp_path / "reference.py").write_text("")
+    with pytest.raises(BadFileError, match=r"start\.txt: no such file; write the text of a first submission there"):
+        submission_text(dataclasses.replace(problem, folder=tmp_path))
 
 
 def test_a_new_submission_passes_and_names_its_problem(checkout: Path, harness: Harness) -> None:

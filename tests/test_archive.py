@@ -1,5 +1,6 @@
 """What a run leaves in runs/: all that it was, and its source once, checked against its sha256 when it is read."""
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ from harness.board import runs
 from harness.board.entries import Board
 from harness.board.runs import SourceError
 from harness.core.checkout import ROOT
-from harness.core.errors import HarnessError
+from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Module, Submission
 from harness.problems.submission import digest, read_submission
 from tests import factories
@@ -210,3 +211,19 @@ def test_what_a_checkout_knows_of_its_entries(tmp_path: Path, stored: Path) -> N
 
 def test_the_order_of_modules_is_part_of_what_is_kept(stored: Path) -> None:
     assert json.loads((stored / "modules.json").read_text()) == ["common.heap", "tuning"]
+
+
+def test_a_file_with_a_byte_order_mark_is_the_file_without_it(tmp_path: Path) -> None:
+    """Some editors write it, and Python imports such files."""
+    text = b"#!POPCORN leaderboard amd-all2all\ndef custom_kernel(data):\n    return data\n"
+    (tmp_path / "plain.py").write_bytes(text)
+    (tmp_path / "marked.py").write_bytes(b"\xef\xbb\xbf" + text)
+    plain, marked = (read_submission(tmp_path / name, tmp_path) for name in ("plain.py", "marked.py"))
+    assert (marked.source, marked.sha256) == (plain.source, plain.sha256)
+    assert plain.sha256 == hashlib.sha256(text).hexdigest()
+
+
+def test_a_link_to_itself_is_no_submission_file(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    with pytest.raises(UsageError, match=r"no submission file loop\.py"):
+        read_submission(tmp_path / "loop.py", tmp_path)

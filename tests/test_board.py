@@ -1015,6 +1015,17 @@ def test_a_problem_version_follows_what_is_judged_and_by_what(tmp_path: Path, mo
     assert len(seen) == 8
 
 
+def test_of_several_entries_of_one_file_here_the_one_with_a_kept_source_is_meant() -> None:
+    """As beside the entries that the project ships, whose sources lie on the machines that measured them."""
+    shipped, mine = entry(run_id="1", author="maintainers"), entry(run_id="2", author="ada")
+    found = Board(entries=(shipped, mine))
+    both = (lambda one: True, lambda one: one.run_id == "2")
+    assert leaderboard.find(found, "submission.py", preferred=both) is mine
+    assert leaderboard.find(found, "1", preferred=both) is shipped
+    with pytest.raises(UsageError, match="is 2 entries"):
+        leaderboard.find(found, "submission.py", preferred=[lambda one: False])
+
+
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -1030,6 +1041,21 @@ def test_a_checkout_that_cannot_be_written_is_known_before_the_evaluation(path: 
         leaderboard.check_writable(path)
     monkeypatch.setattr(leaderboard.os, "access", lambda what, mode: what != path and allowed(what, mode))
     with pytest.raises(UsageError, match=r"the file is read-only; run with --no-record"):
+        leaderboard.check_writable(path)
+
+
+@pytest.mark.parametrize("folder", ["runs", "runs/sources"])
+def test_runs_that_cannot_be_written_are_known_before_the_evaluation(folder: str, path: Path, monkeypatch: Any) -> None:
+    kept = path.parent / folder
+    kept.mkdir(parents=True)
+    leaderboard.check_writable(path)
+    allowed = os.access
+    monkeypatch.setattr(leaderboard.os, "access", lambda what, mode: what != kept and allowed(what, mode))
+    with pytest.raises(UsageError, match=rf"{folder}/ cannot be written: it is read-only; run with --no-record"):
+        leaderboard.check_writable(path)
+    kept.rmdir()
+    kept.symlink_to("nowhere")
+    with pytest.raises(UsageError, match=rf"{folder}/ cannot be written: it is no folder; run with --no-record"):
         leaderboard.check_writable(path)
 
 

@@ -17,9 +17,11 @@ import pytest
 import yaml
 from conftest import COMMAND, heed_signals
 
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
 from harness.machine import host
 from harness.machine.host import descendants
+from harness.problems.shape_file import problem_names
 from harness.process import sandbox
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
@@ -143,6 +145,13 @@ def test_two_evaluations_at_once_are_both_recorded(checkout: Path) -> None:
         (["eval", "a2a", "--device", "tpu"], 2, "invalid choice"),
         (["eval", "a2a", "--json", "no/such/folder.json"], 2, "its folder does not exist"),
         (["eval", "a2a", "--json", "shapes"], 2, "it is a folder"),
+        (["eval", "a2a", "--seed", "3"], 2, "--seed 3: only --eval theirs takes it"),
+        (
+            ["check", "a2a", "--for", "gpumode", "--ranks", "9", "--suite", "foo"],
+            2,
+            "--ranks: --for gpumode runs nothing",
+        ),
+        (["check", "a2a", "--for", "gpumode", "--watch"], 2, "--watch: --for gpumode runs nothing"),
         (["eval"], 2, "which problem"),
         ([], 2, "required"),
         (["board", "--problem", "zzz"], 2, "no problem 'zzz'"),
@@ -193,9 +202,10 @@ def test_an_evaluation_that_is_to_outlive_its_terminal_does(checkout: Path) -> N
         (b"x = '\xff'\n", "not UTF-8 at byte 5"),
         (b"#" * 1_000_001, "at most 1000000"),
         (b"(" * 5000, "bad.py"),
-        (b"\0", "bad.py"),
+        (b"x = 1\n\0", "bad.py:2: a NUL character"),
+        (b"x = (" + b"a " * 5000, "a a... (10004 characters)"),
     ],
-    ids=["syntax error", "not UTF-8", "too large", "nested too deeply", "a null byte"],
+    ids=["syntax error", "not UTF-8", "too large", "nested too deeply", "a null byte", "a long line"],
 )
 def test_a_file_that_is_no_python_fails_validation(source: bytes, says: str, harness: Harness, checkout: Path) -> None:
     (checkout / "bad.py").write_bytes(source)
@@ -325,10 +335,10 @@ def test_killing_the_parent_ends_every_rank(checkout: Path) -> None:
 
 def test_board_and_problems_say_what_there_is(harness: Harness) -> None:
     assert "No evaluation is recorded yet" in harness("board").stdout
-    listed = harness("problems").stdout
-    assert all(
-        name in listed for name in ("a2a", "moe", "gemm_rs", "ag_gemm", "amd-all2all", "official", "cpu", "quick")
-    )
+    listed = harness("problems").stdout.splitlines()
+    assert len(listed) == len(problem_names(Checkout(ROOT)))
+    assert [line.split()[0] for line in listed] == problem_names(Checkout(ROOT))
+    assert max(map(len, listed)) <= 100
 
 
 def test_an_unfinished_problem_hides_no_other(harness: Harness, tmp_path: Path) -> None:
@@ -336,7 +346,7 @@ def test_an_unfinished_problem_hides_no_other(harness: Harness, tmp_path: Path) 
     (tmp_path / "checkout" / "reference" / "begun" / "task.py").write_text("")
     listed = harness("problems")
     assert listed.returncode == Exit.BAD_FILE
-    assert [name for name in ("a2a", "gemm_rs", "ag_gemm") if f"\n{name} " in listed.stdout] == [
+    assert [name for name in ("a2a", "gemm_rs", "ag_gemm") if f"\n{name} " in f"\n{listed.stdout}"] == [
         "a2a",
         "gemm_rs",
         "ag_gemm",
@@ -370,6 +380,30 @@ def test_help_says_what_a_command_does_and_its_exit_codes(command: str, harness:
     assert result.returncode == 0
     assert "exit codes:" in result.stdout
     assert len(result.stdout.splitlines()) > 8
+
+
+def made(*words: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "-n", f"--file={ROOT / 'Makefile'}", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_make_refuses_a_variable_that_nothing_reads() -> None:
+    misspelt = made("check", "PROBLEM=a2a", "RANK=2")
+    assert misspelt.returncode == Exit.USAGE
+    assert "RANK: no target reads this variable; did you mean RANKS?" in misspelt.stderr
+    assert "XYZ: no target reads this variable; these are read: PROBLEM" in made("help", "XYZ=1").stderr
+    right = made("check", "PROBLEM=a2a", "RANKS=2", "ARGS=--seconds=1 --timeout=2", "PYTHON=python3")
+    assert "--ranks '2'" in right.stdout
+    assert "--seconds=1 --timeout=2" in right.stdout
+
+
+def test_make_knows_every_variable_that_a_target_reads() -> None:
+    text = (ROOT / "Makefile").read_text()
+    known = re.search(r"^KNOWN := ((?:.*\\\n)*.*)$", text, re.MULTILINE)
+    assert known is not None
+    read = set(re.findall(r"\$\(([A-Z][A-Z_]*)\)", text)) | set(re.findall(r"\$\(if \$\(([A-Z_]+)\)", text))
+    own = set(re.findall(r"^([A-Z_]+) [:?]?=", text, re.MULTILINE)) - {"PROBLEM"}
+    assert read - own - {"MAKECMDGOALS"} <= set(known[1].replace("\\", " ").split())
 
 
 def test_make_clean_leaves_the_sources_of_entries(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A contest's rules: its file, every refusal with its rule and its time, standings, the freeze, awards."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ from harness.contest.awards import missed
 from harness.contest.lifecycle import Failed, Held, Ranked
 from harness.contest.rules import Competition, Listed, Target
 from harness.contest.times import closing, shown_time
+from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, UsageError
 
@@ -71,6 +73,9 @@ def test_a_time_with_another_zone_in_yaml_is_that_moment(tmp_path: Path) -> None
         (", speedup: 1.5", "", r"\$\.problems\[0\]\.targets\[0\]: a target needs one of time_us, speedup and limit"),
         ("problem: gemm_rs}", "problem: gemm}", r"\$\.awards\[2\]\.problem: no problem 'gemm'; did you mean"),
         ("name: sole", "name: first", r"\$\.awards\[1\]\.name: 'first' appears twice"),
+        ("teams:", "setting: {ranks: 0}\nteams:", r"\$\.setting\.ranks: expected 1 or more, found 0"),
+        ("teams:", "setting: {seconds: -1}\nteams:", r"\$\.setting\.seconds: expected a number above 0, found -1"),
+        ("teams:", "setting: {device: gpu}\nteams:", r"\$\.setting\.device: expected one of cpu, cuda, rocm, found"),
         ("freeze: 2027-01-28 18:00", "freeze: soon", r"\$\.freeze: expected YYYY-MM-DD"),
         ("freeze: 2027-01-28 18:00", "freeze: 0001-01-01 00:00:00+02:00", r"\$\.freeze: expected YYYY-MM-DD"),
         ("deadline: 2027-01-29 18:00\n", "private: true\n", r"\$\.private: .* needs an end: give a `deadline`"),
@@ -80,6 +85,34 @@ def test_a_mistake_in_the_file_is_told_with_its_place(old: str, new: str, told: 
     assert old in FILE
     with pytest.raises(BadFileError, match=r"^class\.yaml: " + told):
         contest(tmp_path, FILE.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("teams:", "setting: {suite: quik}\nteams:", r"\$\.setting\.suite: gemm_rs has no suite 'quik'; did you mean"),
+        ("teams:", "setting: {suite: cpu, ranks: 7}\nteams:", r"\$\.setting\.ranks: .* not divisible by .* 7"),
+        (
+            "{directory: ag_gemm, name: ag_gemm,",
+            "{directory: x, name: ag_gem,",
+            r"\$\.problems\[1\]: no problem 'ag_gem'",
+        ),
+    ],
+)
+def test_what_every_submission_would_fail_at_is_told_before_a_team_registers(
+    old: str, new: str, told: str, tmp_path: Path
+) -> None:
+    assert old in FILE
+    checkout = Checkout(ROOT)
+    rules.check(contest(tmp_path, FILE).rules, tmp_path / "class.yaml", checkout)
+    bad = contest(tmp_path, FILE.replace(old, new))
+    with pytest.raises(BadFileError, match=r"class\.yaml: " + told):
+        rules.check(bad.rules, bad.file, checkout)
+
+
+def test_a_file_that_is_not_there_is_named_whole(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"{tmp_path}/none.yaml: no such file; name the file of a contest")):
+        rules.read(tmp_path / "none.yaml")
 
 
 def test_kernelbots_file_is_a_contest_that_forbids_nothing(tmp_path: Path) -> None:

@@ -181,6 +181,16 @@ def test_a_bad_log_is_named_with_what_is_wrong(folder: Path, change: Callable[[s
         score(folder)
 
 
+def test_a_file_in_place_of_a_folder_is_said_to_be_one_and_a_path_is_said_once(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"result_3\.txt: a file; name the folder that it is in"):
+        score(folder / "result_3.txt")
+    file = folder / "result_3.txt"
+    file.write_bytes(b"\xff")
+    with pytest.raises(BadFileError) as found:
+        score(folder)
+    assert str(found.value).count("result_3.txt") == str(found.value).count(str(folder)) == 1
+
+
 def test_a_run_that_diverged_is_shown_without_a_quality(folder: Path) -> None:
     file = folder / "result_3.txt"
     file.write_text(file.read_text().replace("0.9241313", "NaN").replace("3072", "1" + "0" * 400))

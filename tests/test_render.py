@@ -40,7 +40,7 @@ from harness.board import judgements, leaderboard, report_json
 from harness.board.entries import Board, Entry, Standing, Verified
 from harness.board.places import Place, place_of
 from harness.core import machine_records
-from harness.core.checkout import Checkout
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit
 from harness.core.metric_words import TIMES as TIMES_WORDS
 from harness.core.records import (
@@ -69,7 +69,7 @@ from harness.judging.figures import SeriesFigures, series_figures
 from harness.kinds.plan import make_plan
 from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
-from harness.report import board_view, terminal
+from harness.report import board_view, problems, terminal
 from harness.report.progress import ProgressLine
 from harness.report.summary import show_summary
 
@@ -646,6 +646,18 @@ def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_doe
     assert "; the same source was held on 2026-05-01 (roofline): `python -m harness verify lucky` settles it" in text
 
 
+def test_names_do_not_format_the_markdown_table() -> None:
+    text = board_view.board_markdown(Board(entries=(entry(author="**a** <b>"),)))
+    assert r"| \*\*a\*\* \<b\> |" in text
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_run_that_is_not_kept_has_no_id(recorded: bool) -> None:
+    found = report()
+    text = printed(lambda console: terminal.show(found, Board() if recorded else None, None, console))
+    assert (found.run_id in text) == recorded
+
+
 def test_a_pipe_in_a_name_does_not_break_the_markdown_table() -> None:
     rows = board_view.board_markdown(Board(entries=(entry(author="a|b"),))).splitlines()
     assert " a\\|b " in rows[-1]
@@ -705,10 +717,17 @@ def test_an_empty_leaderboard_says_how_to_begin() -> None:
     ]
 
 
-def test_problems_are_listed_with_their_suites() -> None:
-    what = "Each rank sends its tokens to the ranks that hold their experts; the weighted sums come back."
-    rows = [("a2a", "amd-all2all", what, ["official", "cpu", "quick"]), ("x", "[b]x[/b]", "short", ["official"])]
-    check("problems-80", printed(lambda console: console.print(terminal.problems_table(rows))))
+def test_problems_take_a_line_each_where_it_is_narrow() -> None:
+    what = "Each rank sends its tokens to the ranks that hold their experts, [b]which[/b] takes long; it gets sums."
+    a2a = find("a2a", Checkout(ROOT))
+    rows = [replace(a2a, description=what), replace(a2a, name="x", leaderboard="[b]x[/b]", description="v1.0 is short")]
+    check("problems-80", printed(lambda console: problems.show(rows, console)))
+    check("problems-140", printed(lambda console: problems.show(rows, console), 140))
+
+
+def test_the_first_sentence_ends_at_a_stop_and_not_within_a_number() -> None:
+    found = [problems.first_sentence(text) for text in ("Rates of 1.5 x\n more. Then?", "all of it", "", "a: b. c")]
+    assert found == ["Rates of 1.5 x more", "all of it", "", "a: b"]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from harness.kinds.kind import Order, Plan
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.solver_build import ProgramPlan, unfit
-from harness.kinds.solver_task import Task, load_instance, load_task
+from harness.kinds.solver_task import Task, check_here, load_instance, load_task
 from harness.problems.shape_file import find
 from harness.report import board_view, comparison, export, history, page_data, plot
 from harness.report import decision as decision_shown
@@ -146,6 +146,17 @@ def test_the_contests_instances_are_read_from_the_users_folder(task: Task, tmp_p
     (tmp_path / "asplos-2025-iopddl-Q.json").write_bytes(b"{")
     with pytest.raises(BadFileError, match="not JSON"):
         load_instance(task, "Q")
+
+
+def test_an_instance_that_is_cut_off_is_known_before_anything_runs(task: Task, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("IOPDDL_DATA", str(tmp_path))
+    whole = gzip.compress(json.dumps(EXAMPLE).encode())
+    (tmp_path / "asplos-2025-iopddl-Q.json.gz").write_bytes(whole)
+    (tmp_path / "asplos-2025-iopddl-R.json.gz").write_bytes(whole)
+    check_here(task, ["Q", "R"])
+    (tmp_path / "asplos-2025-iopddl-R.json.gz").write_bytes(whole[:-20])
+    with pytest.raises(BadFileError, match=r"iopddl-R.json.gz: .*cannot be read"):
+        check_here(task, ["Q", "R"])
 
 
 @pytest.mark.parametrize(

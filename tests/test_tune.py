@@ -240,6 +240,9 @@ def test_what_is_printed_as_json_is_whole(root: Path, capsys: pytest.CaptureFixt
     )
     found = json.loads(capsys.readouterr().out)
     assert [one["setting"]["name"] for one in found["settings"]] == ["aslr"]
+    assert found["caches_blocked"] is None
+    assert "caches" not in ran(root, "print", only=("aslr",))
+    assert "caches" in ran(root, "print", only=("caches",))
     assert found["settings"][0]["values"] == [
         {"path": f"{KERNEL}/randomize_va_space", "now": "2", "wanted": "2"},
     ]

@@ -38,6 +38,7 @@ from recorded import entry_for, gpu, run_id, slower
 from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board
 from harness.cli import main
+from harness.cli import verify as verb
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import EvalReport, Held, Score
@@ -45,6 +46,7 @@ from harness.evaluation import verify
 from harness.evaluation.verify import Claim
 from harness.machine import host
 from harness.problems.shape_file import find
+from harness.problems.submission import read_submission
 
 
 @pytest.fixture
@@ -347,13 +349,14 @@ def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
         ([ENTRY_RUN, "--problem", "a2a"], "no entry of a2a"),
         ([ENTRY_RUN, "--launches", "2"], "--launches 2: at least 3 are needed"),
         ([ENTRY_RUN, "--seconds", "0"], "seconds above 0"),
-        ([ENTRY_RUN, "--json", "no/such/folder/x.json"], "its folder does not exist"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said_before_anything_runs(
     arguments: list[str], says: str, root: Path, launches: Launches
 ) -> None:
-    leaderboard.record(root / "leaderboard.yaml", replace(entry_for(launch(3)), author="bob"))
+    other = replace(entry_for(launch(3)), author="bob")
+    leaderboard.record(root / "leaderboard.yaml", other)
+    (root / "runs" / other.run_id).mkdir(exist_ok=True)
     with pytest.raises(UsageError, match=says):
         verified(root, *arguments)
     assert launches.ran == []
@@ -555,3 +558,24 @@ def test_launches_without_a_reference_decide_nothing(root: Path, launches: Launc
     assert "1 of 3 launches have no figures of the reference" in shown
     assert "no reference" in shown
     assert loaded(root) == before
+
+
+def test_readmes_next_commands_mean_the_users_entry_beside_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine of every class that the shipped board has CPU entries of, and on every other one."""
+    file = "submissions/a2a/submission.py"
+    shipped = leaderboard.load(ROOT / "leaderboard.yaml")
+    theirs = [one for one in shipped.entries if (one.file, one.suite) == (file, "cpu")]
+    assert theirs
+    for machine_class in {one.machine_class for one in theirs} | {"another machine"}:
+        source = read_submission(ROOT / file, ROOT)
+        mine = replace(
+            theirs[0], author="ada", run_id="20270101T000000-abc123", sha256=source.sha256, machine_class=machine_class
+        )
+        (tmp_path / "runs" / mine.run_id).mkdir(parents=True, exist_ok=True)
+        runs.store_source(source, tmp_path)
+        here = replace(host.environment("", 0), machine_class=machine_class)
+        monkeypatch.setattr(host, "environment", lambda model, ranks, here=here: here)
+        board = replace(shipped, entries=(*shipped.entries, mine))
+        assert verb.chosen(board, file, None, Checkout(tmp_path)) is mine

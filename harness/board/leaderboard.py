@@ -16,7 +16,7 @@ history when another source is evaluated or `verify` reproduces it. Failed evalu
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, cast
@@ -87,8 +87,9 @@ def load(path: Path) -> Board:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UsageError where `record` could not write, to be known before an evaluation and not after it. Whether
-    the file loads is for `load` to say. Leaves the lock file behind, as `record` does."""
+    """Raises UsageError where `record` could not write, or nobody runs/ beside the file, to be known before an
+    evaluation and not after it. Whether the file loads is for `load` to say. Leaves the lock file behind, as `record`
+    does."""
     folder, reason = path.resolve().parent, ""
     if not folder.is_dir():
         reason = "there is no such folder"
@@ -103,6 +104,10 @@ def check_writable(path: Path) -> None:
             reason = f"{folder / LOCK_NAME}: {error.strerror}"
     if reason:
         raise UsageError(f"{shown(path)} cannot be written: {reason}; run with --no-record to evaluate all the same")
+    for kept in (path.parent / "runs", path.parent / "runs" / "sources"):  # which a run and its source are written to
+        if os.path.lexists(kept) and not (kept.is_dir() and os.access(kept, os.W_OK | os.X_OK)):
+            why = "it is read-only" if kept.is_dir() else "it is no folder"
+            raise UsageError(f"{shown(kept)}/ cannot be written: {why}; run with --no-record to evaluate all the same")
 
 
 def record(path: Path, one: Judged, wait_s: float = LOCK_WAIT_S) -> Board:
@@ -132,17 +137,25 @@ def change(path: Path, how: Callable[[Board], Board], wait_s: float = LOCK_WAIT_
 
 
 # ---- judgements that follow an evaluation ----------------------------------------------------------------------------
-def find(board: Board, text: str, problem: str | None = None, machine_class: str | None = None) -> Judged:
+def find(
+    board: Board,
+    text: str,
+    problem: str | None = None,
+    machine_class: str | None = None,
+    preferred: Sequence[Callable[[Judged], bool]] = (),
+) -> Judged:
     """The entry, held or not, of that run id or beginning of one, or of that file; of `problem` where that is given.
-    Of several for one file the one on `machine_class` is meant. Raises UsageError where there is none, or more."""
+    Of several for one file the one on `machine_class` is meant, and of several there the one that is `preferred`, by
+    each in turn. Raises UsageError where there is none, or more."""
     everything: list[Judged] = [*board.entries, *board.held]
     known = [one for one in everything if problem in (None, one.problem)]
     if not text:
         raise UsageError("which entry? name its run id, the beginning of one, or its file")
     for matches in (_has_run_id, _begins_run_id, _is_file):
         found = [one for one in known if matches(one, text)]
-        if len(found) > 1:
-            found = [one for one in found if one.machine_class == machine_class] or found
+        for is_meant in (lambda one: one.machine_class == machine_class, *preferred):
+            if len(found) > 1:
+                found = [one for one in found if is_meant(one)] or found
         if len(found) == 1:
             return found[0]
         if found:

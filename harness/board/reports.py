@@ -31,7 +31,9 @@ def load(path: Path, root: Path) -> EvalReport:
         raise BadFileError(f"{shown(path)}: cannot be read: {error.strerror}; check its rights") from None
     except RecursionError:
         raise BadFileError(f"{shown(path)}: nested too deeply; is it a report that `eval` wrote?") from None
-    except ValueError as error:  # DecodeError; not JSON; not UTF-8
+    except json.JSONDecodeError as error:
+        raise BadFileError(f"{shown(path)}: not JSON, as if cut off or edited: {error}") from None
+    except ValueError as error:  # DecodeError; not UTF-8
         raise BadFileError(f"{shown(path)}: {error}") from None
 
 

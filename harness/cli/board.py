@@ -3,8 +3,6 @@
 import argparse
 from typing import get_args
 
-from rich.console import Console
-
 from harness.board import leaderboard, runs
 from harness.board.places import By
 from harness.cli import options, result_files
@@ -14,6 +12,7 @@ from harness.core.errors import Exit
 from harness.kinds.registry import find_name
 from harness.problems.shape_file import communication_words
 from harness.report import board_view
+from harness.report.console import new_console
 
 DESCRIPTION = "Show the local leaderboard."
 
@@ -46,5 +45,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     for file in files.all:
         file.write_text(board_view.BOARD_TEXTS[file.what](found, problem, standings, namespace.by))
     if not files.take_stdout:
-        board_view.show_board(found, Console(), problem, standings, communication, namespace.by)
+        board_view.show_board(found, new_console(), problem, standings, communication, namespace.by)
     return Exit.OK

@@ -1,11 +1,10 @@
 """The verb `bundle`: makes, checks and runs again what somebody needs to audit a result."""
 
 import argparse
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
 
 from harness.board import bundle_check, bundle_make, bundles, leaderboard, reports
 from harness.board.bundles import MANIFEST
@@ -20,6 +19,7 @@ from harness.evaluation import reproduce as again
 from harness.evaluation.verify import EXITS, LAUNCHES, decision_of, launches
 from harness.kinds import settings
 from harness.report import bundles as view
+from harness.report.console import new_console
 
 DESCRIPTION = """Make, check and reproduce bundles. A bundle is a result as one archive or folder that somebody else can
 audit and run again: source, report with every sample, problem version, system description, software, command, logs and
@@ -56,10 +56,11 @@ class ReproduceOptions:
 
 
 def renamed(arguments: Sequence[str]) -> list[str]:
-    """`bundle PROBLEM [FILE]` of older harnesses as `merge PROBLEM [FILE]`, which it is called now."""
+    """`bundle PROBLEM [FILE]` of older harnesses as `merge PROBLEM [FILE]`, which it is called now. A word that is
+    nearly a verb of `bundle` is meant as one."""
     at = list(arguments).index("bundle")
     following = arguments[at + 1 :]
-    is_new = not following or any(word in (*SUB_VERBS, "-h", "--help") for word in following[:1])
+    is_new = not following or following[0] in ("-h", "--help") or difflib.get_close_matches(following[0], SUB_VERBS)
     return list(arguments) if is_new else [*arguments[:at], "merge", *following]
 
 
@@ -102,8 +103,6 @@ def _sentence(text: str) -> str:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`bundle make`, `check` or `reproduce`."""
-    if namespace.json:
-        namespace.json.check()
     if namespace.sub_verb == "make":
         return make(
             MakeOptions(
@@ -142,7 +141,7 @@ def make(order: MakeOptions, checkout: Checkout) -> Exit:
     if order.json:
         order.json.write(view.made_json(made, str(out), made.files[MANIFEST]))
     if not (order.json and order.json.is_stdout):
-        view.show_made(made, shown(out), made.files[MANIFEST], Console())
+        view.show_made(made, shown(out), made.files[MANIFEST], new_console())
     return Exit.OK
 
 
@@ -170,7 +169,7 @@ def check(bundle: Path, json: JsonFile | None, checkout: Checkout) -> Exit:
     if json:
         json.write(view.checked_json(found))
     if not (json and json.is_stdout):
-        view.show_checked(found, Console())
+        view.show_checked(found, new_console())
     return Exit.OK if found.is_whole else Exit.BAD_FILE
 
 
@@ -187,6 +186,6 @@ def reproduce(order: ReproduceOptions, checkout: Checkout) -> Exit:
         order.json.write(view.reproduced_json(found, ready, decision, ran))
     if not (order.json and order.json.is_stdout):
         if not order.quiet:
-            view.show_launches(ready, decision, ran, Console())
-        view.show_word(decision, Console())
+            view.show_launches(ready, decision, ran, new_console())
+        view.show_word(decision, new_console())
     return EXITS[decision.word]

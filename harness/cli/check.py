@@ -52,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`check`: tests the submission and shows the report."""
     if namespace.door == GPU_MODE:
+        if given := options.of_a_run(namespace):
+            raise UsageError(f"--{given[0]}: --for {GPU_MODE} runs nothing; leave it out")
         return hand_in(options.asked(namespace), checkout, result_files.of(namespace))
     order = Options(
         asked=options.asked(namespace),
@@ -89,7 +91,6 @@ def hand_in(asked: Asked, checkout: Checkout, files: ResultFiles) -> Exit:
     """Says what GPU MODE's service would say of the file. Raises UsageError for files that only a run can fill."""
     if more := [file.option for file in files.all if file is not files.json]:
         raise UsageError(f"{more[0]}: --for {GPU_MODE} runs nothing; --json FILE keeps what it finds")
-    files.check()
     problem, file, _ = settings.named(asked, checkout)
     check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
     submission = read_submission(file or problem.default_submission(), checkout.root, problem.lang)

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
-from harness.core.checkout import Checkout
+from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
 from harness.core.metric_words import MEMORY, TIMES
 from harness.core.records import Mode, Submission
@@ -22,8 +20,10 @@ from harness.kinds.kind import Order, Plan, Setting
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host
+from harness.problems.shape_file import problem_names
 from harness.report import junit, markdown
 from harness.report.comparison import show, show_summary, to_json
+from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 
 DESCRIPTION = f"""Compare files, or recorded runs, head to head. Two files are checked, and measured in turn on the same
@@ -99,11 +99,21 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> int:
         files=result_files.of(namespace),
         against=namespace.against,
     )
+    _check_kinds(order.sides, is_of_files, checkout)
     check_sides(order.sides, files=is_of_files, against=order.against)
-    order.files.check()
     if not is_of_files and (given := _given(namespace)):
         raise UsageError(f"--{given[0]}: recorded runs are timed already; this option is for files (--problem)")
     return compare(order, checkout)
+
+
+def _check_kinds(sides: Sequence[str], is_of_files: bool, checkout: Checkout) -> None:
+    """Raises UsageError where a problem stands before runs, or a run beside files."""
+    if not is_of_files and sides[0] in problem_names(checkout):
+        raise UsageError(f"{sides[0]} is a problem: recorded runs name theirs, so leave it out; or name files (.py)")
+    runs = [side for side in sides if is_of_files and not Path(side).exists() and (checkout.runs / side).is_dir()]
+    if runs:
+        source = shown(checkout.runs / runs[0] / "submission.py")
+        raise UsageError(f"{runs[0]} is a recorded run: name two runs without a problem, or its source: {source}")
 
 
 def _given(namespace: argparse.Namespace) -> list[str]:
@@ -134,7 +144,7 @@ def compare(order: Options, checkout: Checkout) -> int:
             found = _compare_files(order, setting, leading_source(entry, setting, checkout), checkout)
             found = [replace(one, a=replace(one.a, run_id=entry.run_id)) for one in found]
     code = exit_code(found, order.fail_if)
-    console = Console()
+    console = new_console()
     for index, one in enumerate(() if order.files.take_stdout else found):
         if order.quiet:
             show_summary(one, console)
@@ -159,7 +169,7 @@ def _compare_files(order: Options, setting: Setting, leader: Submission | None, 
         wanted = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)
         return kind_of(setting).plan(wanted)
 
-    with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
+    with ProgressLine(new_console(stderr=True), silent=order.quiet) as progress:
         progress.note(f"A, {first.name}: tests")
         check(planned(first, "test"), progress)
         found = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.rule import Rule
 
 from harness.board import leaderboard
 from harness.cli import options
@@ -22,11 +23,13 @@ from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import directives, read_submission
 from harness.report import terminal
+from harness.report.console import new_console
 from harness.report.contest import competition_json, show, show_list
 from harness.report.progress import ProgressLine
 
 DESCRIPTION = """Evaluate all problems of a KernelBot competition file, one after the other, with a summary over all of
 them. --list shows the problems, their deadlines and who leads here."""
+RULE_CHARS = 80  # of a line between problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +84,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         record=not namespace.no_record,
         json=namespace.json,
     )
-    if order.json:
-        order.json.check()
     competition = read(order.file)
     chosen = _chosen(competition, order.only)
     files = _assigned([read_submission(file, checkout.root) for file in order.submissions], chosen)
@@ -106,7 +107,7 @@ def evaluate(
     console = _console(order)
     done = []
     for listed in chosen:
-        console.rule(clean_line(listed.name), align="left")
+        console.print(Rule(clean_line(listed.name), align="left"), width=min(console.width, RULE_CHARS))
         one = _evaluated(order, competition, listed, files.get(listed.name), console, checkout)
         if one.error is not None:
             console.print(f"error: {clean(str(one.error))}", markup=False, highlight=False)
@@ -119,7 +120,7 @@ def evaluate(
 
 
 def _console(order: Options) -> Console:
-    return Console(stderr=order.json is not None and order.json.is_stdout)
+    return new_console(stderr=order.json is not None and order.json.is_stdout)
 
 
 def _chosen(competition: Competition, only: Sequence[str]) -> list[Listed]:
@@ -166,7 +167,7 @@ def _evaluated(
         setting = settings.setting(order.asked, checkout, problem)
         submission = submission or registry.read_submission(problem, None, checkout)
         name = submission.name
-        with ProgressLine(Console(stderr=True)) as progress:
+        with ProgressLine(new_console(stderr=True)) as progress:
             ran = recorded.evaluated(
                 setting,
                 submission,

@@ -210,6 +210,4 @@ def carry_out(namespace: argparse.Namespace, checkout: Checkout, world: World) -
     """The verb that was named, in a world with that clock."""
     given = vars(namespace)
     verb = VERBS[namespace.sub_verb]
-    if (json := given.get("json")) is not None:
-        json.check()
     return verb.run(verb.order(**{field.name: given[field.name] for field in fields(verb.order)}), checkout, world)

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import judgements, report_json
 from harness.board.entries import Board
 from harness.cli import options
@@ -25,6 +23,7 @@ from harness.problems.problem import Problem
 from harness.problems.submission import directives
 from harness.problems.submission import read_submission as read_file
 from harness.report import terminal
+from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 from harness.report.summary import show_summary
 
@@ -73,7 +72,7 @@ def _evaluated(order: Submit, found: Contest, entry: ContestEntry, checkout: Che
     submission = registry.read_submission(problem, order.file, checkout)
     if submission.sha256 != entry.sha256 or entry.state != "submitted":
         raise UsageError(f"{order.file} is not what waits as entry {entry.number}: it has changed; submit it")
-    with ProgressLine(Console(stderr=True), silent=order.quiet) as progress:
+    with ProgressLine(new_console(stderr=True), silent=order.quiet) as progress:
         ran = recorded.evaluated(
             setting, submission, "leaderboard", entry.team, checkout, record=True, progress=progress
         )

@@ -31,6 +31,7 @@ from harness.core.records import EvalReport
 from harness.evaluation import verify
 from harness.evaluation.verify import Decision, Ready
 from harness.report import contest_page, contest_stats, contest_view, decision
+from harness.report.console import new_console
 
 
 def _run_elsewhere(engine: str, command: Sequence[str], checkout: Checkout) -> int:
@@ -67,9 +68,9 @@ def _actor(order: orders.OfContest, world: World) -> str:
     return order.by or world.login
 
 
-def console_of(json: JsonFile | None) -> Console:
-    """For people: not standard output where that is --json's."""
-    return Console(stderr=json is not None and json.is_stdout)
+def console_of(json: JsonFile | None, page: Path | None = None) -> Console:
+    """For people: not standard output where that is --json's or the page's."""
+    return new_console(stderr=page == options.STDOUT or (json is not None and json.is_stdout))
 
 
 def write_json(json: JsonFile | None, content: dict[str, Any]) -> None:
@@ -85,6 +86,8 @@ def show_list(order: orders.List, checkout: Checkout, world: World) -> Exit:
     if not files:
         raise UsageError(f"there is no contest in {acts.FOLDER}/; name its file, or put it there (docs/contest.md)")
     found = [acts.opened(file) for file in files]
+    for one in found:
+        rules.check(one.rules, one.file, checkout)
     contest_view.show_contests(found, world.now(), console_of(order.json))
     write_json(order.json, contest_view.contests_json(found, world.now()))
     return Exit.OK
@@ -93,6 +96,7 @@ def show_list(order: orders.List, checkout: Checkout, world: World) -> Exit:
 def show(order: orders.Show, checkout: Checkout, world: World) -> Exit:
     """`show`."""
     found, console = contest_of(order.contest, checkout), console_of(order.json)
+    rules.check(found.rules, found.file, checkout)
     if order.entry is not None or order.log:
         _check_insight(order, found, world)
     if order.entry is not None:
@@ -134,11 +138,11 @@ def show_stats(order: orders.Stats, checkout: Checkout, world: World) -> Exit:
     found, now = contest_of(order.contest, checkout), world.now()
     view = statistics.full if _is_organiser(order, found, world) else statistics.public
     shown = view(found.rules, found.log.records(), now)
-    contest_stats.show_statistics(shown, console_of(order.json))
+    contest_stats.show_statistics(shown, console_of(order.json, order.page))
     if order.page is not None:
         board = leaderboard.load(checkout.leaderboard)
         text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
-        options.write_out(order.page, text.encode())
+        options.write_out(order.page, text.encode(), option="--page")
     write_json(order.json, encode(shown))
     return Exit.OK
 
@@ -154,6 +158,7 @@ def _is_organiser(order: orders.Standings | orders.Stats, found: Contest, world:
 def register(order: orders.Register, checkout: Checkout, world: World) -> Exit:
     """`register`."""
     found = contest_of(order.contest, checkout)
+    rules.check(found.rules, found.file, checkout)
     by = _actor(order, world)
     ids = acts.register(found, order.team, tuple(order.members), world.now(), by, world.new_secret)
     team = found.state().teams[order.team]
@@ -266,7 +271,7 @@ def _verified(
     done = verify.launches(ready, count, checkout, launch_lines(said, count, order.quiet))
     decided = verify.decision_of(one, done, count)
     _record(found, entry, ready, decided, done, checkout, world, by)
-    console = Console()
+    console = new_console()
     console.print(Text(said, style="bold"))
     if order.quiet:
         decision.show_decision(decided, console)

@@ -2,12 +2,11 @@
 
 import argparse
 
-from rich.console import Console
-
 from harness.cli.result_files import STDOUT, JsonFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.machine.doctor import doctor, read
+from harness.report.console import new_console
 from harness.report.findings import show, to_json
 
 DESCRIPTION = "Say what on this machine changes results. Reads only, never changes a setting."
@@ -39,5 +38,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if namespace.json is not None:
         namespace.json.write(to_json(found, findings))
     if namespace.json is None or not namespace.json.is_stdout:
-        show(findings, Console())
+        show(findings, new_console())
     return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from rich.console import Console
-
 from harness.board import report_json
 from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
@@ -25,6 +23,7 @@ from harness.kinds.settings import Asked
 from harness.machine import host, peaks_cache
 from harness.process.profilers import TOOLS
 from harness.report import junit, markdown, terminal
+from harness.report.console import new_console
 from harness.report.progress import Both, EventLog, ProgressLine
 from harness.report.summary import show_summary
 
@@ -122,7 +121,6 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
     """Evaluates, shows the report, and writes it as JSON where that was asked for."""
     setting = settings.setting(order.asked, checkout)
     traces = _trace_folder(order)
-    order.files.check()
     problem = setting.problem
     submission = read_submission(problem, setting.file, checkout)
     author = order.author or host.login()
@@ -132,9 +130,9 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
         )
     if not order.files.take_stdout:
         if order.quiet:
-            show_summary(ran.report, ran.standing, ran.place, Console())
+            show_summary(ran.report, ran.standing, ran.place, new_console())
         else:
-            terminal.show(ran.report, ran.standing, ran.place, Console(), order.verbose)
+            terminal.show(ran.report, ran.standing, ran.place, new_console(), order.verbose)
     _write(order.files, ran)
     if ran.unrecorded is not None:
         raise ran.unrecorded
@@ -157,10 +155,11 @@ def _progress(quiet: bool, events: str | None) -> Iterator[Progress]:
     """The progress on the terminal, and in the file `events` if there is one. Raises UsageError if the file cannot be
     written."""
     with contextlib.ExitStack() as stack:
-        line = stack.enter_context(ProgressLine(Console(stderr=True), silent=quiet))
+        line = stack.enter_context(ProgressLine(new_console(stderr=True), silent=quiet))
         if events is None:
             yield line
             return
+        result_files.check_replaceable("--events", Path(events))
         try:
             out = stack.enter_context(open(events, "wb", buffering=0, opener=_without_waiting))
         except OSError as error:

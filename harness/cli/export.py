@@ -30,13 +30,14 @@ class Target:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `export`."""
     parser.add_argument("--format", choices=list(FORMATS), help="default: as FILE's name ends, else csv")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: standard output")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: -, standard output")
     options.add_problem(parser, "only this problem's runs")
     parser.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
 
 
 def target(form: str | None, out: Path | None) -> Target:
     """What the options say. Raises UsageError for a binary format without a file, or a FILE that is no file."""
+    out = None if out == options.STDOUT else out
     suffix = out.suffix.lower().removeprefix(".") if out else ""
     chosen = form or suffix or "csv"
     if chosen not in FORMATS:
@@ -73,10 +74,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 
 def _write(to: Target, found: Sequence[Row], columns: Mapping[str, Type], what: str) -> None:
     data = FORMATS[to.form](found, columns)
-    if to.path is None:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    options.write_out(to.path, data)
-    print(f"{to.path}: {what}, {len(columns)} columns")
+    options.write_out(to.path or options.STDOUT, data)
+    if to.path is not None:
+        print(f"{to.path}: {what}, {len(columns)} columns")

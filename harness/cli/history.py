@@ -3,7 +3,6 @@
 import argparse
 import sys
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard, reports
@@ -13,6 +12,7 @@ from harness.core.decode import encode
 from harness.core.errors import Exit
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
+from harness.report.console import new_console
 from harness.report.history import chosen, lines, show
 
 DESCRIPTION = "Show how each file's score moved over its runs: those of runs/ and of the leaderboard."
@@ -40,7 +40,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         for message in unreadable:
             print(f"left out: {clean_line(message)}", file=sys.stderr)
         return Exit.OK
-    console = Console()
+    console = new_console()
     show(picked, console)
     for message in unreadable:
         console.print(Text(f"\nleft out: {clean_line(message)}"), soft_wrap=True)

@@ -11,6 +11,7 @@ from typing import NoReturn, Protocol, cast
 
 from harness import __version__
 from harness.cli import options, result_files
+from harness.cli.arguments import Parser
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
 from harness.machine import host
@@ -94,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _carried_out(namespace: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Calls the verb here, or where --engine says."""
+    """Calls the verb here, or where --engine says, once all that it writes its result to can be written."""
+    result_files.of(namespace).check()
     checkout = Checkout.here()
     engine = getattr(namespace, "engine", options.HERE)
     if engine == options.HERE:
@@ -130,7 +132,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def parser(named: str | None) -> argparse.ArgumentParser:
     """The commands, and the options of the one named."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="python -m harness",
         description="Evaluate kernels, solvers, models and training runs on your own machine: whether a submission is "
         "correct, its time on every shape, its speedup over the reference, its distance from the limit, and its place "

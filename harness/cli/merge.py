@@ -33,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `merge`."""
     options.add_file(parser)
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="OUT", help="where to (default: build/<GPU MODE's name>-<file>)"
+        "-o",
+        "--out",
+        type=Path,
+        metavar="OUT",
+        help="where to (default: build/<GPU MODE's name>-<file>; - is standard output)",
     )
 
 
@@ -57,17 +61,22 @@ def write(order: Options, checkout: Checkout) -> Exit:
     made_of = (Path(submission.path), *(checkout.root / module.file for module in submission.modules))
     if out.resolve() in (path.resolve() for path in made_of):
         raise UsageError(f"--out {out}: the merged file is made of this one; name another")
-    options.write_out(out, source.encode(), make_folder=True)
+    sources = (checkout.submissions, checkout.reference, checkout.root / "harness")
+    if out.is_file() and any(out.resolve().is_relative_to(folder) for folder in sources):
+        raise UsageError(f"--out {out}: a source of this checkout is there; name another")
+    words = options.write_out(out, source.encode(), make_folder=True, replaces=".py")
     modules = ", ".join(module.name for module in submission.modules)
     shown = shlex.quote(shown_path(out, checkout.root))
-    print(f"{shown}: {submission.name}" + (f" with {modules}" if modules else ""))
+    print(f"{shown}: {submission.name}" + (f" with {modules}" if modules else ""), file=words)
     for change in changes:
-        print(f"changed            {change}")
-    found = findings(source, out.name, problem)
+        print(f"changed            {change}", file=words)
+    found = findings(source, Path(submission.path).name if out == options.STDOUT else out.name, problem)
     for line in finding_lines(found):
-        print(line)
+        print(line, file=words)
     if any(finding.refused for finding in found):
         return Exit.INVALID
+    if out == options.STDOUT:
+        return Exit.OK
     print(f"evaluate it here   make eval PROBLEM={problem.name} SUBMISSION={shown}")
     print(f"hand it in         popcorn-cli submit {shown}")
     return Exit.OK

@@ -4,13 +4,12 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.cli import result_files
 from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.evaluation import mlperf
+from harness.report.console import new_console
 from harness.report.mlperf import show, to_json, to_markdown
 
 DESCRIPTION = """Score results of MLPerf Training from their logs, by MLPerf's rules: the time of each run from
@@ -57,12 +56,11 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 
 def score(order: Options) -> Exit:
     """Scores every result in the folder; Exit.INVALID where one is refused."""
-    order.files.check()
     found = mlperf.score(order.folder, order.reference)
     if order.files.json:
         order.files.json.write(to_json(found))
     if order.files.markdown:
         order.files.markdown.write_text(to_markdown(found))
     if not order.files.take_stdout:
-        show(found, Console())
+        show(found, new_console())
     return Exit.INVALID if any(one.result.refused for one in found) else Exit.OK

@@ -6,23 +6,31 @@ from harness.cli import options
 from harness.cli.new import write
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
+from harness.kinds.solver_files import BUILD
 from harness.problems.shape_file import find
 from harness.problems.skeleton import submission_text
 
-DESCRIPTION = "Write a submission that calls the reference, and so passes at once."
+DESCRIPTION = "Write a submission that passes at once: most call the reference."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `new-submission`."""
     options.add_problem(parser, "its name (see `problems`), or GPU MODE's name for it")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="default: submissions/<problem>/mine.py")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="default: submissions/<problem>/mine.py, or <problem>_mine.py beside a folder that is one submission",
+    )
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`new-submission`: writes the file, never over one that is there."""
     asked = options.asked(namespace)
     problem = find(asked.problem, checkout)
-    path = str(asked.file or f"submissions/{problem.name}/mine.py")
+    folder = problem.submissions_folder
+    is_one = (folder / BUILD).is_file()  # the folder is a submission, of which another file would become a part
+    path = str(asked.file or f"submissions/{problem.name}{'_' if is_one else '/'}mine.py")
     if (checkout.root / path).exists():
         raise UsageError(f"{path} is there already; name another file")
     write(checkout, path, submission_text(problem))

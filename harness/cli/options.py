@@ -1,10 +1,11 @@
 """Options that several verbs share, and the record that they become. Runs nothing."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TextIO, get_args
 
 from harness.cli import result_files
 from harness.core.errors import UsageError
@@ -12,6 +13,8 @@ from harness.core.files import replace_file
 from harness.kinds.kind import Evaluator
 from harness.kinds.settings import DEVICES, Asked
 
+STDOUT = Path(result_files.STDOUT)
+AUTHOR_CHARS = 64
 HERE, ENGINES = "local", ("local", "slurm")  # engine.registry's; a test compares them, as importing it takes time
 
 
@@ -159,6 +162,23 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def of_a_run(namespace: argparse.Namespace) -> list[str]:
+    """The options that were given and that only an evaluation can follow."""
+    usual = {field.name: field.default for field in fields(Asked)} | {"engine": HERE, "watch": False}
+    names = {"timeout_s": "timeout", "evaluator": "eval", "confined": "unconfined"}
+    given = vars(namespace)
+    chosen = (set(usual) & set(given)) - {"problem", "file", "cpu_suite"}
+    return sorted(names.get(name, name) for name in chosen if given[name] != usual[name])
+
+
+def author_of(text: str) -> str:
+    """The name; ArgumentTypeError for one that boards cannot show."""
+    name = text.strip()
+    if not 1 <= len(name) <= AUTHOR_CHARS or not name.isprintable():
+        raise argparse.ArgumentTypeError(f"expected 1 to {AUTHOR_CHARS} printable characters, found {text[:80]!r}")
+    return name
+
+
 def add_recording(parser: argparse.ArgumentParser) -> None:
     """Whether and under whose name what passes is recorded."""
     parser.add_argument(
@@ -166,7 +186,9 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not write to leaderboard.yaml and runs/, except for a profile's traces",
     )
-    parser.add_argument("--author", metavar="NAME", help="name to record the result under (default: your login)")
+    parser.add_argument(
+        "--author", type=author_of, metavar="NAME", help="name to record the result under (default: your login)"
+    )
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -206,9 +228,17 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
-    """Writes the file that --out names. A file is replaced in one step; a pipe or a device is written to. Raises
-    UsageError where that fails."""
+def write_out(out: Path, data: bytes, make_folder: bool = False, option: str = "--out", replaces: str = "") -> TextIO:
+    """Writes the file that the option names, and returns where the verb's words belong: standard error where `-` made
+    standard output the file. A file is replaced in one step; a pipe or a device is written to. Raises UsageError where
+    that fails, or where a Python or YAML file would be lost; `replaces` names the one kind that may be."""
+    if out == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return sys.stderr
+    if out.suffix != replaces:
+        result_files.check_replaceable(option, out)
     try:
         if make_folder:
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -217,4 +247,5 @@ def write_out(out: Path, data: bytes, make_folder: bool = False) -> None:
         else:
             replace_file(out, data)
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
+        raise UsageError(f"{option} {out}: cannot be written: {error.strerror}; name another file") from None
+    return sys.stdout

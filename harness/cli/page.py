@@ -20,7 +20,9 @@ DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page nee
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `page`."""
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where to (default: build/page.html)")
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="where to (default: build/page.html; - is standard output)"
+    )
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
@@ -30,9 +32,10 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found = leaderboard.load(checkout.leaderboard)
     page = page_of(found, recorded, unreadable, checkout.root, out.resolve().parent, now)
-    contests = [acts.opened(file) for file in sorted((checkout.root / FOLDER).glob("*.yaml"))]
+    is_alone = out == options.STDOUT  # without the contests' pages beside it
+    contests = [] if is_alone else [acts.opened(file) for file in sorted((checkout.root / FOLDER).glob("*.yaml"))]
     links = [(f"contest-{quote(one.key)}.html", one.rules.name) for one in contests]
-    options.write_out(out, html(page, contests=links).encode(), make_folder=True)
+    words = options.write_out(out, html(page, contests=links).encode(), make_folder=True)
     for contest in contests:
         shown = contest_page.data(contest, found, datetime.datetime.now(datetime.UTC), is_full=False)
         options.write_out(out.parent / f"contest-{contest.key}.html", contest_page.html(shown).encode())
@@ -41,10 +44,11 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     charted = sum(any(case.figures.series for case in entry.cases) for entry in entries)
     print(
         f"{out}: {len(page.boards)} boards, {len(entries)} entries, {charted} of them with all charts, "
-        f"{reported} with their report in runs/"
+        f"{reported} with their report in runs/",
+        file=words,
     )
     for contest in contests:
         print(f"{out.parent / f'contest-{contest.key}.html'}: {contest.rules.name}, as everybody may see it")
     for message in page.unreadable:
-        print(f"left out: {message}")
+        print(f"left out: {message}", file=words)
     return Exit.OK

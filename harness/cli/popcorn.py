@@ -22,8 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
-from rich.console import Console
-
 from harness.board import runs
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError, decode
@@ -54,6 +52,7 @@ from harness.machine import host
 from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, check_ranks
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import read_submission
+from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 
 DEVICE_FAILED, NO_RESULT_FD = 110, 111  # exit codes that only KernelBot's evaluators have; for the others see Exit
@@ -275,7 +274,7 @@ def _evaluated(
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
     suite = _suite(problem, mode, cases, options.timeout, options.seconds)
     plan = make_plan(problem, suite, submission, mode, device, world_size, host.login())
-    with ProgressLine(Console(stderr=True)) as progress:
+    with ProgressLine(new_console(stderr=True)) as progress:
         report = evaluate(plan, progress)
     return runs.store_traces(report, traces_folder(Path())) if mode == "profile" else report
 

@@ -7,23 +7,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from harness.cli import result_files
 from harness.cli.result_files import JsonFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
-from harness.core.words import clean, cut_line
+from harness.core.words import clean
 from harness.gpumode.folder import FILE
 from harness.kinds import registry
 from harness.problems.problem import Problem
 from harness.problems.shape_file import problem_names
-from harness.report import terminal
+from harness.report.console import new_console
+from harness.report.problems import show
 
 DESCRIPTION = """List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
-and then what is wrong with the others."""
+and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 JSON_SCHEMA = 1  # of --json; 1: first
-SHOWN_CHARS = 200  # of a description: those of KernelBot's folders are pages
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +58,7 @@ def _list(readers: Sequence[Callable[[], Problem]], json: JsonFile | None) -> Ex
         if json.is_stdout:
             return code
     if good:
-        _show(good)
+        show(good, new_console())
     if good and bad:
         print()
     for wrong in bad:
@@ -96,11 +94,3 @@ def folders_below(path: Path) -> list[Path]:
     if not found:
         raise UsageError(f"{path}: no folder at or below it has a {FILE}, so there is no problem of KernelBot's format")
     return found
-
-
-def _show(problems: Sequence[Problem]) -> None:
-    rows = [
-        (problem.name, problem.leaderboard, cut_line(problem.description, SHOWN_CHARS), list(problem.suites))
-        for problem in problems
-    ]
-    Console().print(terminal.problems_table(rows))

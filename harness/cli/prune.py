@@ -6,8 +6,6 @@ import math
 import time
 from dataclasses import dataclass
 
-from rich.console import Console
-
 from harness.board import leaderboard, prune
 from harness.board.prune import Limits, Needed
 from harness.cli import result_files
@@ -17,6 +15,7 @@ from harness.core.errors import Exit, UsageError
 from harness.judging.scoring import SCORINGS
 from harness.problems.shape_file import find
 from harness.process import compile_cache
+from harness.report.console import new_console
 from harness.report.pruned import Found, show, to_json
 from harness.serve import kept
 
@@ -76,12 +75,11 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`prune`: shows what can go, and deletes it if asked to."""
     limits = limits_of(namespace.older_than, namespace.keep, namespace.max_size)
     files = result_files.of(namespace)
-    files.check()
     found = pruned(Options(limits=limits, apply=namespace.apply), checkout)
     if files.json:
         files.json.write(to_json(found, checkout.root))
     if not files.take_stdout:
-        show(found, Console())
+        show(found, new_console())
     return Exit.OK
 
 

@@ -3,8 +3,6 @@
 import argparse
 from dataclasses import dataclass, replace
 
-from rich.console import Console
-
 from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options, result_files
@@ -17,6 +15,7 @@ from harness.evaluation import verify
 from harness.evaluation.rejudge import Left, Rejudged, Row, applied, rejudged
 from harness.kinds import settings
 from harness.kinds.registry import find
+from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 from harness.report.rejudged import show, to_json
 
@@ -75,8 +74,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         confined=namespace.confined,
         json=namespace.json,
     )
-    if order.json:
-        order.json.check()
     settings.check_seconds("--seconds", order.seconds)
     return rejudge(order, checkout)
 
@@ -116,7 +113,7 @@ def rejudge(order: Options, checkout: Checkout) -> Exit:
             leaderboard.change(path, lambda now: applied(now, changes))
     finally:  # what was found is shown all the same
         if order.json is None or not order.json.is_stdout:
-            show(rows, changes, order.apply, Console())
+            show(rows, changes, order.apply, new_console())
         if order.json:
             order.json.write(to_json(rows, order.apply))
     return Exit.OK
@@ -134,7 +131,7 @@ def _again(one: Judged, order: Options, noise: LaunchNoise, checkout: Checkout) 
     if order.stale and one.problem_version == version:
         return None
     try:
-        with ProgressLine(Console(stderr=True)) as progress:
+        with ProgressLine(new_console(stderr=True)) as progress:
             row = rejudged(one, setting, order.rerun, checkout, progress, noise)
     except HarnessError as error:  # not on this machine, or not now: what the others are worth is not lost
         return Left(old=one, why=str(error))

@@ -19,6 +19,7 @@ from harness.core.errors import Exit, HarnessError, UsageError
 from harness.report import junit, markdown
 
 STDOUT = "-"  # as a file's name
+KEPT = (".py", ".yaml", ".yml")  # names of sources, shapes, contests, the leaderboard: of no result
 
 
 class ResultFile:
@@ -28,13 +29,20 @@ class ResultFile:
 
     def __init__(self, name: str) -> None:
         self.name, self.option, self.is_stdout = name, f"--{self.what}", name == STDOUT
-        self.is_written = False  # or an attempt was made
+        self.is_written = False  # or an attempt was made, or none may be
 
     def check(self) -> None:
-        """Raises UsageError where it cannot be written, to be called before an evaluation and not after it."""
+        """Raises UsageError where it cannot be written, to be called before an evaluation and not after it. The error
+        itself is then not written to it either."""
         if self.is_stdout:
             return
+        is_written, self.is_written = self.is_written, True
+        self._check()
+        self.is_written = is_written
+
+    def _check(self) -> None:
         path = Path(self.name)
+        check_replaceable(self.option, path)
         if path.is_dir():
             raise UsageError(f"{self.option} {path}: it is a folder; name a file in it")
         if path.is_fifo():
@@ -126,11 +134,16 @@ class ResultFiles:
         return any(file.is_stdout for file in self.all)
 
     def check(self) -> None:
-        """Raises UsageError where one cannot be written, or where two are standard output."""
+        """Raises UsageError where one cannot be written, or where two are the same."""
         if len(streams := [f"{file.option} -" for file in self.all if file.is_stdout]) > 1:
             raise UsageError(f"{' and '.join(streams)}: only one of them can be standard output; name a file")
+        of_path: dict[Path, ResultFile] = {}
         for file in self.all:
             file.check()
+            path = Path(file.name)
+            is_device = file.is_stdout or (path.exists() and not path.is_file())  # which takes several
+            if not is_device and (other := of_path.setdefault(path.resolve(), file)) is not file:
+                raise UsageError(f"{other.option} {other.name} and {file.option} {file.name} are one file; name two")
 
     @contextlib.contextmanager
     def told_of_errors(self) -> Iterator[None]:
@@ -195,6 +208,12 @@ def of(namespace: argparse.Namespace) -> ResultFiles:
     names = ("json", "markdown", "junit", "csv")
     found: dict[str, Any] = {name: getattr(namespace, name, None) for name in names}
     return ResultFiles(**found)
+
+
+def check_replaceable(option: str, path: Path) -> None:
+    """Raises UsageError for a Python or YAML file that is there: nobody means to write a result over it."""
+    if path.suffix.lower() in KEPT and path.is_file():
+        raise UsageError(f"{option} {path}: this {path.suffix} file is there, and is no result; name another")
 
 
 def _opened(path: str | Path, flags: int = os.O_WRONLY) -> int:

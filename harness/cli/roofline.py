@@ -2,8 +2,6 @@
 
 import argparse
 
-from rich.console import Console
-
 from harness.cli import options, result_files
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
@@ -12,6 +10,7 @@ from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
 from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
+from harness.report.console import new_console
 from harness.report.roofline import show, to_json
 
 DESCRIPTION = "Print the limit of every benchmark shape (its roofline). It is computed; nothing is run."
@@ -49,5 +48,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if files.json:
         files.json.write(to_json(found))
     if not files.take_stdout:
-        show(found, Console())
+        show(found, new_console())
     return Exit.OK

@@ -2,7 +2,6 @@
 
 import argparse
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard
@@ -15,6 +14,7 @@ from harness.evaluation import settle
 from harness.evaluation.settle import TOP
 from harness.kinds import settings
 from harness.kinds.registry import find
+from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 from harness.report.settled import show, to_json
 
@@ -50,14 +50,12 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if (problem := options.problem_of(namespace)) is None:
         raise UsageError("which problem? `python -m harness board` lists those that have entries")
     settings.check_seconds("--seconds", namespace.seconds)
-    if namespace.json:
-        namespace.json.check()
     board = leaderboard.load(checkout.leaderboard)
     leaderboard.check_writable(checkout.leaderboard)
     group = settle.group_of(board, find(problem, checkout).name, namespace.suite, namespace.ranks)
     meeting = settle.contenders(board, group, namespace.top, problem, namespace.seconds, checkout)
     meeting = settle.confined(meeting, namespace.confined)
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     for why in meeting.left_out:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)
     here, before = usual(meeting.setting.device), settle.known(board, meeting)
@@ -79,7 +77,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, new))
     finally:  # what was measured is shown all the same
         if namespace.json is None or not namespace.json.is_stdout:
-            show(new, Console())
+            show(new, new_console())
         if namespace.json:
             namespace.json.write(to_json(new, meeting, found.meetings))
     if found.ended is not None:

@@ -16,6 +16,7 @@ from harness.core.errors import Exit
 from harness.judging.worth import worth
 from harness.machine import tune
 from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Choice
+from harness.report.console import new_console
 from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth_json
 
 DESCRIPTION = """Show what of the kernel's settings changes results and what it should be; with --apply change it, with
@@ -88,13 +89,11 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         uid=os.geteuid(),
         worth=tuple(namespace.worth),
     )
-    return carry_out(asked, checkout, Console())
+    return carry_out(asked, checkout, new_console())
 
 
 def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
     """Prints, applies or restores. Raises UsageError where that needs root or a file cannot be written."""
-    if order.json:
-        order.json.check()
     if order.worth:
         found = worth(*(reports.find(run, checkout.root) for run in order.worth))
         if order.json:
@@ -104,7 +103,9 @@ def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
         return Exit.OK
     if order.act == "print":
         readings = tune.read(order.root, order.choice, order.only)
-        blocked, applied = tune.unwritable(order.root / DROP_CACHES), tune.load_snapshot(order.root) is not None
+        are_asked = not order.only or CACHES in order.only
+        blocked = tune.unwritable(order.root / DROP_CACHES) if are_asked else None
+        applied = tune.load_snapshot(order.root) is not None
         if order.json:
             order.json.write(to_json(readings, blocked, applied))
         if not (order.json and order.json.is_stdout):

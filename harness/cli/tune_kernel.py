@@ -3,13 +3,12 @@
 import argparse
 import sys
 
-from rich.console import Console
-
 from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.kinds.registry import find
 from harness.problems.problem import OFFICIAL
+from harness.report.console import new_console
 from harness.report.kernel_tuning import show
 from harness.tuning import tuner
 from harness.tuning.tuner import PREDICTED, Asked
@@ -64,5 +63,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         write=namespace.write,
     )
     found = tuner.tune(problem, asked, checkout, lambda text: print(text, file=sys.stderr, flush=True))
-    show(found, problem.short, Console())
+    show(found, problem.short, new_console())
     return Exit.OK if all(case.best for case in found.cases) else Exit.INVALID

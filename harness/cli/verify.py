@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 
-from rich.console import Console
 from rich.text import Text
 
-from harness.board import leaderboard
+from harness.board import leaderboard, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options, result_files
 from harness.cli.result_files import JsonFile
@@ -31,6 +30,7 @@ from harness.kinds import settings
 from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.machine import host
+from harness.report.console import new_console
 from harness.report.decision import show, show_decision, to_json
 from harness.report.progress import ProgressLine
 
@@ -67,9 +67,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
-    """The entry that is meant, preferring one of this machine; see leaderboard.find."""
+    """The entry that is meant, preferring one of this machine whose source is kept, and of those one whose run is; see
+    leaderboard.find."""
+
+    def has_source(one: Judged) -> bool:
+        return runs.has_source(one.sha256, one.file, checkout.root, one.run_id)
+
+    def has_run(one: Judged) -> bool:
+        return (checkout.runs / one.run_id).is_dir()
+
     here = host.environment("", 0).machine_class  # a CPU's, which does not depend on the rank count
-    return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here)
+    return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here, (has_source, has_run))
 
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
@@ -81,8 +89,6 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
 def verify(order: Options, checkout: Checkout) -> Exit:
     """Runs the entry's source again and puts the decision on the board."""
     check_launches(order.launches)
-    if order.json:
-        order.json.check()
     settings.check_seconds("--seconds", order.seconds)
     path = checkout.leaderboard
     found = leaderboard.load(path)
@@ -113,8 +119,8 @@ def launch_lines(what: str, count: int, quiet: bool) -> Callable[[int], Abstract
     @contextlib.contextmanager
     def progress(number: int) -> Iterator[Progress]:
         if not quiet:
-            Console(stderr=True).print(Text(clean_line(f"launch {number} of {count}: {what}")), soft_wrap=True)
-        with ProgressLine(Console(stderr=True), silent=quiet) as line:
+            new_console(stderr=True).print(Text(clean_line(f"launch {number} of {count}: {what}")), soft_wrap=True)
+        with ProgressLine(new_console(stderr=True), silent=quiet) as line:
             yield line
 
     return progress
@@ -131,8 +137,8 @@ def outside_sandbox(one: Judged, reports: Sequence[EvalReport]) -> str:
 def _show(order: Options, one: Judged, decision: Decision, reports: list[EvalReport]) -> None:
     if order.json is None or not order.json.is_stdout:
         if order.quiet:
-            show_decision(decision, Console())
+            show_decision(decision, new_console())
         else:
-            show(one, decision, reports, Console())
+            show(one, decision, reports, new_console())
     if order.json:
         order.json.write(to_json(one, decision, reports))

@@ -9,19 +9,21 @@ Times are read as KernelBot reads them: a date alone means its first second. All
 in the verb `competition`, which marks later evaluations as late; the verb `contest` refuses them (admission.py).
 """
 
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from harness.board.places import By, Place
 from harness.contest.times import FORMATS, closing, is_late
-from harness.core.checkout import Checkout
+from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
-from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.records import EvalReport, Params
 from harness.core.yaml_file import read_yaml
 from harness.judging import verdict
 from harness.kinds.registry import find
+from harness.kinds.settings import DEVICES
 from harness.problems.problem import Problem
 
 RANKED_BY: By = "score"  # as KernelBot ranks a competition
@@ -127,6 +129,14 @@ class ContestSetting:
     ranks: int | None = None
     device: str | None = None
     seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.ranks is not None and self.ranks < 1:
+            raise DecodeError(".ranks", f"expected 1 or more, found {self.ranks}")
+        if self.device not in (None, *DEVICES):
+            raise DecodeError(".device", f"expected one of {', '.join(DEVICES)}, found '{self.device}'")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise DecodeError(".seconds", f"expected a number above 0, found {self.seconds}")
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------
@@ -252,8 +262,28 @@ class Evaluated:
 
 
 def read(path: Path) -> Competition:
-    """The competition file; BadFileError with the place where it does not fit."""
+    """The competition file; UsageError where there is none, BadFileError with the place where it does not fit."""
+    if not path.exists():
+        raise UsageError(f"{path.absolute()}: no such file; name the file of a contest or a competition")
     return read_yaml(Competition, path, path.resolve().parent, prepare=_with_texts)
+
+
+def check(found: Competition, file: Path, checkout: Checkout) -> None:
+    """Raises BadFileError, with the place in the file, where a problem is not there or lacks the setting's suite, or
+    where its cases cannot run on the setting's ranks: what every submission would fail at."""
+    for index, listed in enumerate(found.problems):
+        place, setting = f"$.problems[{index}]", found.setting
+        try:
+            problem = problem_of(listed, file, False, checkout)
+            if setting.suite is None:
+                continue
+            place = "$.setting.suite"
+            suite = problem.suite(setting.suite)
+            place = "$.setting.ranks"
+            if setting.ranks is not None:
+                problem.with_world_size(suite, setting.ranks)
+        except UsageError as error:
+            raise BadFileError(f"{shown(file)}: {place}: {error}") from None
 
 
 def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) -> Problem:

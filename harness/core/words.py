@@ -6,7 +6,9 @@ then neither style a terminal nor be mistaken for the harness's own words.
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 
@@ -56,7 +58,7 @@ def cut_line(text: str, chars: int) -> str:
 def print_all(console: Console, *parts: RenderableType) -> None:
     """Prints each part on lines of its own, without colouring numbers and names."""
     for part in parts:
-        console.print(part, highlight=False)
+        console.print(part, highlight=False, crop=not isinstance(part, PlainTable))
 
 
 def name_lines(text: str, chars: int) -> str:
@@ -69,14 +71,29 @@ def name_lines(text: str, chars: int) -> str:
     return "\n".join([*lines, rest])
 
 
-def plain_table(*columns: str) -> Table:
-    """A table without lines. A column whose name starts with > is aligned right and never wrapped."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+class PlainTable(Table):
+    """A table without lines. Cells of the columns `whole` keep their width where there is no room for it: then lines
+    are longer than the terminal is wide."""
+
+    def __init__(self, whole: frozenset[int]) -> None:
+        super().__init__(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+        self.whole = whole
+
+    def add_row(self, *cells: RenderableType | None, **style: Any) -> None:
+        """A row; a cell is a Text, or a text with rich's markup."""
+        for index in self.whole.intersection(range(len(cells))):
+            width = max(map(cell_len, str(cells[index]).split("\n")))
+            self.columns[index].min_width = max(self.columns[index].min_width or 0, width)
+        super().add_row(*cells, **style)
+
+
+def plain_table(*columns: str) -> PlainTable:
+    """A table without lines. A column whose name starts with > is aligned right and never wrapped, one whose name
+    starts with = has ids, hashes or paths, which are never broken."""
+    table = PlainTable(frozenset(index for index, column in enumerate(columns) if column.startswith("=")))
     for column in columns:
-        number = column.startswith(">")
-        table.add_column(
-            column.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold"
-        )
+        name, number = column.lstrip(">="), column.startswith(">")
+        table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
     return table
 
 
@@ -146,6 +163,11 @@ def letters_text(cases: Iterable[Case]) -> str:
     explain themselves."""
     pairs = dict.fromkeys((case.short[name], name) for case in cases for name in case.params if name in case.short)
     return clean_line(", ".join(f"{short} {name}" for short, name in pairs if len(short) == 1))
+
+
+def literal(text: str) -> str:
+    """The text on one line of Markdown, with the marks of Markdown and HTML taken literally."""
+    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", clean_line(text))
 
 
 def both_ends(text: str, chars: int) -> str:

@@ -52,6 +52,8 @@ class Scored:
 def score(folder: Path, reference: Path | None = None) -> list[Scored]:
     """The results in and below a folder. `reference` is a file of reference convergence points, as MLPerf publishes
     them (rcps_<benchmark>.json). Raises UsageError where there is no log, BadFileError for a bad file."""
+    if folder.is_file():
+        raise UsageError(f"{folder}: a file; name the folder that it is in")
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; name one that has {LOGS} in it or below it")
     logs: dict[tuple[Path, str], list[Path]] = {}
@@ -80,8 +82,9 @@ def _number(path: Path) -> tuple[int, str]:
 
 
 def _run(path: Path) -> Run:
+    text = _text(path)
     try:
-        return run_of(parse(_text(path)), path.name)
+        return run_of(parse(text), path.name)
     except DecodeError as error:
         raise BadFileError(f"{shown(path)}: {error}; take the log as its run wrote it") from None
     except BadFileError as error:

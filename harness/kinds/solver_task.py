@@ -102,9 +102,12 @@ def load_instance(task: Task, name: str) -> Instance:
 
 
 def check_here(task: Task, names: Sequence[str]) -> None:
-    """Raises UsageError if one of these instances is not on this machine: known before anything runs."""
+    """Raises what load_instance does where one of these instances is not on this machine, or is not whole: known before
+    anything runs. All that is read is read again, one at a time, when its case is run."""
     for name in names:
         try:
             task.find(name)
         except ValueError as error:
             raise UsageError(str(error)) from None
+    for name in dict.fromkeys(names):
+        load_instance(task, name)

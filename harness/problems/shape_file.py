@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.util
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -308,7 +309,7 @@ def _check_size(value: Param, path: str) -> None:
 def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int], Cost] | None, DependsOf | None]:
     """`Params`, `cost` and `depends_on` of a params.py. Each is imported under a module name of its own, since every
     problem has a params.py."""
-    name = "_params_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    name = "_params_" + hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

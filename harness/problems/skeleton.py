@@ -6,14 +6,16 @@ which tests evaluate. Writes nothing.
 
 import re
 
-from harness.core.checkout import Checkout
+from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_text
-from harness.problems.problem import ADAPTER, Problem
+from harness.problems.problem import Problem
 
 PAGE = "docs/problems.md"
 EXAMPLE = "ar_norm"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+START = "start.txt"  # in a problem's folder; not .py, which would be staged and be part of the problem's version
+CALLED = "def ref_kernel("
 SHOWN = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)  # a file of the page
 SUBMISSION = '''\
 #!POPCORN leaderboard {leaderboard}
@@ -29,16 +31,6 @@ from task import input_t, output_t
 
 def custom_kernel(data: input_t) -> output_t:
     return ref_kernel(data)  # start here, then make it fast
-'''
-
-ADAPTED = '''\
-#!POPCORN leaderboard {leaderboard}
-"""A submission for {name}: {description}
-
-It defines build(config, weights), which returns a model; what is called of it stands in {adapter}.
-"""
-
-from reference import build  # noqa: F401  (start here, then make it fast)
 '''
 
 
@@ -63,12 +55,21 @@ def problem_files(name: str, checkout: Checkout) -> dict[str, str]:
 
 
 def submission_text(problem: Problem) -> str:
-    """A submission that calls the reference, and so is right."""
-    is_adapted = (problem.folder / ADAPTER).is_file()
-    return (ADAPTED if is_adapted else SUBMISSION).format(
-        leaderboard=problem.leaderboard,
-        name=problem.name,
-        description=" ".join(problem.description.split()).rstrip(".").replace('"""', "''") + ".",
-        reference=f"reference/{problem.name}/reference.py",
-        adapter=f"reference/{problem.name}/{ADAPTER}",
-    )
+    """A submission that is right: the problem's own START, a call of ref_kernel, or the reference's training program.
+    Raises BadFileError where the problem has none of them."""
+    reference = problem.folder / "reference.py"
+    own, program = problem.folder / START, problem.folder / "train.py"
+    if not own.is_file() and CALLED in read_text(reference):
+        return SUBMISSION.format(
+            leaderboard=problem.leaderboard,
+            name=problem.name,
+            description=" ".join(problem.description.split()).rstrip(".").replace('"""', "''") + ".",
+            reference=f"reference/{problem.name}/reference.py",
+        )
+    found = next((path for path in (own, program) if path.is_file()), None)
+    if found is None:
+        raise BadFileError(
+            f"{shown(own, problem.root)}: no such file; write the text of a first submission there: "
+            f"{shown(reference, problem.root)} has no ref_kernel that one could call"
+        )
+    return f"#!POPCORN leaderboard {problem.leaderboard}\n{read_text(found)}"

@@ -21,6 +21,7 @@ from harness.core.records import Module, Submission
 
 MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
 SUFFIXES = {"py": (".py",), "cu": (".cu", ".cuh", ".cpp")}  # of a submission's file, by its language
+LINE_CHARS = 200  # of a line of it in a message
 FOLDER = "submissions"
 COMMON = "common"
 FORM = "`from common.<file> import <name>, ...`, or `from <file> import <name>, ...` for a file beside the submission"
@@ -64,7 +65,7 @@ def digest(source: str, modules: Iterable[Module]) -> str:
 
 def shown_path(path: Path, root: Path) -> str:
     """The path relative to the checkout if it lies inside, or else the whole path."""
-    full = path.resolve()
+    full = Path(os.path.realpath(path))  # which takes a link to itself
     return str(full.relative_to(root)) if full.is_relative_to(root) else str(full)
 
 
@@ -187,18 +188,22 @@ def _text(path: Path, shown: str) -> str:
             "writing them out"
         )
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")  # as Python does, and some editors write
     except UnicodeDecodeError as error:
         raise BadSubmissionError(f"{shown}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
 
 
 def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
     source = _text(path, shown)
+    if (at := source.find("\0")) >= 0:
+        number = source.count("\n", 0, at) + 1
+        raise BadSubmissionError(f"{shown}:{number}: a NUL character; remove it")
     try:
         return source, ast.parse(source)
     except SyntaxError as error:
-        line = (error.text or "").rstrip()
-        raise BadSubmissionError(f"{shown}:{error.lineno}: {error.msg}\n    {line.strip()}") from None
+        line = (error.text or "").strip()
+        line = line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}... ({len(line)} characters)"
+        raise BadSubmissionError(f"{shown}:{error.lineno}: {error.msg}\n    {line}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise BadSubmissionError(
             f"{shown}: Python cannot read it: {error}; `python -m py_compile` says where"

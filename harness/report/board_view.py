@@ -25,6 +25,7 @@ from harness.core.metric_words import ratio_name
 from harness.core.words import (
     clean_line,
     count_text,
+    literal,
     name_lines,
     percent_text,
     plain_table,
@@ -198,11 +199,11 @@ def board_markdown(
         for row in rows:
             entry = row.entry
             cells = [row.place.text, score_text(row.score), _speedup(row), _interval(row), _roof(row)]
-            cells += map(_cell, (entry.author, short_file(entry), _date(entry), entry.status))
+            cells += map(literal, (entry.author, short_file(entry), _date(entry), entry.status))
             lines.append(f"| {' | '.join(cells)} |")
         if told := notes(board, group, rows):
             lines += ["", *(_cell(line) + "  " for line in told)]
-        held = [_cell(f"- held: {held_line(one)}") for one in board.held if one.group == group]
+        held = [f"- held: {literal(held_line(one))}" for one in board.held if one.group == group]
         if held:
             lines += ["", *held] if group in groups(board) else held
         lines.append("")

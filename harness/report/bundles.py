@@ -36,7 +36,7 @@ def show_made(made: Made, out: str, manifest: bytes, console: Console) -> None:
 
 def show_checked(found: Checked, console: Console) -> None:
     """Prints what the bundle claims and a row a finding."""
-    table = plain_table("part", "status", "found")
+    table = plain_table("=part", "status", "=found")
     for one in found.findings:
         table.add_row(one.part, Text(one.status, style=STYLES[one.status]), Text(clean_line(one.text)))
     print_all(console, *_head(found.manifest), "", table, "")

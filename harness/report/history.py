@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from harness.board.entries import Board, Earlier, Entry, Group
@@ -18,7 +17,7 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
 from harness.core.metric_words import words_of_unit
 from harness.core.records import EvalReport, Score
-from harness.core.words import clean_line, count_text, score_text
+from harness.core.words import PlainTable, clean_line, count_text, plain_table, print_all, score_text
 from harness.judging import verdict
 
 BAR_CHARS = 24
@@ -137,7 +136,7 @@ def show(found: Sequence[Line], console: Console) -> None:
         )
         console.print(Text(summary(line)), soft_wrap=True)
         console.print()
-        console.print(_table(line, wide=console.width >= BAR_WIDTH), highlight=False)
+        print_all(console, _table(line, wide=console.width >= BAR_WIDTH))
 
 
 def summary(line: Line) -> str:
@@ -153,12 +152,9 @@ def summary(line: Line) -> str:
     return f"{len(scores)} scores: {moved}, {best}"
 
 
-def _table(line: Line, wide: bool) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    ratio = words_of_unit(line.unit).ratio
-    for name in ("date", ">score", ">change", f">{ratio}", "source", "run", *(["score, from 0"] if wide else [])):
-        right = name.startswith(">")
-        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+def _table(line: Line, wide: bool) -> PlainTable:
+    ratio, bars = words_of_unit(line.unit).ratio, ["score, from 0"] if wide else []
+    table = plain_table("=date", ">score", ">change", f">{ratio}", "=source", "=run", *bars)
     most = max(line.scores, default=0.0)
     before: float | None = None
     source: str | None = None

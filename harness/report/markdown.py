@@ -12,7 +12,7 @@ from harness.board.places import Place
 from harness.core.errors import Exit
 from harness.core.metric_words import words_of, words_of_results
 from harness.core.records import EvalReport
-from harness.core.words import case_label, clean, clean_line, count_text
+from harness.core.words import case_label, clean, clean_line, count_text, literal
 from harness.evaluation.compare import Comparison, rule
 from harness.judging import verdict
 from harness.judging.warnings import text_of
@@ -37,7 +37,7 @@ def evaluation_text(report: EvalReport, board: Board | None, place: Place | None
             rows.append(mean)
         lines += ["", *table_lines(words.columns, [[cell.plain for cell in row] for row in rows])]
     if (failed := verdict.first_failure(report)) is not None:
-        lines += ["", f"{failed.case.kind} {text_cell(case_label(failed))}:", ""]
+        lines += ["", f"{failed.case.kind} {literal(case_label(failed))}:", ""]
         parts = [clean(verdict.message(failed.outcome))]
         parts += ["\n".join([f"{heading}:", *text]) for heading, text in evidence(report, failed)]
         lines += _fenced("\n\n".join(parts))
@@ -72,12 +72,7 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     """A column whose name starts with > is aligned right."""
     marks = ["---:" if column.startswith(">") else "---" for column in columns]
     names = [column.removeprefix(">") for column in columns]
-    return [f"| {' | '.join(cells)} |" for cells in (names, marks, *([*map(text_cell, row)] for row in rows))]
-
-
-def text_cell(text: str) -> str:
-    """Text of ours or of a shape, with the marks of Markdown and HTML taken literally."""
-    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", clean_line(text))
+    return [f"| {' | '.join(cells)} |" for cells in (names, marks, *([*map(literal, row)] for row in rows))]
 
 
 def _code(text: str) -> str:

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from harness.core.checkout import shown
 from harness.core.decode import encode
-from harness.core.words import clean_line, plain_table, print_all
+from harness.core.words import clean_line, literal, plain_table, print_all
 from harness.evaluation.mlperf import Scored
 from harness.judging.mlperf import Result, Run
-from harness.report.markdown import table_lines, text_cell
+from harness.report.markdown import table_lines
 
 JSON_SCHEMA = 1  # of --json; 1: first
 COLUMNS = ("run", ">minutes", ">samples", ">quality", ">seed", "")
@@ -20,7 +20,7 @@ COLUMNS = ("run", ">minutes", ">samples", ">quality", ">seed", "")
 def show(found: Sequence[Scored], console: Console) -> None:
     """Prints a table of runs and the score of each result."""
     for number, one in enumerate(found):
-        table = plain_table(*COLUMNS)
+        table = plain_table("=run", *COLUMNS[1:])
         for cells in _rows(one.result):
             table.add_row(*map(Text, cells))
         lines = [Text(line) for line in _sums(one.result)]
@@ -31,8 +31,8 @@ def to_markdown(found: Sequence[Scored]) -> str:
     """The same as Markdown."""
     lines: list[str] = []
     for one in found:
-        lines += [f"### {text_cell(_title(one))}", "", *table_lines(COLUMNS, _rows(one.result)), ""]
-        lines += [*(f"- {text_cell(line)}" for line in _sums(one.result)), ""]
+        lines += [f"### {literal(_title(one))}", "", *table_lines(COLUMNS, _rows(one.result)), ""]
+        lines += [*(f"- {literal(line)}" for line in _sums(one.result)), ""]
     return "\n".join(lines)
 
 

@@ -128,7 +128,7 @@ def show(
     if verbose and ran and (log := excerpt(report.printed(ran[-1]))):
         print_all(console, Text("\n".join([f"{log_heading(report)}:", *(f"  | {line}" for line in log)])))
         print_all(console, Text(f"{all_logs(report)}: {_logs_at(report, board)}"), Text())
-    print_all(console, _facts(report, verbose), Text())
+    print_all(console, _facts(report, verbose, board is not None or bool(entry)), Text())
     show_summary(report, board, place, console, entry, by)
 
 
@@ -368,7 +368,7 @@ def _kernels(profile: Profile, console: Console) -> Table:
     return table
 
 
-def _facts(report: EvalReport, verbose: bool) -> RenderableType:
+def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> RenderableType:
     """What is said beside the answer: little, or with `verbose` all."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
@@ -387,7 +387,7 @@ def _facts(report: EvalReport, verbose: bool) -> RenderableType:
         grid.add_row("communication shown", traffic)
     if verbose:
         _add_provenance(grid, report)
-    else:
+    elif is_recorded:
         grid.add_row("run", report.run_id)
     for warning in report.warnings:
         grid.add_row(Text("warning", style="yellow"), Text(clean(text_of(warning))))
@@ -438,11 +438,3 @@ def _verdicts(report: EvalReport) -> str:
 
 def _failed(result: CaseResult) -> bool:
     return verdict.case_status(result) == "fail"
-
-
-def problems_table(problems: Sequence[tuple[str, str, str, Sequence[str]]]) -> RenderableType:
-    """What there is: (name, GPU MODE's name, description, suites) each."""
-    table = plain_table("problem", "leaderboard", "suites", "what it is")
-    for name, leaderboard, description, suites in problems:
-        table.add_row(*(Text(clean_line(text)) for text in (name, leaderboard, ", ".join(suites), description)))
-    return table

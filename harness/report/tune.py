@@ -14,16 +14,18 @@ from harness.machine.tune import CACHES, DROP_CACHES, Reading, Value
 JSON_SCHEMA = 1  # of --json; 1: first
 
 
-def show(readings: Sequence[Reading], caches_blocked: str, applied: bool, console: Console) -> None:
-    """Prints a row a setting, and how to go on. `applied`: a snapshot of earlier values is there."""
-    table = plain_table("setting", "now", "would be", "why, and where")
+def show(readings: Sequence[Reading], caches_blocked: str | None, applied: bool, console: Console) -> None:
+    """Prints a row a setting, and how to go on. `caches_blocked`: why they cannot be dropped, if that is so; None where
+    they are not asked about. `applied`: a snapshot of earlier values is there."""
+    table = plain_table("=setting", "now", "would be", "=why, and where")
     for one in readings:
         now = ", ".join(sorted({value.now for value in one.values})) or "-"
         wanted = one.setting.wanted if one.changes else "as it is" if one.values else "not here"
         why = f"{one.setting.why}\n/{one.setting.pattern}"
         table.add_row(*map(Text, (one.setting.name, now, wanted, why)))
-    why = f"files are read from the disk again\n/{DROP_CACHES}"
-    table.add_row(*map(Text, (CACHES, "-", "dropped once", why)))
+    if caches_blocked is not None:
+        why = f"files are read from the disk again\n/{DROP_CACHES}"
+        table.add_row(*map(Text, (CACHES, "-", "dropped once", why)))
     blocked = {one.setting.name: one.blocked for one in readings if one.changes and one.blocked}
     blocked |= {CACHES: caches_blocked} if caches_blocked else {}
     changes = sum(len(one.changes) for one in readings)
@@ -40,7 +42,7 @@ def show_changes(changes: Sequence[Value], what: str, console: Console) -> None:
     print_all(console, *rows, Text(f"{count_text(len(changes), 'file')} {what}"))
 
 
-def to_json(readings: Sequence[Reading], caches_blocked: str, applied: bool) -> dict[str, Any]:
+def to_json(readings: Sequence[Reading], caches_blocked: str | None, applied: bool) -> dict[str, Any]:
     """The object that --json writes with --print."""
     return {
         "schema": JSON_SCHEMA,
