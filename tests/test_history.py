@@ -362,3 +362,10 @@ def test_the_command_shows_runs_and_says_what_it_left_out(
     assert harness("history", "--problem", "nothing").returncode == 2
     (root / "leaderboard.yaml").write_text("schema: 1\nentries: 3\n")
     assert harness("history").returncode == 113
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema": 2,'], ids=["empty", "cut off"])
+def test_a_report_that_is_no_json_is_said_to_be_none(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_bytes(content)
+    with pytest.raises(BadFileError, match=r"report\.json: not JSON, as if cut off or edited: "):
+        reports.load(tmp_path / "report.json", ROOT)
