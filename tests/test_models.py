@@ -60,7 +60,7 @@ from harness.machine import hardware
 from harness.problems.shape_file import find
 from harness.ranks import roles, trace
 from harness.ranks.clocks import METRICS
-from harness.report import board_view, comparison, history, page_data, terminal
+from harness.report import board_view, comparison, history, markdown, page_data, terminal
 from harness.report.metrics import measured_in
 
 CHECKOUT = Checkout(ROOT)
@@ -487,6 +487,7 @@ def measured(ttft: float = 10.0, tokens: float = 2.0, own_kernels: float | None 
         bounded=TOKENS.name,
         bounds={"ttft": Bound(value=2500.0, by="flops"), "step": Bound(value=560.0, by="hbm")},
         own_kernels=own_kernels,
+        kernels={"own: my_kernel": 0.85, "not own: nvjet": 0.15},
     )
 
 
@@ -558,6 +559,27 @@ def test_a_played_run_has_its_score_and_its_tables() -> None:
     assert "geometric mean                 100.1  200.1    2.00x    250    80.1%" in lines
     assert "37 points as the NKI Llama contest scores" in lines
     assert "empty call" not in lines, "which is no rate"
+
+
+def test_verbose_lists_the_kernels_that_the_share_is_made_of() -> None:
+    said = []
+    for verbose in (True, False):
+        console, text = shown()
+        terminal.show(played(), None, None, console, verbose)
+        said.append(text.getvalue())
+    assert said[0].count("85.0%  own: my_kernel") == 2
+    assert "15.0%  not own: nvjet" in said[0]
+    assert "my_kernel" not in said[1]
+
+
+def test_points_are_explained_in_markdown_and_their_share_on_the_board() -> None:
+    found = played()
+    said = markdown.evaluation_text(found, None, None)
+    assert "| points | accuracy | first token | tokens/s | 1 + own kernels | prompt |" in said
+    assert "| 37 = | 1 | x 10 | x 2 | x 1.85 | model tiny B 1 P 48 N 12 |" in said
+    entry = entry_of(found)
+    assert entry is not None
+    assert [case.own_kernels for case in entry.cases] == [0.85, 0.85]
 
 
 def test_other_problems_have_no_such_tables() -> None:
@@ -669,6 +691,19 @@ def test_the_reference_is_evaluated_and_scores_about_1(tmp_path: Path) -> None:
     assert isinstance(outcome, Measured)
     assert [one.metric.name for one in outcome.series][:2] == ["tokens", "ttft"]
     assert (outcome.own_kernels, set(outcome.bounds)) == (0.0, {"ttft", "step"})
+
+
+def test_our_submission_is_compared_with_the_reference_live(tmp_path: Path) -> None:
+    """By tokens a second, on ranks; which of the two is faster on so small a model is not what is tested."""
+    file = tmp_path / "mine.py"
+    file.write_text("from reference import build\n")
+    asked = setting(Asked(problem="llama", file=file, device="cpu", suite="quick"), CHECKOUT)
+    a, b = (read_submission(asked.problem, one, CHECKOUT) for one in (file, None))
+    plan = kind_of(asked).plan(Order(setting=asked, submission=b, opponent=a, mode="benchmark", author="me"))
+    found = compare.live(plan, 0.02, Silent())
+    assert (found.metric, found.how, found.a.name, found.b.name) == (TOKENS, "paired", a.name, b.name)
+    [row] = found.rows
+    assert min(row.a + row.b) > 0
 
 
 def test_a_stale_cache_fails_on_ranks(tmp_path: Path) -> None:
