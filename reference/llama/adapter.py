@@ -12,7 +12,7 @@ from task import input_t, output_t
 from torch import Tensor
 from weights import draw
 
-PARTS = 96
+PARTS, LONG = 96, 1 << 14
 
 
 class Generation:
@@ -57,9 +57,11 @@ def returned(result: Any, what: str, shape: tuple[int, int]) -> tuple[Tensor, An
 
 
 def largest(logits_BV: Tensor) -> Tensor:
-    """The tokens [B] with the largest logits, the first of several: torch.argmax, which has one row of so many columns
-    searched by too few multiprocessors. Here up to PARTS parts of a row are searched at once."""
+    """The tokens [B] with the largest logits, the first of several, as torch.argmax finds them. Of rows of LONG logits
+    or more, up to PARTS parts are searched at once."""
     batch, vocab = logits_BV.shape
+    if vocab < LONG:
+        return logits_BV.argmax(-1)
     parts = math.gcd(vocab, PARTS)
     values_BP, places_BP = logits_BV.view(batch, parts, -1).max(-1)
     part_B1 = values_BP.argmax(-1, keepdim=True)
