@@ -6,6 +6,7 @@ Also a script that generates with them, in one process or in ranks; see kernel_r
 
 import dataclasses
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +22,12 @@ PARTS = ("submissions/llama", "submissions", "reference/llama", "reference/commo
 def error_of(build: Any, name: str, batch: int, prompt: int, new: int) -> str:
     """What is wrong with a generation by that model; empty where nothing is."""
     import reference
-    from harness.judging import correctness
+    from harness.judging import logits
 
     data = reference.generate_input(0, 1, name, batch, prompt, new, 5)
     output = reference.Generation(build)(data)
-    return correctness.strict(output, reference.exact_kernel(data, output)).message
+    exact = partial(reference.exact_kernel, data, output)
+    return logits.judged(output, reference.output_shape(data), exact).message
 
 
 def pico() -> Any:

@@ -53,6 +53,7 @@ def _short_case(case: EntryCase) -> EntryCase:
         series=tuple(_short_series(one) for one in case.series),
         rank_ends_us=tuple(rounded(value, DIGITS) for value in case.rank_ends_us),
         best=_short(case.best),
+        own_kernels=_short(case.own_kernels) if case.own_kernels else case.own_kernels,
     )
 
 
@@ -75,7 +76,7 @@ def same_figures(one: Entry, other: Entry) -> bool:
 
 def _without_details(entry: Entry) -> Entry:
     cases = (
-        replace(case, samples=None, bounded="", bound=None, series=(), rank_ends_us=(), best=None)
+        replace(case, samples=None, bounded="", bound=None, series=(), rank_ends_us=(), best=None, own_kernels=None)
         for case in entry.cases
     )
     score = replace(entry.score, value=1.0) if entry.score.relative_by else entry.score  # others move it

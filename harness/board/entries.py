@@ -161,6 +161,7 @@ class EntryCase:
     series: tuple[EntrySeries, ...] = ()
     rank_ends_us: tuple[float, ...] = ()
     best: float | None = None  # the best value known from elsewhere, for scores that are relative to others
+    own_kernels: float | None = None  # the part of its time in its own kernels, for scores that count it
 
     def __post_init__(self) -> None:
         check_printable(self, "label")

@@ -158,6 +158,7 @@ def _details(result: CaseResult, empty: dict[str, tuple[float, ...]]) -> dict[st
         "series": tuple(_series(one, empty.get(one.metric.name, ())) for one in found.series),
         "rank_ends_us": found.rank_ends_us,
         "best": found.best,
+        "own_kernels": found.own_kernels,
     }
 
 

@@ -88,8 +88,7 @@ class Submission:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One judgement of one output: `message` says what is wrong, or is empty; `note` what is odd about one that
-    passes."""
+    """One judgement of one output: `message` says what is wrong, if anything; `note` what is odd about a right one."""
 
     passed: bool
     message: str = ""
@@ -182,7 +181,7 @@ class Measured:
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: each rank's end after the first start (wall clock, medians).
     `curves`: one a run. `best`: the best value known from elsewhere. `bounds`: those of further series, by name.
-    `own_kernels`: the part of its time in kernels of its own. `traffic`: what passed between GPUs."""
+    `own_kernels`: the part of its time in its own kernels; `kernels`: in each. `traffic`: what passed between GPUs."""
 
     series: tuple[Series, ...]
     bounded: str = ""
@@ -191,6 +190,7 @@ class Measured:
     best: float | None = None
     bounds: dict[str, "Bound"] = field(default_factory=dict)
     own_kernels: float | None = None
+    kernels: dict[str, float] = field(default_factory=dict)
     traffic: Traffic | None = None
     type: Literal["measured"] = "measured"
 

@@ -8,6 +8,7 @@ Legend: B sequences, N steps, V vocabulary.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -15,13 +16,17 @@ from harness.core.records import Verdict
 from harness.judging.correctness import Expected, limit, strict
 
 
-def judged(output: Tensor, shape: tuple[int, ...], exact: Callable[[], Expected]) -> Verdict:
-    """Judges logits [B, N, V] of that shape; `exact` finds what is right, for an output of the right shape."""
+def judged(output: Tensor, shape: tuple[int, ...], exact: Callable[[], tuple[Expected, ...]]) -> Verdict:
+    """Judges logits [B, N, V] of that shape. `exact` finds what is right, for an output of the right shape: the exact
+    logits first, then whatever else the output must be near to, each with a name."""
     if tuple(output.shape) != shape:
         return Verdict(passed=False, message=f"the logits' shape is {list(output.shape)}; expected {list(shape)}")
     expected = exact()
-    found = strict(output, expected)
-    return greedy(output, expected) if found.passed else found
+    for one in expected:
+        found = strict(output, one)
+        if not found.passed:
+            return replace(found, message=f"beside {one.name}: {found.message}") if one.name else found
+    return greedy(output, expected[0])
 
 
 def greedy(output_BNV: Tensor, expected: Expected) -> Verdict:

@@ -17,7 +17,7 @@ from harness.kinds import op_measure
 from harness.kinds.kind import Order, Plan, Progress, Session
 from harness.kinds.op import OpKind, OpSession
 from harness.kinds.op_calls import Calls
-from harness.kinds.own_kernels import defined, share
+from harness.kinds.own_kernels import defined, is_own, share, shares
 from harness.kinds.plan import OpPlan
 from harness.machine import hardware
 from harness.ranks import trace
@@ -66,9 +66,9 @@ class ModelSession(OpSession):
         )
         if not isinstance(whole, Measured):
             return whole
-        own_kernels = self._guarded(lambda: self._own_kernels(case))
-        if not isinstance(own_kernels, float):
-            return own_kernels
+        kernels = self._guarded(lambda: self._own_kernels(case))
+        if not isinstance(kernels, tuple):
+            return kernels
         told = whole.by_name.get(MEMORY.name)
         memory = told if told is not None else self._guarded(lambda: _memory(self.calls))
         if not isinstance(memory, Series):
@@ -79,7 +79,8 @@ class ModelSession(OpSession):
             series=(*series_of(case, first.ranked, whole.ranked), memory),
             bounded=TOKENS.name,
             bounds={name: bound for name, bound in bounds.items() if bound is not None},
-            own_kernels=own_kernels,
+            own_kernels=kernels[0],
+            kernels=kernels[1],
         )
 
     def bound(self, case: Case) -> Bound | None:
@@ -107,17 +108,20 @@ class ModelSession(OpSession):
         each = replace(whole, **{name: (getattr(whole, name) - getattr(prompt, name)) / steps for name in names})
         return hardware.limit(each, self.peaks)
 
-    def _own_kernels(self, case: Case) -> float | Failure:
-        """By two profiled generations, whose outputs are judged as well."""
-        steps = _steps(case)
+    def _own_kernels(self, case: Case) -> tuple[float, dict[str, float]] | Failure:
+        """The share of own kernels and what it is made of, by two profiled generations, whose outputs are judged as
+        well."""
+        steps, names = _steps(case), defined(self.plan.submission)
         further = min(PROFILED_STEPS, steps)
-        spent: list[dict[str, int]] = []
+        spent: list[trace.Spent] = []
         for count in (1, 1 + further):
             found = op_measure.profiled(self.calls, with_new(case, count), [self.launch.workdir("candidate", 0)])
             if not isinstance(found, list):
                 return found
-            spent.append(trace.spent_ns(found[0]))
-        return share(spent[0], spent[1], steps / further if further else 0, defined(self.plan.submission))
+            spent.append(trace.spent(found[0], lambda name: is_own(name, names)))
+        times = steps / further if further else 0
+        first, longer = spent
+        return share(first, longer, times), shares(first, longer, times, names)
 
 
 def with_new(case: Case, new: int) -> Case:

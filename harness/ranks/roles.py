@@ -110,9 +110,12 @@ def custom_kernel(workdir: str) -> Kernel:
     """Imports the staged submission and returns its kernel: what it defines by that name, or what the problem's adapter
     makes of it. Raises whatever the import raises, and AttributeError or TypeError if there is no kernel."""
     sys.path.insert(0, workdir)
+    # The adapter first: its modules are then what they are, and not what a submission's import leaves in their place.
+    adapter = importlib.import_module(Path(ADAPTER).stem) if (Path(workdir) / ADAPTER).is_file() else None
+    adapt = adapter.adapt if adapter else None
     submission = importlib.import_module("submission")
-    if (Path(workdir) / ADAPTER).is_file():
-        return importlib.import_module(Path(ADAPTER).stem).adapt(submission)  # type: ignore[no-any-return]
+    if adapt is not None:
+        return adapt(submission)  # type: ignore[no-any-return]
     kernel = getattr(submission, "custom_kernel", None)
     if kernel is None:
         raise AttributeError("the submission defines no custom_kernel(data); define it at the top level")

@@ -12,8 +12,8 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -67,6 +67,16 @@ class _Piece(NamedTuple):
     start_ns: int
     end_ns: int
     name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What took the time of a call: `by_name` adds up the times of each kernel or operator, which may overlap; `all_ns`
+    is the time in which anything ran, `others_ns` that in which something ran that is not the submission's own."""
+
+    by_name: Mapping[str, int]
+    all_ns: int
+    others_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +184,29 @@ def profile(rank: int, trace: RankTrace) -> RankProfile:
     )
 
 
-def spent_ns(trace: RankTrace) -> dict[str, int]:
-    """The time of every kernel of the device in the call by its name, of every operator of the host where there was no
-    kernel. Operators count without those that they called, and OUTSIDE is what no operator took."""
-    return dict(_total_ns(_counted(trace)[2]))
+def spent(trace: RankTrace, is_own: Callable[[str], bool]) -> Spent:
+    """The time of every kernel of the device in the call, of every operator of the host where there was no kernel.
+    Operators count without those that they called, and OUTSIDE is what no operator took. What a submission marks with
+    record_function is no operator: its time is that of what runs inside."""
+    without_marks = replace(
+        trace, events=tuple(one for one in trace.events if one is trace.call or one.category != MARK)
+    )
+    pieces = _counted(without_marks)[2]
+    working = [piece for piece in pieces if piece.name != OUTSIDE]
+    all_ns = _union_ns(pieces)
+    idle_ns = all_ns - _union_ns(working)  # a caller that only waits meanwhile takes none of it
+    others_ns = idle_ns + _union_ns(piece for piece in working if not is_own(piece.name))
+    return Spent(by_name=dict(_total_ns(pieces)), all_ns=all_ns, others_ns=others_ns)
+
+
+def _union_ns(pieces: Iterable[_Piece]) -> int:
+    """In how much time at least one of them ran."""
+    total_ns, reached_ns = 0, -math.inf
+    for piece in sorted(pieces):
+        if piece.end_ns > reached_ns:
+            total_ns += piece.end_ns - int(max(piece.start_ns, reached_ns))
+            reached_ns = piece.end_ns
+    return total_ns
 
 
 def _counted(trace: RankTrace) -> tuple[Literal["device", "host"], list[Event], list[_Piece]]:

@@ -18,6 +18,7 @@ from harness.judging import verdict
 from harness.judging.warnings import text_of
 from harness.report.comparison import summary_text, table_of
 from harness.report.failures import evidence
+from harness.report.metrics import measured_in, points_cells
 from harness.report.summary import summary_lines
 from harness.report.terminal import mean_row, times_row
 
@@ -36,6 +37,8 @@ def evaluation_text(report: EvalReport, board: Board | None, place: Place | None
         if len(benchmarks) > 1 and (mean := mean_row(benchmarks, report.figures, words)) is not None:
             rows.append(mean)
         lines += ["", *table_lines(words.columns, [[cell.plain for cell in row] for row in rows])]
+    if products := measured_in(report):
+        lines += ["", *table_lines(*points_cells(report, products))]
     if (failed := verdict.first_failure(report)) is not None:
         lines += ["", f"{failed.case.kind} {literal(case_label(failed))}:", ""]
         parts = [clean(verdict.message(failed.outcome))]

@@ -9,7 +9,7 @@ from rich.text import Text
 from harness.core.metric_words import words_of
 from harness.core.metrics import MEMORY
 from harness.core.records import CaseResult, EvalReport, Measured
-from harness.core.words import case_label, percent_text, plain_table, times_text
+from harness.core.words import case_label, clean_line, percent_text, plain_table, times_text
 from harness.judging.figures import series_figures
 from harness.judging.scoring import SCORINGS
 
@@ -57,11 +57,29 @@ def _cells(measured: Measured, name: str, with_limit: bool) -> list[str]:
 
 def points_table(report: EvalReport, cases: Sequence[tuple[CaseResult, Measured]]) -> Table:
     """What each case's value is the product of."""
+    columns, rows = points_cells(report, cases)
+    table = plain_table(*columns)
+    for *cells, label in rows:
+        table.add_row(*cells, Text(label))
+    return table
+
+
+def points_cells(report: EvalReport, cases: Sequence[tuple[CaseResult, Measured]]) -> tuple[list[str], list[list[str]]]:
+    """That table's columns and rows."""
     scoring = SCORINGS[report.ranking_by]
-    table = plain_table(f">{scoring.unit}", *(f">{name}" for name in scoring.factors(cases[0][1])), "prompt")
+    columns = [f">{scoring.unit}", *(f">{name}" for name in scoring.factors(cases[0][1])), "prompt"]
+    rows = []
     for result, measured in cases:
         factors = scoring.factors(measured).values()
-        points = f"{scoring.case(measured):.4g} ="
         cells = [f"{'x ' if index else ''}{factor:.4g}" for index, factor in enumerate(factors)]
-        table.add_row(points, *cells, Text(case_label(result)))
-    return table
+        rows.append([f"{scoring.case(measured):.4g} =", *cells, case_label(result)])
+    return columns, rows
+
+
+def kernels_table(cases: Sequence[tuple[CaseResult, Measured]]) -> Table | None:
+    """The kernels and operators that a share of own kernels is made of; None where none was measured."""
+    table = plain_table(">of the time", "kernel or operator", "prompt")
+    for result, measured in cases:
+        for name, part in measured.kernels.items():
+            table.add_row(percent_text(part), Text(clean_line(name)), Text(case_label(result)))
+    return table if table.row_count else None

@@ -113,6 +113,8 @@ def show(
         if cases := metrics.measured_in(report):
             print_all(console, Text(), metrics.metrics_table(cases), Text(), Text(metrics.LEGEND, style="dim"))
             print_all(console, Text(), metrics.points_table(report, cases))
+            if verbose and (kernels := metrics.kernels_table(cases)):
+                print_all(console, Text(), kernels)
         if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
         if len(report.empty_call_samples_us) > 1 and verbose:

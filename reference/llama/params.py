@@ -144,4 +144,9 @@ def cost(params: Params, world_size: int) -> Cost:
     kept = params.batch * of_token * (prompt + steps)
     again = params.batch * of_token * (later - steps)  # read by each step, where they fit no cache either
     hbm_bytes = weights * reads + kept + (again if reads > 1 else 0)
-    return Cost(flops=params.batch * flops / world_size, hbm_bytes=hbm_bytes, link_bytes=0)
+    return Cost(
+        flops=params.batch * flops / world_size,
+        hbm_bytes=hbm_bytes,
+        link_bytes=0,
+        held_bytes=weights + kept + 4 * params.batch * params.new * config.vocab,  # every rank has all logits
+    )

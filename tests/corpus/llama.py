@@ -44,7 +44,7 @@ def models(reference: Any) -> tuple[dict[str, Build], dict[str, Build]]:
             self.angles = (config.rope_theta ** (-pairs / config.head_dim)).float()
 
     class LateRope(llama):  # type: ignore[misc, valid-type]
-        """Decoded tokens are turned as if they stood at position 0 of the answer's own count."""
+        """Decoded tokens are turned by angles that are a tenth too small."""
 
         def decode(self, token: Tensor, cache: Any) -> Any:
             kept, self.angles = self.angles, self.angles * 0.9
@@ -81,6 +81,12 @@ def models(reference: Any) -> tuple[dict[str, Build], dict[str, Build]]:
                 self.known = logits
             return self.known, cache
 
+    class Mixed(llama):  # type: ignore[misc, valid-type]
+        """Decoded tokens of a batch see the prompts of their neighbours."""
+
+        def decode(self, token: Tensor, cache: Any) -> Any:
+            return super().decode(token, [(keys.roll(1, 0), values.roll(1, 0)) for keys, values in cache])
+
     class Dropped(llama):  # type: ignore[misc, valid-type]
         """A layer less."""
 
@@ -104,13 +110,28 @@ def models(reference: Any) -> tuple[dict[str, Build], dict[str, Build]]:
             finally:
                 F.scaled_dot_product_attention = kept
 
-    def stored(change: Callable[[Tensor], Tensor]) -> Build:
-        """The matrices of all layers as another format keeps them."""
+    def stored(change: Callable[[Tensor], Tensor], first: float = 0.0) -> Build:
+        """The matrices of the layers from this part of them on as another format keeps them. All else is computed in
+        float32, so that rounding adds nothing to the format's error."""
 
         def build(config: Any, weights: dict[str, Tensor]) -> Any:
-            return llama(config, {name: change(one) if "_proj" in name else one for name, one in weights.items()})
+            def picked(name: str) -> bool:
+                return "_proj" in name and int(name.split(".")[2]) >= first * (config.layers - 1)
+
+            kept = {name: change(one) if picked(name) else one for name, one in weights.items()}
+            return llama(config, kept, torch.float32)
 
         return build
+
+    def head(change: Callable[[Tensor], Tensor]) -> Build:
+        """The last matrix alone as another format keeps it."""
+
+        class Head(llama):  # type: ignore[misc, valid-type]
+            def logits(self, hidden: Tensor) -> Tensor:
+                table = change(self.weights["model.embed_tokens.weight"])
+                return F.linear(self.norm(hidden, "model.norm.weight"), table)
+
+        return lambda config, weights: Head(config, weights, torch.float32)
 
     def wide(config: Any, weights: dict[str, Tensor]) -> Any:
         return llama(config, weights, torch.float32)
@@ -118,7 +139,12 @@ def models(reference: Any) -> tuple[dict[str, Build], dict[str, Build]]:
     honest: dict[str, Build] = {"reference": reference.build, "fused": Fused, "halves": Halves, "float32": wide}
     wrong: dict[str, Build] = {
         "int8": stored(int8),
+        "int8 in groups": stored(in_groups),
+        "int8 late layers": stored(int8, first=0.75),
         "fp8": stored(fp8),
+        "int8 head": head(int8),
+        "fp8 head": head(fp8),
+        "mixed sequences": Mixed,
         "dropped layer": Dropped,
         "no rope scaling": WrongRope,
         "late rope": LateRope,
@@ -133,10 +159,15 @@ def models(reference: Any) -> tuple[dict[str, Build], dict[str, Build]]:
 def int8(weight: Tensor) -> Tensor:
     """Whole numbers of 8 bits and a scale for each row."""
     scale = weight.float().abs().amax(-1, keepdim=True) / 127
-    return ((weight.float() / scale).round() * scale).to(weight.dtype)
+    return (weight.float() / scale).round() * scale
+
+
+def in_groups(weight: Tensor, width: int = 32) -> Tensor:
+    """int8 with a scale for each 32 elements of a row."""
+    return int8(weight.reshape(-1, width)).view(weight.shape)
 
 
 def fp8(weight: Tensor) -> Tensor:
     """e4m3, with a scale for each row."""
     scale = weight.float().abs().amax(-1, keepdim=True) / 448
-    return ((weight.float() / scale).to(torch.float8_e4m3fn).float() * scale).to(weight.dtype)
+    return (weight.float() / scale).to(torch.float8_e4m3fn).float() * scale
