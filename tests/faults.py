@@ -390,7 +390,9 @@ MOUNTS = (sandbox.has_namespaces, "no namespace of mounts is permitted here")
 ZERO_RATES = '{"flops_per_s": 0.0, "hbm_bytes_per_s": 0.0, "link_bytes_per_s": 0.0, "source": "a disk error"}'
 ZERO_PEAKS = f'{{"peaks": {ZERO_RATES}, "count": 1, "first": "2026-05-01", "last": "2026-05-01", "load": 0.0}}'
 NOT_STARTED = "error: the ranks could not be started: "
-NOT_JUDGED = " failed, so the submission is not judged: was killed by SIGKILL(?s:.*)ran on this machine by then"
+NOT_JUDGED = (
+    " failed, so the submission is not judged: was killed by SIGKILL(?s:.*)had already run and may be the cause"
+)
 JUDGE = r"error: a judge \(trusted rank 1\)" + NOT_JUDGED
 REFERENCE = r"error: the reference \(baseline rank 1\)" + NOT_JUDGED
 CANDIDATE = "candidate|rank 1"
@@ -470,7 +472,7 @@ FAULTS = [
     Fault("no file may grow any more", "store", no_larger_files, 1, "File too large", run=PLAYED),
     Fault("full disk at the leaderboard", "store", at_board(no_room), 1, BOARD + ".*No space", run=PLAYED),
     Fault("unwritable leaderboard", "before", unwritable("leaderboard.yaml"), 2, UNWRITABLE, run=PLAYED),
-    Fault("unwritable runs/", "before", unwritable("runs"), 1, "error: .*runs/.*Permission denied", run=PLAYED),
+    Fault("unwritable runs/", "before", unwritable("runs"), 2, "error: runs/ cannot be written", run=PLAYED),
     Fault("read-only checkout, eval", "before", unwritable("."), 2, UNWRITABLE, run=PLAYED),
     Fault("read-only checkout, check", "before", unwritable(".", ".cache", ".cache/compiled"), 0, "pass"),
     Fault("somebody else holds the lock", "store", hold_lock, 0, "pass", run=PLAYED),

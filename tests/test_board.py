@@ -968,7 +968,11 @@ def test_an_entry_is_found_by_run_id_its_beginning_or_its_file() -> None:
     assert leaderboard.find(found, "ring.py") is other
     assert leaderboard.find(found, "x.py", "gemm_rs") is held
     for text, problem, says in (
-        ("2026", None, r"'2026' is 3 entries; give the run id of one:\n  20260501.*\n  20260502.*\n  20260503.*held"),
+        (
+            "2026",
+            None,
+            r"'2026' matches 3 entries; name one by its run id:\n  20260501.*\n  20260502.*\n  20260503.*held",
+        ),
         ("ring.py", "gemm_rs", "no entry of gemm_rs 'ring.py'"),
         ("submision.py", None, "did you mean 'submission.py'"),
         ("", None, "which entry"),
@@ -982,7 +986,7 @@ def test_an_entry_is_found_by_run_id_its_beginning_or_its_file() -> None:
 def test_of_one_file_on_several_machines_the_one_here_is_meant() -> None:
     found = Board(entries=(entry(run_id="1", machine_class="there"), entry(run_id="2", machine_class="here")))
     assert leaderboard.find(found, "submission.py", machine_class="here").run_id == "2"
-    with pytest.raises(UsageError, match="is 2 entries"):
+    with pytest.raises(UsageError, match="matches 2 entries"):
         leaderboard.find(found, "submission.py", machine_class="elsewhere")
 
 
@@ -1022,7 +1026,7 @@ def test_of_several_entries_of_one_file_here_the_one_with_a_kept_source_is_meant
     both = (lambda one: True, lambda one: one.run_id == "2")
     assert leaderboard.find(found, "submission.py", preferred=both) is mine
     assert leaderboard.find(found, "1", preferred=both) is shipped
-    with pytest.raises(UsageError, match="is 2 entries"):
+    with pytest.raises(UsageError, match="matches 2 entries"):
         leaderboard.find(found, "submission.py", preferred=[lambda one: False])
 
 

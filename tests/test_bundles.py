@@ -289,7 +289,7 @@ def test_archives_that_are_none_of_ours_are_refused(tmp_path: Path, monkeypatch:
     folder = tmp_path / "b"
     folder.mkdir()
     (folder / "bundle.json").symlink_to("/etc/passwd")
-    with pytest.raises(BadFileError, match="a link; a bundle has plain files alone"):
+    with pytest.raises(BadFileError, match="is a link; a bundle may contain only plain files"):
         bundles.read(folder)
     with pytest.raises(UsageError, match="no bundle"):
         bundles.read(tmp_path / "nothing")

@@ -262,7 +262,7 @@ def test_an_agent_follows_nobody_who_does_not_know_the_token(listener: socket.so
         sock.sendall(meeting.frame(meeting.Challenge(number="1")))
         meeting.received(sock, meeting.Hello)
         sock.sendall(meeting.frame(meeting.Welcome(answer="0" * 64, master="127.0.0.1")))
-        assert "another evaluation" in str(node.result())
+        assert "has another KERNEL_EVAL_TOKEN" in str(node.result())
 
 
 def test_a_node_of_another_class_or_version_is_refused_on_both_sides(

@@ -344,7 +344,7 @@ def test_what_cannot_be_run_again_here_is_refused_before_anything_runs(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["mine.py"], r"'mine.py' is 2 entries; give the run id of one:\n .*alice.*\n .*bob"),
+        (["mine.py"], r"'mine.py' matches 2 entries; name one by its run id:\n .*alice.*\n .*bob"),
         (["nobody.py"], "no entry 'nobody.py'"),
         ([ENTRY_RUN, "--problem", "a2a"], "no entry of a2a"),
         ([ENTRY_RUN, "--launches", "2"], "--launches 2: at least 3 are needed"),
