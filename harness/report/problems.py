@@ -22,7 +22,7 @@ def show(problems: Sequence[Problem], console: Console) -> None:
             name = clean_line(one.name).ljust(chars)
             print_all(console, Text(f"{name}  {cut_line(first_sentence(one.description), console.width - chars - 2)}"))
         return
-    table = plain_table("=problem", "at GPU MODE", "suites", "what it is")
+    table = plain_table("=problem", "leaderboard", "suites", "what it is")
     for one in problems:
         what = cut_line(one.description, SHOWN_CHARS)
         cells = (one.name, one.leaderboard, ", ".join(one.suites), what)
