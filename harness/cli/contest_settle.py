@@ -5,7 +5,6 @@ So `settle` runs on a board of the contest's standings, in a file of its own, an
 leaderboard.yaml, where standings look for it.
 """
 
-import argparse
 import functools
 import tempfile
 from dataclasses import dataclass, replace
@@ -14,14 +13,13 @@ from pathlib import Path
 from harness.board import leaderboard
 from harness.board.entries import Board
 from harness.board.entries import order as best_first
-from harness.cli import settle as cli_settle
 from harness.cli.contest_orders import Settle
 from harness.cli.contest_verbs import World, contest_of
+from harness.cli.settle import Options, settle_board
 from harness.contest import admission, rules, standings
-from harness.contest.acts import Contest
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
-from harness.evaluation.settle import applied
+from harness.evaluation.settle import TOP, applied
 
 
 @dataclass(frozen=True)
@@ -45,12 +43,21 @@ def settle(order: Settle, checkout: Checkout, world: World) -> Exit:
     board = leaderboard.load(checkout.leaderboard)
     leaderboard.check_writable(checkout.leaderboard)
     of_contest = _placed(order.problem, standings.full(found.rules, found.log.records(), board, now), board)
-    arguments = _arguments(str(problem.folder) if problem.is_upstream else problem.name, order, found)
+    setting = found.rules.setting
+    asked = Options(
+        problem=str(problem.folder) if problem.is_upstream else problem.name,
+        top=TOP if order.top is None else order.top,
+        suite=setting.suite,
+        ranks=setting.ranks,
+        seconds=setting.seconds,
+        confined=order.confined,
+        quiet=order.quiet,
+    )
     with tempfile.TemporaryDirectory(prefix="kernel-eval-") as folder:
         scratch = _WithBoard(checkout.root, Path(folder, "leaderboard.yaml"))
         leaderboard.change(scratch.leaderboard, lambda _: of_contest)
         try:
-            return cli_settle.run(arguments, scratch)
+            return settle_board(asked, scratch)
         finally:  # rounds that were complete before Ctrl-C count
             settlements = leaderboard.load(scratch.leaderboard).settlements
             new = [one for one in settlements if one not in board.settlements]
@@ -62,14 +69,3 @@ def _placed(problem: str, shown: standings.Standings, board: Board) -> Board:
     teams = [team for one in shown.problems if one.problem == problem for team in one.teams]
     entries = (replace(team.row.entry, file=team.entry.file) for team in teams)
     return replace(board, entries=tuple(sorted(entries, key=best_first)), held=())
-
-
-def _arguments(problem: str, order: Settle, found: Contest) -> argparse.Namespace:
-    """What the verb `settle` is called with."""
-    setting = found.rules.setting
-    values = {"--top": order.top, "--suite": setting.suite, "--ranks": setting.ranks, "--seconds": setting.seconds}
-    flags = {"--quiet": order.quiet, "--unconfined": not order.confined}
-    parser = argparse.ArgumentParser()
-    cli_settle.add_arguments(parser)
-    given = [f"{name}={value}" for name, value in values.items() if value is not None]
-    return parser.parse_args([problem, *given, *(name for name, is_set in flags.items() if is_set)])

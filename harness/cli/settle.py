@@ -1,12 +1,14 @@
 """The verb `settle`: the leading entries of a board, head to head."""
 
 import argparse
+from dataclasses import dataclass, fields
 
 from rich.text import Text
 
 from harness.board import leaderboard
 from harness.board.noise import USUAL, usual
 from harness.cli import options, result_files
+from harness.cli.result_files import JsonFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
@@ -41,30 +43,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_engine(parser)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Whose order is settled, and how. `suite` and `ranks` choose among a problem's boards; `rounds` of None is what is
+    usual on the board's device; `seconds` of None is the suite's own time for a shape."""
+
+    problem: str
+    top: int = TOP
+    rounds: int | None = None
+    suite: str | None = None
+    ranks: int | None = None
+    seconds: float | None = None
+    confined: bool = True
+    quiet: bool = False
+    json: JsonFile | None = None
+
+
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`settle`: rounds of launches, the order, and the order on the board."""
-    if namespace.top < 2:
-        raise UsageError(f"--top {namespace.top}: an order needs at least 2 entries")
-    if namespace.rounds is not None and namespace.rounds < 2:
-        raise UsageError(f"--rounds {namespace.rounds}: at least 2 are needed, to see what launches differ by")
     if (problem := options.problem_of(namespace)) is None:
         raise UsageError("which problem? `python -m harness board` lists those that have entries")
-    settings.check_seconds("--seconds", namespace.seconds)
+    named = {field.name: getattr(namespace, field.name) for field in fields(Options) if field.name != "problem"}
+    return settle_board(Options(problem=problem, **named), checkout)
+
+
+def settle_board(order: Options, checkout: Checkout) -> Exit:
+    """Runs the rounds, keeps the order on the checkout's board and shows it. Raises UsageError for what cannot be
+    settled here, and what ended the rounds early once the complete ones are kept."""
+    if order.top < 2:
+        raise UsageError(f"--top {order.top}: an order needs at least 2 entries")
+    if order.rounds is not None and order.rounds < 2:
+        raise UsageError(f"--rounds {order.rounds}: at least 2 are needed, to see what launches differ by")
+    settings.check_seconds("--seconds", order.seconds)
     board = leaderboard.load(checkout.leaderboard)
     leaderboard.check_writable(checkout.leaderboard)
-    group = settle.group_of(board, find(problem, checkout).name, namespace.suite, namespace.ranks)
-    meeting = settle.contenders(board, group, namespace.top, problem, namespace.seconds, checkout)
-    meeting = settle.confined(meeting, namespace.confined)
+    group = settle.group_of(board, find(order.problem, checkout).name, order.suite, order.ranks)
+    meeting = settle.contenders(board, group, order.top, order.problem, order.seconds, checkout)
+    meeting = settle.confined(meeting, order.confined)
     console = new_console(stderr=True)
     for why in meeting.left_out:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)
     here, before = usual(meeting.setting.device), settle.known(board, meeting)
-    rounds = here.rounds if namespace.rounds is None else namespace.rounds + namespace.rounds % 2
+    rounds = here.rounds if order.rounds is None else order.rounds + order.rounds % 2
 
     def meet(number: int, one: int, other: int) -> float:
         names = " and ".join(meeting.sources[each].name for each in (one, other))
         more = f" more, after {before.rounds}" if before.rounds else ""
-        with ProgressLine(console, silent=namespace.quiet) as progress:
+        with ProgressLine(console, silent=order.quiet) as progress:
             progress.note(clean_line(f"round {number} of at most {rounds}{more}: {names}"))
             return settle.launch(meeting, number, one, other, progress)
 
@@ -76,10 +101,10 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     try:
         leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, new))
     finally:  # what was measured is shown all the same
-        if namespace.json is None or not namespace.json.is_stdout:
+        if order.json is None or not order.json.is_stdout:
             show(new, new_console())
-        if namespace.json:
-            namespace.json.write(to_json(new, meeting, found.meetings))
+        if order.json:
+            order.json.write(to_json(new, meeting, found.meetings))
     if found.ended is not None:
         raise found.ended
     return Exit.OK
