@@ -21,6 +21,7 @@ import pytest
 from harness.core import files
 from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Mode, Submission
+from harness.core.words import count_text
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
@@ -147,14 +148,14 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         suite: str = "quick",
         mode: Mode = "test",
         timeout_s: float = TIMEOUT_S,
-        ranks: int = RANKS,
+        ranks: int | None = None,
         device: str = "cpu",
         burst: bool = False,
         benchmarks: int | None = None,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
-        ranks = ranks if found.multi_gpu else 1
+        ranks = (ranks or (RANKS if device == "cpu" else min(RANKS, gpus().count))) if found.multi_gpu else 1
         cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks])
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),
@@ -172,10 +173,13 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`@pytest.mark.gpu` needs a GPU, `@pytest.mark.gpu(2)` two."""
     count = gpus().count
     for item in items:
-        if item.get_closest_marker("gpu") and count < 2:
-            item.add_marker(pytest.mark.skip(reason=f"needs 2 GPUs or more, there are {count}"))
+        if marker := item.get_closest_marker("gpu"):
+            needed = marker.args[0] if marker.args else 1
+            if count < needed:
+                item.add_marker(pytest.mark.skip(reason=f"needs {count_text(needed, 'GPU')}, there are {count}"))
 
 
 def pytest_collection_finish() -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.gpu
 
 REFERENCE = "from reference import ref_kernel as custom_kernel\n"
 WORLD_SIZE = min(4, gpus().count)
+LAST = WORLD_SIZE - 1
 
 Evaluate = Callable[..., EvalReport]
 
@@ -64,7 +65,7 @@ def bad(misbehave: str) -> str:
     return (
         "import torch\nimport torch.distributed as dist\nfrom reference import ref_kernel\n\n"
         "def custom_kernel(data):\n"
-        f"    if dist.get_rank() == 1:\n        {misbehave}\n"
+        f"    if dist.get_rank() == {LAST}:\n        {misbehave}\n"
         "    return ref_kernel(data)\n"
     )
 
@@ -90,7 +91,7 @@ def test_what_goes_wrong_on_one_gpu_is_named(
     assert isinstance(outcome, outcomes), outcome
     assert re.search(says, outcome.message), outcome
     if not isinstance(outcome, Wrong):
-        assert outcome.rank == 1
+        assert outcome.rank == LAST
     assert time.monotonic() - began < 60
 
 

@@ -11,6 +11,7 @@ tests/hostile/ holds ordinary submission files. A docstring says what each one t
     devices: cpu                        or gpu; where there is no such line it is tried on both
     problem: a2a                        a2a where there is no such line; or a problem folder's path
     mode: test                          test where there is no such line
+    gpus: 2                             on GPUs it takes so many; 1 where there is no such line
 
 `honest_*` are unusual but legitimate, `wrong_*` merely wrong. A new cheat is a new file.
 """
@@ -47,13 +48,20 @@ class Hostile:
     devices: str
     problem: str
     mode: Mode
+    gpus: int
 
 
 def read(path: Path) -> Hostile:
     source = path.read_text()
-    told = dict(re.findall(r"^(expect|devices|problem|mode): (.*)$", source.split('"""')[1], re.MULTILINE))
+    told = dict(re.findall(r"^(expect|devices|problem|mode|gpus): (.*)$", source.split('"""')[1], re.MULTILINE))
     return Hostile(
-        path.stem, source, told["expect"], told.get("devices", ""), told.get("problem", "a2a"), told.get("mode", "test")
+        path.stem,
+        source,
+        told["expect"],
+        told.get("devices", ""),
+        told.get("problem", "a2a"),
+        told.get("mode", "test"),
+        int(told.get("gpus", "1")),
     )
 
 
@@ -69,8 +77,10 @@ def test_a_submission_ends_as_its_docstring_says(hostile: Hostile, ends: Callabl
     ends(hostile, "cpu")
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("hostile", tried_on("gpu"), ids=lambda hostile: hostile.name)
+@pytest.mark.parametrize(
+    "hostile",
+    [pytest.param(each, id=each.name, marks=pytest.mark.gpu(each.gpus)) for each in tried_on("gpu")],
+)
 def test_so_it_ends_on_gpus(hostile: Hostile, ends: Callable[[Hostile, str], None]) -> None:
     ends(hostile, gpus().device)
 

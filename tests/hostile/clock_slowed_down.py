@@ -2,6 +2,7 @@
 
 expect: held communication:
 mode: leaderboard
+gpus: 2
 """
 
 import time

@@ -1,6 +1,7 @@
 """Communicates on the first shape, where every rank is probed, and never again.
 
 expect: held communication: kept out of a call
+gpus: 2
 """
 
 from reference import ref_kernel

@@ -2,6 +2,7 @@
 
 expect: wrong:
 problem: gemm_rs
+gpus: 2
 """
 
 import torch
