@@ -1,6 +1,7 @@
 """Kills the other ranks of its group.
 
 expect: crashed: SIGKILL
+gpus: 2
 """
 
 import os

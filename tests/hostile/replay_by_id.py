@@ -1,6 +1,7 @@
 """Returns again what it returned before, by the identity of its configuration and its size.
 
 expect: wrong:
+gpus: 2
 """
 
 from reference import ref_kernel

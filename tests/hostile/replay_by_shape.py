@@ -1,6 +1,7 @@
 """Returns again what it returned before, by the shape of its input.
 
 expect: wrong:
+gpus: 2
 """
 
 from reference import ref_kernel
