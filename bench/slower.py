@@ -1,7 +1,8 @@
-"""gemm_rs's reference made 2 % slower on purpose, for bench/gpu.py: a wait on the device behind each call.
+"""gemm_rs's reference made slower on purpose, by 2 % for bench/gpu.py and by DELAY_US for bench/delays.py: a wait on
+the device behind each call.
 
-The wait is calibrated per shape on the first call, which no clock sees: 2 % of the slowest rank's device time, less
-what launching the wait costs itself.
+The wait is calibrated per shape on the first call, which no clock sees: that part of the slowest rank's device time, or
+that time, less what launching the wait costs itself.
 """
 
 import torch
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from reference import ref_kernel
 
 SLOWDOWN = 0.02
+DELAY_US = None  # in place of SLOWDOWN's part
 CALIBRATION_CALLS = 20
 cycles_of: dict[tuple[int, ...], int] = {}
 
@@ -26,7 +28,8 @@ def device_us(work, calls: int = CALIBRATION_CALLS) -> float:
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end) * 1000)
     slowest = torch.tensor(sorted(times)[calls // 2], device="cuda")
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    if dist.is_initialized():
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return slowest.item()
 
 
@@ -38,7 +41,8 @@ def custom_kernel(data):
         short_us = device_us(lambda: torch.cuda._sleep(1))
         cycles_a_us = 200_000 / (long_us - short_us)
         launch_us = short_us - device_us(lambda: None)
-        cycles_of[key] = max(1, int((SLOWDOWN * whole_us - launch_us) * cycles_a_us))
+        wait_us = SLOWDOWN * whole_us if DELAY_US is None else DELAY_US
+        cycles_of[key] = max(1, int((wait_us - launch_us) * cycles_a_us))
     result = ref_kernel(data)
     torch.cuda._sleep(cycles_of[key])
     return result
