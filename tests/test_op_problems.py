@@ -293,6 +293,8 @@ def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, 
                 assert WIDE.search(found.assembly), row
                 if name == "cross_entropy" and plan.parts > 1:
                     assert found.fit >= row.resident, row
+                if name == "rms_norm" and chip == "sm_90":
+                    assert 32 * found.warps * found.fit >= row.resident, row
 
 
 # ---- cross_entropy's Gluon kernels -----------------------------------------------------------------------------------

@@ -70,6 +70,12 @@ def forward(
 
 
 @triton.jit
+def both_added(first, second, other_first, other_second):
+    """Two sums at once, for tl.reduce."""
+    return first + other_first, second + other_second
+
+
+@triton.jit
 def backward(
     total,  # bf16 [rows, hidden], as the next, `grad` and `out`
     grad_total,
@@ -101,11 +107,14 @@ def backward(
         next_value = tl.load(total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
         next_given = tl.load(grad + ahead, mask=there, other=0.0, eviction_policy=LOADS)
         next_passed = tl.load(grad_total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
-        scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
+        # Both sums in one reduction, since each makes all threads wait for each other. In this order nothing of the
+        # products is needed again, which would take registers.
+        squares, products = tl.reduce((value * value, given * value * factor), 0, both_added)
+        scale = tl.rsqrt(squares / hidden + eps)
+        mean = products * scale / hidden
         value *= scale
         found += given * value
         given *= factor
-        mean = tl.sum(given * value) / hidden
         result = (passed + scale * (given - value * mean)).to(out.dtype.element_ty)
         tl.store(out + place, result, mask=inside, cache_modifier=STORES)
     tl.store(partial + tl.program_id(0) * hidden + at, found, mask=inside)
