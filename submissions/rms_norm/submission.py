@@ -52,21 +52,19 @@ def forward(
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
 ):
-    """Rows of `total` = x + residual, rounded, and of `normed`, a grid apart: with a program for each row, the loop has
-    one turn."""
+    """A row of `total` = x + residual, rounded, and of `normed`."""
     at = tl.arange(0, BLOCK)
     inside = at < hidden
+    place = tl.program_id(0).to(tl.int64) * hidden + at
+    left = tl.load(x + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
+    right = tl.load(residual + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
     factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=1):
-        place = tl.cast(row, tl.int64) * hidden + at
-        left = tl.load(x + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
-        right = tl.load(residual + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
-        rounded = (left + right).to(total.dtype.element_ty)
-        tl.store(total + place, rounded, mask=inside, cache_modifier=STORES)
-        value = rounded.to(tl.float32)
-        scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
-        result = (value * scale * factor).to(normed.dtype.element_ty)
-        tl.store(normed + place, result, mask=inside, cache_modifier=STORES)
+    rounded = (left + right).to(total.dtype.element_ty)
+    tl.store(total + place, rounded, mask=inside, cache_modifier=STORES)
+    value = rounded.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
+    result = (value * scale * factor).to(normed.dtype.element_ty)
+    tl.store(normed + place, result, mask=inside, cache_modifier=STORES)
 
 
 @triton.jit

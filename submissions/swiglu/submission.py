@@ -44,17 +44,16 @@ def forward(
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
 ):
-    """Blocks of rows of `out`, a grid apart: with a program for each block, the loop has one turn."""
+    """A block of a row of `out`."""
     blocks = tl.cdiv(columns, BLOCK)
-    for block in tl.range(tl.program_id(0), rows * blocks, tl.num_programs(0), num_stages=1):
-        row = (block // blocks).to(tl.int64)
-        at = block % blocks * BLOCK + tl.arange(0, BLOCK)
-        inside = at < columns
-        line = x + row * 2 * columns
-        gate = tl.load(line + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
-        up = tl.load(line + columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
-        value = gate * up / (1 + tl.exp(-gate))
-        tl.store(out + row * columns + at, value.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    inside = at < columns
+    line = x + row * 2 * columns
+    gate = tl.load(line + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+    up = tl.load(line + columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+    value = gate * up / (1 + tl.exp(-gate))
+    tl.store(out + row * columns + at, value.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
 
 
 @triton.jit
@@ -70,20 +69,19 @@ def backward(
 ):
     """The same of both halves of `out`, the gradient of x."""
     blocks = tl.cdiv(columns, BLOCK)
-    for block in tl.range(tl.program_id(0), rows * blocks, tl.num_programs(0), num_stages=1):
-        row = (block // blocks).to(tl.int64)
-        at = block % blocks * BLOCK + tl.arange(0, BLOCK)
-        inside = at < columns
-        line = x + row * 2 * columns
-        gate = tl.load(line + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
-        up = tl.load(line + columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
-        given = tl.load(grad + row * columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
-        share = 1 / (1 + tl.exp(-gate))
-        for_silu = given * share
-        for_gate = for_silu * up * (1 + gate * (1 - share))
-        made = out + row * 2 * columns
-        tl.store(made + at, for_gate.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
-        tl.store(made + columns + at, (for_silu * gate).to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    inside = at < columns
+    line = x + row * 2 * columns
+    gate = tl.load(line + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+    up = tl.load(line + columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+    given = tl.load(grad + row * columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
+    share = 1 / (1 + tl.exp(-gate))
+    for_silu = given * share
+    for_gate = for_silu * up * (1 + gate * (1 - share))
+    made = out + row * 2 * columns
+    tl.store(made + at, for_gate.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
+    tl.store(made + columns + at, (for_silu * gate).to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
 
 
 launchers = {kernel: Launcher(kernel, all_at_once=False) for kernel in (forward, backward)}
