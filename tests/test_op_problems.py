@@ -390,6 +390,8 @@ def test_streams_compile_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
             (streams.stay_double, (*words, 32000, 4096, True, "evict_last"), 4),
             (streams.ring_double, (*words, 32000, streams.WORDS, streams.SLOTS, ""), streams.WARPS),
             (streams.bulk_move, (*words, 32000, 16, streams.INNER, streams.SLOTS), 1),
+            (streams.mix, (*words * 2, torch.int32, 4096, 8192, 8192, 3, 2, "evict_last", ".cs", "", 1024), 8),
+            (streams.mix, (*words * 2, torch.int32, 4096, 8192, 4096, 2, 1, "evict_first", "", "evict_last", 1024), 8),
         ]
         found = compiled_all(
             "sm_90", lambda: [kernel.warmup(*given, grid=(1,), num_warps=warps) for kernel, given, warps in calls]
