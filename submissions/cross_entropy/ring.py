@@ -122,7 +122,7 @@ def ring_kernel(
         line = words + gl.cast(row, gl.int64) * quads * 4
         copy_ahead(ring.index(ahead_by), line + place, mask=inside & (ahead_by < count))
         async_copy.commit_group()
-    factor = loss_scale / counted(targets, tokens, ignore_index, 4 * THREADS, small, "").to(gl.float32)
+    factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small, "").to(gl.float32)
 
     target = gl.load(targets + first, mask=count > 0, other=0).to(gl.int32)
     # Each a value of its own: names of one value ahead of a loop stay one in it (Triton 3.6).
