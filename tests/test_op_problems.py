@@ -243,6 +243,12 @@ def play_interpreted() -> None:
             for _, data, expected in trials(name, True, quick=True):
                 verdict = judged(submission.custom_kernel(own_copy(data)), expected)
                 assert verdict.passed, (name, verdict.message)
+                if name == "rms_norm" and data[3] is not None:
+                    row, chip = submission.TABLE[-1]._replace(together=True), submission.Chip("interpreter", 1, 1)
+                    plan = submission.make_plan(row, chip, tuple(data[0].shape))
+                    for _ in range(2):  # the barrier's count goes on
+                        verdict = judged(submission.by_plan(plan, data), expected)
+                        assert verdict.passed, verdict.message
                 if name == "cross_entropy":
                     losses, copy = torch.empty(len(data[1])), own_copy(data)
                     row, chip = submission.TABLE[-1], submission.Chip("interpreter", 1, 1)
@@ -293,6 +299,8 @@ def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, 
                 assert WIDE.search(found.assembly), row
                 if name == "cross_entropy" and plan.parts > 1:
                     assert found.fit >= row.resident, row
+                if name == "rms_norm" and chip == "sm_90":
+                    assert 32 * found.warps * found.fit >= row.resident, row
 
 
 # ---- cross_entropy's Gluon kernels -----------------------------------------------------------------------------------
@@ -305,8 +313,12 @@ def test_every_row_of_the_tables_compiles_for_gpus_that_are_not_here(name: str, 
         pytest.param("ring", 9, 1000, 1000, 3, 0.0, 4, 3, 1, id="ring: parts, the gradient a row behind"),
         pytest.param("ring", 5, 600, 600, 1, 0.1, 2, 3, 1, id="ring: parts, smoothed"),
         pytest.param("ring", 1, 600, 600, 0, 0.1, 2, 3, 0, id="ring: fewer rows than groups of programs"),
+        pytest.param("held", 9, 1000, 1000, 3, 0.0, 4, 3, 1, id="held: parts, several rows a group"),
+        pytest.param("held", 7, 1096, 1104, 2, 0.0, 2, 3, 1, id="held: gaps between rows"),
+        pytest.param("held", 1, 600, 600, 0, 0.0, 2, 3, 1, id="held: fewer rows than groups of programs"),
         pytest.param("loaded", 7, 200, 208, 2, 0.0, 1, 2, 0, id="loaded: gaps between rows, one ahead"),
         pytest.param("loaded", 9, 1000, 1000, 3, 0.0, 1, 2, 0, id="loaded: vectors that are inside in all threads"),
+        pytest.param("loaded", 2, 1000, 1000, 1, 0.0, 1, 1, 0, id="loaded: a program for each row"),
         pytest.param("loaded", 1, 600, 600, 0, 0.0, 1, 2, 0, id="loaded: fewer rows than programs"),
     ],
 )
@@ -321,7 +333,8 @@ def test_a_gluon_kernel_is_right_played_on_a_cpu(
     with imported("cross_entropy") as submission:
         row = submission.Row("sm_90", (tokens, vocab), kernel, parts, 32, 1, slots, lag, "")
         plan = submission.make_plan(row, submission.Chip("sm_90", 2 * parts, 1), submission.shape_of(data))
-    modules, heard = (["ring"], [told[0].clone(), told[1].clone()]) if kernel == "ring" else (["ring", "loaded"], [])
+    modules = {"ring": ["ring"], "held": ["ring", "loaded", "held"], "loaded": ["ring", "loaded"]}[kernel]
+    heard = [one.clone() for one in told][: {"ring": 2, "held": 1, "loaded": 0}[kernel]]
     machine = Machine(programs=2 * parts, warps=1)
     played = machine.kernel("cross_entropy", modules, f"{kernel}_kernel")
     machine.run(played, [*data[:2], losses, *heard], [*plan.step.numbers, *data[2:]], **plan.step.constants)
@@ -349,6 +362,45 @@ def test_rows_are_loaded_whole_where_they_fill_registers(
         assert (plan.kernel, plan.parts) == (kernel, parts)
 
 
+@pytest.mark.parametrize(
+    ("vocab", "kernel", "parts", "threads", "slots"),
+    [
+        (128256, "held", 16, 128, 3),
+        (128256, "held", 8, 256, 3),
+        (128256, "held", 4, 512, 3),
+        (32000, "loaded", 1, 512, 1),
+    ],
+)
+def test_rows_that_the_tuner_tries_fit_registers(vocab: int, kernel: str, parts: int, threads: int, slots: int) -> None:
+    """As many programs as are meant to run on a multiprocessor have room there, with hardly a register spilled."""
+    resident = 1024 // threads if kernel == "loaded" else 512 // threads
+    with imported("cross_entropy") as submission:
+        row = submission.Row("sm_90", (16384, vocab), kernel, parts, threads, resident, slots, int(parts > 1), "")
+        shape = submission.Shape(*row.shape, row.shape[1], 8, False)
+        plan = submission.make_plan(row, chip_of(submission, "sm_90"), shape)
+        (found,) = compiled_all("sm_90", plan.compile)
+    assert found.spilled_bytes <= MOST_SPILLED_BYTES
+    assert found.fit == resident
+    assert "ld.global.L1::evict_last" in found.assembly
+
+
+@pytest.mark.parametrize("shape", [(8192, 8192), (16384, 4096)])
+def test_programs_that_sum_up_together_all_run_at_once(shape: tuple[int, int]) -> None:
+    """And what they have stored is there before they say so, and is read when all have said so."""
+    with imported("rms_norm") as submission:
+        row = submission.Row("sm_90", shape, True, 16, 512, "evict_last", "", True, "")
+        chip = chip_of(submission, "sm_90")
+        plan = submission.make_plan(row, chip, shape)
+        (found,) = compiled_all("sm_90", plan.compile)
+        (step,) = plan.steps
+        assert step.launcher.all_at_once
+        assert step.programs <= found.fit * chip.multiprocessors
+    assert found.spilled_bytes == 0
+    stored, _, rest = found.assembly.rpartition("atom.global.gpu.acq_rel.add")
+    assert "bar.sync" in stored[stored.rindex("st.global") :]
+    assert rest.index(".acquire") < rest.index("bar.sync", rest.index(".acquire")) < rest.index("ld.global.cg")
+
+
 def test_streams_compile_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of bench/streams.py: without spilling, and as many programs fit as are launched."""
     with imported("cross_entropy"):
@@ -361,6 +413,8 @@ def test_streams_compile_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
             (streams.stay_double, (*words, 32000, 4096, True, "evict_last"), 4),
             (streams.ring_double, (*words, 32000, streams.WORDS, streams.SLOTS, ""), streams.WARPS),
             (streams.bulk_move, (*words, 32000, 16, streams.INNER, streams.SLOTS), 1),
+            (streams.mix, (*words * 2, torch.int32, 4096, 8192, 8192, 3, 2, "evict_last", ".cs", "", 1024), 8),
+            (streams.mix, (*words * 2, torch.int32, 4096, 8192, 4096, 2, 1, "evict_first", "", "evict_last", 1024), 8),
         ]
         found = compiled_all(
             "sm_90", lambda: [kernel.warmup(*given, grid=(1,), num_warps=warps) for kernel, given, warps in calls]

@@ -1,4 +1,4 @@
-"""bench/ops.py without a GPU: what its calls are given."""
+"""bench/ops.py and bench/conditions.py without a GPU: what their calls are given."""
 
 import importlib
 import sys
@@ -52,3 +52,69 @@ def test_a_call_that_works_in_place_gets_its_input_back(in_place: bool, monkeypa
     ops.figures_of(reference, case, double, in_place)
     timed = given[-ops.CALLS :]
     assert (timed == [4.0, 12.0] * (ops.CALLS // 2) + [4.0]) == in_place
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_condition_changes_what_it_names_and_nothing_else(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    conditions = importlib.import_module("bench.conditions")
+    did: list[str] = []
+
+    def doing(name: str) -> Any:
+        return lambda *_: did.append(name)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", doing("sleeps"))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(conditions.time, "sleep", lambda seconds: did.append("pauses") if seconds else None)
+    names = ("flush_caches", "release", "regain")
+    gpu = SimpleNamespace(
+        **{name: doing(name) for name in names},
+        synchronize=lambda: None,
+        scratch=SimpleNamespace(sum=doing("reads"), zero_=doing("zeros")),
+        start=Event(True),
+        end=Event(True),
+    )
+
+    def held(call: Any, lead_s: float) -> float:
+        did.append("held")
+        call()
+        return 2.0
+
+    given: list[tuple[int, float]] = []
+
+    def kernel(data: Any) -> None:
+        did.append("called")
+        given.append((data[0].data_ptr(), float(data[0].sum())))
+        data[0].mul_(2 if in_place else 1)
+
+    bench = conditions.Bench(
+        kernel=kernel,
+        hardened=(3 * torch.ones(2, 4)[:, :2], None),
+        plain=(torch.ones(2, 4)[:, :2], None),
+        in_place=in_place,
+        held=SimpleNamespace(gpu=gpu, time_us=held),
+        neighbour=SimpleNamespace(start=doing("starts"), work=doing("works")),
+    )
+    expected = {
+        "bench": ["flush_caches", "sleeps", "called"],
+        "back to back": ["flush_caches", "called"],
+        "kept lines not reset": ["zeros", "sleeps", "called"],
+        "caches flushed and clean": ["flush_caches", "reads", "sleeps", "called"],
+        "long pause before the call": ["flush_caches", "pauses", "sleeps", "called"],
+        "device barrier": ["flush_caches", "held", "called"],
+        "new memory for the output": ["release", "regain", "flush_caches", "sleeps", "called"],
+        "all of an evaluation": ["release", "works", "regain", "flush_caches", "pauses", "held", "called"],
+    }
+    for condition in conditions.CONDITIONS:
+        did.clear()
+        given.clear()
+        times = bench.times_us(condition)
+        assert times == [2.0 if condition.wait == "barrier" else 1000.0] * conditions.CALLS
+        done = [one for one in did if one != "starts"]
+        if condition.name in expected:
+            assert done == expected[condition.name] * (conditions.WARM + conditions.CALLS), condition.name
+        inputs = [4.0] if condition.plain else [12.0]
+        inputs += [4.0] * condition.alternate
+        assert [total for _, total in given] == [inputs[i % len(inputs)] for i in range(len(given))], condition.name
+    assert {condition.neighbour for condition in conditions.CONDITIONS} == {"", "rests", "works", "frees"}

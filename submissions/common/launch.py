@@ -136,6 +136,9 @@ def _current_stream() -> int:
     return torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())  # what Triton asks too
 
 
+current_stream = _current_stream  # for submissions that keep memory from call to call
+
+
 class LaunchConfig(ctypes.Structure):
     """CUlaunchConfig of cuda.h. Given by address, it costs the host less than eleven numbers of cuLaunchKernel."""
 

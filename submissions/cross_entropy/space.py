@@ -16,8 +16,10 @@ RINGS = [
     (16384, 256, 2, 3, 1),
     (32768, 512, 1, 3, 1),
 ]
+# The same of "held", without slots and lag; for rows of two or more parts.
+HELD = [(8192, 128, 4), (16384, 256, 2), (32768, 512, 1)]
 MOST_LOADED = 32768  # logits of a row that is loaded whole
-LOADED = [512, 1024]  # threads of the program that a multiprocessor has
+LOADED = [(512, 1, 2), (512, 2, 1), (1024, 1, 2)]  # threads, programs of a multiprocessor, slots
 REGISTERS = [(32768, 512, 2, 1), (8192, 128, 4, 2), (16384, 256, 2, 2)]  # the same of registers; no lag
 
 
@@ -34,9 +36,14 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
         return max(1, 1 << (-(-shape[1] // logits) - 1).bit_length())
 
     loaded = [
-        Row(chip, shape, "loaded", 1, threads, 1, 2, 0, "")
-        for threads in LOADED
+        Row(chip, shape, "loaded", 1, threads, resident, slots, 0, "")
+        for threads, resident, slots in LOADED
         if chip == "sm_90" and shape[1] <= MOST_LOADED
+    ]
+    held = [
+        Row(chip, shape, "held", parts(logits), threads, resident, 3, 1, "")
+        for logits, threads, resident in HELD
+        if chip == "sm_90" and parts(logits) > 1
     ]
     rings = [
         Row(chip, shape, "ring", parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, "")
@@ -47,7 +54,7 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
         Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, "")
         for logits, threads, resident, slots in REGISTERS
     ]
-    return [*loaded, *dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, "")]
+    return [*loaded, *held, *dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, "")]
 
 
 def need(row: Row, params: dict[str, Any]) -> Need:
@@ -61,7 +68,7 @@ def need(row: Row, params: dict[str, Any]) -> Need:
         hbm_bytes=(3 if row.kernel == "twice" else 2) * nbytes,
         read_bytes=nbytes,
         tiles=tokens * row.parts,
-        fit=fitting(row.slots * part_bytes if row.kernel == "ring" else 0, row.resident),
+        fit=fitting({"ring": row.slots, "held": 1}.get(row.kernel, 0) * part_bytes, row.resident),
     )
 
 

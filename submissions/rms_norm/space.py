@@ -12,7 +12,15 @@ from tuning import Row
 # Elements of a thread, threads of a multiprocessor in programs (forward 0: a program has one row).
 FORWARD = [(8, 0), (16, 0), (32, 0)]
 BACKWARD = [(16, 512), (8, 1024), (16, 1024), (32, 512), (32, 256)]
-WAYS = [("evict_last", ".cs"), ("evict_last", ""), ("", ".cs"), ("", ""), ("evict_last", ".wt")]
+WAYS = [
+    ("evict_last", ".cs"),
+    ("evict_last", ""),
+    ("evict_last", "evict_first"),
+    ("evict_first", "evict_last"),
+    ("", ".cs"),
+    ("", ""),
+    ("evict_last", ".wt"),
+]
 
 
 def place(params: dict[str, Any]) -> dict[str, Any]:
@@ -21,11 +29,13 @@ def place(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(chip: str, params: dict[str, Any]) -> list[Row]:
-    """Rows to try on that chip: each way of caching with the first programs, then others."""
+    """Rows to try on that chip: in the backward pass programs that sum up together, then each way of caching with the
+    first programs, then others."""
     where = place(params).values()
     programs = BACKWARD if params["backward"] else FORWARD
     tried = [(programs[0], way) for way in WAYS] + [(one, WAYS[0]) for one in programs[1:]]
-    return [Row(chip, *where, *one, *way, "") for one, way in tried]
+    together = [Row(chip, *where, *one, *WAYS[1], True, "") for one in programs[:2] if params["backward"]]
+    return [*together, *(Row(chip, *where, *one, *way, False, "") for one, way in tried)]
 
 
 def need(row: Row, params: dict[str, Any]) -> Need:

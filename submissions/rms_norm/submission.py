@@ -1,9 +1,9 @@
 """rms_norm with its residual, forward and backward: a row stays in registers from its first load to its last store.
 
 Forward, a program does one row. In the backward pass a program takes rows one after the other, a grid apart, and loads
-the next one while it works on one: it sums up the weight's gradient in registers, and a second kernel adds up what
-programs have found, some megabytes that lie in the L2. Why it wins on GPUs: eager torch passes over a row several
-times. CPU ranks work in rows that fit the cache.
+the next one while it works on one: it sums up the weight's gradient in registers. What programs have found, some
+megabytes that lie in the L2, is added up by a second kernel, or by the same programs behind a barrier. Why it wins on
+GPUs: eager torch passes over a row several times. CPU ranks work in rows that fit the cache.
 
 Legend: M rows, H hidden dimension, P programs.
 """
@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
-from common.launch import INTERPRETED, Launcher, ShapedLaunch
+from common.launch import INTERPRETED, Launcher, ShapedLaunch, current_stream
 from common.tuning import Chip, chip_of, nearest, warps_of
 from task import input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
 
 LEAST_THREADS = 64  # of a program, however short a row is
-SUMMED = 64  # columns of the weight's gradient that a program sums up
+SUMMED = 64  # columns of the weight's gradient that a program of `sum_up` sums up
+LEAST_COLUMNS, SUMMED_EACH = 16, 32  # of the other programs: columns of one at least, and what a thread adds up at once
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
 
@@ -51,40 +52,45 @@ def forward(
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
+    KEEP: tl.constexpr,
 ):
-    """Rows of `total` = x + residual, rounded, and of `normed`, a grid apart: with a program for each row, the loop has
-    one turn."""
+    """A row of `total` = x + residual, rounded, and of `normed`."""
     at = tl.arange(0, BLOCK)
     inside = at < hidden
+    place = tl.program_id(0).to(tl.int64) * hidden + at
+    left = tl.load(x + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
+    right = tl.load(residual + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
     factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=1):
-        place = tl.cast(row, tl.int64) * hidden + at
-        left = tl.load(x + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
-        right = tl.load(residual + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
-        rounded = (left + right).to(total.dtype.element_ty)
-        tl.store(total + place, rounded, mask=inside, cache_modifier=STORES)
-        value = rounded.to(tl.float32)
-        scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
-        result = (value * scale * factor).to(normed.dtype.element_ty)
-        tl.store(normed + place, result, mask=inside, cache_modifier=STORES)
+    rounded = (left + right).to(total.dtype.element_ty)
+    tl.store(total + place, rounded, mask=inside, cache_modifier=STORES, eviction_policy=KEEP)
+    value = rounded.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
+    result = (value * scale * factor).to(normed.dtype.element_ty)
+    tl.store(normed + place, result, mask=inside, cache_modifier=STORES, eviction_policy=KEEP)
 
 
 @triton.jit
-def backward(
-    total,  # bf16 [rows, hidden], as the next, `grad` and `out`
+def both_added(first, second, other_first, other_second):
+    """Two sums at once, for tl.reduce."""
+    return first + other_first, second + other_second
+
+
+@triton.jit
+def gradients(
+    total,
     grad_total,
-    weight,  # bf16 [hidden]
+    weight,
     grad,
     out,
-    partial,  # float32 [programs, hidden]
     rows,
     hidden,
     eps,
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
+    KEEP: tl.constexpr,
 ):
-    """Rows of `out`, the gradient of x and of the residual, and this program's part of the weight's gradient."""
+    """Rows of `out`, the gradient of x and of the residual; returns this program's part of the weight's gradient."""
     at = tl.arange(0, BLOCK)
     inside = at < hidden
     factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
@@ -101,43 +107,118 @@ def backward(
         next_value = tl.load(total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
         next_given = tl.load(grad + ahead, mask=there, other=0.0, eviction_policy=LOADS)
         next_passed = tl.load(grad_total + ahead, mask=there, other=0.0, eviction_policy=LOADS)
-        scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
+        # Both sums in one reduction, since each makes all threads wait for each other. In this order nothing of the
+        # products is needed again, which would take registers.
+        squares, products = tl.reduce((value * value, given * value * factor), 0, both_added)
+        scale = tl.rsqrt(squares / hidden + eps)
+        mean = products * scale / hidden
         value *= scale
         found += given * value
         given *= factor
-        mean = tl.sum(given * value) / hidden
         result = (passed + scale * (given - value * mean)).to(out.dtype.element_ty)
-        tl.store(out + place, result, mask=inside, cache_modifier=STORES)
-    tl.store(partial + tl.program_id(0) * hidden + at, found, mask=inside)
+        tl.store(out + place, result, mask=inside, cache_modifier=STORES, eviction_policy=KEEP)
+    return found
+
+
+@triton.jit
+def summed(partial, programs, hidden, at, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sum of `partial` [programs, hidden] over programs, at COLUMNS columns `at`."""
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, programs, ROWS):
+        row = start + tl.arange(0, ROWS)
+        mask = (row < programs)[:, None] & (at < hidden)[None, :]
+        total += tl.load(partial + row[:, None] * hidden + at[None, :], mask=mask, other=0.0, cache_modifier=".cg")
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def backward(
+    total,  # bf16 [rows, hidden], as the next, `grad` and `out`
+    grad_total,
+    weight,  # bf16 [hidden]
+    grad,
+    out,
+    partial,  # float32 [programs, hidden]
+    rows,
+    hidden,
+    eps,
+    BLOCK: tl.constexpr,
+    LOADS: tl.constexpr,
+    STORES: tl.constexpr,
+    KEEP: tl.constexpr,
+):
+    """`out`, and each program's part of the weight's gradient."""
+    found = gradients(total, grad_total, weight, grad, out, rows, hidden, eps, BLOCK, LOADS, STORES, KEEP)
+    at = tl.arange(0, BLOCK)
+    tl.store(partial + tl.program_id(0) * hidden + at, found, mask=at < hidden)
+
+
+@triton.jit
+def backward_together(
+    total,  # the first six as above
+    grad_total,
+    weight,
+    grad,
+    out,
+    partial,
+    grad_weight,  # bf16 [hidden]
+    arrived,  # int64: how many programs have come to the barrier, in all calls
+    rows,
+    hidden,
+    eps,
+    BLOCK: tl.constexpr,
+    LOADS: tl.constexpr,
+    STORES: tl.constexpr,
+    KEEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """The same, and the weight's gradient: when all programs have stored their parts, each sums up some columns. All
+    programs run at once."""
+    found = gradients(total, grad_total, weight, grad, out, rows, hidden, eps, BLOCK, LOADS, STORES, KEEP)
+    at = tl.arange(0, BLOCK)
+    tl.store(partial + tl.program_id(0) * hidden + at, found, mask=at < hidden)
+    tl.debug_barrier()  # before this program says that it has, which one thread does
+    programs = tl.num_programs(0)
+    before = tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu")
+    last = (before // programs + 1) * programs  # in this call
+    seen = before + 1
+    while seen < last:
+        seen = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
+    tl.debug_barrier()
+    for block in range(tl.program_id(0), tl.cdiv(hidden, COLUMNS), programs):
+        columns = block * COLUMNS + tl.arange(0, COLUMNS)
+        value = summed(partial, programs, hidden, columns, ROWS, COLUMNS)
+        tl.store(grad_weight + columns, value.to(grad_weight.dtype.element_ty), mask=columns < hidden)
 
 
 @triton.jit
 def sum_up(partial, out, programs, hidden, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """`out` [H] is the sum of `partial` [programs, H] over programs."""
     at = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = at < hidden
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, programs, ROWS):
-        row = start + tl.arange(0, ROWS)
-        mask = (row < programs)[:, None] & inside[None, :]
-        total += tl.load(partial + row[:, None] * hidden + at[None, :], mask=mask, other=0.0)
-    tl.store(out + at, tl.sum(total, 0).to(out.dtype.element_ty), mask=inside)
+    value = summed(partial, programs, hidden, at, ROWS, COLUMNS)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=at < hidden)
 
 
 launchers = {kernel: Launcher(kernel, all_at_once=False) for kernel in (forward, backward, sum_up)}
+launchers[backward_together] = Launcher(backward_together)
 
 
 class Plan(NamedTuple):
-    """The launches of a call. `partial`: the shape of the parts of the weight's gradient (backward)."""
+    """The launches of a call. `partial`: the shape of the parts of the weight's gradient (backward). `arrived`: for the
+    barrier of programs that sum these up, how many have come to it in all calls, by stream."""
 
     steps: tuple[ShapedLaunch, ...]
     partial: tuple[int, int] | None
+    arrived: dict[int, Tensor]
 
     def compile(self) -> list[Any]:
         """The kernels for the dtypes they are called with; fills Triton's cache."""
         bf16, float32 = torch.bfloat16, torch.float32
         if not self.partial:
             return [self.steps[0].compile((bf16,) * 5, (1e-5,))]
+        if len(self.steps) == 1:
+            return [self.steps[0].compile((*(bf16,) * 5, float32, bf16, torch.int64), (1e-5,))]
         return [self.steps[0].compile((*(bf16,) * 5, float32), (1e-5,)), self.steps[1].compile((float32, bf16))]
 
 
@@ -148,18 +229,30 @@ def plan_of(device: torch.device, shape: tuple[int, int], is_backward: bool) -> 
     return make_plan(nearest([row for row in TABLE if row.backward == is_backward], chip.name, shape), chip, shape)
 
 
+def cached_by(stores: str) -> dict[str, str]:
+    """The constants of a row's `stores`: a cache modifier or an eviction policy."""
+    is_policy = stores.startswith("evict")
+    return {"STORES": "" if is_policy else stores, "KEEP": stores if is_policy else ""}
+
+
 def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     rows, hidden = shape
     block = triton.next_power_of_2(hidden)
     threads = max(LEAST_THREADS, block // row.elements)
-    constants, options = {"BLOCK": block, "LOADS": row.loads, "STORES": row.stores}, {"num_warps": warps_of(threads)}
+    constants, options = {"BLOCK": block, "LOADS": row.loads, **cached_by(row.stores)}, {"num_warps": warps_of(threads)}
     if not row.backward:
-        return Plan((ShapedLaunch(launchers[forward], rows, shape, constants, options),), None)
+        return Plan((ShapedLaunch(launchers[forward], rows, shape, constants, options),), None, {})
     programs = min(rows, chip.multiprocessors * max(1, row.resident // threads))
+    if row.together:
+        columns = max(LEAST_COLUMNS, triton.next_power_of_2(triton.cdiv(hidden, programs)))
+        fitting = max(1, SUMMED_EACH * threads // columns)
+        constants |= {"ROWS": min(fitting, triton.next_power_of_2(programs)), "COLUMNS": columns}
+        step = ShapedLaunch(launchers[backward_together], programs, shape, constants, options)
+        return Plan((step,), (programs, hidden), {})
     found = ShapedLaunch(launchers[backward], programs, shape, constants, options)
-    summed = {"ROWS": 32, "COLUMNS": SUMMED}
-    total = ShapedLaunch(launchers[sum_up], triton.cdiv(hidden, SUMMED), (programs, hidden), summed, {"num_warps": 4})
-    return Plan((found, total), (programs, hidden))
+    total = {"ROWS": 32, "COLUMNS": SUMMED}
+    last = ShapedLaunch(launchers[sum_up], triton.cdiv(hidden, SUMMED), (programs, hidden), total, {"num_warps": 4})
+    return Plan((found, last), (programs, hidden), {})
 
 
 def by_plan(plan: Plan, data: input_t) -> output_t:
@@ -168,12 +261,24 @@ def by_plan(plan: Plan, data: input_t) -> output_t:
     if grad_MH is None:
         total_MH = torch.empty_like(first_MH)
         plan.steps[0]((first_MH, second_MH, weight_H, out_MH, total_MH), (float(eps),))
-        other = total_MH
+        return out_MH, total_MH
+    sum_H, partial_PH = torch.empty_like(weight_H), weight_H.new_empty(plan.partial, dtype=torch.float32)
+    given = (first_MH, second_MH, weight_H, grad_MH, out_MH, partial_PH)
+    if len(plan.steps) == 1:
+        plan.steps[0]((*given, sum_H, arrived_on(plan, weight_H.device)), (float(eps),))
     else:
-        other, partial_PH = torch.empty_like(weight_H), weight_H.new_empty(plan.partial, dtype=torch.float32)
-        plan.steps[0]((first_MH, second_MH, weight_H, grad_MH, out_MH, partial_PH), (float(eps),))
-        plan.steps[1]((partial_PH, other))
-    return out_MH, other
+        plan.steps[0](given, (float(eps),))
+        plan.steps[1]((partial_PH, sum_H))
+    return out_MH, sum_H
+
+
+def arrived_on(plan: Plan, device: torch.device) -> Tensor:
+    """The count of the plan's barrier on the current stream, whose calls follow each other. It only grows, by the
+    number of programs with each call, so nobody resets it."""
+    stream = current_stream()
+    if stream not in plan.arrived:
+        plan.arrived[stream] = torch.zeros(1, dtype=torch.int64, device=device)
+    return plan.arrived[stream]
 
 
 # ---- CPUs ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """`shape` is rows and hidden dimension. A thread has `elements` of a row. `resident`: threads of a
     multiprocessor, whose programs take row after row (backward only; forward a program has one row, and this is 0).
-    `loads`: how inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier."""
+    `loads`: how inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier or policy.
+    `together`: the same programs add up the weight's gradient (backward only), otherwise a second kernel does."""
 
     chip: str
     shape: tuple[int, int]
@@ -15,6 +16,7 @@ class Row(NamedTuple):
     resident: int
     loads: str
     stores: str
+    together: bool
     found: str
 
 
@@ -22,13 +24,13 @@ UNMEASURED = "not measured: compiles without spilling"
 
 # fmt: off
 TABLE = [
-    Row("sm_90", (8192, 8192), False, 8, 0, "evict_last", ".cs", "129.9 us, best of 9 measured of 11 (nothing better in a while), NVIDIA H200, 2026-11-23"),
-    Row("sm_90", (8192, 8192), True, 16, 512, "evict_last", "", "137.8 us, best of 9 measured of 9 (all measured), NVIDIA H200, 2026-11-23"),
-    Row("sm_90", (16384, 4096), False, 8, 0, "evict_last", ".wt", "129.1 us, best of 9 measured of 11 (nothing better in a while), NVIDIA H200, 2026-11-23"),
-    Row("sm_90", (16384, 4096), True, 16, 512, "evict_last", "", "139.1 us, best of 9 measured of 9 (all measured), NVIDIA H200, 2026-11-23"),
-    Row("gfx942", (8192, 8192), False, 8, 0, "", "", UNMEASURED),
-    Row("gfx942", (8192, 8192), True, 16, 512, "", "", UNMEASURED),
-    Row("interpreter", (64, 256), False, 8, 0, "", "", "one of many that are as good"),
-    Row("interpreter", (64, 256), True, 16, 512, "", "", "one of many that are as good"),
+    Row("sm_90", (8192, 8192), False, 8, 0, "evict_last", ".cs", False, "129.9 us, best of 9 measured of 11 (nothing better in a while), NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (8192, 8192), True, 16, 512, "evict_last", "", False, "137.8 us, best of 9 measured of 9 (all measured), NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 4096), False, 8, 0, "evict_last", ".wt", False, "129.1 us, best of 9 measured of 11 (nothing better in a while), NVIDIA H200, 2026-11-23"),
+    Row("sm_90", (16384, 4096), True, 16, 512, "evict_last", "", False, "139.1 us, best of 9 measured of 9 (all measured), NVIDIA H200, 2026-11-23"),
+    Row("gfx942", (8192, 8192), False, 8, 0, "", "", False, UNMEASURED),
+    Row("gfx942", (8192, 8192), True, 16, 512, "", "", False, UNMEASURED),
+    Row("interpreter", (64, 256), False, 8, 0, "", "", False, "one of many that are as good"),
+    Row("interpreter", (64, 256), True, 16, 512, "", "", False, "one of many that are as good"),
 ]
 # fmt: on
