@@ -58,6 +58,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--ranks", type=int, default=2, help="GPUs of `ranks`")
+    parser.add_argument("--parts", nargs="+", default=["step", "prompt"], choices=["step", "prompt"], help="of `sweep`")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="what `sweep` tries: lines that have one of these texts"
+    )
     parser.add_argument("--seconds", type=float, default=85.0, help="from the start, after which `sweep` tries no more")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -224,6 +228,7 @@ class Tries:
 
     def __init__(self, options: argparse.Namespace, ours: Any, model: Any, what: str, first: Any, share: float) -> None:
         self.ours, self.model, self.what, self.deadline = ours, model, what, START + share * options.seconds
+        self.only = options.only
         config, length = model.config, options.prompt
         self.length, self.calls = length, 4 if what == "prompt" else 12
         self.cache = ours.Cache(config, 1, model.table, first.keys)
@@ -279,6 +284,8 @@ class Tries:
     def __call__(self, text: str, tuning: Any) -> None:
         """Prints a line, with the ratio to the first; nothing is tried beyond the seconds that there are. A kernel that
         hangs ends the process."""
+        if not any(one in text for one in self.only):
+            return
         if time.perf_counter() > self.deadline:
             print(f"{self.what:6} left out: {text}", flush=True)
             return
@@ -312,8 +319,11 @@ def sweep(options: argparse.Namespace) -> None:
     """Whole steps and whole prompts with something changed: time, and the median ratio to the first's in turn."""
     ours, config = importlib.import_module("streamed"), CONFIGS[NAME]
     model = ours.Streamed(config, draw(config, torch.device("cuda")))
-    sweep_steps(Tries(options, ours, model, "step", ours.Tuning(), share=0.5))
-    sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
+    if "step" in options.parts:
+        share = 0.5 if "prompt" in options.parts else 1.0
+        sweep_steps(Tries(options, ours, model, "step", ours.Tuning(), share))
+    if "prompt" in options.parts:
+        sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
 
 
 def sweep_steps(attempt: Tries) -> None:
@@ -339,6 +349,8 @@ def sweep_steps(attempt: Tries) -> None:
 
 def sweep_prompts(attempt: Tries) -> None:
     ours, tuning = attempt.ours, attempt.first.tuning
+    for keys in ((128, 3), (128, 4), (64, 4)):
+        attempt(f"attention by explicit warps {keys}", tuning._replace(attend=ours.Keys(*keys)))
     attempt("products by Triton", tuning._replace(warps=None))
     for name, blocks in (
         ("out", (128, 128, 64, 6)),
