@@ -93,13 +93,24 @@ def test_generates_what_the_reference_does(play: str, interpreted: bool) -> None
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules of the kernels, uninterpreted; other tests' modules of these names stay theirs."""
-    brought = ("across", "common", "plain", "prompt", "prompt_warps", "rings", "streamed", "streaming")
+    brought = (
+        "across",
+        "common",
+        "plain",
+        "prompt",
+        "prompt_attention",
+        "prompt_warps",
+        "rings",
+        "streamed",
+        "streaming",
+    )
     for name in [name for name in sys.modules if name.partition(".")[0] in brought]:
         monkeypatch.delitem(sys.modules, name)
     for folder in ("submissions", "submissions/llama"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
     import across
     import prompt
+    import prompt_attention
     import prompt_warps
     import rings
     import streamed
@@ -108,6 +119,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     return SimpleNamespace(
         across=across,
         prompt=prompt,
+        prompt_attention=prompt_attention,
         prompt_warps=prompt_warps,
         rings=rings,
         streamed=streamed,
@@ -212,6 +224,23 @@ def test_products_by_explicit_warps_overlap(
     before, _, behind = made.assembly.partition("griddepcontrol.wait")
     assert before.count(load) == stages * (2 if "SWIGLU" in options else 1)
     assert load in behind
+
+
+def test_attention_by_explicit_warps_multiplies_scores_during_the_softmax(kernels: Any) -> None:
+    """Of the loop's products, those of scores and those of values are both under way at once; nothing is spilled."""
+    import torch
+    from compiled import compiled
+
+    block = kernels.streamed.Keys()
+    descriptor = kernels.streamed.bulk_descriptor
+    rows = descriptor(torch.empty(1024, 2048, dtype=torch.bfloat16), [64, 64])
+    keys = descriptor(torch.empty(8 * 2048, 64, dtype=torch.bfloat16), [block.keys, 64])
+    sizes = {"H": 32, "G": 8, "D": 64, "LENGTH": 2048, "BLOCK": block.keys, "STAGES": block.stages}
+    kernel = Warmed(kernels.prompt_attention.attend_warps)
+    flags = {"num_warps": 4, "launch_pdl": True}
+    made = compiled("sm_90", kernel, (rows, keys, keys, rows, 1024, 16, 0.18), sizes, flags)
+    assert (made.spilled_bytes, made.fit) == (0, 1)
+    assert "wgmma.wait_group.sync.aligned 1" in made.assembly
 
 
 def main() -> str:

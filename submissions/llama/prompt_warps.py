@@ -15,9 +15,17 @@ Legend: M tokens, N columns of a result, K depth.
 
 from common.bulk import bulk_load, bulk_store, bulk_view
 from common.warps import made_ring, multiplied, next_stage
+from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+
+def bulk_descriptor(tensor: Tensor, block: list[int]) -> TensorDescriptor:
+    """What a Gluon kernel copies blocks of a matrix by."""
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16)
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
 
 
 @gluon.jit

@@ -17,12 +17,11 @@ import torch
 import triton
 from plain import Plain, turns
 from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
-from prompt_warps import multiply_warps
+from prompt_attention import LOG2E, attend_by_warps
+from prompt_warps import bulk_descriptor, multiply_warps
 from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
-from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -30,7 +29,6 @@ MOST_BATCH = 8  # sequences; more would have too many sums in a program
 MOST_GRAPHS = 4  # of prompts
 SHORT = 64  # tokens of a prompt that has blocks of its own
 LEAST_COLUMNS = 64  # of a product that is added to the residual stream
-LOG2E = 1.4426950408889634
 
 
 class Tile(NamedTuple):
@@ -89,6 +87,13 @@ class Warps(NamedTuple):
     down: Stages = Stages(128, 128, 64, 5)
 
 
+class Keys(NamedTuple):
+    """Of a prompt's attention by explicit warps (prompt_attention.py): keys at a time, and stages of their rings."""
+
+    keys: int = 128
+    stages: int = 3
+
+
 class Tuning(NamedTuple):
     """What was fastest on an H200, batch 1 (bench/llama.py)."""
 
@@ -106,6 +111,7 @@ class Tuning(NamedTuple):
     early: bool = True
     rings: Rings | None = Rings()  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
+    attend: Keys | None = None  # of the same, by explicit warps
 
 
 class Cache:
@@ -387,6 +393,11 @@ class Streamed(Plain):
         config, blocks = self.config, self.tuning.attention
         keys, values = cache.keys[number], cache.values[number]
         rows = [kept.view(-1, config.head_dim) for kept in (keys, values)]
+        if (warps := self.tuning.attend) and self.attends_by_warps(prompt, cache, length):
+            attend_by_warps(
+                prompt.query, *rows, prompt.mixed, length, config, warps, self.multiprocessors, self.tuning.early
+            )
+            return
         keys, values = (TensorDescriptor.from_tensor(one, [blocks.n, config.head_dim]) for one in rows)
         attend_prompt[(triton.cdiv(length, blocks.m), cache.batch * config.heads)](
             prompt.query, keys, values, prompt.mixed, length,
@@ -395,11 +406,12 @@ class Streamed(Plain):
             num_warps=blocks.warps, num_stages=blocks.stages, **self.early,
         )  # fmt: skip
 
-
-def bulk_descriptor(tensor: Tensor, block: list[int]) -> GluonDescriptor:
-    """What a Gluon kernel copies blocks of a matrix by."""
-    layout = NVMMASharedLayout.get_default_for(block, bfloat16)
-    return GluonDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
+    def attends_by_warps(self, prompt: Prompt, cache: Cache, length: int) -> bool:
+        """Whether attention by explicit warps has these sizes: no tile has rows of two sequences, or of two key
+        heads."""
+        has_tiles = cache.batch == 1 or length % 64 == 0
+        has_heads = self.config.heads // self.config.kv_heads % 2 == 0 and self.config.head_dim == 64
+        return has_tiles and has_heads and not INTERPRETED and len(prompt.x) > SHORT
 
 
 def fits(config: Any, table: Tensor) -> bool:
