@@ -349,6 +349,14 @@ def sweep_steps(attempt: Tries) -> None:
 
 def sweep_prompts(attempt: Tries) -> None:
     ours, tuning = attempt.ours, attempt.first.tuning
+
+    def all_products(**changed: Any) -> Any:
+        return tuning.warps._replace(**{name: one._replace(**changed) for name, one in tuning.warps._asdict().items()})
+
+    attempt("loads ahead of products", tuning._replace(warps=all_products(ahead=True)))
+    for lead in (1, 2, 3):
+        text = f"loads ahead of products, a warpgroup {lead} stages later"
+        attempt(text, tuning._replace(warps=all_products(ahead=True, lead=lead)))
     for keys in ((128, 3), (128, 4), (64, 4)):
         attempt(f"attention by explicit warps {keys}", tuning._replace(attend=ours.Keys(*keys)))
     attempt("products by Triton", tuning._replace(warps=None))

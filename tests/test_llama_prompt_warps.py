@@ -13,6 +13,13 @@ from torch import Tensor
 SEEDS = 4  # a fault has to show in one of so many runs
 
 
+class Registers(torch.Tensor):
+    """A sum, whose method `split` is Triton's."""
+
+    def split(self) -> tuple[Tensor, ...]:
+        return self.unbind(-1)
+
+
 class Prompted(Machine):
     """One rank, whose kernels get descriptors."""
 
@@ -22,9 +29,15 @@ class Prompted(Machine):
     def paths(self, problem: str) -> list[str]:
         return ["common/warps.py", "llama/prompt_warps.py", "llama/prompt_attention.py"]
 
+    def language(self) -> dict[str, Any]:
+        names = super().language()
+        zeros = names["gl"].zeros
+        names["gl"].zeros = lambda *given: zeros(*given).as_subclass(Registers)
+        return names
+
     def assembly(self) -> dict[str, Any]:
         nothing = {name: lambda: None for name in ("launch_next", "wait_for_kernel_before")}
-        return super().assembly() | nothing
+        return super().assembly() | nothing | {"silu": torch.nn.functional.silu}
 
     def pointer(self, tensor: Tensor) -> Pointer:
         return Pointer(self.memory, self.memory.add(tensor).places, tensor.dtype)
@@ -48,12 +61,13 @@ def off(found: Tensor, exact: Tensor) -> float:
 
 
 def is_noticed(error: Callable[[Prompted], float], programs: int, edit: tuple[str, str]) -> bool:
-    """Whether a kernel that is edited so is wrong, or hangs, in one of some runs."""
+    """Whether a kernel that is right is wrong, or hangs, in one of some runs if it is edited so."""
+    assert error(Prompted(programs, 0)) < 0.02
     for seed in range(SEEDS):
         try:
             if not error(Prompted(programs, seed, edit)) < 0.02:
                 return True
-        except (AssertionError, RuntimeError, TimeoutError):  # of the machine: what a GPU would hang or crash at
+        except (AssertionError, RuntimeError, TimeoutError, TypeError):  # of what a GPU would hang or crash at
             return True
     return False
 
@@ -91,21 +105,78 @@ def test_tokens_attend_to_those_before(programs: int, sequences: int, length: in
 
 
 @pytest.mark.parametrize(
-    "waits",
+    "fault",
     [
-        "mbarrier.wait(q_emptied.index(q_slot), turn // AHEAD % 2 ^ 1)",
-        "mbarrier.wait(k_emptied.index(slot), phase)",
-        "mbarrier.wait(v_emptied.index(slot), phase)",
-        "mbarrier.wait(q_filled.index(q_slot), turn // AHEAD % 2)",
-        "mbarrier.wait(k_filled.index(slot), phase)",
-        "mbarrier.wait(v_filled.index(v_slot), v_phase)",
-        "mbarrier.wait(v_filled.index(slot), phase)",
-        "tma.store_wait(0)\n        out_s",
+        ("mbarrier.wait(q_emptied.index(q_slot), turn // AHEAD % 2 ^ 1)", "pass"),
+        ("mbarrier.wait(k_emptied.index(slot), phase)", "pass"),
+        ("mbarrier.wait(v_emptied.index(slot), phase)", "pass"),
+        ("mbarrier.wait(q_filled.index(q_slot), turn // AHEAD % 2)", "pass"),
+        ("mbarrier.wait(k_filled.index(slot), phase)", "pass"),
+        ("mbarrier.wait(v_filled.index(v_slot), v_phase)", "pass"),
+        ("mbarrier.wait(v_filled.index(slot), phase)", "pass"),
+        ("tma.store_wait(0)\n        out_s", "out_s"),
+        ("warpgroup_mma_wait(0, deps=(added,))", "added"),
     ],
 )
-def test_attention_that_does_not_wait_is_noticed(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_that_does_not_wait_is_noticed(fault: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
-    edit = (waits, "pass" + waits.partition("(0)")[2] if "store" in waits else "pass")
     # Queries of a tile that comes too soon only show where tiles have fewer blocks of keys than the ring.
-    sizes = (3, 64, 64, 4) if "q_emptied" in waits else (1, 320, 64, 2)
-    assert is_noticed(lambda machine: attention_error(machine, *sizes), 1, edit)
+    sizes = (3, 64, 64, 4) if "q_emptied" in fault[0] else (1, 320, 64, 2)
+    assert is_noticed(lambda machine: attention_error(machine, *sizes), 1, fault)
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+TOKENS, DEPTH, EPS = 200, 256, 1e-5  # the last tile has rows that are not there
+
+
+def product_error(machine: Prompted, columns: int, kind: str, ahead: bool, lead: int) -> float:
+    """Beside float64: of what the product leaves, the residual stream and sums of squares included."""
+    torch.manual_seed(6)
+    block, parts = 64, 8
+    a, b = drawn(TOKENS, DEPTH), drawn(2 * columns if kind == "swiglu" else columns, DEPTH)
+    out, norm, x = drawn(TOKENS, columns), drawn(columns), torch.randn(TOKENS, columns) * 16
+    squares = torch.rand(TOKENS, parts) * DEPTH if kind != "add" else torch.zeros(TOKENS, columns // block)
+    exact = a.double() @ b.double().T
+    stream = x.double()
+    if kind == "add":
+        stream = stream + exact
+        expected = stream * norm.double()
+    else:
+        exact *= torch.rsqrt(squares.double().sum(1, keepdim=True) / DEPTH + EPS)
+        gate, up = exact.chunk(2, 1) if kind == "swiglu" else (exact, exact)
+        expected = torch.nn.functional.silu(gate) * up if kind == "swiglu" else exact
+    mine = block // 2 if kind == "swiglu" else block
+    blocks = [machine.descriptor(*one) for one in ((a, [64, 64]), (b, [mine, 64]), (out, [64, mine]))]
+    memories = [machine.pointer(one) for one in (x, norm, squares)]
+    machine.play(
+        "multiply_warps", [*blocks, *memories, torch.tensor(TOKENS), torch.tensor(EPS)], N=columns, K=DEPTH,
+        BLOCK_M=128, BLOCK_N=block, BLOCK_K=64, STAGES=3, SWIGLU=kind == "swiglu", ADD=kind == "add",
+        PARTS=0 if kind == "add" else parts, AHEAD=ahead, LEAD=lead,
+    )  # fmt: skip
+    errors = [off(out, expected)]
+    if kind == "add":
+        sums = stream.square().view(TOKENS, -1, block).sum(2)
+        errors += [off(x, stream), off(squares, sums)]
+    return max(errors)
+
+
+@pytest.mark.parametrize("kind", ["plain", "add", "swiglu"])
+@pytest.mark.parametrize(("ahead", "lead", "programs"), [(False, 0, 3), (True, 0, 2), (True, 2, 3), (True, 1, 1)])
+def test_products_with_what_follows_them(kind: str, ahead: bool, lead: int, programs: int) -> None:
+    assert product_error(Prompted(programs, 5), 192, kind, ahead, lead) < 0.02
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("mbarrier.wait(emptied.index(slot), phase)", "pass"),
+        ("mbarrier.wait(filled.index(slot), phase)", "pass"),
+        ("tma.store_wait(0)\n        out_s", "out_s"),
+        ("acc = warpgroup_mma_init(warpgroup_mma_wait(1, deps=(acc,)))", "pass"),
+        ("product = warpgroup_mma_wait(0, deps=(acc,))", "product = acc"),
+    ],
+)
+def test_a_product_that_does_not_wait_is_noticed(fault: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
+    assert is_noticed(lambda machine: product_error(machine, 192, "plain", True, 1), 1, fault)

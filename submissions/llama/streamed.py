@@ -18,7 +18,7 @@ import triton
 from plain import Plain, turns
 from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
 from prompt_attention import LOG2E, attend_by_warps
-from prompt_warps import bulk_descriptor, multiply_warps
+from prompt_warps import bulk_descriptor, multiply_warps, squares_layout
 from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
@@ -70,12 +70,15 @@ class Rings(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups."""
+    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups. `ahead`: what is needed behind a
+    product is loaded before it; `lead`: the second warpgroup begins so many stages later."""
 
     m: int
     n: int
     k: int
     stages: int
+    ahead: bool = False
+    lead: int = 0
 
 
 class Warps(NamedTuple):
@@ -366,7 +369,9 @@ class Streamed(Plain):
         multiply_warps[(min(self.multiprocessors, triton.cdiv(m, blocks.m) * (n // columns)),)](
             *[bulk_descriptor(*one) for one in halves], prompt.x, self.norm if norm is None else norm, prompt.squares,
             m, self.config.eps, N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
-            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, num_warps=4, launch_pdl=self.tuning.early,
+            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, AHEAD=blocks.ahead, LEAD=blocks.lead,
+            PARTS_LAYOUT=squares_layout(parts) if blocks.ahead and parts else None, num_warps=4,
+            launch_pdl=self.tuning.early,
         )  # fmt: skip
 
     def product(
