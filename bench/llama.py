@@ -357,6 +357,7 @@ def sweep_prompts(attempt: Tries) -> None:
     for lead in (1, 2, 3):
         text = f"loads ahead of products, a warpgroup {lead} stages later"
         attempt(text, tuning._replace(warps=all_products(ahead=True, lead=lead)))
+    attempt("queries and keys turned in tiles of three heads", tuning._replace(turned=ours.Stages(128, 192, 64, 4)))
     for keys in ((128, 3), (128, 4), (64, 4)):
         attempt(f"attention by explicit warps {keys}", tuning._replace(attend=ours.Keys(*keys)))
     attempt("products by Triton", tuning._replace(warps=None))

@@ -68,7 +68,7 @@ class Pointer:
         return Pointer(self.memory, self.places + elements * self.dtype.itemsize, self.dtype)
 
     def flat(self) -> tuple[torch.Tensor, torch.Tensor]:
-        first = int(self.places.min())
+        first = int(self.places.min()) // BLOCK_BYTES * BLOCK_BYTES
         return self.memory.at(first, self.dtype), (self.places - first) // self.dtype.itemsize
 
     def load(self, mask: Any = True, other: float = 0.0) -> Any:

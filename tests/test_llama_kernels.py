@@ -99,6 +99,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         "plain",
         "prompt",
         "prompt_attention",
+        "prompt_qkv",
         "prompt_warps",
         "rings",
         "streamed",
@@ -111,6 +112,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     import across
     import prompt
     import prompt_attention
+    import prompt_qkv
     import prompt_warps
     import rings
     import streamed
@@ -120,6 +122,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         across=across,
         prompt=prompt,
         prompt_attention=prompt_attention,
+        prompt_qkv=prompt_qkv,
         prompt_warps=prompt_warps,
         rings=rings,
         streamed=streamed,
@@ -233,6 +236,28 @@ def test_products_by_explicit_warps_overlap(
     before, _, behind = made.assembly.partition("griddepcontrol.wait")
     assert before.count(load) == stages * (2 if "SWIGLU" in options else 1)
     assert load in behind
+
+
+def test_a_tile_of_three_heads_is_turned_in_registers(kernels: Any) -> None:
+    """Nothing goes through shared memory between the product and the copy that stores it; rotations are loaded before
+    the kernel before has ended."""
+    import torch
+    from compiled import compiled
+
+    def blocks(rows: int, columns: int, *block: int) -> Any:
+        return kernels.streamed.bulk_descriptor(torch.empty(rows, columns, dtype=torch.bfloat16), list(block))
+
+    weights = [blocks(3072, 2048, rows, 64) for rows in (128, 64)]
+    kept = [blocks(8 * 2048, 64, 64, 64)] * 2
+    descriptors = [blocks(1024, 2048, 64, 64), *weights, blocks(1024, 2048, 64, 64), *kept]
+    sizes = {"N": 3072, "K": 2048, "H": 32, "G": 8, "LENGTH": 2048, "BLOCK_K": 64, "STAGES": 4, "PARTS": 16}
+    sizes["PARTS_LAYOUT"] = kernels.prompt_warps.squares_layout(16)
+    arguments = (*descriptors, torch.float32, torch.float32, 1024, 1024, 1e-5)
+    kernel = Warmed(kernels.prompt_qkv.project_warps)
+    made = compiled("sm_90", kernel, arguments, sizes, {"num_warps": 4, "launch_pdl": True})
+    assert (made.spilled_bytes, made.fit) == (0, 1)
+    assert "ld.shared" not in made.assembly.partition("wgmma.mma_async")[2].partition("bulk.commit_group")[0]
+    assert "ld.global" in made.assembly.partition("griddepcontrol.wait")[0]
 
 
 def test_attention_by_explicit_warps_multiplies_scores_during_the_softmax(kernels: Any) -> None:

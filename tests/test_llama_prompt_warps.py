@@ -27,11 +27,12 @@ class Prompted(Machine):
         super().__init__("llama", 1, programs, seed, edit)
 
     def paths(self, problem: str) -> list[str]:
-        return ["common/warps.py", "llama/prompt_warps.py", "llama/prompt_attention.py"]
+        return ["common/warps.py", "llama/prompt_warps.py", "llama/prompt_attention.py", "llama/prompt_qkv.py"]
 
     def language(self) -> dict[str, Any]:
         names = super().language()
         zeros = names["gl"].zeros
+        names["gl"].join = lambda one, other: torch.stack([one, other], -1)
         names["gl"].zeros = lambda *given: zeros(*given).as_subclass(Registers)
         return names
 
@@ -180,3 +181,59 @@ def test_products_with_what_follows_them(kind: str, ahead: bool, lead: int, prog
 def test_a_product_that_does_not_wait_is_noticed(fault: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
     assert is_noticed(lambda machine: product_error(machine, 192, "plain", True, 1), 1, fault)
+
+
+def turned_error(machine: Prompted, sequences: int, length: int, parts: int) -> float:
+    """Beside float64: queries, keys and values of 6 heads, 2 of each, in the places that they have in memory."""
+    torch.manual_seed(7)
+    tokens, rows = sequences * length, 2 * LENGTH * sequences
+    a, b = drawn(tokens, DEPTH), drawn(6 * DIM, DEPTH)
+    squares, angles = torch.rand(tokens, 8) * DEPTH, torch.randn(LENGTH, DIM // 2)
+    query, keys, values = torch.zeros(tokens, 2 * DIM).bfloat16(), drawn(rows, DIM) * 0, drawn(rows, DIM) * 0
+    exact = a.double() @ b.double().T
+    if parts:
+        exact *= torch.rsqrt(squares.double().sum(1, keepdim=True) / DEPTH + EPS)
+    made = exact.view(sequences, length, 6, 2, DIM // 2)
+    cos, sin = angles[:length, None].double().cos(), angles[:length, None].double().sin()
+    first, second = made.unbind(3)
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+    blocks = [
+        machine.descriptor(*one)
+        for one in (
+            (a, [64, 64]), (b, [128, 64]), (b, [64, 64]), (query, [64, 64]), (keys, [64, 64]), (values, [64, 64]),
+        )
+    ]  # fmt: skip
+    memories = [machine.pointer(one) for one in (torch.cat([angles.cos(), angles.sin()], 1), squares)]
+    numbers = [torch.tensor(one) for one in (tokens, length, EPS)]
+    machine.play(
+        "project_warps", [*blocks, *memories, *numbers], N=6 * DIM, K=DEPTH, H=2, G=2, LENGTH=LENGTH, BLOCK_K=64,
+        STAGES=3, PARTS=parts, PARTS_LAYOUT=None,
+    )  # fmt: skip
+    kept = [one.view(sequences, 2, LENGTH, DIM)[:, :, :length].transpose(1, 2) for one in (keys, values)]
+    expected = (turned[:, :, :2].flatten(2), turned[:, :, 2:4], made[:, :, 4:].flatten(3))
+    found = (query.view(sequences, length, -1), *kept)
+    return max(off(*pair) for pair in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("programs", "sequences", "length", "parts"), [(3, 1, 200, 8), (1, 1, 256, 0), (2, 2, 192, 8), (9, 3, 64, 8)]
+)
+def test_tiles_of_three_heads_are_turned_and_kept(programs: int, sequences: int, length: int, parts: int) -> None:
+    assert turned_error(Prompted(programs, 5), sequences, length, parts) < 0.02
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("mbarrier.wait(emptied.index(slot), phase)", "pass"),
+        ("mbarrier.wait(filled.index(slot), phase)", "pass"),
+        ("tma.store_wait(0)\n        store_head(left", "store_head(left"),
+        ("two, one = warpgroup_mma_wait(2, deps=(two, one))", "pass"),
+        ("two_made, one_made = warpgroup_mma_wait(0, deps=(two, one))", "two_made, one_made = two, one"),
+    ],
+)
+def test_tiles_of_three_heads_that_do_not_wait_are_noticed(
+    fault: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
+    assert is_noticed(lambda machine: turned_error(machine, 1, 200, 8), 1, fault)

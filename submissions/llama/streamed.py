@@ -18,6 +18,7 @@ import triton
 from plain import Plain, turns
 from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
 from prompt_attention import LOG2E, attend_by_warps
+from prompt_qkv import project_by_warps
 from prompt_warps import bulk_descriptor, multiply_warps, squares_layout
 from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
@@ -115,6 +116,7 @@ class Tuning(NamedTuple):
     rings: Rings | None = Rings()  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
     attend: Keys | None = None  # of the same, by explicit warps
+    turned: Stages | None = None  # of the same, 192 columns a tile: queries, keys and values, turned in that kernel
 
 
 class Cache:
@@ -334,6 +336,14 @@ class Streamed(Plain):
     def queries_and_keys(self, prompt: Prompt, cache: Cache, number: int, weight: Tensor, heads: int) -> None:
         """Queries of so many heads, and a layer's keys and values, of all tokens."""
         total = len(prompt.x)
+        if heads and (blocks := self.tuning.turned) and self.has_tiles(prompt, cache) and len(weight) % blocks.n == 0:
+            parts = prompt.x.shape[1] // self.tuning.warps.down.n if number else 0
+            rows = [kept[number].view(-1, self.config.head_dim) for kept in (cache.keys, cache.values)]
+            project_by_warps(
+                prompt.normed, weight, prompt.query, *rows, self.turns, prompt.squares, parts, total // cache.batch,
+                self.config, blocks, self.multiprocessors, self.tuning.early,
+            )  # fmt: skip
+            return
         made = prompt.qkv.view(-1)[: total * len(weight)].view(total, -1)
         self.product_of_normed(prompt, weight, made, "qkv", behind="down" if number else "")
         self.keep(prompt, cache, number, made, heads)
@@ -398,7 +408,7 @@ class Streamed(Plain):
         config, blocks = self.config, self.tuning.attention
         keys, values = cache.keys[number], cache.values[number]
         rows = [kept.view(-1, config.head_dim) for kept in (keys, values)]
-        if (warps := self.tuning.attend) and self.attends_by_warps(prompt, cache, length):
+        if (warps := self.tuning.attend) and self.has_tiles(prompt, cache):
             attend_by_warps(
                 prompt.query, *rows, prompt.mixed, length, config, warps, self.multiprocessors, self.tuning.early
             )
@@ -411,12 +421,13 @@ class Streamed(Plain):
             num_warps=blocks.warps, num_stages=blocks.stages, **self.early,
         )  # fmt: skip
 
-    def attends_by_warps(self, prompt: Prompt, cache: Cache, length: int) -> bool:
-        """Whether attention by explicit warps has these sizes: no tile has rows of two sequences, or of two key
-        heads."""
-        has_tiles = cache.batch == 1 or length % 64 == 0
-        has_heads = self.config.heads // self.config.kv_heads % 2 == 0 and self.config.head_dim == 64
-        return has_tiles and has_heads and not INTERPRETED and len(prompt.x) > SHORT
+    def has_tiles(self, prompt: Prompt, cache: Cache) -> bool:
+        """Whether products and attention by explicit warps that know of heads have these sizes: no tile has rows of
+        two sequences or of two key heads."""
+        config, length = self.config, len(prompt.x) // cache.batch
+        has_rows = (cache.batch == 1 or length % 64 == 0) and config.max_length % 128 == 0
+        has_heads = config.heads // config.kv_heads % 2 == 0 and config.head_dim == 64
+        return has_rows and has_heads and self.warps(prompt) is not None
 
 
 def fits(config: Any, table: Tensor) -> bool:
