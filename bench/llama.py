@@ -369,13 +369,14 @@ def sweep_prompts(attempt: Tries) -> None:
         return tuning.warps._replace(**{name: one._replace(**changed) for name, one in tuning.warps._asdict().items()})
 
     turned, leads = ours.Stages(128, 192, 64, 4), {lead: all_products(ahead=True, lead=lead) for lead in range(4)}
-    together = tuning._replace(attend=ours.Keys(), turned=turned, warps=leads[2])
+    together = tuning._replace(attend=ours.Keys(), turned=turned, warps=leads[2], folded=True)
     attempt("together: the best by estimate", together)
     for lead in (0, 1, 3):
         attempt(f"together, a warpgroup {lead} stages later", together._replace(warps=leads[lead]))
     for keys in ((128, 4), (64, 4)):
         attempt(f"together, attention {keys}", together._replace(attend=ours.Keys(*keys)))
     attempt("together without tiles of three heads", together._replace(turned=None))
+    attempt("copies and the first norm folded", tuning._replace(folded=True))
     attempt("attention by explicit warps", tuning._replace(attend=ours.Keys()))
     attempt("queries and keys turned in tiles of three heads", tuning._replace(turned=turned))
     for lead, warps in leads.items():
