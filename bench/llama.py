@@ -58,6 +58,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--ranks", type=int, default=2, help="GPUs of `ranks`")
+    parser.add_argument("--together", action="store_true", help="ours with all new kernels of a prompt; not in `sweep`")
+    parser.add_argument("--parts", nargs="+", default=["step", "prompt"], choices=["step", "prompt"], help="of `sweep`")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="what `sweep` tries: lines that have one of these texts"
+    )
     parser.add_argument("--seconds", type=float, default=85.0, help="from the start, after which `sweep` tries no more")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -71,9 +76,24 @@ def main() -> None:
             traceback.print_exc()
 
 
+def builder(name: str, options: argparse.Namespace) -> Callable[..., Any]:
+    """What makes the model of that name."""
+    if name == "ours" and options.together:
+        ours = importlib.import_module("streamed")
+        return lambda config, weights: ours.Streamed(config, weights, together(ours))
+    return importlib.import_module(BUILDS[name]).build
+
+
+def together(ours: Any) -> Any:
+    """The tuning with all new kernels of a prompt."""
+    products = {name: one._replace(ahead=True, lead=2) for name, one in ours.Warps()._asdict().items()}
+    turned = ours.Stages(128, 192, 64, 4)
+    return ours.Tuning(warps=ours.Warps(**products), attend=ours.Keys(), turned=turned, folded=True)
+
+
 def check(options: argparse.Namespace) -> None:
     """Whether logits are right: the largest error over its limit, at most 1."""
-    run = Generation(importlib.import_module("model").build)
+    run = Generation(builder("ours", options))
     for batch, prompt, new in SIZES:
         faulthandler.dump_traceback_later(2 * HANGS_S, exit=True)
         data = reference.generate_input(0, 1, NAME, batch, prompt, new, seed=prompt)
@@ -108,7 +128,7 @@ def compare(options: argparse.Namespace) -> None:
         if "compile" in names:
             torch.set_default_device(None)  # torch.compile cannot trace all of a tensor's methods under one
         for name in names:
-            run = Generation(importlib.import_module(BUILDS[name]).build)
+            run = Generation(builder(name, options))
             print(f"{name}: the first prompt took {seconds(partial(run, first(inputs[0]))):.1f} s", flush=True)
             prompts = [1e6 * seconds(partial(run, first(data))) for data in inputs]
             print(f"{name}: time to first token {statistics.median(prompts):.0f} us", flush=True)
@@ -180,7 +200,8 @@ def steps(model: Any, tokens: Any, new: int) -> float:
 def kernels(options: argparse.Namespace) -> None:
     """Device time by kernel, of a prompt and of steps, of kernels that do not overlap."""
     ours = importlib.import_module("streamed")
-    run = Generation(lambda config, weights: ours.Streamed(config, weights, ours.Tuning(early=False)))
+    tuning = (together(ours) if options.together else ours.Tuning())._replace(early=False)
+    run = Generation(lambda config, weights: ours.Streamed(config, weights, tuning))
     data = reference.generate_input(0, 1, NAME, 1, options.prompt, 9, 1)
     for _ in range(2):
         run(data)
@@ -210,9 +231,11 @@ def device_us(replay: Callable[[], Any], before: Callable[[], Any], calls: int) 
 
 
 class Try(NamedTuple):
-    """A tuning whose graph is made, and how long a call of it took, in us."""
+    """A tuning whose graph is made, and how long a call of it took, in us. `off`: how far its logits are from the
+    first's, relative to their root mean square."""
 
     text: str
+    off: float
     tuning: Any
     replay: Callable[[], Any]
     times: list[float]
@@ -224,6 +247,7 @@ class Tries:
 
     def __init__(self, options: argparse.Namespace, ours: Any, model: Any, what: str, first: Any, share: float) -> None:
         self.ours, self.model, self.what, self.deadline = ours, model, what, START + share * options.seconds
+        self.only = options.only
         config, length = model.config, options.prompt
         self.length, self.calls = length, 4 if what == "prompt" else 12
         self.cache = ours.Cache(config, 1, model.table, first.keys)
@@ -243,17 +267,27 @@ class Tries:
         else:
             self.model.run_step(self.cache)
 
+    def forget(self) -> None:
+        """What another prompt's kernels have left: one that writes nothing shall not pass by it."""
+        if self.what == "prompt":
+            self.cache.keys.fill_(3)
+            self.cache.values.fill_(3)
+            for name in ("x", "normed", "inner", "squares", "qkv", "query", "mixed"):
+                getattr(self.prompt, name).fill_(torch.nan)
+
     def make(self, text: str, tuning: Any) -> Try | None:
         """With a line if logits are too far from the first's."""
         self.model.tuning = tuning
+        self.forget()
         replay = self.model.graph(self.work)
         self.cache.at.fill_(self.length)
+        self.forget()
         replay()
         logits = self.cache.logits.clone()
         self.expected = logits if self.expected is None else self.expected
         off = float((logits - self.expected).square().mean().sqrt() / self.expected.square().mean().sqrt())
         if off < MOST_OFF:
-            return Try(text, tuning, replay, [])
+            return Try(text, off, tuning, replay, [])
         print(f"{self.what:6} WRONG, off {off:.4f}: {text}", flush=True)
         return None
 
@@ -279,6 +313,8 @@ class Tries:
     def __call__(self, text: str, tuning: Any) -> None:
         """Prints a line, with the ratio to the first; nothing is tried beyond the seconds that there are. A kernel that
         hangs ends the process."""
+        if not any(one in text for one in self.only):
+            return
         if time.perf_counter() > self.deadline:
             print(f"{self.what:6} left out: {text}", flush=True)
             return
@@ -287,7 +323,10 @@ class Tries:
             if one := self.make(text, tuning):
                 ratio = self.ratio(one)
                 self.made.append(one)
-                print(f"{self.what:6} {statistics.median(one.times):7.1f} us {ratio:6.3f}  {text}", flush=True)
+                print(
+                    f"{self.what:6} {statistics.median(one.times):7.1f} us {ratio:6.3f}  off {one.off:.4f}  {text}",
+                    flush=True,
+                )
         except Exception as error:
             print(f"{self.what:6} {text}: {type(error).__name__}: {str(error)[:200]}", flush=True)
         finally:
@@ -312,8 +351,11 @@ def sweep(options: argparse.Namespace) -> None:
     """Whole steps and whole prompts with something changed: time, and the median ratio to the first's in turn."""
     ours, config = importlib.import_module("streamed"), CONFIGS[NAME]
     model = ours.Streamed(config, draw(config, torch.device("cuda")))
-    sweep_steps(Tries(options, ours, model, "step", ours.Tuning(), share=0.5))
-    sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
+    if "step" in options.parts:
+        share = 0.5 if "prompt" in options.parts else 1.0
+        sweep_steps(Tries(options, ours, model, "step", ours.Tuning(), share))
+    if "prompt" in options.parts:
+        sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
 
 
 def sweep_steps(attempt: Tries) -> None:
@@ -339,6 +381,24 @@ def sweep_steps(attempt: Tries) -> None:
 
 def sweep_prompts(attempt: Tries) -> None:
     ours, tuning = attempt.ours, attempt.first.tuning
+
+    def all_products(**changed: Any) -> Any:
+        return tuning.warps._replace(**{name: one._replace(**changed) for name, one in tuning.warps._asdict().items()})
+
+    whole, leads = together(ours), {lead: all_products(ahead=True, lead=lead) for lead in range(4)}
+    attempt("together: the best by estimate", whole)
+    for lead in (0, 1, 3):
+        attempt(f"together, a warpgroup {lead} stages later", whole._replace(warps=leads[lead]))
+    later_once = leads[0]._replace(swiglu=leads[2].swiglu)
+    attempt("together, gate and up alone a warpgroup 2 stages later", whole._replace(warps=later_once))
+    for keys in ((128, 4), (64, 4)):
+        attempt(f"together, attention {keys}", whole._replace(attend=ours.Keys(*keys)))
+    attempt("together without tiles of three heads", whole._replace(turned=None))
+    attempt("copies and the first norm folded", tuning._replace(folded=True))
+    attempt("attention by explicit warps", tuning._replace(attend=ours.Keys()))
+    attempt("queries and keys turned in tiles of three heads", tuning._replace(turned=whole.turned))
+    for lead, warps in leads.items():
+        attempt(f"loads ahead of products, a warpgroup {lead} stages later", tuning._replace(warps=warps))
     attempt("products by Triton", tuning._replace(warps=None))
     for name, blocks in (
         ("out", (128, 128, 64, 6)),

@@ -1,11 +1,14 @@
-"""Runs gemm_rs's and ag_gemm's kernels with explicit warps on a CPU: torch stands in for Gluon, and each partition of
-each program of each rank is a thread.
+"""Runs kernels with explicit warps on a CPU, those of gemm_rs, ag_gemm and of llama's prompts: torch stands in for
+Gluon, and each partition of each program of each rank is a thread.
 
-This finds missing waits for barriers in shared memory (mbarriers), for flags and for bulk copies, and wrong indices.
-Each bulk copy happens at a random time: at once, or when a thread waits for it. Threads and ranks fall behind at
-random. The threads of a warpgroup are one thread here, and memory is in order. So this does not find a missing
-`partition_barrier` or `fence_async_shared`, which do nothing here, nor what asynchronous multiplication would do.
+This finds missing waits for barriers in shared memory (mbarriers), for flags, for bulk copies and for asynchronous
+products, and wrong indices. Each bulk copy happens at a random time: at once, or when a thread waits for it. An
+asynchronous product reads its operands when its thread waits for it. Threads and ranks fall behind at random. The
+threads of a warpgroup are one thread here, and memory is in order. So this does not find a missing `partition_barrier`
+or `fence_async_shared`, which do nothing here.
 """
+
+import __future__
 
 import ast
 import itertools
@@ -65,7 +68,7 @@ class Pointer:
         return Pointer(self.memory, self.places + elements * self.dtype.itemsize, self.dtype)
 
     def flat(self) -> tuple[torch.Tensor, torch.Tensor]:
-        first = int(self.places.min())
+        first = int(self.places.min()) // BLOCK_BYTES * BLOCK_BYTES
         return self.memory.at(first, self.dtype), (self.places - first) // self.dtype.itemsize
 
     def load(self, mask: Any = True, other: float = 0.0) -> Any:
@@ -73,6 +76,12 @@ class Pointer:
         places, mask = torch.broadcast_tensors(places, torch.as_tensor(mask))
         found = torch.where(mask, flat[torch.where(mask, places, 0)], torch.tensor(other, dtype=self.dtype))
         return Address(self.memory, found) if self.dtype == torch.int64 else found
+
+    def store(self, values: torch.Tensor, mask: Any = True) -> None:
+        flat, places = self.flat()
+        places, mask, values = torch.broadcast_tensors(places, torch.as_tensor(mask), values)
+        assert values.dtype == self.dtype
+        flat[places[mask]] = values[mask]
 
 
 class Blocks:
@@ -84,9 +93,9 @@ class Blocks:
 
     @staticmethod
     def made(shape: list[int]) -> "Blocks":
-        count, rows, columns = shape
+        *count, rows, columns = shape
         wide = min(64, columns)
-        return Blocks(torch.full((count, columns // wide, rows, wide), float("nan"), dtype=torch.bfloat16))
+        return Blocks(torch.full((*count, columns // wide, rows, wide), float("nan"), dtype=torch.bfloat16))
 
     def viewed(self, shape: list[int]) -> "Blocks":
         count, rows, columns = shape
@@ -100,15 +109,30 @@ class Blocks:
         assert len(self.memory) == 1, "its columns do not lie behind each other any more"
         return Blocks(self.memory[:, start : start + length])
 
-    def permute(self, order: tuple[int, ...]) -> torch.Tensor:
-        return self.load(None).T
+    def permute(self, order: tuple[int, ...]) -> SimpleNamespace:
+        return SimpleNamespace(load=lambda layout: self.load(layout).T)
 
     def load(self, layout: Any) -> torch.Tensor:
         return self.memory.permute(1, 0, 2).flatten(1).clone()
 
     def store(self, values: torch.Tensor) -> None:
         parts, rows, wide = self.memory.shape
-        self.memory.copy_(values.view(rows, parts, wide).permute(1, 0, 2))
+        self.memory.copy_(values.reshape(rows, parts, wide).permute(1, 0, 2))
+
+
+class Product:
+    """An asynchronous product, added to a sum."""
+
+    def __init__(self, a: Any, b: Blocks, acc: "Product | torch.Tensor") -> None:
+        self.a, self.b, self.acc, self.shape = a, b, acc, acc.shape
+        self.done: torch.Tensor | None = None
+
+    def value(self) -> torch.Tensor:
+        if self.done is None:
+            acc = self.acc.value() if isinstance(self.acc, Product) else self.acc
+            a = self.a if isinstance(self.a, torch.Tensor) else self.a.load(None)
+            self.done = acc + a.float() @ self.b.load(None).float()
+        return self.done
 
 
 class Descriptor:
@@ -116,6 +140,7 @@ class Descriptor:
         self.rows, self.columns = (int(size) for size in shape)
         memory = pointer.memory.at(int(pointer.places), pointer.dtype)
         self.tensor, self.block = memory[: self.rows * self.columns].view(self.rows, self.columns), block
+        self.layout, self.block_type = None, SimpleNamespace(shape=block)
 
     def copy(self, coordinates: list[Any], shared: Blocks, load: bool) -> None:
         """What of the block is outside the tensor reads as 0 and is not written."""
@@ -171,18 +196,20 @@ class Machine:
         self.table = torch.stack([self.memory.add(block).places for block in self.blocks])
         self.names = self.named(problem, *edit)
 
+    def paths(self, problem: str) -> list[str]:
+        """Of the kernel's source files, each behind those that it imports."""
+        return ["common/warps.py", f"{problem}/hopper.py"]
+
     def named(self, problem: str, old: str, new: str) -> dict[str, Any]:
         """The kernel's names: its source, edited, but for what is assembly."""
         gluon = SimpleNamespace(jit=lambda function=None, **_: function or (lambda decorated: decorated))
         names: dict[str, Any] = {"gluon": gluon, **self.language()}
-        texts = {
-            path: (ROOT / "submissions" / path).read_text() for path in ("common/warps.py", f"{problem}/hopper.py")
-        }
+        texts = {path: (ROOT / "submissions" / path).read_text() for path in self.paths(problem)}
         assert any(old in text for text in texts.values()), f"no kernel of {problem} has {old}"
         for path, text in texts.items():
             tree = ast.parse(text.replace(old, new) if old else text)
             tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
-            exec(compile(tree, path, "exec"), names)
+            exec(compile(tree, path, "exec", __future__.annotations.compiler_flag), names)
         return names | self.assembly()
 
     def run(self, tensors: list[list[torch.Tensor]], numbers: list[list[int]], **constants: Any) -> None:
@@ -201,7 +228,7 @@ class Machine:
 
     def thread(self, program: int, what: Callable[..., Any], arguments: Any, constants: Any) -> threading.Thread:
         def play() -> None:
-            self.here.program, self.here.stores = torch.tensor(program), []
+            self.here.program, self.here.stores, self.here.products = torch.tensor(program), [], []
             try:
                 what(*arguments, **constants)
                 self.finish(0)
@@ -298,6 +325,21 @@ class Machine:
         while len(self.here.stores) > left:
             self.here.stores.pop(0).write()
 
+    def multiply(self, a: Any, b: Blocks, acc: Any, use_acc: bool = True, is_async: bool = False) -> Any:
+        product = Product(a, b, acc if use_acc else torch.zeros(acc.shape))
+        self.here.products.append(product)
+        if is_async:
+            return product
+        self.wait_for_products(0, ())
+        return product.value()
+
+    def wait_for_products(self, left: int, deps: tuple[Any, ...]) -> Any:
+        """Those that are still under way are no numbers yet."""
+        while len(self.here.products) > left:
+            self.here.products.pop(0).value()
+        values = [one if one in self.here.products else one.value() for one in deps]
+        return values[0] if len(values) == 1 else tuple(values)
+
     # ---- the language ------------------------------------------------------------------------------------------------
 
     def language(self) -> dict[str, Any]:
@@ -329,7 +371,14 @@ class Machine:
             maximum=lambda one, other: torch.maximum(number(one), number(other)),
             minimum=lambda one, other: torch.minimum(number(one), number(other)),
             min=lambda tensor, axis: tensor.amin(axis),
+            max=lambda tensor, axis: tensor.amax(axis),
+            sum=lambda tensor, axis: tensor.sum(axis),
+            **{name: getattr(torch, name) for name in ("exp", "exp2", "rsqrt")},
+            expand_dims=torch.unsqueeze,
+            convert_layout=lambda tensor, layout: tensor,
+            DotOperandLayout=lambda **_: None,
             load=lambda pointer, **named: pointer.load(**named),
+            store=lambda pointer, values, mask=True: pointer.store(values, mask),
             warp_specialize=self.specialize,
         )
         mbarrier = SimpleNamespace(
@@ -353,8 +402,8 @@ class Machine:
             "partition_barrier": lambda: None,
             "fence_async_shared": lambda: None,
             "warpgroup_mma_init": lambda acc: acc,
-            "warpgroup_mma_wait": lambda left, deps: deps[0],
-            "warpgroup_mma": lambda a, b, acc, is_async: acc + a.load(None).float() @ b.float(),
+            "warpgroup_mma_wait": self.wait_for_products,
+            "warpgroup_mma": self.multiply,
         }
 
     def assembly(self) -> dict[str, Any]:

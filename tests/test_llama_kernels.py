@@ -58,8 +58,10 @@ def alone() -> str:
     """A prompt that fills no block, keys in several parts, and the last layer's shortcut."""
     import streamed
 
-    tuning = pico()
-    return error_of(lambda config, weights: streamed.Streamed(config, weights, tuning), "pico", 2, 17, 3)
+    wrong, tuning = "", pico()
+    for one in (tuning, tuning._replace(folded=True)):
+        wrong += error_of(lambda *given, one=one: streamed.Streamed(*given, one), "pico", 2, 17, 3)
+    return wrong
 
 
 def split_by_kernels(rank: int, world_size: int) -> None:
@@ -93,13 +95,26 @@ def test_generates_what_the_reference_does(play: str, interpreted: bool) -> None
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules of the kernels, uninterpreted; other tests' modules of these names stay theirs."""
-    brought = ("across", "common", "plain", "prompt", "prompt_warps", "rings", "streamed", "streaming")
+    brought = (
+        "across",
+        "common",
+        "plain",
+        "prompt",
+        "prompt_attention",
+        "prompt_qkv",
+        "prompt_warps",
+        "rings",
+        "streamed",
+        "streaming",
+    )
     for name in [name for name in sys.modules if name.partition(".")[0] in brought]:
         monkeypatch.delitem(sys.modules, name)
     for folder in ("submissions", "submissions/llama"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
     import across
     import prompt
+    import prompt_attention
+    import prompt_qkv
     import prompt_warps
     import rings
     import streamed
@@ -108,6 +123,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     return SimpleNamespace(
         across=across,
         prompt=prompt,
+        prompt_attention=prompt_attention,
+        prompt_qkv=prompt_qkv,
         prompt_warps=prompt_warps,
         rings=rings,
         streamed=streamed,
@@ -184,6 +201,8 @@ def test_rings_are_filled_before_the_kernel_before_has_ended(kernels: Any) -> No
         (8192, 2048, 256, 4, {"SWIGLU": True, "PARTS": 16}),
         (2048, 8192, 128, 5, {"ADD": True}),
         (3072, 2048, 128, 5, {}),
+        (8192, 2048, 256, 4, {"SWIGLU": True, "PARTS": 16, "AHEAD": True, "LEAD": 2}),
+        (2048, 8192, 128, 5, {"ADD": True, "AHEAD": True}),
     ],
 )
 def test_products_by_explicit_warps_overlap(
@@ -204,14 +223,60 @@ def test_products_by_explicit_warps_overlap(
     arguments = (*[descriptor(*one) for one in blocks], torch.float32, torch.bfloat16, torch.float32, 1024, 1e-5)
     constants = {"N": n, "K": k, "BLOCK_M": 128, "BLOCK_N": block_n, "BLOCK_K": 64, "STAGES": stages}
     constants |= {"SWIGLU": False, "ADD": False, "PARTS": 0} | options
+    if "AHEAD" in options and "PARTS" in options:
+        constants["PARTS_LAYOUT"] = kernels.prompt_warps.squares_layout(options["PARTS"])
     flags = {"num_warps": 4, "launch_pdl": True}
     made = compiled("sm_90", Warmed(kernels.prompt_warps.multiply_warps), arguments, constants, flags)
     assert (made.spilled_bytes, made.fit) == (0, 1)
     assert "setmaxnreg" in made.assembly
     load = "cp.async.bulk.tensor.2d.shared"
+    if "AHEAD" in options:
+        ahead, _, behind = made.assembly.partition("wgmma.mma_async")
+        assert "ld.global" in ahead[ahead.index("griddepcontrol.wait") :]
+        assert "ld.global" not in behind.partition("bulk.commit_group")[0], "nothing is loaded behind the product"
+        return
     before, _, behind = made.assembly.partition("griddepcontrol.wait")
     assert before.count(load) == stages * (2 if "SWIGLU" in options else 1)
     assert load in behind
+
+
+def test_a_tile_of_three_heads_is_turned_in_registers(kernels: Any) -> None:
+    """Nothing goes through shared memory between the product and the copy that stores it; rotations are loaded before
+    the kernel before has ended."""
+    import torch
+    from compiled import compiled
+
+    def blocks(rows: int, columns: int, *block: int) -> Any:
+        return kernels.streamed.bulk_descriptor(torch.empty(rows, columns, dtype=torch.bfloat16), list(block))
+
+    weights = [blocks(3072, 2048, rows, 64) for rows in (128, 64)]
+    kept = [blocks(8 * 2048, 64, 64, 64)] * 2
+    descriptors = [blocks(1024, 2048, 64, 64), *weights, blocks(1024, 2048, 64, 64), *kept]
+    sizes = {"N": 3072, "K": 2048, "H": 32, "G": 8, "LENGTH": 2048, "BLOCK_K": 64, "STAGES": 4, "PARTS": 16}
+    sizes["PARTS_LAYOUT"] = kernels.prompt_warps.squares_layout(16)
+    arguments = (*descriptors, torch.float32, torch.float32, 1024, 1024, 1e-5)
+    kernel = Warmed(kernels.prompt_qkv.project_warps)
+    made = compiled("sm_90", kernel, arguments, sizes, {"num_warps": 4, "launch_pdl": True})
+    assert (made.spilled_bytes, made.fit) == (0, 1)
+    assert "ld.shared" not in made.assembly.partition("wgmma.mma_async")[2].partition("bulk.commit_group")[0]
+    assert "ld.global" in made.assembly.partition("griddepcontrol.wait")[0]
+
+
+def test_attention_by_explicit_warps_multiplies_scores_during_the_softmax(kernels: Any) -> None:
+    """Of the loop's products, those of scores and those of values are both under way at once; nothing is spilled."""
+    import torch
+    from compiled import compiled
+
+    block = kernels.streamed.Keys()
+    descriptor = kernels.streamed.bulk_descriptor
+    rows = descriptor(torch.empty(1024, 2048, dtype=torch.bfloat16), [64, 64])
+    keys = descriptor(torch.empty(8 * 2048, 64, dtype=torch.bfloat16), [block.keys, 64])
+    sizes = {"H": 32, "G": 8, "D": 64, "LENGTH": 2048, "BLOCK": block.keys, "STAGES": block.stages}
+    kernel = Warmed(kernels.prompt_attention.attend_warps)
+    flags = {"num_warps": 4, "launch_pdl": True}
+    made = compiled("sm_90", kernel, (rows, keys, keys, rows, 1024, 16, 0.18), sizes, flags)
+    assert (made.spilled_bytes, made.fit) == (0, 1)
+    assert "wgmma.wait_group.sync.aligned 1" in made.assembly
 
 
 def main() -> str:

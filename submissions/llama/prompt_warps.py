@@ -13,11 +13,21 @@ plain Triton.
 Legend: M tokens, N columns of a result, K depth.
 """
 
+from typing import Any
+
 from common.bulk import bulk_load, bulk_store, bulk_view
 from common.warps import made_ring, multiplied, next_stage
+from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+
+def bulk_descriptor(tensor: Tensor, block: list[int]) -> TensorDescriptor:
+    """What a Gluon kernel copies blocks of a matrix by."""
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16)
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
 
 
 @gluon.jit
@@ -32,6 +42,28 @@ def launch_next():
 def wait_for_kernel_before():
     gl.inline_asm_elementwise(
         "griddepcontrol.wait; mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+def squares_layout(parts: int) -> Any:
+    """Of [64, parts] sums of squares, at least 8 a row: neighbouring numbers in a thread, a row's threads as those of a
+    product's row. So their sum is where the product's row is."""
+    wide = [[0, 16 << bit] for bit in range((parts // 16).bit_length() - 1)]
+    lanes = [[0, 4], [0, 8 if parts > 8 else 0], [1, 0], [2, 0], [4, 0]]
+    return gl.DistributedLinearLayout([[0, 1], [0, 2], *wide, [8, 0]], lanes, [[16, 0], [32, 0]], [], [64, parts])
+
+
+@gluon.jit
+def silu(x):
+    """x / (1 + exp(-x)) by the approximations of the unit for exponentials, which few instructions are needed for."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .f32 t; mul.f32 t, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.f32 t, t, 0f3F800000;"
+        " rcp.approx.ftz.f32 t, t; mul.f32 $0, $1, t; }",
+        "=f,f",
+        [x],
+        dtype=gl.float32,
+        is_pure=True,
+        pack=1,
     )
 
 
@@ -89,6 +121,14 @@ def load_stages(
 
 
 @gluon.jit
+def places(row, column, M, N: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, layout: gl.constexpr):
+    """Of a tile of [M, N]: its rows and columns, where its elements are, and which rows there are."""
+    m = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
+    n = column + gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, layout))
+    return m, n, gl.expand_dims(m * N, 1) + gl.expand_dims(n, 0), gl.expand_dims(m < M, 1)
+
+
+@gluon.jit
 def multiply_stages(
     rings,
     out_desc,
@@ -105,6 +145,9 @@ def multiply_stages(
     SWIGLU: gl.constexpr,
     ADD: gl.constexpr,
     PARTS: gl.constexpr,
+    AHEAD: gl.constexpr,
+    LEAD: gl.constexpr,
+    PARTS_LAYOUT: gl.constexpr,
     MINE: gl.constexpr,
 ):
     """A warpgroup: its half of every tile's rows."""
@@ -117,26 +160,42 @@ def multiply_stages(
     tiles_m, columns = gl.cdiv(M, BLOCK_M), BLOCK_N // 2 if SWIGLU else BLOCK_N
     tiles = tiles_m * (N // columns)
     slot, phase = gl.program_id(0) * 0, gl.program_id(0) * 0
+    if AHEAD:
+        wait_for_kernel_before()
+    if MINE * LEAD > 0:  # stays that far behind the other one, which multiplies while this one ends a tile
+        mbarrier.wait(filled.index(LEAD), phase)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, column = tile % tiles_m * BLOCK_M + MINE * HALF, tile // tiles_m * columns
+        if AHEAD and ADD:
+            m, n, place, inside = places(row, column, M, N, HALF, BLOCK_N, layout)
+            before, next_norm = gl.load(x_ptr + place, mask=inside, other=0.0), gl.load(norm_ptr + n)
+        elif AHEAD and PARTS > 0:
+            token = row + gl.arange(0, HALF, layout=gl.SliceLayout(1, PARTS_LAYOUT))
+            part = gl.arange(0, PARTS, layout=gl.SliceLayout(0, PARTS_LAYOUT))
+            squares_at = gl.expand_dims(token * PARTS, 1) + gl.expand_dims(part, 0)
+            squares = gl.load(squares_ptr + squares_at, mask=gl.expand_dims(token < M, 1), other=0.0)
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
         acc, slot, phase = multiplied(a_ring, b_ring, filled, emptied, acc, K // BLOCK_K, slot, phase, MINE, STAGES)
-        m = row + gl.arange(0, HALF, layout=gl.SliceLayout(1, layout))
+        if not AHEAD or not ADD:
+            m, n, place, inside = places(row, column, M, N, HALF, BLOCK_N, layout)
         if ADD:
-            n = column + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))
-            place, inside = gl.expand_dims(m * N, 1) + gl.expand_dims(n, 0), gl.expand_dims(m < M, 1)
-            acc += gl.load(x_ptr + place, mask=inside, other=0.0)
+            acc += before if AHEAD else gl.load(x_ptr + place, mask=inside, other=0.0)
             gl.store(x_ptr + place, acc, mask=inside)
             gl.store(squares_ptr + m * (N // BLOCK_N) + column // BLOCK_N, gl.sum(acc * acc, 1), mask=m < M)
-            acc = acc * gl.expand_dims(gl.load(norm_ptr + n).to(gl.float32), 0)
+            norm = next_norm if AHEAD else gl.load(norm_ptr + n)
+            acc = acc * gl.expand_dims(norm.to(gl.float32), 0)
         elif PARTS > 0:
-            total = gl.zeros((HALF,), gl.float32, gl.SliceLayout(1, layout))
-            for part in gl.static_range(PARTS):
-                total += gl.load(squares_ptr + m * PARTS + part, mask=m < M, other=0.0)
+            if AHEAD:
+                total = gl.convert_layout(gl.sum(squares, 1), gl.SliceLayout(1, layout))
+            else:
+                total = gl.zeros((HALF,), gl.float32, gl.SliceLayout(1, layout))
+                for part in gl.static_range(PARTS):
+                    total += gl.load(squares_ptr + m * PARTS + part, mask=m < M, other=0.0)
             acc = acc * gl.expand_dims(gl.rsqrt(total / K + eps), 1)
         if SWIGLU:
             gate, up = acc.reshape((HALF, 2, BLOCK_N // 2)).permute((0, 2, 1)).split()
-            rounded = (gate / (1 + gl.exp(-gate)) * up).to(gl.bfloat16)
+            opened = silu(gate) if AHEAD else gate / (1 + gl.exp(-gate))
+            rounded = (opened * up).to(gl.bfloat16)
         else:
             rounded = acc.to(gl.bfloat16)
         tma.store_wait(0)
@@ -165,9 +224,13 @@ def multiply_warps(
     SWIGLU: gl.constexpr,
     ADD: gl.constexpr,
     PARTS: gl.constexpr,
+    AHEAD: gl.constexpr = False,
+    LEAD: gl.constexpr = 0,
+    PARTS_LAYOUT: gl.constexpr = None,  # AHEAD: squares_layout(PARTS)
 ):
     """out = a b^T times each token's factor of the norm, which with PARTS 0 is 1; with SWIGLU, silu of the gates' half
-    times the ups'; with ADD, x += a b^T, and out = x times the norm's columns."""
+    times the ups'; with ADD, x += a b^T, and out = x times the norm's columns. With AHEAD, what is needed behind a
+    product is loaded before it. LEAD: by how many stages the second warpgroup begins later than the first."""
     launch_next()
     rings = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, STAGES)
     top = gl.allocate_shared_memory(gl.bfloat16, out_desc.block_type.shape, out_desc.layout)
@@ -177,10 +240,12 @@ def multiply_warps(
     gl.warp_specialize(
         [
             (multiply_stages, (
-                rings, out_desc, top, norms, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD, PARTS, 0,
+                rings, out_desc, top, norms, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD, PARTS,
+                AHEAD, LEAD, PARTS_LAYOUT, 0,
             )),
             (multiply_stages, (
-                rings, out_desc, low, norms, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD, PARTS, 1,
+                rings, out_desc, low, norms, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD, PARTS,
+                AHEAD, LEAD, PARTS_LAYOUT, 1,
             )),
             (load_stages, ((a_desc, b_desc), rings, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU)),
         ],

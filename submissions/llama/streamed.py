@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from plain import Plain, turns
-from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
-from prompt_warps import multiply_warps
+from prompt import attend_prompt, embed_rows, multiply, norm_rows, turn_and_keep
+from prompt_attention import LOG2E, attend_by_warps
+from prompt_qkv import project_by_warps
+from prompt_warps import bulk_descriptor, multiply_warps, squares_layout
 from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
-from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -30,7 +30,6 @@ MOST_BATCH = 8  # sequences; more would have too many sums in a program
 MOST_GRAPHS = 4  # of prompts
 SHORT = 64  # tokens of a prompt that has blocks of its own
 LEAST_COLUMNS = 64  # of a product that is added to the residual stream
-LOG2E = 1.4426950408889634
 
 
 class Tile(NamedTuple):
@@ -72,12 +71,15 @@ class Rings(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups."""
+    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups. `ahead`: what is needed behind a
+    product is loaded before it; `lead`: the second warpgroup begins so many stages later."""
 
     m: int
     n: int
     k: int
     stages: int
+    ahead: bool = False
+    lead: int = 0
 
 
 class Warps(NamedTuple):
@@ -87,6 +89,13 @@ class Warps(NamedTuple):
     out: Stages = Stages(128, 128, 64, 5)
     swiglu: Stages = Stages(128, 256, 64, 4)
     down: Stages = Stages(128, 128, 64, 5)
+
+
+class Keys(NamedTuple):
+    """Of a prompt's attention by explicit warps (prompt_attention.py): keys at a time, and stages of their rings."""
+
+    keys: int = 128
+    stages: int = 3
 
 
 class Tuning(NamedTuple):
@@ -104,8 +113,11 @@ class Tuning(NamedTuple):
     swiglu: Blocks = Blocks(128, 128, 64, 4, 8)
     short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
     early: bool = True
+    folded: bool = False  # of a prompt, the first norm into the embedding, the last token's copies into its last turn
     rings: Rings | None = Rings()  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
+    attend: Keys | None = None  # of the same, by explicit warps
+    turned: Stages | None = None  # of the same, 192 columns a tile: queries, keys and values, turned in that kernel
 
 
 class Cache:
@@ -296,8 +308,13 @@ class Streamed(Plain):
     def run_prompt(self, prompt: Prompt, cache: Cache) -> None:
         config, (total, hidden) = self.config, prompt.x.shape
         length = total // cache.batch
-        embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
-        norm_rows[(total,)](prompt.x, self.layers[0].norm, prompt.normed, config.eps, hidden, **self.early)
+        norm = self.layers[0].norm
+        if self.tuning.folded:
+            rows = (prompt.tokens, self.table, norm, prompt.x, prompt.normed)
+            embed_rows[(total,)](*rows, config.eps, hidden, **self.early)
+        else:
+            embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
+            norm_rows[(total,)](prompt.x, norm, prompt.normed, config.eps, hidden, **self.early)
         for number, layer in enumerate(self.layers[:-1]):
             self.queries_and_keys(prompt, cache, number, layer.qkv, config.heads)
             self.attention(prompt, cache, number, length)
@@ -308,9 +325,9 @@ class Streamed(Plain):
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]
         self.queries_and_keys(prompt, cache, number, of_keys, 0)
-        last = prompt.x.view(cache.batch, length, hidden)[:, -1]
-        cache.x.copy_(last)
-        cache.at.fill_(length - 1)
+        if not self.tuning.folded:
+            cache.x.copy_(prompt.x.view(cache.batch, length, hidden)[:, -1])
+            cache.at.fill_(length - 1)
         self.run_layer(number, cache, cache.x, hidden)
         self.run_head(cache)
 
@@ -325,6 +342,14 @@ class Streamed(Plain):
     def queries_and_keys(self, prompt: Prompt, cache: Cache, number: int, weight: Tensor, heads: int) -> None:
         """Queries of so many heads, and a layer's keys and values, of all tokens."""
         total = len(prompt.x)
+        if heads and (blocks := self.tuning.turned) and self.has_tiles(prompt, cache) and len(weight) % blocks.n == 0:
+            parts = prompt.x.shape[1] // self.tuning.warps.down.n if number else 0
+            rows = [kept[number].view(-1, self.config.head_dim) for kept in (cache.keys, cache.values)]
+            project_by_warps(
+                prompt.normed, weight, prompt.query, *rows, self.turns, prompt.squares, parts, total // cache.batch,
+                self.config, blocks, self.multiprocessors, self.tuning.early,
+            )  # fmt: skip
+            return
         made = prompt.qkv.view(-1)[: total * len(weight)].view(total, -1)
         self.product_of_normed(prompt, weight, made, "qkv", behind="down" if number else "")
         self.keep(prompt, cache, number, made, heads)
@@ -360,7 +385,9 @@ class Streamed(Plain):
         multiply_warps[(min(self.multiprocessors, triton.cdiv(m, blocks.m) * (n // columns)),)](
             *[bulk_descriptor(*one) for one in halves], prompt.x, self.norm if norm is None else norm, prompt.squares,
             m, self.config.eps, N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
-            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, num_warps=4, launch_pdl=self.tuning.early,
+            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, AHEAD=blocks.ahead, LEAD=blocks.lead,
+            PARTS_LAYOUT=squares_layout(parts) if blocks.ahead and parts else None, num_warps=4,
+            launch_pdl=self.tuning.early,
         )  # fmt: skip
 
     def product(
@@ -378,8 +405,9 @@ class Streamed(Plain):
     def keep(self, prompt: Prompt, cache: Cache, number: int, qkv: Tensor, heads: int) -> None:
         config = self.config
         turn_and_keep[(len(qkv),)](
-            qkv, self.turns, prompt.query, cache.keys[number], cache.values[number], len(qkv) // cache.batch,
-            H=heads, G=config.kv_heads, D=config.head_dim, LENGTH=config.max_length,
+            qkv, self.turns, prompt.query, cache.keys[number], cache.values[number], prompt.x,
+            cache.x, cache.at, len(qkv) // cache.batch, C=prompt.x.shape[1], H=heads, G=config.kv_heads,
+            D=config.head_dim, LENGTH=config.max_length, LAST=self.tuning.folded and not heads,
             PADDED=triton.next_power_of_2(heads + 2 * config.kv_heads), **self.early,
         )  # fmt: skip
 
@@ -387,6 +415,11 @@ class Streamed(Plain):
         config, blocks = self.config, self.tuning.attention
         keys, values = cache.keys[number], cache.values[number]
         rows = [kept.view(-1, config.head_dim) for kept in (keys, values)]
+        if (warps := self.tuning.attend) and self.has_tiles(prompt, cache):
+            attend_by_warps(
+                prompt.query, *rows, prompt.mixed, length, config, warps, self.multiprocessors, self.tuning.early
+            )
+            return
         keys, values = (TensorDescriptor.from_tensor(one, [blocks.n, config.head_dim]) for one in rows)
         attend_prompt[(triton.cdiv(length, blocks.m), cache.batch * config.heads)](
             prompt.query, keys, values, prompt.mixed, length,
@@ -395,11 +428,13 @@ class Streamed(Plain):
             num_warps=blocks.warps, num_stages=blocks.stages, **self.early,
         )  # fmt: skip
 
-
-def bulk_descriptor(tensor: Tensor, block: list[int]) -> GluonDescriptor:
-    """What a Gluon kernel copies blocks of a matrix by."""
-    layout = NVMMASharedLayout.get_default_for(block, bfloat16)
-    return GluonDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
+    def has_tiles(self, prompt: Prompt, cache: Cache) -> bool:
+        """Whether products and attention by explicit warps that know of heads have these sizes: no tile has rows of
+        two sequences or of two key heads."""
+        config, length = self.config, len(prompt.x) // cache.batch
+        has_rows = (cache.batch == 1 or length % 64 == 0) and config.max_length % 128 == 0
+        has_heads = config.heads // config.kv_heads % 2 == 0 and config.head_dim == 64
+        return has_rows and has_heads and self.warps(prompt) is not None
 
 
 def fits(config: Any, table: Tensor) -> bool:
