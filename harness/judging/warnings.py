@@ -21,6 +21,8 @@ TEXTS = {
     "short shapes are understated; use no more ranks than cores, or larger shapes, for a finer resolution",
     "unrest": "in {restless} of {count} shapes the ratio to {baseline} spreads by more than {limit:.0%}: is the "
     "machine busy with other work?",
+    "slow_judging": "judging outputs took {judging:.0f} s and making inputs {making:.0f} s, by the problem's own code: "
+    "{count} benchmarks have half the usual samples, so that the run ends in time",
     "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
     "make": "in {count} cases the result passes check_implementation but differs in kind from ref_kernel's: {message}",
     "split": "suite {suite} is for {meant} ranks and was split over {ranks}: its times do not compare with those of "
