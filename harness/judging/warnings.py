@@ -39,6 +39,10 @@ TEXTS = {
     "only_theirs": "the folder's own evaluator was run, because {why}",
     "vendor": "profiled by {tool}, outside the sandbox; the problem's check_implementation checked the result in the "
     "same process, and kernels run differently under a profiler",
+    "launches": "{case}: {tool} profiled the first {profiled:,} kernel launches of the call and left out the other "
+    "{left_out:,}; --launch-count N profiles more of them, in more time",
+    "launches_uncounted": "{case}: {tool} profiled the first {profiled:,} kernel launches of the call, which may have "
+    "more: they could not be counted; --launch-count N profiles more of them, in more time",
     "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
     "confined: its word is taken, and such runs are ranked apart",
     "own_data": "trained on {folder} ({tokens:,} tokens, sha256 {sha256}): such a run is not ranked",
