@@ -93,6 +93,17 @@ def test_a_mistake_in_the_file_is_told_with_its_place(old: str, new: str, told: 
         ("teams:", "setting: {suite: quik}\nteams:", r"\$\.setting\.suite: gemm_rs has no suite 'quik'; did you mean"),
         ("teams:", "setting: {suite: cpu, ranks: 7}\nteams:", r"\$\.setting\.ranks: .* not divisible by .* 7"),
         (
+            "{shape: {m: 64}, speedup",
+            "{shape: {m: 65}, speedup",
+            r"\$\.problems\[0\]\.targets\[0\]\.shape: no benchmark has \{m: 65\}, so no entry could reach the target; "
+            r"one has \{m: 64, n: ",
+        ),
+        (
+            "teams:",
+            "setting: {suite: quick}\nteams:",
+            r"\$\.problems\[0\]\.targets\[0\]\.shape: no benchmark has \{m: 64\}",
+        ),
+        (
             "{directory: ag_gemm, name: ag_gemm,",
             "{directory: x, name: ag_gem,",
             r"\$\.problems\[1\]: no problem 'ag_gem'",
