@@ -23,6 +23,7 @@ from contests import (
 )
 
 from harness.board.entries import Board, MeasuredNoise
+from harness.cli import contest_verbs
 from harness.contest import acts, rules, standings
 from harness.contest.acts import Contest
 from harness.contest.awards import missed
@@ -124,6 +125,11 @@ def test_what_every_submission_would_fail_at_is_told_before_a_team_registers(
 def test_a_file_that_is_not_there_is_named_whole(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=re.escape(f"{tmp_path}/none.yaml: no such file; name the file of a contest")):
         rules.read(tmp_path / "none.yaml")
+
+
+def test_a_folder_is_no_contest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"{tmp_path}: a folder; name the contest's file in it")):
+        contest_verbs.contest_of(str(tmp_path), Checkout(ROOT))
 
 
 def test_kernelbots_file_is_a_contest_that_forbids_nothing(tmp_path: Path) -> None:

@@ -471,7 +471,7 @@ def test_another_address_without_a_token_is_refused(monkeypatch: pytest.MonkeyPa
     (tmp_path / "token").write_text("short\n")
     with pytest.raises(UsageError, match="16 or more"):
         run("--host", "0.0.0.0", "--token", str(tmp_path / "token"))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read: No such file or directory; name a file that has a token"):
         guard.read_token(tmp_path / "nowhere", {})
     (tmp_path / "token").write_text("long-enough-to-be-one\n")
     assert guard.read_token(tmp_path / "token", {}) == "long-enough-to-be-one"

@@ -116,7 +116,13 @@ def test_names_of_the_checkout_stay_what_they_are(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("tests/folders/single", "a folder without task.yml"), ("no/such", "no such folder"), ("a2b", "did you mean")],
+    [
+        ("tests/folders/single", "a folder without task.yml"),
+        ("no/such", "no such folder"),
+        ("a2b", "did you mean"),
+        ("Makefile", "Makefile: a file, and no problem; name a problem that"),
+        ("tests/folders/single/eval.py", "eval.py: a file, and no problem; name a problem that"),
+    ],
 )
 def test_what_is_no_problem_is_said_to_be_none(name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDERS.parent.parent)
