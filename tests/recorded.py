@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from factories import GEMM_BENCHMARKS, TIMES, entry, report, results
 from harness.board import judgements, report_json
 from harness.board.entries import Board, Earlier, Entry, MeasuredNoise
 from harness.core.checkout import ROOT
-from harness.core.metrics import CLOCKS
-from harness.core.records import EvalReport, Measured, Passed
+from harness.core.metrics import CLOCKS, TOKENS, TTFT
+from harness.core.records import EvalReport, Measured, Metric, Passed, Series
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE_FILE = 'submissions/gemm_rs/"><img src=x onerror=alert(2)>.py'
@@ -52,6 +53,23 @@ def run(number: int, times: float = 1.0, ranks: int = 8, **changes: Any) -> Eval
         "empty_call_samples_us": {"wall": (20.0, 19.0, 21.0), "device": (2.0, 2.1), "gpumode": (40.0, 42.0)},
     }
     return report(cases, **(values | changes))
+
+
+def of_points(number: int, tokens: Sequence[float] = (2.0, 1.5), **changes: Any) -> EvalReport:
+    """A passed run of a model, whose prompts have so many times the reference's tokens a second, ten times as early."""
+
+    def series(metric: Metric, own: float, baseline: float) -> Series:
+        return Series(metric=metric, own=(own,) * 8, baseline=(baseline,) * 8, block=4)
+
+    cases = [
+        Measured(
+            series=(series(TOKENS, 100 * one, 100), series(TTFT, 500, 5000)), bounded=TOKENS.name, own_kernels=0.85
+        )
+        for one in tokens
+    ]
+    shapes = [{"model": "llama31_8b", "batch": 1, "prompt": 1024 * n, "new": 128} for n in range(1, 1 + len(cases))]
+    of: dict[str, Any] = {"problem": "llama", "suite": "official", "world_size": 1, "ranking_by": "product"}
+    return run(number, results=results([Passed()] * 3, cases, shapes), **(of | changes))
 
 
 def entry_for(found: EvalReport, history: tuple[Earlier, ...] = ()) -> Entry:

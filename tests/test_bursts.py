@@ -166,7 +166,11 @@ def test_blocks_are_as_small_as_inputs_are_large_for_the_fullest_device(
     nbytes: int, spare_bytes: int, in_flight_bytes: int, block: int, burst: bool
 ) -> None:
     plan: Any = SimpleNamespace(
-        budget=Budget(seconds=1, block=7, burst=True), device="cuda", in_flight_bytes=in_flight_bytes
+        budget=Budget(seconds=1, block=7, burst=True),
+        device="cuda",
+        in_flight_bytes=in_flight_bytes,
+        clocks=("wall",),
+        phases=(),
     )
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
     one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=nbytes)], output_limit=50, spare_bytes=1 << 50)

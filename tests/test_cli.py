@@ -368,7 +368,11 @@ def test_problems_of_a_folder_are_listed_good_ones_first_then_what_is_wrong(harn
     assert listed.stdout.index("set/words") < listed.stdout.index("bad      ")
     assert "set/pair/task.yml: $" in listed.stdout
     assert harness("problems", str(tmp_path / "set" / "scale")).returncode == Exit.OK
-    for path, says in ((tmp_path / "nowhere", "does not exist"), (task, "is a file"), (tmp_path / "set/pair", "bad  ")):
+    for path, says in (
+        (tmp_path / "nowhere", "no such folder"),
+        (task, "a file; name"),
+        (tmp_path / "set/pair", "bad  "),
+    ):
         refused = harness("problems", str(path))
         assert refused.returncode != Exit.OK
         assert says in refused.stdout + refused.stderr

@@ -23,6 +23,7 @@ from contests import (
 )
 
 from harness.board.entries import Board, MeasuredNoise
+from harness.cli import contest_verbs
 from harness.contest import acts, rules, standings
 from harness.contest.acts import Contest
 from harness.contest.awards import missed
@@ -93,6 +94,17 @@ def test_a_mistake_in_the_file_is_told_with_its_place(old: str, new: str, told: 
         ("teams:", "setting: {suite: quik}\nteams:", r"\$\.setting\.suite: gemm_rs has no suite 'quik'; did you mean"),
         ("teams:", "setting: {suite: cpu, ranks: 7}\nteams:", r"\$\.setting\.ranks: .* not divisible by .* 7"),
         (
+            "{shape: {m: 64}, speedup",
+            "{shape: {m: 65}, speedup",
+            r"\$\.problems\[0\]\.targets\[0\]\.shape: no benchmark has \{m: 65\}, so no entry could reach the target; "
+            r"one has \{m: 64, n: ",
+        ),
+        (
+            "teams:",
+            "setting: {suite: quick}\nteams:",
+            r"\$\.problems\[0\]\.targets\[0\]\.shape: no benchmark has \{m: 64\}",
+        ),
+        (
             "{directory: ag_gemm, name: ag_gemm,",
             "{directory: x, name: ag_gem,",
             r"\$\.problems\[1\]: no problem 'ag_gem'",
@@ -113,6 +125,11 @@ def test_what_every_submission_would_fail_at_is_told_before_a_team_registers(
 def test_a_file_that_is_not_there_is_named_whole(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=re.escape(f"{tmp_path}/none.yaml: no such file; name the file of a contest")):
         rules.read(tmp_path / "none.yaml")
+
+
+def test_a_folder_is_no_contest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"{tmp_path}: a folder; name the contest's file in it")):
+        contest_verbs.contest_of(str(tmp_path), Checkout(ROOT))
 
 
 def test_kernelbots_file_is_a_contest_that_forbids_nothing(tmp_path: Path) -> None:

@@ -142,8 +142,40 @@ def test_outgrown_buffers_go_with_the_case(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(one.closed for one in made)
 
 
-@pytest.mark.parametrize(("making_s", "least"), [(0.1, 16), (1.5, 8)])
-def test_where_inputs_take_long_to_make_half_the_samples_have_to_do(making_s: float, least: int) -> None:
-    plan = SimpleNamespace(budget=Budget(seconds=2.0))
-    calls: Any = SimpleNamespace(plan=plan, making_s=making_s, room=lambda: 100)
-    assert op_measure._budget(calls).min_samples == least
+@pytest.mark.parametrize(
+    ("making_s", "judging_s", "share_s", "least", "block"),
+    [
+        (0.1, 0.0, 1000.0, 16, 7),
+        (1.5, 0.0, 1000.0, 8, 4),
+        (0.1, 1.5, 1000.0, 8, 4),
+        (0.6, 0.6, 1000.0, 8, 4),
+        (0.1, 0.4, 72.0, 16, 7),
+        (0.1, 0.4, 36.0, 8, 4),  # 96 outputs of the usual minimum on three clocks would take longer
+    ],
+)
+def test_where_making_inputs_or_judging_outputs_takes_long_half_the_samples_have_to_do(
+    making_s: float, judging_s: float, share_s: float, least: int, block: int
+) -> None:
+    plan = SimpleNamespace(budget=Budget(seconds=2.0, block=7, burst=True), clocks=("wall", "device", "gpumode"))
+    calls: Any = SimpleNamespace(
+        plan=plan,
+        making_s=making_s,
+        judging_s=judging_s,
+        at=3,
+        shortened=set(),
+        share_s=lambda: share_s,
+        room=lambda: 100,
+    )
+    budget = op_measure._budget(calls)
+    assert (budget.min_samples, budget.block, budget.burst) == (least, block, True)
+    assert calls.shortened == ({3} if least == 8 else set())
+
+
+def test_samples_that_are_few_already_stay() -> None:
+    """Of a model's generations: two blocks, which an interval takes."""
+    plan = SimpleNamespace(budget=Budget(seconds=2.0, min_samples=8, block=4), clocks=("wall",))
+    calls: Any = SimpleNamespace(
+        plan=plan, making_s=9.0, judging_s=9.0, at=0, shortened=set(), share_s=lambda: 1.0, room=lambda: 100
+    )
+    assert op_measure._budget(calls) == plan.budget
+    assert calls.shortened == set()

@@ -19,7 +19,7 @@ import pytest
 from factories import entry, report
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, run, run_id, store
+from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, of_points, run, run_id, store
 
 from harness.board import judgements, leaderboard, reports
 from harness.board.entries import Board, EntryCase, Verified
@@ -243,6 +243,30 @@ def test_a_score_that_is_no_time_has_neither_reference_nor_limit_on_its_scale(tm
     found = made(tmp_path, Board(entries=(points,)))
     assert (found.boards[0].limit, found.boards[0].entries[0].reference) == (None, None)
     assert page.data(found)["boards"][0]["entries"][0]["entry"]["score"]["unit"] == "points"
+
+
+def test_points_that_are_a_product_have_their_factors_where_the_report_is_there(tmp_path: Path) -> None:
+    one = of_points(3)
+    board = Board(entries=(entry_for(one),))
+    bare = made(tmp_path, board).boards[0].entries[0]
+    assert [case.product for case in bare.cases] == [None, None]
+    store(tmp_path, one)
+    whole = made(tmp_path, board).boards[0].entries[0]
+    first, second = (case.product for case in whole.cases)
+    assert first is not None
+    assert second is not None
+    assert first.factors == {
+        "accuracy": 1.0,
+        "first token": pytest.approx(10.0),
+        "tokens/s": pytest.approx(2.0),
+        "1 + own kernels": 1.85,
+    }
+    assert (first.value, second.value) == (pytest.approx(37.0), pytest.approx(27.75))
+    assert whole.entry.score.value == pytest.approx((first.value + second.value) / 2)
+    times = run(4)
+    store(tmp_path, times)
+    of_times = made(tmp_path, Board(entries=(entry_for(times),))).boards[0].entries[0]
+    assert {case.product for case in of_times.cases} == {None}
 
 
 def test_nothing_of_a_report_that_is_its_owners_is_on_the_page(tmp_path: Path) -> None:

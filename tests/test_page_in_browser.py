@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from browser import MISSING, Browser
 from factories import entry, report
-from recorded import SCRIPT, checkout, entry_for, renamed, run, run_id, store
+from recorded import SCRIPT, checkout, entry_for, of_points, renamed, run, run_id, store
 
 from harness.board import reports
 from harness.board.entries import Board, EntryCase
@@ -141,7 +141,7 @@ def test_the_page_opens_with_a_row_for_every_board(opened: Browser) -> None:
     assert [row[0] for row in rows] == ["a2a", "gemm_rs", "retired"]
     assert rows[1][2] == "alice submission.py, 7.593 ms"
     assert rows[1][3] == f"1.25{TIMES}"
-    assert rows[1][4].startswith(f"1.56{TIMES} 1.55 to 1.58")
+    assert rows[1][4].startswith(f"1.56{TIMES} 1.45 to 1.68")
     assert re.fullmatch(r"[\d.]+ % device clock", rows[1][5])
     assert (rows[0][3], rows[2][5]) == ("alone", "\u2013")
     assert opened.js("return document.querySelectorAll('.overview tbody tr:nth-child(2) .spark i').length") == 3
@@ -293,8 +293,14 @@ def test_units_are_those_of_the_data(browser: Browser, tmp_path: Path) -> None:
     of: dict[str, Any] = {"problem": "tour", "file": "submissions/tour/submission.py", "cases": cases}
     of |= {"ratio": 1.6, "ratio_ci": None, "fraction": 0.8}
     scores = {"ada": 1.875, "bob": 1.5}
-    entries = tuple(
-        entry(author=author, run_id=author, score=Score(value=value, unit="points", better="more"), **of)
+    entries = tuple(  # of two sources: one source has one score
+        entry(
+            author=author,
+            run_id=author,
+            sha256=author[0] * 64,
+            score=Score(value=value, unit="points", better="more"),
+            **of,
+        )
         for author, value in scores.items()
     )
     made = page_of(Board(entries=entries), (), (), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
@@ -310,6 +316,38 @@ def test_units_are_those_of_the_data(browser: Browser, tmp_path: Path) -> None:
     assert "score, points" in figures
     assert not re.search(r"[0-9] (us|ms|s)\b", figures)
     shown(browser, "points")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_points_show_their_factors_on_desk_and_phone(browser: Browser, tmp_path: Path, width: int) -> None:
+    """Every prompt's, in a table that needs no click and no scrolling."""
+    one = of_points(3)
+    store(tmp_path, one)
+    runs = [one, of_points(4, (1.2, 1.1), author="bob", submission=renamed("submissions/llama/gone.py"))]
+    board = Board(entries=tuple(map(entry_for, runs)))
+    found = page_of(board, *reports.load_all(tmp_path), tmp_path, tmp_path, "2026-05-20T12:00:00+00:00")
+    (tmp_path / "page.html").write_text(page.html(found), encoding="utf-8")
+    browser.emulate(width, 900, phone=width < 500)
+    browser.open(tmp_path / "page.html", f"#board={found.boards[0].id}")
+    figure = "[...document.querySelectorAll('figure')].find((one) => one.textContent.includes('the product of'))"
+    text = browser.js(f"return {figure}.innerText")
+    assert "the score is the mean over these; the reference has 1. The least are those of model llama31_8b" in text
+    rows = browser.js(
+        f"return [...{figure}.querySelectorAll('tr')].map((one) => [...one.cells].map((x) => x.textContent))"
+    )
+    assert rows[0] == ["prompt", "points", "accuracy", "first token", "tokens/s", "1 + own kernels"]
+    assert rows[1][1:] == ["37.0 =", "1.00", f"{TIMES} 10.0", f"{TIMES} 2.00", f"{TIMES} 1.85"]
+    assert rows[2][1:] == ["27.8 =", "1.00", f"{TIMES} 10.0", f"{TIMES} 1.50", f"{TIMES} 1.85"]
+    assert browser.js(f"const one = {figure}.querySelector('.table'); return one.scrollWidth <= one.clientWidth")
+    assert browser.js(TOO_WIDE) == []
+    assert browser.js("return document.documentElement.scrollWidth") == width
+    if to := os.environ.get("SCREENSHOTS"):
+        browser.emulate(width, browser.js("return document.documentElement.scrollHeight"), phone=width < 500)
+        browser.screenshot(Path(to) / f"product-{width}.png")
+    browser.open(tmp_path / "page.html", f"#run={run_id(4)}")
+    told = browser.js("return document.querySelector('.figures').innerText")
+    assert "Points, and what they are the product of" in told
+    assert "The board does not keep this of entries of older harnesses, and no report is in runs/." in told
 
 
 def test_what_answers_had_cost_over_time_is_drawn_beside_the_reference(browser: Browser, tmp_path: Path) -> None:

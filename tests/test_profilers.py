@@ -10,17 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.cli.main import main
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import KernelFigures
-from harness.kinds import settings
+from harness.kinds import settings, vendor
 from harness.kinds.settings import Asked
 from harness.machine.host import gpus
-from harness.process import profilers
+from harness.process import child, profilers
+from harness.process.child import Ended
 from harness.process.ncu import Ncu, ncu_dispatches
 from harness.process.profiler_tool import Dispatch
+from harness.process.rocprof import Rocprof
+from harness.ranks.profiled import counted
 
 ROCPROF = Path(__file__).parent / "fixtures" / "rocprofv3"
 SCALE = Path(__file__).parent / "folders" / "single" / "scale"
@@ -114,10 +118,11 @@ def test_without_a_trace_rocprof_saw_nothing(tmp_path: Path) -> None:
 
 
 def test_commands_put_the_tool_around_a_process() -> None:
-    ncu = profilers.TOOLS["ncu"].command("/opt/ncu", Path("/out"), ["python", "x"])
+    ncu = profilers.TOOLS["ncu"].command("/opt/ncu", Path("/out"), ["python", "x"], 7)
     assert ncu[0] == "/opt/ncu"
-    assert " ".join(ncu).endswith("--profile-from-start off --kernel-name-base demangled -f -o /out/report python x")
-    rocprof = profilers.TOOLS["rocprof"].command("rocprofv3", Path("/out"), ["python", "x"])
+    ends = "--profile-from-start off --launch-count 7 --kernel-name-base demangled -f -o /out/report python x"
+    assert " ".join(ncu).endswith(ends)
+    rocprof = profilers.TOOLS["rocprof"].command("rocprofv3", Path("/out"), ["python", "x"], None)
     assert " ".join(rocprof) == (
         "rocprofv3 --kernel-trace --marker-trace --output-format csv -o report-%pid% -d /out -- python x"
     )
@@ -182,6 +187,61 @@ def test_a_profile_shows_each_kernel_and_keeps_the_report(
 
 
 @pytest.mark.parametrize(
+    ("launches", "told"),
+    [
+        (2345, "ncu profiled the first 3 kernel launches of the call and left out the other 2,342; --launch-count N"),
+        (0, "ncu profiled the first 3 kernel launches of the call, which may have more: they could not be counted"),
+        (3, ""),
+    ],
+)
+def test_of_a_call_of_many_launches_the_first_ones_are_profiled(
+    launches: int,
+    told: str,
+    ncu: Callable[..., None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stand-in's report has three. A second run, without it, counts those that there are."""
+
+    def run_child(command: list[str], folder: Path, environ: dict[str, str], limit_s: float) -> Ended:
+        ended = child.run_child(command, folder, environ, limit_s)
+        counts = json.loads((folder / profilers.JOB).read_text())["counts"]
+        assert counts == ("--launch-count" not in command)
+        if counts:  # there is no GPU here whose kernels could be counted
+            said = folder / profilers.RESULT
+            said.write_text(json.dumps(json.loads(said.read_text()) | {"launches": launches}))
+        return ended
+
+    ncu()
+    monkeypatch.setattr(vendor, "run_child", run_child)
+    options = ("--mode", "profile", "--tool", "ncu", "--launch-count", "3", "--no-record")
+    assert profile(*options, folder=brief(tmp_path)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert told in shown
+    assert ("kernel launches of the call" in shown) == bool(told)
+
+
+def test_kernels_are_counted_and_copies_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [{"cat": "kernel"}, {"cat": "gpu_memcpy"}, {"cat": "cuda_runtime"}, {"cat": "kernel"}, {"name": "meta"}]
+    called = []
+
+    class Profiler:
+        def __init__(self, activities: list[object]) -> None: ...
+        def __enter__(self) -> "Profiler":
+            return self
+
+        def __exit__(self, *exc: object) -> None: ...
+        def export_chrome_trace(self, path: str) -> None:
+            Path(path).write_text(json.dumps({"traceEvents": events}))
+
+    monkeypatch.setattr(torch.profiler, "profile", Profiler)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert counted(lambda: called.append(1), tmp_path / "trace.json") == 2
+    assert called == [1]
+
+
+@pytest.mark.parametrize(
     ("source", "code", "told"),
     [
         ("def custom_kernel(data):\n    return data[0] * 0\n", Exit.INVALID, "fail: wrong in profile"),
@@ -216,6 +276,10 @@ def test_a_tool_that_may_not_profile_says_why(
         (["--tool", "ncu"], "--tool ncu: only --mode profile takes a profiler"),
         (["--tool", "ncu", "--mode", "profile"], "there is no ncu here (looked in PATH, "),
         (["--tool", "rocprof", "--mode", "profile"], "there is no rocprofv3 here (looked in PATH, /opt/rocm/bin"),
+        (
+            ["--launch-count", "9", "--mode", "profile"],
+            "--launch-count 9: only --tool ncu takes it; add --mode profile",
+        ),
         (["--tool", "ncu", "--mode", "profile", "--eval", "theirs"], "not a folder's own evaluator"),
     ],
 )
@@ -228,6 +292,24 @@ def test_what_cannot_be_profiled_is_refused_in_a_line(
     shown = capsys.readouterr().err.strip()
     assert told in shown
     assert "\n" not in shown
+
+
+@pytest.mark.parametrize(
+    ("tool", "count", "told"),
+    [
+        ("ncu", "0", "--launch-count 0: 1 or more kernel launches can be profiled"),
+        ("rocprof", "5", "--launch-count: --tool rocprof runs no kernel twice and profiles all; leave it out"),
+    ],
+)
+def test_a_number_of_launches_that_cannot_be_profiled_is_refused(
+    tool: str, count: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(profilers, "find", lambda tool: "/opt/it")
+    for one in (Ncu, Rocprof):
+        monkeypatch.setattr(one, "devices", ("cpu",))
+    options = ("--mode", "profile", "--tool", tool, "--launch-count", count, "--no-record")
+    assert profile(*options) == Exit.USAGE
+    assert told in capsys.readouterr().err
 
 
 def test_one_benchmark_can_be_profiled_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,6 +342,25 @@ def test_several_ranks_are_no_work_for_a_tool_that_replays(
         main(["eval", "gemm_rs", "--ranks", "2", "--mode", "profile", "--tool", "ncu", "--no-record"])
     assert ended.value.code == Exit.USAGE
     assert "it profiles 1 rank, not 2 (--ranks 1" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    gpus().device != "cuda" or profilers.find(profilers.TOOLS["ncu"]) is None, reason="needs an NVIDIA GPU and ncu"
+)
+def test_ncu_itself_profiles_the_first_launches_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wired = shutil.copytree(SCALE.parent, tmp_path / "single") / "wired"
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from reference import ref_kernel\n"
+        "def custom_kernel(data):\n"
+        "    for _ in range(40):\n"
+        "        out = ref_kernel(data)\n"
+        "    return out\n"
+    )
+    options = ("--mode", "profile", "--tool", "ncu", "--launch-count", "5", "--no-record", "--benchmark", "0")
+    assert profile(str(mine), *options, folder=wired) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "ncu profiled the first 5 kernel launches of the call and left out the other " in shown
 
 
 @pytest.mark.skipif(

@@ -163,15 +163,17 @@ def test_popcorn_cli_gets_the_reports_of_nsight_compute(profiling: Served) -> No
     with PopcornClient(profiling.url, "carol:1") as client:
         names = ["profile-0-rank-0-report.ncu-rep", "ncu-details.csv"]
         assert client.profile("k.py", SOURCE.encode(), GEMM, "CPU") == {"profile.0": names}
-        assert client.profile("k.py", SOURCE.encode(), GEMM, "CPU", benchmark_index="1") == {"profile.1": names}
+        more = {"benchmark_index": "1", "ncu_launch_count": "500"}
+        assert client.profile("k.py", SOURCE.encode(), GEMM, "CPU", **more) == {"profile.1": names}
         rows = profiling.service.store.latest(2)
-        assert [(row.mode, row.tool, row.benchmark) for row in rows] == [
-            ("profile", "ncu", 1),
-            ("profile", "ncu", None),
+        assert [(row.mode, row.tool, row.benchmark, row.launch_count) for row in rows] == [
+            ("profile", "ncu", 1, 500),
+            ("profile", "ncu", None, None),
         ]
         command = eval_command(())(rows[0], Files(source=Path("k.py")))
-        assert {"--mode=profile", "--tool=ncu", "--benchmark=1"} <= set(command)
-        assert not [word for word in eval_command(())(rows[1], Files(source=Path("k.py"))) if "benchmark" in word]
+        assert {"--mode=profile", "--tool=ncu", "--benchmark=1", "--launch-count=500"} <= set(command)
+        plain = eval_command(())(rows[1], Files(source=Path("k.py")))
+        assert not [word for word in plain if "benchmark" in word or "launch" in word]
 
 
 def test_popcorn_cli_is_told_why_there_is_no_report_of_nsight_compute(profiling: Served) -> None:
@@ -469,7 +471,7 @@ def test_another_address_without_a_token_is_refused(monkeypatch: pytest.MonkeyPa
     (tmp_path / "token").write_text("short\n")
     with pytest.raises(UsageError, match="16 or more"):
         run("--host", "0.0.0.0", "--token", str(tmp_path / "token"))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read: No such file or directory; name a file that has a token"):
         guard.read_token(tmp_path / "nowhere", {})
     (tmp_path / "token").write_text("long-enough-to-be-one\n")
     assert guard.read_token(tmp_path / "token", {}) == "long-enough-to-be-one"
@@ -505,7 +507,9 @@ def test_folders_are_offered_beside_the_checkouts_problems() -> None:
     assert found["amd-gemm-rs"].argument == "gemm_rs"
     assert found["scale"].argument == str(FOLDERS / "scale")
     command = eval_command(tuple(found.values()))
-    row = SimpleNamespace(problem="single/scale", mode="test", user="ada", team=None, tool=None, benchmark=None)
+    row = SimpleNamespace(
+        problem="single/scale", mode="test", user="ada", team=None, tool=None, benchmark=None, launch_count=None
+    )
     words = list(command(row, Files(source=Path("a.py"))))  # type: ignore[arg-type]
     assert words[3:6] == ["eval", str(FOLDERS / "scale"), "a.py"]
     assert "--device=cpu" in words

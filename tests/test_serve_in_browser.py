@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from browser import MISSING, Browser
-from recorded import checkout, entry_for, run, store
+from recorded import checkout, entry_for, renamed, run, store
 from serving import BOBS, MINE, SOURCE, Served, outcome, served, submit, wait_for
 from test_page_in_browser import CONTRAST, TOO_WIDE
 
@@ -80,7 +80,7 @@ def test_the_page_follows_the_queue_and_the_boards(
     wait_for(lambda: "passed" in rows(browser)[0])
     assert "bob, gemm_rs, test: passed." in browser.js("return document.querySelector('#live-news').textContent")
     root = running.service.live._checkout.root
-    report = run(7, 0.5, author="zoe")
+    report = run(7, 0.5, author="zoe", submission=renamed("submissions/gemm_rs/fast.py"))
     store(root, report)
     leaderboard.record(root / "leaderboard.yaml", entry_for(report))
     wait_for(lambda: browser.js(LEADER).startswith("zoe"))

@@ -359,8 +359,22 @@ def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     store = service(tmp_path / "other").store
     store._db.execute("PRAGMA user_version = 99")
     store.close()
-    with pytest.raises(BadFileError, match="version 99, expected 3"):
+    with pytest.raises(BadFileError, match="version 99, expected 4"):
         Store(tmp_path / "other" / "queue.sqlite3")
+
+
+def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
+    """Its profiles have no number of launches."""
+    store = Store(tmp_path / "q")
+    store.add(store.users.register("ada:1", "login"), ASKED, Limits())
+    store._db.execute("ALTER TABLE submissions DROP COLUMN launch_count")
+    store._db.execute("PRAGMA user_version = 3")
+    store.close()
+    store = Store(tmp_path / "q")
+    row = store.claim()
+    assert row is not None
+    assert (row.user, row.launch_count) == ("ada", None)
+    store.close()
 
 
 def test_sources_are_for_the_checkouts_owner_only(tmp_path: Path) -> None:

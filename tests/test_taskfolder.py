@@ -18,12 +18,13 @@ from conftest import Silent, submission_of
 from harness.cli.main import main
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.records import Case, EvalReport, Mode, Passed, Raised, Submission, Wrong
+from harness.core.records import Case, EvalReport, Measured, Mode, Passed, Raised, Submission, Wrong
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.gpumode.refusals import culprit, refusal
 from harness.judging import verdict
 from harness.judging.warnings import TEXTS, text_of
+from harness.kinds import op_measure
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.problems.submission import directives
@@ -115,7 +116,13 @@ def test_names_of_the_checkout_stay_what_they_are(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("tests/folders/single", "a folder without task.yml"), ("no/such", "no such folder"), ("a2b", "did you mean")],
+    [
+        ("tests/folders/single", "a folder without task.yml"),
+        ("no/such", "no such folder"),
+        ("a2b", "did you mean"),
+        ("Makefile", "Makefile: a file, and no problem; name a problem that"),
+        ("tests/folders/single/eval.py", "eval.py: a file, and no problem; name a problem that"),
+    ],
 )
 def test_what_is_no_problem_is_said_to_be_none(name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDERS.parent.parent)
@@ -250,6 +257,33 @@ def test_a_check_that_its_own_reference_fails_is_said_to_be_one(tmp_path: Path, 
     outcome = ran(tmp_path / "single" / "scale").results[0].outcome
     assert isinstance(outcome, Wrong)
     assert "the folder's own ref_kernel fails the folder's check, too, on seed " in outcome.message
+
+
+def test_a_check_that_takes_long_makes_samples_few_and_is_warned_of(
+    folder: Path, ran: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of GPU MODE's linalg folders, whose checks of large batches take seconds."""
+    monkeypatch.setattr(op_measure, "SLOW_S", 0.1)
+    edit(folder / "reference.py", "import torch\n", "import time\nimport torch\n")
+    edit(
+        folder / "reference.py",
+        "    return within",
+        "    time.sleep(0.2 if len(data) == 4096 else 0)\n    return within",
+    )
+    report = ran(folder, mode="benchmark")
+    assert verdict.status(report) == "pass", report.results
+    quick, slow = (result.outcome for result in report.results)
+    assert isinstance(quick, Measured)
+    assert isinstance(slow, Measured)
+    assert len(quick.ranked.own) >= 16
+    assert len(slow.ranked.own) == 8
+    assert report.results[1].figures is not None
+    assert report.results[1].figures.ratio is not None
+    assert report.results[1].figures.ratio.ci is not None
+    [warned] = [warning for warning in report.warnings if warning.code == "slow_judging"]
+    assert warned.values["count"] == 1
+    assert 2.0 < warned.values["judging"] < 20.0
+    assert text_of(warned).startswith("judging outputs took ")
 
 
 def test_settings_of_the_folders_evaluator_hold_in_all_ranks(tmp_path: Path, ran: Evaluate) -> None:

@@ -48,11 +48,14 @@ class Options:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `competition`."""
-    parser.add_argument("competition", type=Path, help="a KernelBot competition file, such as amd_distributed.yaml")
+    parser.add_argument(
+        "competition", type=Path, metavar="YAML", help="a KernelBot competition file, such as amd_distributed.yaml"
+    )
     parser.add_argument(
         "files",
         nargs="*",
         type=Path,
+        default=[],
         metavar="SUBMISSION",
         help="submissions, each for the problem in its `#!POPCORN leaderboard` line (default: each problem's own)",
     )

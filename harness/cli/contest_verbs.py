@@ -58,6 +58,8 @@ def contest_of(name: str, checkout: Checkout) -> Contest:
         known = sorted(one.stem for one in folder.glob("*.yaml"))
         if name not in known:
             hint = did_you_mean(name, known) or (f" (known: {', '.join(known)})" if known else "")
+            if path.is_dir():
+                raise UsageError(f"{name}: a folder; name the contest's file in it, which ends in .yaml")
             raise UsageError(f"no contest '{name}': no such file, and none in {acts.FOLDER}/{hint}")
         path = folder / f"{name}.yaml"
     return acts.opened(path)

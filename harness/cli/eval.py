@@ -77,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="mode profile: this benchmark alone, counted from 0 (default: all)",
     )
+    parser.add_argument(
+        "--launch-count",
+        type=int,
+        metavar="N",
+        help=f"--tool ncu: profile the first N kernel launches of a call (default: {TOOLS['ncu'].launch_count})",
+    )
     parser.add_argument("--trace", metavar="DIR", help="where mode profile writes its traces (default: runs/<run id>/)")
     parser.add_argument(
         "--events",
@@ -99,6 +105,9 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         raise UsageError(f"--tool {namespace.tool}: only --mode profile takes a profiler; add it, or leave --tool out")
     if namespace.benchmark is not None and namespace.mode != "profile":
         raise UsageError(f"--benchmark {namespace.benchmark}: only --mode profile takes it; add it, or leave it out")
+    if namespace.launch_count is not None and namespace.tool == TORCH:
+        count = f"--launch-count {namespace.launch_count}"
+        raise UsageError(f"{count}: only --tool ncu takes it; add --mode profile --tool ncu, or leave it out")
     if namespace.remeasure:
         peaks_cache.ask_again(checkout.root)
     return evaluate(

@@ -215,7 +215,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     host.interrupt_on_signals()
     fd = result_fd(os.environ)
     if fd is None:
-        print("error: POPCORN_FD names no descriptor that results can be written to", file=sys.stderr)
+        told = "POPCORN_FD names no descriptor that results can be written to"
+        print(f"error: {told}; KernelBot's runner sets it, and POPCORN_FD=1 shows them here", file=sys.stderr)
         sys.exit(NO_RESULT_FD)
     pairs, code = run(options, os.environ, Checkout.here())
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

@@ -84,8 +84,11 @@ def folders_below(path: Path) -> list[Path]:
     """The folders with a task.yml at and below the path, in order; hidden ones are left out. Raises UsageError if there
     is none."""
     if not path.is_dir():
-        what = "is a file; name a folder" if path.exists() else "does not exist"
-        raise UsageError(f"{path}: {what}. `python -m harness competition FILE --list` lists a competition file's")
+        what = "a file" if path.exists() else "no such folder"
+        raise UsageError(
+            f"{path}: {what}; name a folder with problem folders (task.yml) in or below it. The problems of a "
+            "competition file are listed by `python -m harness competition FILE --list`"
+        )
     found = []
     for folder, names, files in os.walk(path):
         names[:] = sorted(name for name in names if not name.startswith("."))

@@ -10,6 +10,7 @@ in the verb `competition`, which marks later evaluations as late; the verb `cont
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from harness.contest.times import FORMATS, closing, is_late
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
-from harness.core.records import EvalReport, Params
+from harness.core.records import Case, EvalReport, Params, param_text
 from harness.core.yaml_file import read_yaml
 from harness.judging import verdict
 from harness.kinds.registry import find
@@ -269,21 +270,35 @@ def read(path: Path) -> Competition:
 
 
 def check(found: Competition, file: Path, checkout: Checkout) -> None:
-    """Raises BadFileError, with the place in the file, where a problem is not there or lacks the setting's suite, or
-    where its cases cannot run on the setting's ranks: what every submission would fail at."""
+    """Raises BadFileError, with the place in the file, where a problem is not there or lacks the setting's suite, where
+    its cases cannot run on the setting's ranks, or where a target is of a shape that no benchmark has: what every
+    submission would fail at."""
     for index, listed in enumerate(found.problems):
         place, setting = f"$.problems[{index}]", found.setting
         try:
             problem = problem_of(listed, file, False, checkout)
-            if setting.suite is None:
-                continue
-            place = "$.setting.suite"
-            suite = problem.suite(setting.suite)
-            place = "$.setting.ranks"
-            if setting.ranks is not None:
-                problem.with_world_size(suite, setting.ranks)
+            suites = list(problem.suites.values())
+            if setting.suite is not None:
+                place = "$.setting.suite"
+                suites = [problem.suite(setting.suite)]
+                place = "$.setting.ranks"
+                if setting.ranks is not None:
+                    problem.with_world_size(suites[0], setting.ranks)
+            for number, target in enumerate(listed.targets):
+                place = f"$.problems[{index}].targets[{number}].shape"
+                _check_target(target, [case for suite in suites for case in suite.benchmarks])
         except UsageError as error:
             raise BadFileError(f"{shown(file)}: {place}: {error}") from None
+
+
+def _check_target(target: Target, benchmarks: Sequence[Case]) -> None:
+    if any(target.shape.items() <= case.params.items() for case in benchmarks):
+        return
+    wanted, first = (
+        ", ".join(f"{name}: {param_text(value)}" for name, value in shape.items())
+        for shape in (target.shape, benchmarks[0].params)
+    )
+    raise UsageError(f"no benchmark has {{{wanted}}}, so no entry could reach the target; one has {{{first}}}")
 
 
 def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) -> Problem:

@@ -21,6 +21,8 @@ TEXTS = {
     "short shapes are understated; use no more ranks than cores, or larger shapes, for a finer resolution",
     "unrest": "in {restless} of {count} shapes the ratio to {baseline} spreads by more than {limit:.0%}: is the "
     "machine busy with other work?",
+    "slow_judging": "judging outputs took {judging:.0f} s and making inputs {making:.0f} s, by the problem's own code: "
+    "{count} benchmarks have half the usual samples, so that the run ends in time",
     "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
     "make": "in {count} cases the result passes check_implementation but differs in kind from ref_kernel's: {message}",
     "split": "suite {suite} is for {meant} ranks and was split over {ranks}: its times do not compare with those of "
@@ -37,6 +39,10 @@ TEXTS = {
     "only_theirs": "the folder's own evaluator was run, because {why}",
     "vendor": "profiled by {tool}, outside the sandbox; the problem's check_implementation checked the result in the "
     "same process, and kernels run differently under a profiler",
+    "launches": "{case}: {tool} profiled the first {profiled:,} kernel launches of the call and left out the other "
+    "{left_out:,}; --launch-count N profiles more of them, in more time",
+    "launches_uncounted": "{case}: {tool} profiled the first {profiled:,} kernel launches of the call, which may have "
+    "more: they could not be counted; --launch-count N profiles more of them, in more time",
     "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
     "confined: its word is taken, and such runs are ranked apart",
     "own_data": "trained on {folder} ({tokens:,} tokens, sha256 {sha256}): such a run is not ranked",

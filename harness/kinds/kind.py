@@ -60,6 +60,7 @@ class Setting:
     evaluator: Evaluator = "ours"
     seed: int | None = None  # of the folder's own evaluator
     tool: str = TORCH  # which profiler mode profile takes
+    launch_count: int | None = None  # of a call, at most, that a tool profiles; None: as it does by itself
     confined: bool = True  # by the sandbox
     data: OwnData | None = None
     nodes: int = 1  # that the ranks are spread over, in equal shares

@@ -36,6 +36,7 @@ from harness.kinds import op_check, op_failures, op_measure, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
+from harness.kinds.op_deadline import JUDGING, MAKING
 from harness.kinds.op_limits import Limits
 from harness.kinds.op_watch import Watch
 from harness.kinds.plan import OpPlan, make_plan
@@ -273,7 +274,7 @@ class OpSession:
             machine_state=self.watch.state,
             gpu_sampling=self.watch.sampling,
             peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan)),
+            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan), *_shortened(self.calls)),
             logs=self.logs,
         )
 
@@ -312,6 +313,14 @@ def _spread(plan: Plan) -> tuple[Warning, ...]:
     if plan.nodes > 1:
         found.append(Warning(code="nodes", values={"nodes": plan.nodes}))
     return tuple(found)
+
+
+def _shortened(calls: Calls) -> tuple[Warning, ...]:
+    """That cases have fewer samples than usual, and what took the time, in the last phase: that of the benchmarks."""
+    if not calls.shortened:
+        return ()
+    took_s = {"making": calls.phase.spent_s(MAKING), "judging": calls.phase.spent_s(JUDGING)}
+    return (Warning(code="slow_judging", values={"count": len(calls.shortened), **took_s}),)
 
 
 @contextlib.contextmanager

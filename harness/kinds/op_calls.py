@@ -39,6 +39,8 @@ class Calls(Groups):
         self.params: Params | None = None  # of the case whose inputs were made last
         self.links: LinkCounters | None = None  # of the GPUs that these calls run on, if they are several
         self.making_s = 0.0  # how long the inputs that were made last took
+        self.judging_s = 0.0  # how long judging one of their outputs took, at most
+        self.shortened: set[int] = set()  # cases with fewer samples, since making or judging takes long
         self._inputs_timed = 0
         self._keys: list[int] = []  # of the inputs that were made last
         self._taken = 0  # outputs judged, of those taken since these inputs were made
@@ -82,6 +84,11 @@ class Calls(Groups):
             for rank in self.made
         )
 
+    def share_s(self) -> float:
+        """The seconds that the phase has left for each case to come, the running one among them."""
+        cases = sum(len(phase.cases) for phase in self.plan.phases)
+        return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
+
     def empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
         """As a case's calls are taken: in a burst, or one by one; the first, which warm up, are not among them."""
         if self.plan.budget.burst and clock != "device":
@@ -113,7 +120,7 @@ class Calls(Groups):
         began = time.monotonic()
         with self.phase.spent_on(MAKING):
             self.made = self.trusted.ask(command, wire.InputsMade, self.phase.last_s)
-        self.making_s = time.monotonic() - began
+        self.making_s, self.judging_s = time.monotonic() - began, 0.0
         if self.has_files:
             self.files = self.trusted.take_files(len(inputs))
         self._keys = [spec.key for spec in inputs]
@@ -203,6 +210,7 @@ class Calls(Groups):
 
     def judge(self, *indices: int, published: bool = False) -> list[list[wire.Verified]]:
         """The same, each rank's own."""
+        began = time.monotonic()
         unjudged, self.unjudged = self.unjudged, []
         for outputs, files in unjudged:
             self.trusted.send([wire.TakeOutputs(outputs=each, judged=True) for each in outputs], files)
@@ -213,7 +221,10 @@ class Calls(Groups):
         with self.phase.spent_on(JUDGING):
             for _ in unjudged:
                 self.trusted.gather(wire.Done, self.phase.last_s)
-            return [self.trusted.gather(wire.Verified, self.phase.last_s) for _ in indices]
+            verified = [self.trusted.gather(wire.Verified, self.phase.last_s) for _ in indices]
+        if indices:
+            self.judging_s = max(self.judging_s, (time.monotonic() - began) / len(indices))
+        return verified
 
 
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:

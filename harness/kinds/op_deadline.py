@@ -34,6 +34,10 @@ class Deadline:
             if what in (MAKING, JUDGING):
                 self.at_s = min(self.at_s + took_s, self.last_s)
 
+    def spent_s(self, what: str) -> float:
+        """How long that took so far."""
+        return self._spent_s.get(what, 0.0)
+
     def told(self) -> str:
         """Where the time went, the most first."""
         went = sorted(self._spent_s.items(), key=lambda item: -item[1])

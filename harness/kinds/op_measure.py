@@ -24,7 +24,9 @@ from harness.ranks.group import Late
 
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
 PROBE_FIRST, PROBE_EVERY = 16, 64
-SLOW_INPUT_S = 1.0  # to make one: half the samples have to do, since calls on inputs so large differ little
+SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
+FEWEST = 8  # samples, in two blocks, which an interval takes
+OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
 IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks also make an idle call, on CPUs
 COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
@@ -66,9 +68,6 @@ def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | W
     plan = calls.plan
     warm_up = calls.fresh(1)
     calls.make(case, warm_up)
-    budget = _budget(calls)
-    in_pairs = budget.burst or not calls.has_files
-    samples = clocks.Samples(plan.clocks, budget.block, in_pairs, is_trusted=plan.opponent is None)
     # Warm-up: first touches of this shape are not what is ranked; and for as many calls as checked the submission,
     # since on CPU ranks each of the first dozen in a process group is faster than the one before.
     while calls.ahead > 0:
@@ -78,6 +77,9 @@ def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | W
         turn = calls.turn(calls.candidate, [0], clock)
         if (wrong := _wrong(calls, [0], "a call before the timed ones")) is not None:
             return wrong
+    budget = _budget(calls)
+    in_pairs = budget.burst or not calls.has_files
+    samples = clocks.Samples(plan.clocks, budget.block, in_pairs, is_trusted=plan.opponent is None)
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
     began, probe = time.monotonic(), Probe(calls, case, probe_s(turn), warm_up[0].seed)
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
@@ -199,10 +201,15 @@ def _wrong(calls: Calls, indices: Sequence[int], what: str) -> Wrong | None:
 
 def _budget(calls: Calls) -> clocks.Budget:
     """The plan's, with smaller blocks where inputs like the one that was just made are large, and then without a
-    burst, which calls so long do not need; and with fewer samples where inputs take long to make."""
+    burst, which calls so long do not need. Where making an input and judging its output take long, or so long that the
+    usual minimum would use up the case's share of its phase: half the minimum, in smaller blocks."""
     budget = calls.plan.budget
-    if calls.making_s > SLOW_INPUT_S:
-        budget = replace(budget, min_samples=budget.min_samples // 2)
+    outputs = OUTPUTS * len(calls.plan.clocks) * budget.min_samples
+    if calls.making_s + calls.judging_s > min(SLOW_S, calls.share_s() / outputs):
+        least = max(FEWEST, budget.min_samples // 2)
+        if least < budget.min_samples:
+            calls.shortened.add(calls.at)
+        budget = replace(budget, min_samples=least, block=min(budget.block, least // 2))
     block = min(budget.block, calls.room() - clocks.WARM_CALLS)
     return budget if block >= budget.block else replace(budget, block=max(1, block), burst=budget.burst and block > 0)
 

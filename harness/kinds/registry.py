@@ -48,6 +48,11 @@ def find(name: str, checkout: Checkout) -> Problem:
     if claimed is not None and (is_path or name.lower().replace("-", "_") not in folded):
         found = claimed.read(path, checkout)
         return checked(found) if claimed.checkers else found  # without any, its problems have no shape files
+    if path.is_file() and (is_path or name.lower().replace("-", "_") not in folded):
+        raise UsageError(
+            f"{name}: a file, and no problem; name a problem that `python -m harness problems` lists, and behind it "
+            "the submission if this is one"
+        )
     if is_path:
         what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such folder"
         raise UsageError(

@@ -26,7 +26,8 @@ DEVICES = ("cpu", "cuda", "rocm")
 class Asked:
     """What an evaluation was asked for. `problem` is a name, a folder, or a submission that names its problem. None
     leaves a choice to the problem and the machine; `cpu_suite` is what runs on CPU cores where no suite is named;
-    `benchmark` is the number of the only one to be run."""
+    `benchmark` is the number of the only one to be run, `launch_count` how many kernel launches of a call a profiler
+    takes."""
 
     problem: str
     file: Path | None = None
@@ -39,6 +40,7 @@ class Asked:
     seed: int | None = None
     tool: str = TORCH
     benchmark: int | None = None
+    launch_count: int | None = None
     confined: bool = True
     nodes: int = 1
     cpu_suite: str = "cpu"
@@ -100,6 +102,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         evaluator=evaluator,
         seed=asked.seed,
         tool=asked.tool,
+        launch_count=asked.launch_count,
         confined=asked.confined,
         data=data,
         nodes=asked.nodes,

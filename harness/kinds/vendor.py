@@ -8,9 +8,9 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.checkout import ROOT, Checkout
@@ -52,10 +52,12 @@ MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
 
 @dataclass(frozen=True, kw_only=True)
 class VendorPlan(Plan):
-    """`tool` is one of TOOLS, `program` where it lies."""
+    """`tool` is one of TOOLS, `program` where it lies. It profiles the first `launch_count` launches of a call, or
+    all."""
 
     tool: str
     program: str
+    launch_count: int | None
 
 
 class VendorKind:
@@ -101,6 +103,10 @@ class VendorKind:
                 f"--tool {name} runs one kernel at a time, so kernels that wait for other ranks would hang: it "
                 f"profiles {tool.most_ranks} rank, not {setting.world_size} (--ranks 1, or leave --tool out)"
             )
+        if setting.launch_count is not None and tool.launch_count is None:
+            raise UsageError(f"--launch-count: --tool {name} runs no kernel twice and profiles all; leave it out")
+        if setting.launch_count is not None and setting.launch_count < 1:
+            raise UsageError(f"--launch-count {setting.launch_count}: 1 or more kernel launches can be profiled")
         return VendorPlan(
             kind="vendor",
             problem=problem,
@@ -118,6 +124,7 @@ class VendorKind:
             notes=(*setting.notes, Warning(code="vendor", values={"tool": tool.program})),
             tool=name,
             program=program,
+            launch_count=setting.launch_count or tool.launch_count,
         )
 
     @contextlib.contextmanager
@@ -138,6 +145,7 @@ class VendorSession:
         self.logs: dict[str, str] = {}
         self.cases = 0
         self.found = Profile(ranks=(), trace_json="")
+        self.warnings: list[Warning] = []
         self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
 
     def prepare(self) -> Passed | Failure:
@@ -156,19 +164,18 @@ class VendorSession:
 
     def check(self, case: Case) -> Checked:
         """Profiles the case on all ranks at once."""
-        ranks = range(self.plan.world_size)
         top = self.folder / str(self.cases)
         self.cases += 1
-        port = free_port()
-        runs = [self._stage(case, rank, top, port) for rank in ranks]
-        with ThreadPoolExecutor(len(runs)) as pool:
-            ended = list(pool.map(self._run, runs))
+        runs, ended = self._run_all(case, top, self._under_tool)
         for rank, one in enumerate(ended):
             self.logs[_log_name(self.cases - 1, rank)] = one.stdout + one.stderr
         failures = (self._failure(rank, run, one) for rank, (run, one) in enumerate(zip(runs, ended, strict=True)))
         if (failure := next((one for one in failures if one is not None), None)) is not None:
             return Checked(outcome=failure)
         self.found = self._profile(runs)
+        profiled = max(sum(one.calls for one in self.found.kernels if one.rank == rank) for rank, _ in enumerate(runs))
+        if self.plan.launch_count is not None and profiled >= self.plan.launch_count:
+            self._warn(case, profiled, self._launches(case, top / "counted"))
         return Checked(outcome=Passed())
 
     def profile(self, case: Case) -> Profile | Failure:
@@ -194,9 +201,42 @@ class VendorSession:
 
     def account(self) -> Account:
         """What the processes printed is among the logs."""
-        return staging.account(self.plan, self.phases_s, self.logs)
+        return replace(staging.account(self.plan, self.phases_s, self.logs), warnings=tuple(self.warnings))
 
-    def _stage(self, case: Case, rank: int, top: Path, port: int) -> "_Run":
+    def _warn(self, case: Case, profiled: int, launches: int) -> None:
+        """That the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
+        if launches == profiled:
+            return
+        known: dict[str, str | int | float] = {"case": case.label, "tool": self.tool.program, "profiled": profiled}
+        if launches < profiled:
+            self.warnings.append(Warning(code="launches_uncounted", values=known))
+        else:
+            self.warnings.append(Warning(code="launches", values=known | {"left_out": launches - profiled}))
+
+    def _launches(self, case: Case, top: Path) -> int:
+        """How many kernels a call of the case launches, by a run without the tool; 0 where that does not say."""
+        (run, *_), (ended, *_) = self._run_all(case, top, lambda run, inner: inner, counts=True)
+        try:
+            return decode(Said, json.loads(read_text(run.work / profilers.RESULT))).launches if not ended.code else 0
+        except (OSError, ValueError, DecodeError):
+            return 0
+
+    def _run_all(
+        self, case: Case, top: Path, command: Callable[["_Run", list[str]], list[str]], counts: bool = False
+    ) -> tuple[list["_Run"], list[Ended]]:
+        """Runs the case on all ranks at once, each by its command."""
+        port = free_port()
+        runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
+        inner = [sys.executable, "-P", "-m", "harness.ranks.profiled", profilers.JOB]
+        limit_s = self.plan.suite.benchmark_timeout_s
+        with ThreadPoolExecutor(len(runs)) as pool:
+            ended = pool.map(lambda run: run_child(command(run, inner), run.work, self.environ, limit_s), runs)
+            return runs, list(ended)
+
+    def _under_tool(self, run: "_Run", inner: list[str]) -> list[str]:
+        return self.tool.command(self.plan.program, run.out, inner, self.plan.launch_count)
+
+    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> "_Run":
         plan, folder = self.plan, top / str(rank)
         run = _Run(work=folder / "work", out=folder / "report")
         run.out.mkdir(parents=True)
@@ -211,23 +251,20 @@ class VendorSession:
             meeting=str(top / "meeting"),
             port=port,
             starts=self.tool.starts,
+            counts=counts,
         )
         (run.work / profilers.JOB).write_text(json.dumps(encode(job)))
         return run
-
-    def _run(self, run: "_Run") -> Ended:
-        inner = [sys.executable, "-P", "-m", "harness.ranks.profiled", profilers.JOB]
-        command = self.tool.command(self.plan.program, run.out, inner)
-        return run_child(command, run.work, self.environ, self.plan.suite.benchmark_timeout_s)
 
     def _failure(self, rank: int, run: "_Run", ended: Ended) -> Failure | None:
         """What went wrong in a rank's process. Raises HarnessError for what is the tool's or the machine's fault."""
         plan, printed = self.plan, ended.stdout + ended.stderr
         if ended.code is None:
             limit_s = plan.suite.benchmark_timeout_s
+            shorter = f", --launch-count N below {plan.launch_count} profiles less" if plan.launch_count else ""
             return TimedOut(
-                message=f"rank {rank} timed out after {limit_s:g} s; under {plan.tool} calls take much longer, and "
-                "--timeout S waits longer",
+                message=f"rank {rank} timed out after {limit_s:g} s; under {plan.tool} calls take much longer: "
+                f"--timeout S waits longer{shorter}",
                 stacks=(),
             )
         try:

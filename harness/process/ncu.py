@@ -33,6 +33,7 @@ class Ncu:
     devices: tuple[str, ...] = ("cuda",)
     most_ranks: int | None = 1  # a kernel that waits for another rank would wait for ever
     starts = True
+    launch_count: int | None = 100  # each is run dozens of times, with the memory that it writes to restored
     places: tuple[str, ...] = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*")
     complaints: tuple[tuple[str, str], ...] = (
         (
@@ -44,9 +45,19 @@ class Ncu:
         (r"==ERROR== .*", "{said}"),
     )
 
-    def command(self, program: str, folder: Path, inner: Sequence[str]) -> list[str]:
-        options = ("--set", "full", "--target-processes", "all", "--clock-control", "none", "--profile-from-start")
-        return [program, *options, "off", "--kernel-name-base", "demangled", "-f", "-o", f"{folder}/report", *inner]
+    def command(self, program: str, folder: Path, inner: Sequence[str], launch_count: int | None) -> list[str]:
+        options = [
+            "--set",
+            "full",
+            "--target-processes",
+            "all",
+            "--clock-control",
+            "none",
+            "--profile-from-start",
+            "off",
+        ]
+        options += [] if launch_count is None else ["--launch-count", str(launch_count)]
+        return [program, *options, "--kernel-name-base", "demangled", "-f", "-o", f"{folder}/report", *inner]
 
     def dispatches(self, program: str, folder: Path) -> list[Dispatch]:
         report = folder / "report.ncu-rep"

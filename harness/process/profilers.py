@@ -25,7 +25,7 @@ JOB, RESULT = "job.json", "profiled.json"  # what the process gets, and what it 
 class Job:
     """What the profiled process of one rank does: a case's input from `seed`, WARM_CALLS calls, and one that counts.
     `sets_device`: the problem takes its device from torch and names none. `starts`: the tool waits for
-    cudaProfilerStart."""
+    cudaProfilerStart. `counts`: there is no tool, and the launches of that call are counted."""
 
     rank: int
     world_size: int
@@ -36,15 +36,18 @@ class Job:
     meeting: str  # the file that the ranks meet in
     port: int
     starts: bool
+    counts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What the profiled process says: why its output is `wrong`, or that it raised."""
+    """What the profiled process says: why its output is `wrong`, or that it raised; the kernel launches of the call if
+    they were to be counted."""
 
     wrong: str = ""
     raised: str = ""
     traceback: str = ""
+    launches: int = 0
 
 
 TOOLS: dict[str, Tool] = {"ncu": Ncu(), "rocprof": Rocprof()}

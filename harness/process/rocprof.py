@@ -24,10 +24,11 @@ class Rocprof:
     devices: tuple[str, ...] = ("rocm",)
     most_ranks: int | None = None
     starts = False
+    launch_count: int | None = None
     places: tuple[str, ...] = ("/opt/rocm/bin", "/opt/rocm-*/bin")
     complaints: tuple[tuple[str, str], ...] = ()
 
-    def command(self, program: str, folder: Path, inner: Sequence[str]) -> list[str]:
+    def command(self, program: str, folder: Path, inner: Sequence[str], launch_count: int | None) -> list[str]:
         # A file for each process, or one that a compiler starts would overwrite ours.
         options = ("--kernel-trace", "--marker-trace", "--output-format", "csv", "-o", "report-%pid%")
         return [program, *options, "-d", str(folder), "--", *inner]

@@ -8,7 +8,7 @@ input, check and submission share the process.
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from harness.ranks.program import failed, set_meeting
 from harness.ranks.roles import custom_kernel
 
 WARM_CALLS = 3
+COUNTED = "counted.json"
 
 
 def main(path: str) -> None:
@@ -65,10 +66,25 @@ def run(job: Job, folder: str) -> Said:
     with default:
         verdict = folder_check.checked(lambda: reference.check_implementation(payload.copied(data), output))
     copy = payload.copied(data)
-    with _marked(job, is_gpu):
-        kernel(copy)
+    launches = 0
+    if job.counts:
+        launches = counted(lambda: kernel(copy), Path(folder) / COUNTED) if is_gpu else 0
+    else:
+        with _marked(job, is_gpu):
+            kernel(copy)
     dist.destroy_process_group()
-    return Said(wrong=verdict.message)
+    return Said(wrong=verdict.message, launches=launches)
+
+
+def counted(call: Callable[[], object], file: Path) -> int:
+    """How many kernels the call launches on the GPU, those of CUDA graphs among them, by torch's profiler, which writes
+    its trace to `file`; 0 where it sees none."""
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        call()
+        torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(file))
+    return sum(event.get("cat") == "kernel" for event in json.loads(file.read_text())["traceEvents"])
 
 
 @contextmanager

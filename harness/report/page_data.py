@@ -19,9 +19,10 @@ from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
 from harness.core.errors import HarnessError
-from harness.core.records import Case, Cost, EvalReport
+from harness.core.records import Case, Cost, EvalReport, Measured
 from harness.core.words import letters_text
 from harness.evaluation.board_limit import board_limit
+from harness.judging.scoring import SCORINGS, Scoring
 from harness.judging.verdict import first_failure, measured_cases, message, status
 from harness.judging.warnings import text_of
 from harness.problems.problem import Problem
@@ -33,21 +34,32 @@ from harness.report.summary import summary_lines
 
 # Of the data in the page. 1: first, with records of its own. 2: the board's entries, and parts of the reports. 3: all
 # figures are the entries'; one limit a board. 4: places as ranges, and what a board is ranked by. 5: `failed`, curves.
-PAGE_SCHEMA = 5
+# 6: the product that a case's points are.
+PAGE_SCHEMA = 6
 FAILED_RUNS, FAILED_LINES, FAILED_HISTORY = 20, 60, 8  # that are shown
 Lines = Mapping[tuple[Group, str, str], history.Line]  # by group, author and file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A case's points, and the factors that they are the product of, by name."""
+
+    value: float
+    factors: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOnPage:
     """A case of an entry. `limit` is its bound on the scale of its value, None where none is known for that metric. The
     cost is a rank's, None where the problem is not there to ask. The curve is of the first run, None where the values
-    of a case do not move while a submission runs, or its report is gone."""
+    of a case do not move while a submission runs. The product is None where the contest's score is none. Both are None
+    where the entry's report is gone."""
 
     figures: EntryCase
     limit: float | None
     cost: Cost | None
     curve: Curve | None = None
+    product: Product | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,15 +292,20 @@ def _case(entry: Entry, figures: EntryCase, problem: Problem | None, report: Eva
         limit = figures.bound.value  # of one unit: what is no faster on its own clock is none on another
     elif figures.bound is None and entry.device == "cpu" and figures.metric == "wall" and figures.fraction:
         limit = figures.value * figures.fraction  # the only clock there is: the fraction is of this one
+    cases = measured_cases(report) if report else ()
+    measured = next((one for result, one in cases if result.case.params == figures.params), None)
     return CaseOnPage(
-        figures=figures, limit=limit, cost=_cost(figures, entry.world_size, problem), curve=_curve(figures, report)
+        figures=figures,
+        limit=limit,
+        cost=_cost(figures, entry.world_size, problem),
+        curve=measured.curves[0] if measured and measured.curves else None,
+        product=_product(SCORINGS[report.ranking_by], measured) if report and measured else None,
     )
 
 
-def _curve(figures: EntryCase, report: EvalReport | None) -> Curve | None:
-    measured = measured_cases(report) if report else ()
-    curves = (one.curves[0] for result, one in measured if result.case.params == figures.params and one.curves)
-    return next(curves, None)
+def _product(scoring: Scoring, measured: Measured) -> Product | None:
+    factors = scoring.factors(measured)
+    return Product(value=scoring.case(measured), factors=factors) if factors else None
 
 
 def _cost(figures: EntryCase, world_size: int, problem: Problem | None) -> Cost | None:

@@ -53,6 +53,7 @@ from harness.serve.store import Row
 from harness.serve.users import User
 
 MAX_ID = 2**63 - 1  # SQLite's
+MOST_LAUNCHES = 1_000_000  # that a profile may be asked to have
 # First words of paths that are no leaderboards: a POST there is one of the wrong method
 RESERVED = frozenset(
     {
@@ -232,27 +233,24 @@ async def profile(
     benchmark_index: Annotated[int | None, Form(ge=0)] = None,
     ncu_kernel_name: Annotated[str | None, Form()] = None,
     ncu_kernel_name_base: Annotated[str | None, Form()] = None,
-    ncu_launch_count: Annotated[int | None, Form()] = None,
+    ncu_launch_count: Annotated[int | None, Form(ge=1, le=MOST_LAUNCHES)] = None,
 ) -> StreamingResponse:
-    """Queues the file for a profile by Nsight Compute and streams its progress, to the reports. A profile has every
-    kernel of one call: it takes no filter."""
+    """Queues the file for a profile by Nsight Compute and streams its progress, to the reports. A profile has the first
+    kernel launches of one call, whatever their names."""
     leaderboard = leaderboard_of(service, leaderboard_name)
     if leaderboard.unprofiled:
         why = f"Nsight Compute cannot profile `{leaderboard.name}` here: {leaderboard.unprofiled}"
         torchs = f"`python -m harness eval {leaderboard.problem} FILE --mode profile`"
         raise HTTPException(404, f"{why}. On the server's machine, {torchs} takes torch's profile.")
-    filters = {
-        "ncu_kernel_name": ncu_kernel_name,
-        "ncu_kernel_name_base": ncu_kernel_name_base,
-        "ncu_launch_count": ncu_launch_count,
-    }
+    filters = {"ncu_kernel_name": ncu_kernel_name, "ncu_kernel_name_base": ncu_kernel_name_base}
     if given := [name for name, value in filters.items() if value is not None]:
-        raise HTTPException(400, f"{given[0]} is not taken here: a profile has every kernel of one call. Leave it out.")
+        why = "a profile has kernels of every name. Leave it out; ncu_launch_count says how many launches"
+        raise HTTPException(400, f"{given[0]} is not taken here: {why}.")
     count = len(leaderboard.task["benchmarks"])
     if benchmark_index is not None and benchmark_index >= count:
         raise HTTPException(400, f"benchmark_index must be between 0 and {count - 1}")
     await check_room(service, secret)
-    tooled = Tooled(tool=NSIGHT, benchmark=benchmark_index)
+    tooled = Tooled(tool=NSIGHT, benchmark=benchmark_index, launch_count=ncu_launch_count)
     return streamed(service, await accepted(service, leaderboard_name, gpu_type, "profile", file, secret, tooled))
 
 

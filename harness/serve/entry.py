@@ -23,10 +23,12 @@ LANGUAGES = {"py": "Python", "cu": "CUDA"}
 
 @dataclass(frozen=True, kw_only=True)
 class Tooled:
-    """A profile by a vendor's tool, of one benchmark or, with None, of all."""
+    """A profile by a vendor's tool, of one benchmark or, with None, of all. Of a call it has so many launches, or, with
+    None, as many as the tool profiles by itself."""
 
     tool: str
     benchmark: int | None
+    launch_count: int | None
 
 
 async def accepted(

@@ -59,7 +59,8 @@ def read_token(
     try:
         text = file.read_text(encoding="utf-8") if file else environ.get(variable, "")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{where}: cannot be read: {getattr(error, 'strerror', error)}") from None
+        why = getattr(error, "strerror", error)
+        raise UsageError(f"{where}: cannot be read: {why}; name a file that has a token of yours in it") from None
     token = text.strip()
     if not token and not file:
         return None

@@ -230,6 +230,7 @@ def eval_command(offers: Sequence[Offer]) -> Command:
             f"--author={row.team or row.user}",
             *([f"--tool={row.tool}"] if row.tool else []),
             *([f"--benchmark={row.benchmark}"] if row.benchmark is not None else []),
+            *([f"--launch-count={row.launch_count}"] if row.launch_count is not None else []),
             *written,
             *(_settings(offer) if offer else []),
         ]

@@ -27,7 +27,7 @@ DONE: tuple[State, ...] = ("succeeded", "failed", "timed_out")
 # Without the two texts that can be megabytes.
 COLUMNS = """s.id, u.name AS user, s.user_id, s.problem, s.leaderboard, s.gpu, s.mode, s.file_name, s.submitted_at,
 s.state, s.attempt, s.started_at, s.ended_at, s.passed, s.score_s, s.run_id, s.error, s.runs, s.contest, s.team,
-s.entry, s.tool, s.benchmark"""
+s.entry, s.tool, s.benchmark, s.launch_count"""
 FROM = "FROM submissions s JOIN users u ON u.id = s.user_id"
 
 
@@ -42,8 +42,8 @@ class QueueFullError(HarnessError):
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """A submission that is to be queued. Where it is a contest's: its key, the team, and in leaderboard mode the
-    entry's number there. Where it is to be profiled by a vendor's tool: which, and the only benchmark, if one is
-    meant."""
+    entry's number there. Where it is to be profiled by a vendor's tool: which, the only benchmark, if one is meant, and
+    how many launches of a call, if that was said."""
 
     problem: str
     leaderboard: str
@@ -56,6 +56,7 @@ class Asked:
     entry: int | None = None
     tool: str | None = None
     benchmark: int | None = None
+    launch_count: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,7 @@ class Row:
     entry: int | None = None
     tool: str | None = None
     benchmark: int | None = None
+    launch_count: int | None = None
 
     @property
     def done(self) -> bool:
@@ -138,10 +140,12 @@ class Store:
                 raise QueueFullError(f"{limits.in_all} submissions wait or run; try again later", of_user=False)
             made = self._db.execute(
                 "INSERT INTO submissions (user_id, problem, leaderboard, gpu, mode, file_name, code, submitted_at,"
-                " contest, team, entry, tool, benchmark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " contest, team, entry, tool, benchmark, launch_count)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(user.id, asked.problem, asked.leaderboard, asked.gpu, asked.mode, asked.file_name, asked.code),
-                    *(self._now(), asked.contest, asked.team, asked.entry, asked.tool, asked.benchmark),
+                    *(self._now(), asked.contest, asked.team, asked.entry),
+                    *(asked.tool, asked.benchmark, asked.launch_count),
                 ),
             )
             row = self._one("s.id = ?", made.lastrowid)

@@ -6,8 +6,9 @@ from collections import Counter
 from harness.serve.turns import turns
 
 # Of the tables, in the file's user_version. 1: first. 2: of a submission the contest, team and entry. 3: of one that is
-# to be profiled by a vendor's tool, the tool, and the only benchmark where not all are meant.
-VERSION = 3
+# to be profiled by a vendor's tool, the tool, and the only benchmark where not all are meant. 4: of that one how many
+# launches of a call, where that was said.
+VERSION = 4
 TABLES = """
 CREATE TABLE users (
   id INTEGER PRIMARY KEY,
@@ -39,11 +40,15 @@ CREATE TABLE submissions (
   team TEXT,
   entry INTEGER,
   tool TEXT,
-  benchmark INTEGER
+  benchmark INTEGER,
+  launch_count INTEGER
 );
 CREATE INDEX submissions_by_state ON submissions(state, id);
 CREATE INDEX submissions_by_user ON submissions(user_id, id);
 CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
+"""
+TO_4 = """
+ALTER TABLE submissions ADD COLUMN launch_count INTEGER;
 """
 TO_3 = """
 ALTER TABLE submissions ADD COLUMN tool TEXT;
@@ -55,7 +60,8 @@ ALTER TABLE submissions ADD COLUMN team TEXT;
 ALTER TABLE submissions ADD COLUMN entry INTEGER;
 CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
 """
-SCRIPTS = {0: TABLES, 1: TO_2 + TO_3, 2: TO_3}  # what brings a file of an earlier version to today's; 0: a new one
+# What brings a file of an earlier version to today's; 0: a new one.
+SCRIPTS = {0: TABLES, 1: TO_2 + TO_3 + TO_4, 2: TO_3 + TO_4, 3: TO_4}
 
 
 def waiting_turns(db: sqlite3.Connection) -> list[int]:

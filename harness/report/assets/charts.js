@@ -23,13 +23,14 @@ const charts = (() => {
         series.filter(({ entry }) => entry.cases.length),
         chosen,
       ),
+      points(series, chosen),
       curves.overTime(series, chosen, { figure, base, around, ticks, LIMIT, REF }),
       roofline(measured, chosen),
       scores(series),
       clocks(chosen),
       ranks(chosen),
       phases(chosen),
-    ].filter(Boolean); // only solvers have curves
+    ].filter(Boolean); // only models have points, and only solvers curves
     const lacking = made.filter((one) => one.lacking).map((one) => one.lacking);
     const note = el("p", { class: "soft wide" }, `${lacking.join("; ")}: ${NOT_KEPT}`);
     return el(
@@ -74,8 +75,12 @@ const charts = (() => {
   };
 
   // A figure: a title, what it says in a sentence, a key, the drawing, and its data as a table. `draw(width)` returns
-  // an SVG, or is null where there is nothing to draw, which the sentence then explains.
-  const figure = (heading, says, { keys = [], draw = null, columns = [], rows = [], extra = null, wide = false }) => {
+  // an SVG, or is null where there is nothing to draw, which the sentence then explains. `open`: the table is the figure.
+  const figure = (
+    heading,
+    says,
+    { keys = [], draw = null, columns = [], rows = [], extra = null, wide = false, open = false },
+  ) => {
     const made = el(
       "figure",
       { class: wide ? "wide" : null },
@@ -103,18 +108,20 @@ const charts = (() => {
       );
     }
     const style = (index) => (index ? (columns[index] === "entry" ? "text" : "n") : null);
-    const cell = (value, index) => el(index ? "td" : "th", { scope: index ? null : "row", class: style(index) }, value);
+    const row = (cells) => el("tr", { role: "row" }, ...cells);
+    const head = (text, index) => el("th", { scope: "col", role: "columnheader", class: style(index) }, text);
+    const cell = (value, index) =>
+      index
+        ? el("td", { role: "cell", class: style(index) }, value)
+        : el("th", { scope: "row", role: "rowheader" }, value);
     const data = el(
       "table",
-      {},
-      el(
-        "thead",
-        {},
-        el("tr", {}, ...columns.map((text, index) => el("th", { scope: "col", class: style(index) }, text))),
-      ),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell)))),
+      { role: "table" },
+      el("thead", { role: "rowgroup" }, row(columns.map(head))),
+      el("tbody", { role: "rowgroup" }, ...rows.map((cells) => row(cells.map(cell)))),
     );
-    made.append(place, el("details", {}, el("summary", {}, "as a table"), el("div", { class: "table" }, data)));
+    const table = el("div", { class: "table" }, data);
+    made.append(place, open ? table : el("details", {}, el("summary", {}, "as a table"), table));
     return made;
   };
 
@@ -271,6 +278,29 @@ const charts = (() => {
           ],
         });
       },
+    });
+  };
+
+  // What each case's points are the product of, where the contest's score is one.
+  const points = (series, chosen) => {
+    const heading = "Points, and what they are the product of";
+    const known = (entry) => entry.cases.filter((one) => one.product);
+    const whose = [chosen, ...series.map(({ entry }) => entry)].find((entry) => known(entry).length);
+    if (!whose) return null;
+    const cases = known(chosen);
+    if (!cases.length) return figure(heading, NOT_KEPT, { wide: true });
+    const factors = Object.keys(cases[0].product.factors);
+    const least = d3.least(cases, (one) => one.product.value);
+    const low = cases.length > 1 ? ` The least are those of ${least.label}: ${num(least.product.value)}.` : "";
+    return figure(heading, `Of ${name(chosen)}: the score is the mean over these; the reference has 1.${low}`, {
+      wide: true,
+      open: true,
+      columns: ["prompt", chosen.score.unit, ...factors],
+      rows: cases.map(({ label, product }) => [
+        label,
+        `${num(product.value)} =`,
+        ...factors.map((factor, index) => `${index ? "× " : ""}${num(product.factors[factor])}`),
+      ]),
     });
   };
 
