@@ -93,7 +93,8 @@ def test_generates_what_the_reference_does(play: str, interpreted: bool) -> None
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules of the kernels, uninterpreted; other tests' modules of these names stay theirs."""
-    brought = ("across", "common", "plain", "prompt", "prompt_warps", "rings", "streamed", "streaming")
+    brought = ("across", "common", "packed", "persistent", "plain", "prompt", "prompt_warps", "rings")
+    brought += ("streamed", "streaming")
     for name in [name for name in sys.modules if name.partition(".")[0] in brought]:
         monkeypatch.delitem(sys.modules, name)
     for folder in ("submissions", "submissions/llama"):

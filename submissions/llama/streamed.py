@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
+from packed import Persistent, packed
 from plain import Plain, turns
 from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
 from prompt_warps import multiply_warps
@@ -106,6 +107,7 @@ class Tuning(NamedTuple):
     early: bool = True
     rings: Rings | None = Rings()  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
+    persistent: Persistent | None = None  # steps of one sequence as one kernel (persistent.py)
 
 
 class Cache:
@@ -157,6 +159,7 @@ class Streamed(Plain):
         self.multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
         self.caches: dict[int, Any] = {}
         self.prompts: dict[tuple[int, int], Prompt] = {}
+        self.packed = packed(self)
 
     @property
     def early(self) -> dict[str, bool]:
@@ -210,6 +213,9 @@ class Streamed(Plain):
     def run_step(self, cache: Cache) -> None:
         config = self.config
         embed[(cache.batch,)](cache.token, self.table, cache.x, config.hidden, **self.early)
+        if self.packed and self.tuning.persistent and cache.batch == 1:
+            self.packed.run(self, cache)
+            return
         for number in range(config.layers):
             self.run_layer(number, cache, cache.x, config.hidden)
         self.run_head(cache)
