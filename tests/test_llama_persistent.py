@@ -61,15 +61,15 @@ class Model:
         config, memory = self.config, self.memory
         x, logits = self.model.table[token].float(), torch.full((config.vocab,), float("nan"))
         tensors = [
-            Descriptor(memory.lines, [LINES // 2, 64]), memory.norms, self.model.turns, self.at, memory.words,
-            memory.words[32:], x, memory.made, self.keys, self.values, *self.scratch, self.arrived, self.mixed,
-            self.inner, logits,
+            Descriptor(memory.lines, [LINES // 2, 64]), memory.lines, memory.norms, self.model.turns, self.at,
+            memory.words, memory.words[32:], x, memory.made, self.keys, self.values, *self.scratch, self.arrived,
+            self.mixed, self.inner, logits,
         ]  # fmt: skip
         sizes = {"K": config.hidden, "F": config.ffn, "H": config.heads, "G": config.kv_heads, "D": config.head_dim}
         sizes |= {"LENGTH": config.max_length, "S": self.packed.PARTS, "LINES": LINES, "SLOTS": slots}
         kernel = machine.kernel("llama", ["persistent"], "persistent_step")
         numbers = [config.head_dim**-0.5, config.eps]
-        machine.run(kernel, tensors, numbers, **sizes, PLAN=self.packed.plan_of(config, LINES), WAITS=True)
+        machine.run(kernel, tensors, numbers, **sizes, PLAN=self.packed.plan_of(config, LINES), AHEAD=1, WAITS=True)
         return logits
 
 
@@ -115,9 +115,9 @@ def test_it_fits_on_a_multiprocessor_and_copies_ahead(modules: Any, lines: int, 
     layout = NVMMASharedLayout.get_default_for(block, bfloat16)
     desc = TensorDescriptor.from_tensor(torch.empty(lines, 64, dtype=torch.bfloat16), block, layout)
     bf, wide, word = torch.bfloat16, torch.float32, torch.int32
-    arguments = (desc, bf, wide, word, word, word, wide, wide, bf, bf, wide, wide, word, bf, bf, wide, 0.125, 1e-5)
+    arguments = (desc, bf, bf, wide, word, word, word, wide, wide, bf, bf, wide, wide, word, bf, bf, wide, 0.125, 1e-5)
     constants = {"K": 2048, "F": 8192, "H": 32, "G": 8, "D": 64, "LENGTH": 2048, "S": packed.PARTS, "LINES": lines}
-    constants |= {"SLOTS": slots, "PLAN": packed.plan_of(config, lines), "WAITS": True}
+    constants |= {"SLOTS": slots, "PLAN": packed.plan_of(config, lines), "AHEAD": 2, "WAITS": True}
     kernel = modules("persistent").persistent_step
     launcher = SimpleNamespace(
         compile=lambda given, names, options: kernel.warmup(*given, grid=(1,), **names, **options)

@@ -15,12 +15,13 @@ WORDS = 32  # between what programs count themselves in and what they only read:
 
 
 class Persistent(NamedTuple):
-    """Lines of a tile (of 64 numbers: 256 lines are 32 KB), places of the ring, warps; without `waits`, which only
-    shows what they cost, results are wrong."""
+    """Lines of a tile (of 64 numbers: 256 lines are 32 KB), places of the ring, warps; tiles behind the ring's that
+    are asked into the L2; without `waits`, which only shows what they cost, results are wrong."""
 
     lines: int = 256
     slots: int = 6
     warps: int = 8
+    ahead: int = 0
     waits: bool = True
 
 
@@ -87,15 +88,16 @@ class Packed:
 
     def run(self, model: Any, cache: Any) -> None:
         """The step of one sequence behind its embedding."""
-        config, (lines, slots, warps, waits) = model.config, model.tuning.persistent
+        config, (lines, slots, warps, ahead, waits) = model.config, model.tuning.persistent
         block = [lines // 2, LINE]
         layout = NVMMASharedLayout.get_default_for(block, bfloat16)
+        desc = TensorDescriptor.from_tensor(self.lines, block, layout)
         persistent_step[(model.multiprocessors,)](
-            TensorDescriptor.from_tensor(self.lines, block, layout), self.norms, model.turns, cache.at, self.words,
-            self.words[WORDS:], cache.x, self.made, cache.keys, cache.values, cache.parts, cache.scales, cache.arrived,
-            cache.mixed, cache.inner, cache.logits, config.head_dim**-0.5, config.eps, K=config.hidden, F=config.ffn,
-            H=config.heads, G=config.kv_heads, D=config.head_dim, LENGTH=config.max_length, S=PARTS, LINES=lines,
-            SLOTS=slots, PLAN=plan_of(config, lines), WAITS=waits, num_warps=warps, launch_pdl=model.tuning.early,
+            desc, self.lines, self.norms, model.turns, cache.at, self.words, self.words[WORDS:], cache.x, self.made,
+            cache.keys, cache.values, cache.parts, cache.scales, cache.arrived, cache.mixed, cache.inner, cache.logits,
+            config.head_dim**-0.5, config.eps, K=config.hidden, F=config.ffn, H=config.heads, G=config.kv_heads,
+            D=config.head_dim, LENGTH=config.max_length, S=PARTS, LINES=lines, SLOTS=slots,
+            PLAN=plan_of(config, lines), AHEAD=ahead, WAITS=waits, num_warps=warps, launch_pdl=model.tuning.early,
         )  # fmt: skip
 
 

@@ -68,36 +68,61 @@ def wait_for(count_ptr, target):
 
 
 @gluon.jit
-def fill(weights, index, LINES: gl.constexpr, SLOTS: gl.constexpr, PLAN: gl.constexpr):
-    """Asks for the program's tile of that number, into its place of the ring. Half of a tile of gates and ups is
-    gates."""
-    desc, ring, filled = weights
+def lines_of(tile, LINES: gl.constexpr, PLAN: gl.constexpr):
+    """Where both halves of a tile begin. Half of a tile of gates and ups is gates."""
     HALF: gl.constexpr = LINES // 2
     GATES: gl.constexpr = (PLAN.down - PLAN.gate_up) * HALF  # lines
-    halves = bulk_view(ring, gl.bfloat16, [2 * SLOTS, HALF, LINE], desc.layout)
-    tile, slot = gl.program_id(0) + index * gl.num_programs(0), index % SLOTS
     behind = tile % PLAN.end
     in_gates = (behind >= PLAN.gate_up) & (behind < PLAN.down) & (tile < PLAN.layers * PLAN.end)
     line = tile * LINES - gl.where(in_gates, (behind - PLAN.gate_up) * HALF, 0)
-    other = line + gl.where(in_gates, GATES, HALF)
+    return line, line + gl.where(in_gates, GATES, HALF)
+
+
+@gluon.jit
+def prefetch(address, BYTES: gl.constexpr):
+    """Asks for that to be in the L2."""
+    gl.inline_asm_elementwise(
+        "{ .reg .pred first; .reg .b32 thread; mov.u32 thread, %tid.x; setp.eq.u32 first, thread, 0;"
+        f" @first cp.async.bulk.prefetch.L2.global [$1], {BYTES}; mov.b32 $0, 0; }}",
+        "=r,l,~{memory}",
+        [address],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def fill(weights, index, LINES: gl.constexpr, SLOTS: gl.constexpr, PLAN: gl.constexpr, AHEAD: gl.constexpr):
+    """Asks for the program's tile of that number, into its place of the ring; and for the one AHEAD behind it, into
+    the L2, if not 0."""
+    desc, ring, filled, w_ptr = weights
+    halves = bulk_view(ring, gl.bfloat16, [2 * SLOTS, LINES // 2, LINE], desc.layout)
+    tile, slot = gl.program_id(0) + index * gl.num_programs(0), index % SLOTS
+    line, other = lines_of(tile, LINES, PLAN)
     is_there = tile < PLAN.tiles
     mbarrier.expect(filled.index(slot), LINES * LINE * 2, pred=is_there)
     bulk_load(desc, [line, 0], filled.index(slot), halves.index(2 * slot), pred=is_there)
     bulk_load(desc, [other, 0], filled.index(slot), halves.index(2 * slot + 1), pred=is_there)
+    if AHEAD > 0:
+        later = gl.minimum(tile + AHEAD * gl.num_programs(0), PLAN.tiles - 1)
+        line, other = lines_of(later, LINES, PLAN)
+        prefetch(w_ptr + gl.cast(line, gl.int64) * LINE, LINES * LINE)
+        prefetch(w_ptr + gl.cast(other, gl.int64) * LINE, LINES * LINE)
 
 
 @gluon.jit
-def take(weights, index, LINES: gl.constexpr, SLOTS: gl.constexpr, PLAN: gl.constexpr):
+def take(weights, index, LINES: gl.constexpr, SLOTS: gl.constexpr, PLAN: gl.constexpr, AHEAD: gl.constexpr):
     """The program's tile of that number, bf16 [LINES, E], whose place of the ring is filled again."""
     layout: gl.constexpr = gl.BlockedLayout([8, 8], [4, 8], [gl.num_warps(), 1], [1, 0])
-    _, ring, filled = weights
+    _, ring, filled, _ = weights
     slot = index % SLOTS
     mbarrier.wait(filled.index(slot), index // SLOTS & 1)
     tile = ring.index(slot).load(layout)
     # What was read may be overwritten by bulk copies behind the fence, once all threads have come to the barrier.
     fence_async_shared()
     partition_barrier()
-    fill(weights, index + SLOTS, LINES, SLOTS, PLAN)
+    fill(weights, index + SLOTS, LINES, SLOTS, PLAN, AHEAD)
     return tile
 
 
@@ -243,6 +268,7 @@ def swiglu(out_ptr, both_R, HALF: gl.constexpr):
 @gluon.jit
 def persistent_step(
     desc,  # bf16 [lines, E]: all matrices, in blocks of half a tile
+    w_ptr,  # the same
     norms_ptr,  # bf16 [2 layers + 1, K]: of attention and ffn in turn, and the last
     turn_ptr,  # float32 [LENGTH, D]: cosines, then sines, of each pair
     at_ptr,  # int32: the token's position, which moves by one
@@ -270,6 +296,7 @@ def persistent_step(
     LINES: gl.constexpr,  # of a tile
     SLOTS: gl.constexpr,  # places of the ring
     PLAN: gl.constexpr,  # packed.Plan
+    AHEAD: gl.constexpr,  # tiles behind the ring's that are asked into the L2
     WAITS: gl.constexpr,  # False shows what waits cost: results are wrong
 ):
     ROWS: gl.constexpr = LINES * LINE // K
@@ -284,9 +311,9 @@ def persistent_step(
         mbarrier.init(filled.index(slot), count=1)
     fence_async_shared()
     partition_barrier()
-    weights = (desc, ring, filled)
+    weights = (desc, ring, filled, w_ptr)
     for early in gl.static_range(SLOTS):
-        fill(weights, early, LINES, SLOTS, PLAN)
+        fill(weights, early, LINES, SLOTS, PLAN, AHEAD)
     at_LE = vector(K, gl.SliceLayout(0, wide))
     long_LE = vector(F, gl.SliceLayout(0, long))
     row_R = gl.arange(0, ROWS, gl.SliceLayout(1, gl.SliceLayout(2, wide)))
@@ -302,7 +329,7 @@ def persistent_step(
         x_LE = normed(x_ptr, norm_LE, at_LE, eps, K)
         start, stop = tiles_of(begin, begin + PLAN.out)
         for index in range(start, stop):
-            made_R = product(take(weights, index, LINES, SLOTS, PLAN), x_LE, ROWS, wide)
+            made_R = product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), x_LE, ROWS, wide)
             gl.store(made_ptr + (first + index * programs - begin) * ROWS + row_R, made_R)
         arrive(count_ptr)
         target += programs
@@ -320,14 +347,14 @@ def persistent_step(
         for index in range(start, stop):
             to_R = (first + index * programs - begin - PLAN.out) * ROWS + row_R
             x_R = gl.load(x_ptr + to_R)  # before all that takes its time
-            gl.store(x_ptr + to_R, x_R + product(take(weights, index, LINES, SLOTS, PLAN), a_LE, ROWS, wide))
+            gl.store(x_ptr + to_R, x_R + product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), a_LE, ROWS, wide))
         arrive(count_ptr)
         target += programs
         wait_for(count_ptr, target - EASE)
         x_LE = normed(x_ptr, norm_LE, at_LE, eps, K)
         start, stop = tiles_of(begin + PLAN.gate_up, begin + PLAN.down)
         for index in range(start, stop):
-            both_R = product(take(weights, index, LINES, SLOTS, PLAN), x_LE, ROWS, wide)
+            both_R = product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), x_LE, ROWS, wide)
             to = (first + index * programs - begin - PLAN.gate_up) * (ROWS // 2)
             swiglu(inner_ptr + to, both_R, ROWS // 2)
         arrive(count_ptr)
@@ -339,7 +366,7 @@ def persistent_step(
         for index in range(start, stop):
             to_R = (first + index * programs - begin - PLAN.down) * FEW + few_R
             x_R = gl.load(x_ptr + to_R)
-            gl.store(x_ptr + to_R, x_R + product(take(weights, index, LINES, SLOTS, PLAN), a_LE, FEW, long))
+            gl.store(x_ptr + to_R, x_R + product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), a_LE, FEW, long))
         arrive(count_ptr)
         target += programs
     wait_for(count_ptr, target - EASE)
@@ -347,7 +374,7 @@ def persistent_step(
     start, stop = tiles_of(PLAN.layers * PLAN.end, PLAN.tiles)
     for index in range(start, stop):
         to = (first + index * programs - PLAN.layers * PLAN.end) * ROWS
-        gl.store(out_ptr + to + row_R, product(take(weights, index, LINES, SLOTS, PLAN), x_LE, ROWS, wide))
+        gl.store(out_ptr + to + row_R, product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), x_LE, ROWS, wide))
     if first == 0:
         gl.store(at_ptr, position + 1)
         gl.store(base_ptr, target)
