@@ -351,7 +351,13 @@ def sweep_steps(attempt: Tries) -> None:
 def sweep_persistent(attempt: Tries) -> None:
     """Steps as one kernel. Without waits, whose results are wrong, it shows what its programs can stream."""
     tuning, persistent = attempt.first.tuning, attempt.ours.Persistent
-    for one in (persistent(), persistent(ahead=2), persistent(ahead=4), persistent(slots=5), persistent(128, 13, 4)):
+    for one in (
+        persistent(),
+        persistent(slots=7),
+        persistent(slots=5),
+        persistent(ahead=2),
+        persistent(ahead=4),
+    ):
         attempt(f"{one}", tuning._replace(persistent=one))
     attempt.best(2)
     attempt("without waits", tuning._replace(persistent=persistent(waits=False)), is_right=False)

@@ -179,47 +179,60 @@ def attend(
     """One token attends to all up to itself; its key and value go into the cache."""
     R: gl.constexpr = H // G
     N: gl.constexpr = LENGTH // S
-    wide: gl.constexpr = gl.BlockedLayout([R, 1, 8], [1, 4, 8], [1, gl.num_warps(), 1], [2, 1, 0])
+    WARPS: gl.constexpr = gl.num_warps()
+    # [R, N, D]: for scores a warp has a few keys; for sums it has a head and all keys, and needs no other warp's.
+    wide: gl.constexpr = gl.BlockedLayout([R, 1, 8], [1, 4, 8], [1, WARPS, 1], [2, 1, 0])
+    tall: gl.constexpr = gl.BlockedLayout([1, 1, 4], [1, 4, 8], [R, 1, WARPS // R], [2, 1, 0])
     keys: gl.constexpr = gl.SliceLayout(0, wide)
+    values: gl.constexpr = gl.SliceLayout(0, tall)
     rows: gl.constexpr = gl.SliceLayout(1, wide)
     parts_ptr, scales_ptr, arrived_ptr, mixed_ptr = sums
     keys_of_part = (position + S) // S  # of position + 1 tokens, rounded up
     for number in range(gl.program_id(0), G * S, gl.num_programs(0)):
         pair, part = number // S, number % S
-        key_N, d_D = gl.arange(0, N, gl.SliceLayout(1, keys)), gl.arange(0, D, gl.SliceLayout(0, keys))
-        is_own_N = key_N < keys_of_part
-        key_N += part * keys_of_part
-        place_ND = gl.expand_dims((pair * LENGTH + key_N) * D, 1) + gl.expand_dims(d_D, 0)
-        is_old_ND = gl.expand_dims(is_own_N & (key_N < position), 1)
+        first, kept = part * keys_of_part, pair * LENGTH * D
+        end = gl.minimum(first + keys_of_part, position)  # of earlier tokens
+        key_N, d_D = first + gl.arange(0, N, gl.SliceLayout(1, keys)), gl.arange(0, D, gl.SliceLayout(0, keys))
+        is_old_ND = gl.expand_dims(key_N < end, 1)
+        place_ND = kept + gl.expand_dims(key_N * D, 1) + gl.expand_dims(d_D, 0)
         k_ND = gl.load(k_ptr + place_ND, mask=is_old_ND, other=0.0)
+        key_N, d_D = first + gl.arange(0, N, gl.SliceLayout(1, values)), gl.arange(0, D, gl.SliceLayout(0, values))
+        is_old_ND = gl.expand_dims(key_N < end, 1)
+        place_ND = kept + gl.expand_dims(key_N * D, 1) + gl.expand_dims(d_D, 0)
         v_ND = gl.load(v_ptr + place_ND, mask=is_old_ND, other=0.0)
-        cos_D, sin_D = gl.load(turn_ptr + d_D % (D // 2)), gl.load(turn_ptr + D // 2 + d_D % (D // 2))
         wait_for(count_ptr, target)
-        new_k_D = turned(made_ptr, H + pair, d_D, cos_D, sin_D, D)
-        new_v_D = gl.load(made_ptr + (H + G + pair) * D + d_D).to(gl.bfloat16).to(gl.float32)
-        if part == position // keys_of_part:
-            to_D = (pair * LENGTH + position) * D + d_D
-            gl.store(k_ptr + to_D, new_k_D.to(gl.bfloat16))
-            gl.store(v_ptr + to_D, new_v_D.to(gl.bfloat16))
-        is_new_ND = gl.expand_dims(key_N == position, 1)
-        k_ND = gl.where(is_new_ND, gl.expand_dims(new_k_D, 0), k_ND.to(gl.float32))
-        v_ND = gl.where(is_new_ND, gl.expand_dims(new_v_D, 0), v_ND.to(gl.float32))
         r_R, d_D = gl.arange(0, R, gl.SliceLayout(1, rows)), gl.arange(0, D, gl.SliceLayout(0, rows))
         cos_D, sin_D = gl.load(turn_ptr + d_D % (D // 2)), gl.load(turn_ptr + D // 2 + d_D % (D // 2))
+        new_k_D = turned(made_ptr, H + pair, d_D, cos_D, sin_D, D)
         head_R, d_RD = gl.expand_dims(pair * R + r_R, 1), gl.expand_dims(d_D, 0)
         q_RD = turned(made_ptr, head_R, d_RD, gl.expand_dims(cos_D, 0), gl.expand_dims(sin_D, 0), D)
-        logit_RN = gl.sum(gl.expand_dims(q_RD, 1) * gl.expand_dims(k_ND, 0), 2) * scale
-        key_N = gl.arange(0, N, gl.SliceLayout(0, gl.SliceLayout(2, wide)))
-        is_key_N = (key_N < keys_of_part) & (part * keys_of_part + key_N <= position)
+        logit_RN = gl.sum(gl.expand_dims(q_RD, 1) * gl.expand_dims(k_ND.to(gl.float32), 0), 2) * scale
+        key_N = first + gl.arange(0, N, gl.SliceLayout(0, gl.SliceLayout(2, wide)))
+        is_key_N = key_N < gl.minimum(first + keys_of_part, position + 1)
         logit_RN = gl.where(gl.expand_dims(is_key_N, 0), logit_RN, LEAST)
+        if part == position // keys_of_part:
+            gl.store(k_ptr + kept + position * D + d_D, new_k_D.to(gl.bfloat16))
+            new_R = gl.sum(q_RD * gl.expand_dims(new_k_D, 0), 1) * scale
+            new_R = gl.convert_layout(new_R, gl.SliceLayout(1, gl.SliceLayout(2, wide)))
+            logit_RN = gl.where(gl.expand_dims(key_N == position, 0), gl.expand_dims(new_R, 1), logit_RN)
         most_R = gl.max(logit_RN, 1)
         weight_RN = gl.exp(logit_RN - gl.expand_dims(most_R, 1))
         weight_RN = gl.where(gl.expand_dims(is_key_N, 0), weight_RN, 0.0)  # of a part without keys too
-        total_RD = gl.sum(gl.expand_dims(weight_RN, 2) * gl.expand_dims(v_ND, 0), 1)
-        gl.store(parts_ptr + (head_R * S + part) * D + d_RD, total_RD)
         r_R = gl.arange(0, R, gl.SliceLayout(1, gl.SliceLayout(2, wide)))
         gl.store(scales_ptr + (pair * R + r_R) * 2 * S + part, most_R)
         gl.store(scales_ptr + (pair * R + r_R) * 2 * S + S + part, gl.sum(weight_RN, 1))
+        weight_RN = gl.convert_layout(weight_RN, gl.SliceLayout(2, tall))
+        total_RD = gl.sum(gl.expand_dims(weight_RN, 2) * gl.expand_dims(v_ND.to(gl.float32), 0), 1)
+        r_R = pair * R + gl.arange(0, R, gl.SliceLayout(1, gl.SliceLayout(1, tall)))
+        d_D = gl.arange(0, D, gl.SliceLayout(0, gl.SliceLayout(1, tall)))
+        if part == position // keys_of_part:
+            new_v_D = gl.load(made_ptr + (H + G + pair) * D + d_D).to(gl.bfloat16)
+            gl.store(v_ptr + kept + position * D + d_D, new_v_D)
+            is_new_N = first + gl.arange(0, N, gl.SliceLayout(0, gl.SliceLayout(2, tall))) == position
+            new_R = gl.sum(gl.where(gl.expand_dims(is_new_N, 0), weight_RN, 0.0), 1)
+            new_R = gl.convert_layout(new_R, gl.SliceLayout(1, gl.SliceLayout(1, tall)))
+            total_RD += gl.expand_dims(new_R, 1) * gl.expand_dims(new_v_D.to(gl.float32), 0)
+        gl.store(parts_ptr + gl.expand_dims((r_R * S + part) * D, 1) + gl.expand_dims(d_D, 0), total_RD)
         partition_barrier()  # every thread's stores come before the count
         if gl.atomic_add(arrived_ptr + pair, 1, sem="acq_rel") == S - 1:
             gl.store(arrived_ptr + pair, 0)
