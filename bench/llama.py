@@ -360,7 +360,27 @@ def sweep_persistent(attempt: Tries) -> None:
     ):
         attempt(f"{one}", tuning._replace(persistent=one))
     attempt.best(2)
+    phases(attempt, tuning._replace(persistent=persistent(timed=True)))
     attempt("without waits", tuning._replace(persistent=persistent(waits=False)), is_right=False)
+
+
+def phases(attempt: Tries, tuning: Any) -> None:
+    """Where the programs of the one kernel are in the last layer, by their multiprocessors' clocks. Loads and copies
+    that nothing has waited for yet count in the phase that does."""
+    one = attempt.make("times noted", tuning)
+    if one is None:
+        return
+    for _ in range(ROUNDS):
+        attempt.time(one)
+    names = importlib.import_module("packed").PHASES
+    times = attempt.model.packed.times[:, : len(names) + 1].double()
+    clocks_per_us = float((times[:, -1] - times[:, 0]).mean()) / statistics.median(one.times)
+    print(
+        f"{statistics.median(one.times):.1f} us with times noted; {clocks_per_us:.0f} clocks a us, less the embedding"
+    )
+    for name, spent in zip(names, times.diff(dim=1).unbind(1), strict=True):
+        cells = [f"{float(spent.quantile(share)) / clocks_per_us:7.2f}" for share in (0, 0.5, 1)]
+        print(f"  {' '.join(cells)} us (least, median, most)  {name}", flush=True)
 
 
 def sweep_prompts(attempt: Tries) -> None:

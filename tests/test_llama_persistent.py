@@ -46,6 +46,7 @@ class Model:
         self.exact = plain.Plain(config, {name: one.double() for name, one in weights.items()}, paired=False)
         self.model = plain.Plain(config, weights, paired=False)
         self.model.turns = plain.turns(config, torch.device("cpu"))
+        self.model.multiprocessors = 1
         self.memory = self.packed.Packed(self.model)
         _, self.cache = self.exact.prefill(torch.randint(config.vocab, (1, prompt)))
         self.kept = self.cache.kept.bfloat16()
@@ -63,13 +64,15 @@ class Model:
         tensors = [
             Descriptor(memory.lines, [LINES // 2, 64]), memory.lines, memory.norms, self.model.turns, self.at,
             memory.words, memory.words[32:], x, memory.made, self.keys, self.values, *self.scratch, self.arrived,
-            self.mixed, self.inner, logits,
+            self.mixed, self.inner, logits, memory.times,
         ]  # fmt: skip
         sizes = {"K": config.hidden, "F": config.ffn, "H": config.heads, "G": config.kv_heads, "D": config.head_dim}
         sizes |= {"LENGTH": config.max_length, "S": self.packed.PARTS, "LINES": LINES, "SLOTS": slots}
         kernel = machine.kernel("llama", ["persistent"], "persistent_step")
         numbers = [config.head_dim**-0.5, config.eps]
-        machine.run(kernel, tensors, numbers, **sizes, PLAN=self.packed.plan_of(config, LINES), AHEAD=1, WAITS=True)
+        machine.run(
+            kernel, tensors, numbers, **sizes, PLAN=self.packed.plan_of(config, LINES), AHEAD=1, WAITS=True, TIMED=False
+        )
         return logits
 
 
@@ -116,9 +119,30 @@ def test_it_fits_on_a_multiprocessor_and_copies_ahead(modules: Any, slots: int) 
     layout = NVMMASharedLayout.get_default_for(block, bfloat16)
     desc = TensorDescriptor.from_tensor(torch.empty(lines, 64, dtype=torch.bfloat16), block, layout)
     bf, wide, word = torch.bfloat16, torch.float32, torch.int32
-    arguments = (desc, bf, bf, wide, word, word, word, wide, wide, bf, bf, wide, wide, word, bf, bf, wide, 0.125, 1e-5)
+    arguments = (
+        desc,
+        bf,
+        bf,
+        wide,
+        word,
+        word,
+        word,
+        wide,
+        wide,
+        bf,
+        bf,
+        wide,
+        wide,
+        word,
+        bf,
+        bf,
+        wide,
+        torch.int64,
+        0.125,
+        1e-5,
+    )
     constants = {"K": 2048, "F": 8192, "H": 32, "G": 8, "D": 64, "LENGTH": 2048, "S": packed.PARTS, "LINES": lines}
-    constants |= {"SLOTS": slots, "PLAN": packed.plan_of(config, lines), "AHEAD": 2, "WAITS": True}
+    constants |= {"SLOTS": slots, "PLAN": packed.plan_of(config, lines), "AHEAD": 2, "WAITS": True, "TIMED": False}
     kernel = modules("persistent").persistent_step
     launcher = SimpleNamespace(
         compile=lambda given, names, options: kernel.warmup(*given, grid=(1,), **names, **options)

@@ -11,17 +11,34 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 LINE = 64  # numbers
 PARTS = 16  # of a key head's cache: with 8 key heads, 128 programs attend
+# What a program does between the times that it notes, of which it has 16, in the last layer.
+PHASES = (
+    "all other layers",
+    "wait",
+    "norm, queries, keys, values",
+    "wait, attention",
+    "wait",
+    "out",
+    "wait",
+    "norm, gate, up",
+    "wait",
+    "down",
+    "wait",
+    "norm, logits",
+)
 WORDS = 32  # between what programs count themselves in and what they only read: 128 bytes
 
 
 class Persistent(NamedTuple):
     """Lines of a tile (of 64 numbers: 256 lines are 32 KB), places of the ring, warps; tiles behind the ring's that
-    are asked into the L2; without `waits`, which only shows what they cost, results are wrong."""
+    are asked into the L2; whether programs note times. Without `waits`, which only shows what they cost, results are
+    wrong."""
 
     lines: int = 256
     slots: int = 6
     warps: int = 8
     ahead: int = 0
+    timed: bool = False
     waits: bool = True
 
 
@@ -84,20 +101,22 @@ class Packed:
         self.norms = torch.stack([*norms, model.norm])
         rows = (config.heads + 2 * config.kv_heads) * config.head_dim
         self.made = torch.empty(rows, dtype=torch.float32, device=table.device)
+        self.times = torch.zeros(model.multiprocessors, 16, dtype=torch.int64, device=table.device)
         self.words = torch.zeros(2 * WORDS, dtype=torch.int32, device=table.device)
 
     def run(self, model: Any, cache: Any) -> None:
         """The step of one sequence behind its embedding."""
-        config, (lines, slots, warps, ahead, waits) = model.config, model.tuning.persistent
+        config, (lines, slots, warps, ahead, timed, waits) = model.config, model.tuning.persistent
         block = [lines // 2, LINE]
         layout = NVMMASharedLayout.get_default_for(block, bfloat16)
         desc = TensorDescriptor.from_tensor(self.lines, block, layout)
         persistent_step[(model.multiprocessors,)](
             desc, self.lines, self.norms, model.turns, cache.at, self.words, self.words[WORDS:], cache.x, self.made,
             cache.keys, cache.values, cache.parts, cache.scales, cache.arrived, cache.mixed, cache.inner, cache.logits,
-            config.head_dim**-0.5, config.eps, K=config.hidden, F=config.ffn, H=config.heads, G=config.kv_heads,
-            D=config.head_dim, LENGTH=config.max_length, S=PARTS, LINES=lines, SLOTS=slots,
-            PLAN=plan_of(config, lines), AHEAD=ahead, WAITS=waits, num_warps=warps, launch_pdl=model.tuning.early,
+            self.times, config.head_dim**-0.5, config.eps, K=config.hidden, F=config.ffn, H=config.heads,
+            G=config.kv_heads, D=config.head_dim, LENGTH=config.max_length, S=PARTS, LINES=lines, SLOTS=slots,
+            PLAN=plan_of(config, lines), AHEAD=ahead, WAITS=waits, TIMED=timed, num_warps=warps,
+            launch_pdl=model.tuning.early,
         )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
 LINE = gl.constexpr(64)  # bf16 numbers, 128 bytes
+TIMES = gl.constexpr(16)  # that a program may note
 LEAST = gl.constexpr(-1e30)  # a logit that is left out; -inf less -inf is no number
 
 
@@ -65,6 +66,16 @@ def wait_for(count_ptr, target):
         pack=1,
     )
     partition_barrier()
+
+
+@gluon.jit
+def note(times_ptr, number, TIMED: gl.constexpr):
+    """Stores the multiprocessor's clock as the program's time of that number, if TIMED."""
+    if TIMED:
+        clock = gl.inline_asm_elementwise(
+            "mov.u64 $0, %clock64;", "=l,~{memory}", [], dtype=gl.int64, is_pure=False, pack=1
+        )
+        gl.store(times_ptr + gl.program_id(0) * TIMES + number, clock)
 
 
 @gluon.jit
@@ -297,6 +308,7 @@ def persistent_step(
     mixed_ptr,  # bf16 [H, D]
     inner_ptr,  # bf16 [F]
     out_ptr,  # float32 [words]
+    times_ptr,  # int64 [P, TIMES]: the last layer's (packed.PHASES)
     scale,
     eps,
     K: gl.constexpr,
@@ -311,6 +323,7 @@ def persistent_step(
     PLAN: gl.constexpr,  # packed.Plan
     AHEAD: gl.constexpr,  # tiles behind the ring's that are asked into the L2
     WAITS: gl.constexpr,  # False shows what waits cost: results are wrong
+    TIMED: gl.constexpr,  # whether programs note times
 ):
     ROWS: gl.constexpr = LINES * LINE // K
     FEW: gl.constexpr = LINES * LINE // F  # rows of a tile of the down projection
@@ -318,6 +331,7 @@ def persistent_step(
     EASE: gl.constexpr = 0 if WAITS else 1 << 30  # what a count has always come to
     wide: gl.constexpr = gl.BlockedLayout([1, 8, 8], [1, 4, 8], [WARPS * 2048 // K, K // 2048, 1], [2, 1, 0])
     long: gl.constexpr = gl.BlockedLayout([1, 8, 8], [1, 4, 8], [WARPS * 2048 // F, F // 2048, 1], [2, 1, 0])
+    note(times_ptr, 0, TIMED)
     ring = gl.allocate_shared_memory(gl.bfloat16, [SLOTS, LINES, LINE], desc.layout)
     filled = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     for slot in gl.static_range(SLOTS):
@@ -338,7 +352,9 @@ def persistent_step(
     target = base
     for layer in range(PLAN.layers):
         begin = layer * PLAN.end
+        note(times_ptr, 1, TIMED)
         wait_for(count_ptr, target - EASE)
+        note(times_ptr, 2, TIMED)
         x_LE = normed(x_ptr, norm_LE, at_LE, eps, K)
         start, stop = tiles_of(begin, begin + PLAN.out)
         for index in range(start, stop):
@@ -346,6 +362,7 @@ def persistent_step(
             gl.store(made_ptr + (first + index * programs - begin) * ROWS + row_R, made_R)
         arrive(count_ptr)
         target += programs
+        note(times_ptr, 3, TIMED)
         kept = layer * G * LENGTH * D
         sums = (parts_ptr, scales_ptr, arrived_ptr, mixed_ptr)
         attend(
@@ -354,40 +371,49 @@ def persistent_step(
         )  # fmt: skip
         target += G  # programs that have put a head together
         norm_LE = gl.load(norms_ptr + (2 * layer + 1) * K + at_LE)
+        note(times_ptr, 4, TIMED)
         wait_for(count_ptr, target - EASE)
+        note(times_ptr, 5, TIMED)
         a_LE = gl.load(mixed_ptr + at_LE).to(gl.float32)
         start, stop = tiles_of(begin + PLAN.out, begin + PLAN.gate_up)
         for index in range(start, stop):
             to_R = (first + index * programs - begin - PLAN.out) * ROWS + row_R
             x_R = gl.load(x_ptr + to_R)  # before all that takes its time
             gl.store(x_ptr + to_R, x_R + product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), a_LE, ROWS, wide))
+        note(times_ptr, 6, TIMED)
         arrive(count_ptr)
         target += programs
         wait_for(count_ptr, target - EASE)
+        note(times_ptr, 7, TIMED)
         x_LE = normed(x_ptr, norm_LE, at_LE, eps, K)
         start, stop = tiles_of(begin + PLAN.gate_up, begin + PLAN.down)
         for index in range(start, stop):
             both_R = product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), x_LE, ROWS, wide)
             to = (first + index * programs - begin - PLAN.gate_up) * (ROWS // 2)
             swiglu(inner_ptr + to, both_R, ROWS // 2)
+        note(times_ptr, 8, TIMED)
         arrive(count_ptr)
         target += programs
         norm_LE = gl.load(norms_ptr + (2 * layer + 2) * K + at_LE)
         wait_for(count_ptr, target - EASE)
+        note(times_ptr, 9, TIMED)
         a_LE = gl.load(inner_ptr + long_LE).to(gl.float32)
         start, stop = tiles_of(begin + PLAN.down, begin + PLAN.end)
         for index in range(start, stop):
             to_R = (first + index * programs - begin - PLAN.down) * FEW + few_R
             x_R = gl.load(x_ptr + to_R)
             gl.store(x_ptr + to_R, x_R + product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), a_LE, FEW, long))
+        note(times_ptr, 10, TIMED)
         arrive(count_ptr)
         target += programs
     wait_for(count_ptr, target - EASE)
+    note(times_ptr, 11, TIMED)
     x_LE = normed(x_ptr, norm_LE, at_LE, eps, K)
     start, stop = tiles_of(PLAN.layers * PLAN.end, PLAN.tiles)
     for index in range(start, stop):
         to = (first + index * programs - PLAN.layers * PLAN.end) * ROWS
         gl.store(out_ptr + to + row_R, product(take(weights, index, LINES, SLOTS, PLAN, AHEAD), x_LE, ROWS, wide))
+    note(times_ptr, 12, TIMED)
     if first == 0:
         gl.store(at_ptr, position + 1)
         gl.store(base_ptr, target)
