@@ -354,9 +354,9 @@ def sweep_persistent(attempt: Tries) -> None:
     for one in (
         persistent(),
         persistent(slots=7),
-        persistent(slots=5),
         persistent(ahead=2),
         persistent(ahead=4),
+        persistent(slots=5),
     ):
         attempt(f"{one}", tuning._replace(persistent=one))
     attempt.best(2)

@@ -7,7 +7,7 @@ Programs are fewer than parts of the cache or more, and tiles no multiple of pro
 import importlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +18,8 @@ from played_gluon import Descriptor, Machine
 from torch import Tensor
 
 FOLDERS = ("reference/llama", "submissions/llama", "submissions")
-BROUGHT = ("packed", "params", "persistent", "plain", "weights", "common")
+BROUGHT = ("packed", "params", "persistent", "plain", "weights", "common", "streamed", "streaming", "rings", "prompt")
+BROUGHT += ("prompt_warps",)
 LINES = 8  # of a tile
 PRODUCTS = 5  # loops over tiles: four of a layer, and the last matrix's
 MOST_OFF = 0.02  # the root mean square of an error of logits, to theirs
@@ -36,44 +37,49 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.update(before)
 
 
-class Model:
-    """Small weights, a prompt's keys and values in bf16, and the memory of a step."""
+class Played:
+    """In place of the kernel: a launch of it is played."""
 
-    def __init__(self, modules: Any, prompt: int) -> None:
-        self.packed, plain = modules("packed"), modules("plain")
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+        assert grid == (self.machine.programs,)
+        return self.launched
+
+    def launched(self, desc: Any, *given: Any, num_warps: int, launch_pdl: bool, **constants: Any) -> None:
+        tensors = [one for one in given if isinstance(one, Tensor)]
+        kernel = self.machine.kernel("llama", ["persistent"], "persistent_step")
+        played = [Descriptor(desc.base, desc.block_shape), *tensors]
+        self.machine.run(kernel, played, list(given[len(tensors) :]), **constants)
+
+
+class Model:
+    """A small one whose tuning asks for the kernel; a prompt's keys and values, and NaN wherever nothing is yet."""
+
+    def __init__(self, modules: Any, prompt: int, slots: int) -> None:
+        self.packed, plain, streamed = modules("packed"), modules("plain"), modules("streamed")
         self.config = config = modules("params").CONFIGS["nano"]
         weights = modules("weights").draw(config, torch.device("cpu"))
         self.exact = plain.Plain(config, {name: one.double() for name, one in weights.items()}, paired=False)
-        self.model = plain.Plain(config, weights, paired=False)
-        self.model.turns = plain.turns(config, torch.device("cpu"))
-        self.model.multiprocessors = 1
+        tuning = streamed.Tuning(persistent=self.packed.Persistent(lines=LINES, slots=slots, ahead=1))
+        self.model = streamed.Streamed(config, weights, tuning)
         self.memory = self.packed.Packed(self.model)
-        _, self.cache = self.exact.prefill(torch.randint(config.vocab, (1, prompt)))
-        self.kept = self.cache.kept.bfloat16()
-        self.kept[:, :, :, :, prompt:] = float("nan")
-        self.keys, self.values = (self.kept[:, number].contiguous() for number in range(2))
-        self.at = torch.tensor([prompt], dtype=torch.int32)
-        self.scratch = [torch.full((size,), float("nan")) for size in (config.heads * config.head_dim * 16, 999)]
-        self.arrived = torch.zeros(config.kv_heads, dtype=torch.int32)
-        self.mixed, self.inner = (torch.full((size,), float("nan")).bfloat16() for size in (config.hidden, config.ffn))
+        _, self.kept = self.exact.prefill(torch.randint(config.vocab, (1, prompt)))
+        self.cache = cache = streamed.Cache(config, 1, self.model.table, 64)
+        for one in (cache.mixed, cache.inner, cache.logits, self.memory.made, self.memory.parts, self.memory.scales):
+            one.fill_(float("nan"))
+        for mine, number in ((cache.keys, 0), (cache.values, 1)):
+            mine.copy_(self.kept.kept[:, number])
+            mine[:, :, :, prompt:] = float("nan")
+        cache.at.fill_(prompt)
 
-    def step(self, token: int, machine: Machine, slots: int) -> Tensor:
+    def step(self, token: int, machine: Machine) -> Tensor:
         """Logits, by the kernel."""
-        config, memory = self.config, self.memory
-        x, logits = self.model.table[token].float(), torch.full((config.vocab,), float("nan"))
-        tensors = [
-            Descriptor(memory.lines, [LINES // 2, 64]), memory.lines, memory.norms, self.model.turns, self.at,
-            memory.words, memory.words[32:], x, memory.made, self.keys, self.values, *self.scratch, self.arrived,
-            self.mixed, self.inner, logits, memory.times,
-        ]  # fmt: skip
-        sizes = {"K": config.hidden, "F": config.ffn, "H": config.heads, "G": config.kv_heads, "D": config.head_dim}
-        sizes |= {"LENGTH": config.max_length, "S": self.packed.PARTS, "LINES": LINES, "SLOTS": slots}
-        kernel = machine.kernel("llama", ["persistent"], "persistent_step")
-        numbers = [config.head_dim**-0.5, config.eps]
-        machine.run(
-            kernel, tensors, numbers, **sizes, PLAN=self.packed.plan_of(config, LINES), AHEAD=1, WAITS=True, TIMED=False
-        )
-        return logits
+        self.model.multiprocessors, self.packed.persistent_step = machine.programs, Played(machine)
+        self.cache.x.copy_(self.model.table[token])
+        self.memory.run(self.model, self.cache)
+        return self.cache.logits[0]
 
 
 def error_of(logits: Tensor, expected: Tensor) -> float:
@@ -84,24 +90,24 @@ def error_of(logits: Tensor, expected: Tensor) -> float:
 def test_steps_are_those_of_the_plain_model(modules: Any, prompt: int, programs: int, slots: int) -> None:
     """Two steps, the second of which has the first one's keys and values."""
     torch.manual_seed(prompt)
-    model = Model(modules, prompt)
+    model = Model(modules, prompt, slots)
     for token in (3, 500):
-        expected, model.cache = model.exact.decode(torch.tensor([token]), model.cache)
-        assert error_of(model.step(token, Machine(programs, 4), slots), expected[0]) < MOST_OFF
-    assert model.at.item() == prompt + 2
+        expected, model.kept = model.exact.decode(torch.tensor([token]), model.kept)
+        assert error_of(model.step(token, Machine(programs, 4)), expected[0]) < MOST_OFF
+    assert model.cache.at.item() == prompt + 2
     counts = model.memory.words[[0, 32]].tolist()
     assert counts == [2 * model.config.layers * (4 * programs + model.config.kv_heads)] * 2
-    for kept, number in ((model.keys, 0), (model.values, 1)):
-        new = model.cache.kept[:, number, :, :, prompt : prompt + 2]
-        torch.testing.assert_close(kept[:, :, :, prompt : prompt + 2].double(), new, rtol=0.05, atol=0.05)
-        assert kept[:, :, :, prompt + 2 :].isnan().all()
+    for mine, number in ((model.cache.keys, 0), (model.cache.values, 1)):
+        new = model.kept.kept[:, number, :, :, prompt : prompt + 2]
+        torch.testing.assert_close(mine[:, :, :, prompt : prompt + 2].double(), new, rtol=0.05, atol=0.05)
+        assert mine[:, :, :, prompt + 2 :].isnan().all()
 
 
 def test_a_phase_that_does_not_wait_for_the_one_before_shows(modules: Any) -> None:
     """What has not been stored yet holds NaN."""
-    machine, model = Machine(7, 4), Model(modules, 20)
+    machine, model = Machine(7, 4), Model(modules, 20, 3)
     machine.wait_for_count = lambda *_: None
-    assert model.step(3, machine, 3).isnan().any()
+    assert model.step(3, machine).isnan().any()
 
 
 @pytest.mark.parametrize("slots", [6, 7])

@@ -100,7 +100,10 @@ class Packed:
         norms = [norm for layer in model.layers for norm in (layer.norm, layer.mlp_norm)]
         self.norms = torch.stack([*norms, model.norm])
         rows = (config.heads + 2 * config.kv_heads) * config.head_dim
-        self.made = torch.empty(rows, dtype=torch.float32, device=table.device)
+        wide = table.new_empty(0, dtype=torch.float32)
+        self.made = wide.new_empty(rows)
+        self.parts = wide.new_empty(config.heads, PARTS, config.head_dim)
+        self.scales = wide.new_empty(config.heads, 2, PARTS)
         self.times = torch.zeros(model.multiprocessors, 16, dtype=torch.int64, device=table.device)
         self.words = torch.zeros(2 * WORDS, dtype=torch.int32, device=table.device)
 
@@ -112,7 +115,7 @@ class Packed:
         desc = TensorDescriptor.from_tensor(self.lines, block, layout)
         persistent_step[(model.multiprocessors,)](
             desc, self.lines, self.norms, model.turns, cache.at, self.words, self.words[WORDS:], cache.x, self.made,
-            cache.keys, cache.values, cache.parts, cache.scales, cache.arrived, cache.mixed, cache.inner, cache.logits,
+            cache.keys, cache.values, self.parts, self.scales, cache.arrived, cache.mixed, cache.inner, cache.logits,
             self.times, config.head_dim**-0.5, config.eps, K=config.hidden, F=config.ffn, H=config.heads,
             G=config.kv_heads, D=config.head_dim, LENGTH=config.max_length, S=PARTS, LINES=lines, SLOTS=slots,
             PLAN=plan_of(config, lines), AHEAD=ahead, WAITS=waits, TIMED=timed, num_warps=warps,
