@@ -237,7 +237,7 @@ class Machine:
             cast=value,
             where=lambda mask, one, other: value(torch.where(value(mask), one, other)),
             maximum=lambda one, other: torch.maximum(one, value(other, one.dtype)),
-            minimum=lambda one, other: torch.minimum(one, value(other, one.dtype)),
+            minimum=lambda one, other: torch.minimum(value(one), value(other, value(one).dtype)),
             expand_dims=torch.unsqueeze,
             max=torch.amax,
             min=torch.amin,

@@ -90,17 +90,30 @@ def lines_of(tile, LINES: gl.constexpr, PLAN: gl.constexpr):
 
 
 @gluon.jit
-def prefetch(address, BYTES: gl.constexpr):
-    """Asks for that to be in the L2."""
+def prefetch(address, count):
+    """Asks for so many bytes, a multiple of 16, to be in the L2."""
     gl.inline_asm_elementwise(
         "{ .reg .pred first; .reg .b32 thread; mov.u32 thread, %tid.x; setp.eq.u32 first, thread, 0;"
-        f" @first cp.async.bulk.prefetch.L2.global [$1], {BYTES}; mov.b32 $0, 0; }}",
-        "=r,l,~{memory}",
-        [address],
+        " @first cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0; }",
+        "=r,l,r,~{memory}",
+        [address, count],
         dtype=gl.int32,
         is_pure=False,
         pack=1,
     )
+
+
+@gluon.jit
+def prefetch_part(
+    k_ptr, v_ptr, position, G: gl.constexpr, D: gl.constexpr, LENGTH: gl.constexpr, S: gl.constexpr
+):  # fmt: skip
+    """Asks for the keys and values that the program attends to. Otherwise attention would wait for them behind all the
+    weights that are on their way."""
+    number = gl.minimum(gl.program_id(0), G * S - 1)
+    keys_of_part = (position + S) // S
+    at = number // S * LENGTH * D + number % S * keys_of_part * D
+    prefetch(k_ptr + at, keys_of_part * (D * 2))
+    prefetch(v_ptr + at, keys_of_part * (D * 2))
 
 
 @gluon.jit
@@ -118,8 +131,8 @@ def fill(weights, index, LINES: gl.constexpr, SLOTS: gl.constexpr, PLAN: gl.cons
     if AHEAD > 0:
         later = gl.minimum(tile + AHEAD * gl.num_programs(0), PLAN.tiles - 1)
         line, other = lines_of(later, LINES, PLAN)
-        prefetch(w_ptr + gl.cast(line, gl.int64) * LINE, LINES * LINE)
-        prefetch(w_ptr + gl.cast(other, gl.int64) * LINE, LINES * LINE)
+        prefetch(w_ptr + gl.cast(line, gl.int64) * LINE, tile * 0 + LINES * LINE)
+        prefetch(w_ptr + gl.cast(other, gl.int64) * LINE, tile * 0 + LINES * LINE)
 
 
 @gluon.jit
@@ -350,6 +363,7 @@ def persistent_step(
     wait_for_kernel_before()
     position, base = gl.load(at_ptr), gl.load(base_ptr)
     target = base
+    prefetch_part(k_ptr, v_ptr, position, G, D, LENGTH, S)
     for layer in range(PLAN.layers):
         begin = layer * PLAN.end
         note(times_ptr, 1, TIMED)
@@ -395,6 +409,8 @@ def persistent_step(
         arrive(count_ptr)
         target += programs
         norm_LE = gl.load(norms_ptr + (2 * layer + 2) * K + at_LE)
+        next_kept = gl.minimum(layer + 1, PLAN.layers - 1) * G * LENGTH * D
+        prefetch_part(k_ptr + next_kept, v_ptr + next_kept, position, G, D, LENGTH, S)
         wait_for(count_ptr, target - EASE)
         note(times_ptr, 9, TIMED)
         a_LE = gl.load(inner_ptr + long_LE).to(gl.float32)
