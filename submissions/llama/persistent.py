@@ -131,8 +131,8 @@ def fill(weights, index, LINES: gl.constexpr, SLOTS: gl.constexpr, PLAN: gl.cons
     if AHEAD > 0:
         later = gl.minimum(tile + AHEAD * gl.num_programs(0), PLAN.tiles - 1)
         line, other = lines_of(later, LINES, PLAN)
-        prefetch(w_ptr + gl.cast(line, gl.int64) * LINE, tile * 0 + LINES * LINE)
-        prefetch(w_ptr + gl.cast(other, gl.int64) * LINE, tile * 0 + LINES * LINE)
+        prefetch(w_ptr + gl.cast(line, gl.int64) * LINE, LINES * LINE)
+        prefetch(w_ptr + gl.cast(other, gl.int64) * LINE, LINES * LINE)
 
 
 @gluon.jit
