@@ -98,6 +98,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     brought = (
         "across",
         "common",
+        "packed",
+        "persistent",
         "plain",
         "prompt",
         "prompt_attention",

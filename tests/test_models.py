@@ -72,6 +72,8 @@ BROUGHT = (
     "weights",
     "utils",
     "model",
+    "packed",
+    "persistent",
     "plain",
     "prompt",
     "streamed",
