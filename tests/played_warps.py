@@ -1,5 +1,5 @@
-"""Runs gemm_rs's and ag_gemm's kernels with explicit warps on a CPU: torch stands in for Gluon, and each partition of
-each program of each rank is a thread.
+"""Runs the kernels of gemm, gemm_rs and ag_gemm with explicit warps on a CPU: torch stands in for Gluon, and each
+partition of each program of each rank is a thread.
 
 This finds missing waits for barriers in shared memory (mbarriers), for flags and for bulk copies, and wrong indices.
 Each bulk copy happens at a random time: at once, or when a thread waits for it. Threads and ranks fall behind at
@@ -64,6 +64,14 @@ class Pointer:
     def __add__(self, elements: Any) -> "Pointer":
         return Pointer(self.memory, self.places + elements * self.dtype.itemsize, self.dtype)
 
+    def to(self, kind: Any, bitcast: bool) -> "Pointer":
+        """Of another type to the same places."""
+        return Pointer(self.memory, self.places, kind.dtype)
+
+    def store(self, values: Any) -> None:
+        flat, places = self.flat()
+        flat[places] = torch.as_tensor(values, dtype=self.dtype)
+
     def flat(self) -> tuple[torch.Tensor, torch.Tensor]:
         first = int(self.places.min())
         return self.memory.at(first, self.dtype), (self.places - first) // self.dtype.itemsize
@@ -76,7 +84,7 @@ class Pointer:
 
 
 class Blocks:
-    """Shared memory as bulk copies lay it out: [blocks, columns of 64, rows, 64]."""
+    """Shared memory as bulk copies lay it out: [blocks, columns of 64, rows, 64], or one block."""
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory
@@ -84,9 +92,9 @@ class Blocks:
 
     @staticmethod
     def made(shape: list[int]) -> "Blocks":
-        count, rows, columns = shape
+        *count, rows, columns = shape
         wide = min(64, columns)
-        return Blocks(torch.full((count, columns // wide, rows, wide), float("nan"), dtype=torch.bfloat16))
+        return Blocks(torch.full((*count, columns // wide, rows, wide), float("nan"), dtype=torch.bfloat16))
 
     def viewed(self, shape: list[int]) -> "Blocks":
         count, rows, columns = shape
@@ -159,11 +167,19 @@ class Barrier:
 
 
 class Machine:
-    """Ranks with programs that share memory. `edit`: a piece of the kernel's source, and what to put in its place."""
+    """Ranks with programs that share memory. `edit`: a piece of the kernel's source, and what to put in its place.
+    `kernel`: its name."""
 
     def __init__(
-        self, problem: str, world_size: int, programs: int, seed: int, edit: tuple[str, str] = ("", "")
+        self,
+        problem: str,
+        world_size: int,
+        programs: int,
+        seed: int,
+        edit: tuple[str, str] = ("", ""),
+        kernel: str = "warps_kernel",
     ) -> None:
+        self.kernel = kernel
         self.world_size, self.programs, self.chance = world_size, programs, random.Random(seed)
         self.lock, self.here, self.failures = threading.RLock(), threading.local(), list[BaseException]()
         self.memory = Memory()
@@ -186,17 +202,20 @@ class Machine:
         return names | self.assembly()
 
     def run(self, tensors: list[list[torch.Tensor]], numbers: list[list[int]], **constants: Any) -> None:
-        """Each rank's tensors and numbers. Raises what a thread raises."""
-        self.names["warps_kernel"].__globals__.update(self.names)
+        """Each rank's tensors, behind which a kernel of several ranks has the table of their blocks, and numbers.
+        Raises what a thread raises."""
+        kernel = self.names[self.kernel]
+        kernel.__globals__.update(self.names)
         threads = []
         ranks = self.chance.sample(range(self.world_size), self.world_size)
         for rank, program in itertools.product(ranks, range(self.programs)):
             if rank == ranks[-1] and program == 0:
                 time.sleep(LATE_RANK_S)
             pointers = [Pointer(self.memory, self.memory.add(one).places, one.dtype) for one in tensors[rank]]
-            pointers.append(Pointer(self.memory, self.memory.add(self.table).places, torch.int64))
+            if self.world_size > 1:
+                pointers.append(Pointer(self.memory, self.memory.add(self.table).places, torch.int64))
             arguments = (*pointers, *map(torch.tensor, numbers[rank]))
-            threads.append(self.thread(program, self.names["warps_kernel"], arguments, constants))
+            threads.append(self.thread(program, kernel, arguments, constants))
         self.join(threads)
 
     def thread(self, program: int, what: Callable[..., Any], arguments: Any, constants: Any) -> threading.Thread:
@@ -298,6 +317,14 @@ class Machine:
         while len(self.here.stores) > left:
             self.here.stores.pop(0).write()
 
+    def atomic_add(self, pointer: Pointer, value: int, sem: str, scope: str) -> torch.Tensor:
+        self.fall_behind()
+        with self.lock:
+            before = pointer.load().clone()
+            pointer.store(before + value)
+        self.fall_behind()
+        return before
+
     # ---- the language ------------------------------------------------------------------------------------------------
 
     def language(self) -> dict[str, Any]:
@@ -330,6 +357,8 @@ class Machine:
             minimum=lambda one, other: torch.minimum(number(one), number(other)),
             min=lambda tensor, axis: tensor.amin(axis),
             load=lambda pointer, **named: pointer.load(**named),
+            store=lambda pointer, values: pointer.store(values),
+            atomic_add=self.atomic_add,
             warp_specialize=self.specialize,
         )
         mbarrier = SimpleNamespace(
