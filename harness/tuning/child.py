@@ -103,7 +103,7 @@ def compile_ahead(order: Order, work: list[tuple[dict[str, Any], tuple[object, .
     futures = [pool.submit(precompile, (order.root, order.problem, order, part)) for part in parts]
     deadline = order.began + COMPILE_SHARE * order.seconds
     for future in futures:
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(Exception):  # its time is over, or its process was killed
             future.result(timeout=max(0.0, deadline - time.monotonic()))
     for process in multiprocessing.active_children():
         process.kill()
@@ -224,7 +224,6 @@ def tuned(modules: Modules, order: Order, rates: Rates) -> Iterator[CaseFound]:
 
         found = search.search(rows, known, measure, order.at_most, is_over)
         yield case_found(case, rows, found, now + share)
-        del case  # and its inputs, before the next one's
 
 
 def line_of(one: Tried) -> str:
