@@ -359,6 +359,7 @@ class Machine:
             load=lambda pointer, **named: pointer.load(**named),
             store=lambda pointer, values: pointer.store(values),
             atomic_add=self.atomic_add,
+            split=lambda tensor: tensor.unbind(-1),
             warp_specialize=self.specialize,
         )
         mbarrier = SimpleNamespace(

@@ -22,6 +22,7 @@ PLAYED: list[Played] = [
     ((640, 128, 520), SHARED, 4),  # a tile among 4 programs
     ((384, 264, 456), SHARED, 5),  # 9 tiles: 4 among 5, whose runs go on in the next tile
     ((256, 128, 392), SHARED, 7),  # fewer tiles than programs: 2 among 7, no round before
+    ((384, 200, 200), {"shared": True, "parts": 2}, 4),
     ((520, 128, 200), SHARED, 3),  # less than whole blocks of rows: 5 tiles, 2 of them shared
 ]
 FAULTY: Played = ((640, 128, 136), SHARED, 3)
@@ -140,12 +141,14 @@ def test_a_round_is_shared_only_where_each_program_has_a_step_of_it() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, SHARED])
-@pytest.mark.parametrize("blocks", [((128, 256, 64), 3), ((256, 128, 64), 3), ((128, 128, 64), 6)])
+@pytest.mark.parametrize(
+    "blocks", [((128, 256, 64), 3, 1), ((128, 256, 64), 4, 2), ((256, 128, 64), 3, 1), ((128, 128, 64), 6, 1)]
+)
 def test_it_fits_without_spilling_and_counts_parts_behind_a_barrier(
-    blocks: tuple[tuple[int, int, int], int], fields: dict[str, Any]
+    blocks: tuple[tuple[int, int, int], int, int], fields: dict[str, Any]
 ) -> None:
     with imported("gemm") as submission:
-        row = row_of(submission, *blocks, fields)
+        row = row_of(submission, *blocks[:2], {**fields, "parts": blocks[2]})
         plan = submission.make_plan(row, chip_of(submission, "sm_90"), 8192, 8192, 4096)
         kernel = compiled("sm_90", plan.launch, plan.example_arguments(), plan.constants, plan.options)
     assert (kernel.spilled_bytes, kernel.fit) == (0, 1)

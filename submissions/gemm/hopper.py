@@ -126,14 +126,27 @@ def multiply_tile(ring, first, last, slot, phase, HALF: gl.constexpr, BLOCK_N: g
 
 
 @gluon.jit
-def store_tile(product, leaving, row, column):
-    """Rounds a warpgroup's half of a tile and has it copied away."""
+def store_tile(product, leaving, row, column, PARTS: gl.constexpr):
+    """Rounds a warpgroup's half of a tile and has it copied away, in PARTS of its columns one after the other."""
     out_desc, out_s = leaving
     rounded = product.to(gl.bfloat16)
-    tma.store_wait(0)
-    out_s.store(rounded)
-    fence_async_shared()
-    bulk_store(out_desc, [row, column], out_s)
+    if PARTS == 1:
+        tma.store_wait(0)
+        out_s.store(rounded)
+        fence_async_shared()
+        bulk_store(out_desc, [row, column], out_s)
+    else:
+        rows: gl.constexpr = rounded.shape[0]
+        columns: gl.constexpr = rounded.shape[1] // 2
+        left, right = gl.split(rounded.reshape((rows, 2, columns)).permute((0, 2, 1)))
+        tma.store_wait(0)
+        out_s.store(left)
+        fence_async_shared()
+        bulk_store(out_desc, [row, column], out_s)
+        tma.store_wait(0)
+        out_s.store(right)
+        fence_async_shared()
+        bulk_store(out_desc, [row, column + columns], out_s)
 
 
 @gluon.jit
@@ -166,7 +179,7 @@ def add_parts(product, work_ptr, tile, shared, steps, MINE: gl.constexpr, HALF: 
 @gluon.jit
 def multiply_tiles(ring, leaving, work_ptr, sizes, MINE: gl.constexpr, HALF: gl.constexpr, BLOCK_N: gl.constexpr,
                    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, SHARED: gl.constexpr,
-                   layout: gl.constexpr):  # fmt: skip
+                   PARTS: gl.constexpr, layout: gl.constexpr):  # fmt: skip
     """A warpgroup: the upper (MINE 0) or lower (1) half of every tile's rows."""
     M, N, K = sizes
     whole, tiles = whole_tiles(M, N, 2 * HALF, BLOCK_N, SHARED)
@@ -175,7 +188,7 @@ def multiply_tiles(ring, leaving, work_ptr, sizes, MINE: gl.constexpr, HALF: gl.
     for tile in range(gl.program_id(0), whole, gl.num_programs(0)):
         row, column = place(tile, M, N, 2 * HALF, BLOCK_N, GROUP)
         product, slot, phase = multiply_tile(ring, 0, K, slot, phase, HALF, BLOCK_N, BLOCK_K, STAGES, layout)
-        store_tile(product, leaving, row + MINE * HALF, column)
+        store_tile(product, leaving, row + MINE * HALF, column, PARTS)
     if SHARED:
         steps = gl.cdiv(K, BLOCK_K)
         begin, end = run_of(tiles - whole, steps)
@@ -186,7 +199,7 @@ def multiply_tiles(ring, leaving, work_ptr, sizes, MINE: gl.constexpr, HALF: gl.
             total, complete = add_parts(part, work_ptr, tile, tiles - whole, steps, MINE, HALF, BLOCK_N, layout)
             if complete:
                 row, column = place(whole + tile, M, N, 2 * HALF, BLOCK_N, GROUP)
-                store_tile(total, leaving, row + MINE * HALF, column)
+                store_tile(total, leaving, row + MINE * HALF, column, PARTS)
     tma.store_wait(0)
 
 
@@ -205,22 +218,23 @@ def product_kernel(
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
     SHARED: gl.constexpr,
+    PARTS: gl.constexpr,  # in which a warpgroup's half of a tile leaves: 1 or 2
 ):
     HALF: gl.constexpr = BLOCK_M // 2
     a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
     b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], gl.bfloat16)
-    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
+    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N // PARTS], gl.bfloat16)
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
     a_desc = tma.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [HALF, BLOCK_K], a_layout)
     b_desc = tma.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K], b_layout)
-    out_desc = tma.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [HALF, BLOCK_N], out_layout)
+    out_desc = tma.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [HALF, BLOCK_N // PARTS], out_layout)
     a_top = gl.allocate_shared_memory(gl.bfloat16, [STAGES, HALF, BLOCK_K], a_layout)
     a_low = gl.allocate_shared_memory(gl.bfloat16, [STAGES, HALF, BLOCK_K], a_layout)
     b_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BLOCK_N, BLOCK_K], b_layout)
-    out_top = gl.allocate_shared_memory(gl.bfloat16, [HALF, BLOCK_N], out_layout)
-    out_low = gl.allocate_shared_memory(gl.bfloat16, [HALF, BLOCK_N], out_layout)
+    out_top = gl.allocate_shared_memory(gl.bfloat16, [HALF, BLOCK_N // PARTS], out_layout)
+    out_low = gl.allocate_shared_memory(gl.bfloat16, [HALF, BLOCK_N // PARTS], out_layout)
     filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
@@ -235,10 +249,12 @@ def product_kernel(
     gl.warp_specialize(
         [
             (multiply_tiles, (
-                top, (out_desc, out_top), work_ptr, sizes, 0, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED, layout,
+                top, (out_desc, out_top), work_ptr, sizes, 0, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED, PARTS,
+                layout,
             )),
             (multiply_tiles, (
-                low, (out_desc, out_low), work_ptr, sizes, 1, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED, layout,
+                low, (out_desc, out_low), work_ptr, sizes, 1, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED, PARTS,
+                layout,
             )),
             (load_tiles, (
                 (a_desc, b_desc), ring, sizes, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED,

@@ -10,7 +10,7 @@ from submission import as_planned, make_plan
 from torch import Tensor
 from tuning import Row
 
-WARPS = [(128, 256, 64, 3), (256, 128, 64, 3), (128, 128, 64, 6)]
+WARPS = [(128, 256, 64, 3, 1), (128, 256, 64, 4, 2), (256, 128, 64, 3, 1), (128, 128, 64, 6, 1)]
 PLAIN = [(128, 256, 64, 3, 8), (128, 128, 64, 4, 8), (128, 128, 64, 4, 4), (64, 256, 64, 3, 4), (128, 64, 64, 4, 4)]
 GROUPS = (4, 8, 12, 16, 24, 32)  # rows of tiles
 WARPS_GROUPS = (16, 8)
@@ -25,12 +25,12 @@ def rows(chip: str, params: dict[str, int]) -> list[Row]:
     """Rows to try on that chip."""
     shape = place(params)["shape"]
     by_warps = [
-        Row(chip, shape, "warps", *block, group, 4, shared, "")
+        Row(chip, shape, "warps", *block[:4], group, 4, shared, block[4], "")
         for block, group, shared in itertools.product(WARPS, WARPS_GROUPS, (True, False))
         if chip == "sm_90"
     ]
     plain = [
-        Row(chip, shape, "plain", *block[:4], group, block[4], False, "")
+        Row(chip, shape, "plain", *block[:4], group, block[4], False, 1, "")
         for block, group in itertools.product(PLAIN, GROUPS)
     ]
     return by_warps + plain
@@ -43,7 +43,7 @@ def need(row: Row, params: dict[str, int]) -> Need:
     tiles_m, tiles_n = -(-m // row.block_m), -(-n // row.block_n)
     units = -(-k // row.block_k) if row.shared else 1  # of a tile, that programs share
     # A tile leaves from memory of its own (warps), or in the ring's place.
-    leaving = row.block_m * row.block_n * 2 if row.kernel == "warps" else 0
+    leaving = row.block_m * row.block_n * 2 // row.parts if row.kernel == "warps" else 0
     shared_bytes = row.stages * (row.block_m + row.block_n) * row.block_k * 2 + leaving
     groups = -(-tiles_m // row.group)
     return Need(

@@ -114,7 +114,13 @@ def make_plan(row: Row, chip: Chip, rows: int, columns: int, depth: int) -> Plan
         if is_shared:
             programs = chip.multiprocessors
             work = COUNTERS.value + (tiles % programs + programs) * row.block_m * row.block_n
-        constants = {**shared, "STAGES": row.stages, "GROUP": row.group, "SHARED": is_shared}
+        constants = {
+            **shared,
+            "STAGES": row.stages,
+            "GROUP": row.group,
+            "SHARED": is_shared,
+            "PARTS": row.parts,
+        }
         options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
     else:
         constants = {**shared, "GROUP": row.group, "DIES": chip.dies, "INTERPRET": INTERPRETED}
