@@ -384,7 +384,9 @@ class Machine:
             "fence_async_shared": lambda: None,
             "warpgroup_mma_init": lambda acc: acc,
             "warpgroup_mma_wait": lambda left, deps: deps[0],
-            "warpgroup_mma": lambda a, b, acc, is_async: acc + a.load(None).float() @ b.float(),
+            "warpgroup_mma": lambda a, b, acc, is_async, use_acc=True: (
+                acc * bool(use_acc) + a.load(None).float() @ b.float()
+            ),
         }
 
     def assembly(self) -> dict[str, Any]:

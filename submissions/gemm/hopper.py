@@ -105,14 +105,27 @@ def load_tiles(descs, ring, sizes, HALF: gl.constexpr, BLOCK_N: gl.constexpr, BL
 
 
 @gluon.jit
-def multiply_tile(ring, first, last, slot, phase, HALF: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-                  STAGES: gl.constexpr, layout: gl.constexpr):  # fmt: skip
-    """A warpgroup's part of a tile's product over depths `first` to `last`; the stage behind, and its phase."""
+def multiply_tile(ring, before, tile, sizes, first, last, slot, phase, HALF: gl.constexpr, BLOCK_N: gl.constexpr,
+                  BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr,
+                  layout: gl.constexpr):  # fmt: skip
+    """A warpgroup's part of a tile's product over depths `first` to `last`; the tile's row and column; the stage
+    behind, and its phase. AHEAD: the first product goes over `before`, the sums of the tile before, which need not be
+    cleared then; and the tile's place is worked out while the last product is under way."""
+    M, N, _ = sizes
     a_ring, b_ring, filled, emptied = ring
-    acc = warpgroup_mma_init(gl.zeros((HALF, BLOCK_N), gl.float32, layout))
+    if AHEAD:
+        acc = warpgroup_mma_init(before)
+    else:
+        row, column = place(tile, M, N, 2 * HALF, BLOCK_N, GROUP)
+        acc = warpgroup_mma_init(gl.zeros((HALF, BLOCK_N), gl.float32, layout))
     for depth in range(first, last, BLOCK_K):
         mbarrier.wait(filled.index(slot), phase)
-        acc = warpgroup_mma(a_ring.index(slot), b_ring.index(slot).permute((1, 0)), acc, is_async=True)
+        a = a_ring.index(slot)
+        b = b_ring.index(slot).permute((1, 0))
+        if AHEAD:
+            acc = warpgroup_mma(a, b, acc, use_acc=depth > first, is_async=True)
+        else:
+            acc = warpgroup_mma(a, b, acc, is_async=True)
         # At most this product is under way now: the stage of the one before it may be filled again.
         acc = warpgroup_mma_init(warpgroup_mma_wait(1, deps=(acc,)))
         mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1, pred=depth > first)
@@ -120,9 +133,11 @@ def multiply_tile(ring, first, last, slot, phase, HALF: gl.constexpr, BLOCK_N: g
         if slot == STAGES:
             slot = 0
             phase ^= 1
+    if AHEAD:
+        row, column = place(tile, M, N, 2 * HALF, BLOCK_N, GROUP)
     product = warpgroup_mma_wait(0, deps=(acc,))
     mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1)
-    return product, slot, phase
+    return product, row, column, slot, phase
 
 
 @gluon.jit
@@ -179,15 +194,17 @@ def add_parts(product, work_ptr, tile, shared, steps, MINE: gl.constexpr, HALF: 
 @gluon.jit
 def multiply_tiles(ring, leaving, work_ptr, sizes, MINE: gl.constexpr, HALF: gl.constexpr, BLOCK_N: gl.constexpr,
                    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, SHARED: gl.constexpr,
-                   PARTS: gl.constexpr, layout: gl.constexpr):  # fmt: skip
+                   PARTS: gl.constexpr, AHEAD: gl.constexpr, layout: gl.constexpr):  # fmt: skip
     """A warpgroup: the upper (MINE 0) or lower (1) half of every tile's rows."""
     M, N, K = sizes
     whole, tiles = whole_tiles(M, N, 2 * HALF, BLOCK_N, SHARED)
+    product = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
     slot = 0
     phase = 0
     for tile in range(gl.program_id(0), whole, gl.num_programs(0)):
-        row, column = place(tile, M, N, 2 * HALF, BLOCK_N, GROUP)
-        product, slot, phase = multiply_tile(ring, 0, K, slot, phase, HALF, BLOCK_N, BLOCK_K, STAGES, layout)
+        product, row, column, slot, phase = multiply_tile(
+            ring, product, tile, sizes, 0, K, slot, phase, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, AHEAD, layout
+        )
         store_tile(product, leaving, row + MINE * HALF, column, PARTS)
     if SHARED:
         steps = gl.cdiv(K, BLOCK_K)
@@ -195,10 +212,13 @@ def multiply_tiles(ring, leaving, work_ptr, sizes, MINE: gl.constexpr, HALF: gl.
         for tile in range(begin // steps, gl.cdiv(end, steps)):
             first = gl.maximum(begin - tile * steps, 0) * BLOCK_K
             last = gl.minimum(end - tile * steps, steps) * BLOCK_K
-            part, slot, phase = multiply_tile(ring, first, last, slot, phase, HALF, BLOCK_N, BLOCK_K, STAGES, layout)
+            # Not AHEAD: sums of the tile before would take registers beside those of all its parts.
+            part, row, column, slot, phase = multiply_tile(
+                ring, 0, whole + tile, sizes, first, last, slot, phase, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, False,
+                layout
+            )  # fmt: skip
             total, complete = add_parts(part, work_ptr, tile, tiles - whole, steps, MINE, HALF, BLOCK_N, layout)
             if complete:
-                row, column = place(whole + tile, M, N, 2 * HALF, BLOCK_N, GROUP)
                 store_tile(total, leaving, row + MINE * HALF, column, PARTS)
     tma.store_wait(0)
 
@@ -219,6 +239,7 @@ def product_kernel(
     GROUP: gl.constexpr,
     SHARED: gl.constexpr,
     PARTS: gl.constexpr,  # in which a warpgroup's half of a tile leaves: 1 or 2
+    AHEAD: gl.constexpr,  # see multiply_tile
 ):
     HALF: gl.constexpr = BLOCK_M // 2
     a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
@@ -250,11 +271,11 @@ def product_kernel(
         [
             (multiply_tiles, (
                 top, (out_desc, out_top), work_ptr, sizes, 0, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED, PARTS,
-                layout,
+                AHEAD, layout,
             )),
             (multiply_tiles, (
                 low, (out_desc, out_low), work_ptr, sizes, 1, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED, PARTS,
-                layout,
+                AHEAD, layout,
             )),
             (load_tiles, (
                 (a_desc, b_desc), ring, sizes, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED,

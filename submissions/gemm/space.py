@@ -10,10 +10,23 @@ from submission import as_planned, make_plan
 from torch import Tensor
 from tuning import Row
 
-WARPS = [(128, 256, 64, 3, 1), (128, 256, 64, 4, 2), (256, 128, 64, 3, 1), (128, 128, 64, 6, 1)]
+# block_m, block_n, block_k, stages, group, shared, parts, ahead; `tune-kernel gemm --at-most 12` tries all of them
+WARPS = [
+    (128, 256, 64, 3, 16, True, 1, True),
+    (128, 256, 64, 3, 16, True, 1, False),
+    (128, 256, 64, 3, 8, True, 1, True),
+    (128, 256, 64, 4, 16, True, 2, True),
+    (128, 256, 64, 4, 8, True, 2, True),
+    (256, 128, 64, 3, 8, True, 1, True),
+    (128, 256, 64, 3, 16, False, 1, False),
+    (128, 256, 64, 3, 16, False, 1, True),
+    (128, 256, 64, 3, 8, False, 1, True),
+    (128, 256, 64, 4, 16, False, 2, True),
+    (256, 128, 64, 3, 8, False, 1, True),
+    (128, 128, 64, 6, 16, False, 1, True),
+]
 PLAIN = [(128, 256, 64, 3, 8), (128, 128, 64, 4, 8), (128, 128, 64, 4, 4), (64, 256, 64, 3, 4), (128, 64, 64, 4, 4)]
 GROUPS = (4, 8, 12, 16, 24, 32)  # rows of tiles
-WARPS_GROUPS = (16, 8)
 
 
 def place(params: dict[str, int]) -> dict[str, Any]:
@@ -24,13 +37,9 @@ def place(params: dict[str, int]) -> dict[str, Any]:
 def rows(chip: str, params: dict[str, int]) -> list[Row]:
     """Rows to try on that chip."""
     shape = place(params)["shape"]
-    by_warps = [
-        Row(chip, shape, "warps", *block[:4], group, 4, shared, block[4], "")
-        for block, group, shared in itertools.product(WARPS, WARPS_GROUPS, (True, False))
-        if chip == "sm_90"
-    ]
+    by_warps = [Row(chip, shape, "warps", *one[:5], 4, *one[5:], "") for one in WARPS if chip == "sm_90"]
     plain = [
-        Row(chip, shape, "plain", *block[:4], group, block[4], False, 1, "")
+        Row(chip, shape, "plain", *block[:4], group, block[4], False, 1, False, "")
         for block, group in itertools.product(PLAIN, GROUPS)
     ]
     return by_warps + plain
