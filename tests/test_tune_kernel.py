@@ -254,7 +254,19 @@ def test_each_call_of_a_problem_that_works_in_place_is_given_the_same(
     problem = DoublingInPlace()
     case = child.CaseBench(problem, None, clock.DeviceClock(), {}, in_place)  # type: ignore[arg-type]
     assert case.measure(("row",)).us == 1000 + child.WARM + child.CALLS // 2
-    assert problem.given[-1] == (4.0 if in_place else 4.0 * 2 ** (child.WARM + child.CALLS - 1))
+    judged, *timed, again = problem.given
+    assert judged == again == 4.0
+    assert timed[-1] == (4.0 if in_place else 4.0 * 2 ** (child.WARM + child.CALLS - 1))
+
+
+def test_a_row_whose_later_calls_are_wrong_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    Device(monkeypatch)
+    problem = DoublingInPlace()
+    results = itertools.chain([2.0], itertools.repeat(3.0))
+    monkeypatch.setattr(problem, "call", lambda row, chip, data: lambda: data[0] * next(results))
+    case = child.CaseBench(problem, None, clock.DeviceClock(), {}, False)  # type: ignore[arg-type]
+    tried = case.measure(("row",))
+    assert (tried.us, tried.note[:6]) == (None, "wrong:")
 
 
 def test_finalists_take_turns_with_the_reference_and_every_second_round_is_reversed(

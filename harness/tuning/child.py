@@ -134,18 +134,23 @@ class CaseBench:
     def measure(self, fields: tuple[object, ...]) -> Tried:
         """A row's median time, or why it is no good."""
         try:
-            judged, timed = (self.call(fields, data) for data in (self.hardened(), self.timed))
-            if judged is None or timed is None:
+            timed = self.call(fields, self.timed)
+            if timed is None:
                 return Tried(row=fields, us=None, note="not for this shape")
-            if note := self.judged(judged()):
+            if note := self.judged(fields):
                 return Tried(row=fields, us=None, note=note)
             times = self.clock.times_us([Call(timed, self.restore)] * (WARM + CALLS))
-            return Tried(row=fields, us=statistics.median(times[WARM:]))
+            # Again, as a call may leave something behind that the next ones take for theirs.
+            note = self.judged(fields)
+            return Tried(row=fields, us=None if note else statistics.median(times[WARM:]), note=note)
         except Exception as error:  # too much shared memory, too many registers
             return Tried(row=fields, us=None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
 
-    def judged(self, output: Any) -> str:
-        """What is wrong with a result; "" where nothing is."""
+    def judged(self, fields: tuple[object, ...]) -> str:
+        """What is wrong with a row's result on a hardened input; "" where nothing is."""
+        call = self.call(fields, self.hardened())
+        assert call is not None, "the row can do the shape"
+        output = call()
         outputs = output if isinstance(output, tuple) else (output,)
         pairs = zip(outputs, parts_of(self.expected), strict=True)
         verdicts = (correctness.strict(one, right) for one, right in pairs)
