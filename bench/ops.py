@@ -5,11 +5,11 @@
     python3 bench/ops.py --seconds 240                   nothing is compiled by torch that begins later
     python3 bench/ops.py --data docs/measurements/4-gpu-1x-h200/10-ops.yaml     ... and in the document
 
-A time is the median of the device's clock over calls with flushed caches, submitted ahead so that the host is not in
-it. The part of the limit is that of the GPU's data sheet (hardware.yaml), with TFLOP/s where operations set it. Memory
-is the most that a call holds, input and result included. A call of a problem that works in place (cross_entropy) gets
-its input back before the caches are flushed. Our result is judged by the strict checker on a hardened input
-of every shape before it is timed. attention is measured by cuDNN, too.
+A time is the median of the device's clock over calls with flushed caches, one at a time with pauses, about as in an
+evaluation (harness/tuning/clock.py). The part of the limit is that of the GPU's data sheet (hardware.yaml), with
+TFLOP/s where operations set it. Memory is the most that a call holds, input and result included. A call of a problem
+that works in place (cross_entropy) gets its input back before the caches are flushed. Our result is judged by the
+strict checker on a hardened input of every shape before it is timed. attention is measured by cuDNN, too.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -37,13 +38,12 @@ from harness.core.records import Case
 from harness.judging import correctness
 from harness.machine import hardware
 from harness.problems.shape_file import find, problem_names
-from harness.ranks import driver
 from harness.ranks.strict_check import parts_of
+from harness.tuning.clock import Call, DeviceClock
 from harness.tuning.inputs import restorer
 
 LIBRARIES = ("liger_kernel", "quack", "transformer_engine")  # that people use in place of torch
 MODE = "max-autotune-no-cudagraphs"  # CUDA graphs would copy the inputs, which is no kernel's time
-AHEAD_CYCLES = 2_000_000  # about a millisecond, in which the host submits a call
 CALLS = 15
 GIB = 2**30
 Kernel = Callable[[Any], Any]
@@ -186,19 +186,8 @@ def figures_of(reference: ModuleType, case: Case, kernel: Kernel, in_place: bool
     # Two inputs, so that no call finds what the one before has left in the L2.
     turns = [input_of(reference, case, hardened) for hardened in (False, True)]
     restorers = [restorer(data, in_place) for data in turns]
-    scratch = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, dtype=torch.uint8)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times_us = []
-    for call in range(CALLS):
-        restorers[call % 2]()
-        driver.reset_persisting_l2()
-        scratch.zero_()
-        torch.cuda._sleep(AHEAD_CYCLES)
-        start.record()
-        kernel(turns[call % 2])
-        end.record()
-        torch.cuda.synchronize()
-        times_us.append(start.elapsed_time(end) * 1000)
+    calls = [Call(partial(kernel, data), restore) for data, restore in zip(turns, restorers, strict=True)]
+    times_us = DeviceClock().times_us(calls[call % 2] for call in range(CALLS))
     return statistics.median(times_us), held
 
 

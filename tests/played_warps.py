@@ -1,4 +1,4 @@
-"""Runs kernels with explicit warps on a CPU, those of gemm_rs, ag_gemm and of llama's prompts: torch stands in for
+"""Runs kernels with explicit warps on a CPU, those of gemm, gemm_rs, ag_gemm and llama's prompts: torch stands in for
 Gluon, and each partition of each program of each rank is a thread.
 
 This finds missing waits for barriers in shared memory (mbarriers), for flags, for bulk copies and for asynchronous
@@ -67,6 +67,10 @@ class Pointer:
     def __add__(self, elements: Any) -> "Pointer":
         return Pointer(self.memory, self.places + elements * self.dtype.itemsize, self.dtype)
 
+    def to(self, kind: Any, bitcast: bool) -> "Pointer":
+        """Of another type to the same places."""
+        return Pointer(self.memory, self.places, kind.dtype)
+
     def flat(self) -> tuple[torch.Tensor, torch.Tensor]:
         first = int(self.places.min()) // BLOCK_BYTES * BLOCK_BYTES
         return self.memory.at(first, self.dtype), (self.places - first) // self.dtype.itemsize
@@ -77,15 +81,16 @@ class Pointer:
         found = torch.where(mask, flat[torch.where(mask, places, 0)], torch.tensor(other, dtype=self.dtype))
         return Address(self.memory, found) if self.dtype == torch.int64 else found
 
-    def store(self, values: torch.Tensor, mask: Any = True) -> None:
+    def store(self, values: Any, mask: Any = True) -> None:
         flat, places = self.flat()
+        values = values if isinstance(values, torch.Tensor) else torch.tensor(values, dtype=self.dtype)
         places, mask, values = torch.broadcast_tensors(places, torch.as_tensor(mask), values)
         assert values.dtype == self.dtype
         flat[places[mask]] = values[mask]
 
 
 class Blocks:
-    """Shared memory as bulk copies lay it out: [blocks, columns of 64, rows, 64]."""
+    """Shared memory as bulk copies lay it out: [blocks, columns of 64, rows, 64], or one block."""
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory
@@ -184,11 +189,19 @@ class Barrier:
 
 
 class Machine:
-    """Ranks with programs that share memory. `edit`: a piece of the kernel's source, and what to put in its place."""
+    """Ranks with programs that share memory. `edit`: a piece of the kernel's source, and what to put in its place.
+    `kernel`: its name."""
 
     def __init__(
-        self, problem: str, world_size: int, programs: int, seed: int, edit: tuple[str, str] = ("", "")
+        self,
+        problem: str,
+        world_size: int,
+        programs: int,
+        seed: int,
+        edit: tuple[str, str] = ("", ""),
+        kernel: str = "warps_kernel",
     ) -> None:
+        self.kernel = kernel
         self.world_size, self.programs, self.chance = world_size, programs, random.Random(seed)
         self.lock, self.here, self.failures = threading.RLock(), threading.local(), list[BaseException]()
         self.memory = Memory()
@@ -213,17 +226,20 @@ class Machine:
         return names | self.assembly()
 
     def run(self, tensors: list[list[torch.Tensor]], numbers: list[list[int]], **constants: Any) -> None:
-        """Each rank's tensors and numbers. Raises what a thread raises."""
-        self.names["warps_kernel"].__globals__.update(self.names)
+        """Each rank's tensors, behind which a kernel of several ranks has the table of their blocks, and numbers.
+        Raises what a thread raises."""
+        kernel = self.names[self.kernel]
+        kernel.__globals__.update(self.names)
         threads = []
         ranks = self.chance.sample(range(self.world_size), self.world_size)
         for rank, program in itertools.product(ranks, range(self.programs)):
             if rank == ranks[-1] and program == 0:
                 time.sleep(LATE_RANK_S)
             pointers = [Pointer(self.memory, self.memory.add(one).places, one.dtype) for one in tensors[rank]]
-            pointers.append(Pointer(self.memory, self.memory.add(self.table).places, torch.int64))
+            if self.world_size > 1:
+                pointers.append(Pointer(self.memory, self.memory.add(self.table).places, torch.int64))
             arguments = (*pointers, *map(torch.tensor, numbers[rank]))
-            threads.append(self.thread(program, self.names["warps_kernel"], arguments, constants))
+            threads.append(self.thread(program, kernel, arguments, constants))
         self.join(threads)
 
     def thread(self, program: int, what: Callable[..., Any], arguments: Any, constants: Any) -> threading.Thread:
@@ -340,6 +356,14 @@ class Machine:
         values = [one if one in self.here.products else one.value() for one in deps]
         return values[0] if len(values) == 1 else tuple(values)
 
+    def atomic_add(self, pointer: Pointer, value: int, sem: str, scope: str) -> torch.Tensor:
+        self.fall_behind()
+        with self.lock:
+            before = pointer.load().clone()
+            pointer.store(before + value)
+        self.fall_behind()
+        return before
+
     # ---- the language ------------------------------------------------------------------------------------------------
 
     def language(self) -> dict[str, Any]:
@@ -379,6 +403,8 @@ class Machine:
             DotOperandLayout=lambda **_: None,
             load=lambda pointer, **named: pointer.load(**named),
             store=lambda pointer, values, mask=True: pointer.store(values, mask),
+            atomic_add=self.atomic_add,
+            split=lambda tensor: tensor.unbind(-1),
             warp_specialize=self.specialize,
         )
         mbarrier = SimpleNamespace(

@@ -10,6 +10,7 @@ import torch
 
 from harness.core.checkout import Checkout
 from harness.problems import shape_file
+from harness.tuning import clock
 
 
 class Event:
@@ -35,9 +36,11 @@ def test_a_call_that_works_in_place_gets_its_input_back(in_place: bool, monkeypa
     for name in ("memory_allocated", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda: 0)
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(clock, "hold_device", lambda cycles: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(L2_cache_size=64))
-    monkeypatch.setattr(ops.driver, "reset_persisting_l2", lambda: None)
+    monkeypatch.setattr(clock.driver, "reset_persisting_l2", lambda: None)
+    monkeypatch.setattr(clock, "DEVICE", "cpu")
+    monkeypatch.setattr(clock, "LEAST_PAUSE_S", 0)
     reference: Any = SimpleNamespace(
         generate_input=lambda rank, world_size, seed, **params: (torch.ones(2, 3)[:, :2], 7),
         harden=lambda data, seed: (3 * data[0], data[1]),

@@ -1,6 +1,7 @@
 """tune-kernel: predictions prune, a search ends, what was measured counts again, and the table is written whole."""
 
 import ast
+import itertools
 import math
 import subprocess
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.judging.correctness import Expected
 from harness.problems.shape_file import find
-from harness.tuning import child, records, search, table, tuner
-from harness.tuning.records import CaseFound, Kept, Order, Result
+from harness.report.console import new_console
+from harness.report.kernel_tuning import show
+from harness.tuning import child, clock, records, search, table, tuner
+from harness.tuning.records import CaseFound, Finalist, Kept, Order, Result
 from harness.tuning.search import Candidate, Rates, Tried
 
 RATES = Rates(flops_per_s=1e15, hbm_bytes_per_s=4e12, multiprocessors=100)
@@ -86,15 +89,18 @@ def test_a_search_without_a_right_row_has_no_best() -> None:
 
 def test_kept_rows_count_for_the_same_gpu_kernels_and_case(tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
-    one = Kept(gpu="A", digest="d", params={"m": 1}, row=("sm_90", (1, 2), True), us=3.0, note="")
+    one = Kept(gpu="A", digest="d", pause=3.0, params={"m": 1}, row=("sm_90", (1, 2), True), us=3.0, note="")
     records.keep(path, one)
     with path.open("a") as file:
+        file.write(
+            '{"gpu": "A", "digest": "d", "params": {"m": 1}, "row": [1], "us": 2.0, "note": ""}\n'
+        )  # another clock
         file.write('{"gpu": "A", "di')  # a run that was killed
     kept = records.load(path)
     assert kept == [one]
-    assert records.tried(kept, "A", "d", {"m": 1}) == [Tried(row=one.row, us=3.0)]
-    for gpu, digest, m in (("B", "d", 1), ("A", "e", 1), ("A", "d", 2)):
-        assert records.tried(kept, gpu, digest, {"m": m}) == []
+    assert records.tried(kept, "A", "d", 3.0, {"m": 1}) == [Tried(row=one.row, us=3.0)]
+    for gpu, digest, pause, m in (("B", "d", 3.0, 1), ("A", "e", 3.0, 1), ("A", "d", 0.0, 1), ("A", "d", 3.0, 2)):
+        assert records.tried(kept, gpu, digest, pause, {"m": m}) == []
 
 
 def test_a_table_is_replaced_and_nothing_else() -> None:
@@ -112,7 +118,8 @@ def test_a_table_is_replaced_and_nothing_else() -> None:
 
 
 def asked(**more: object) -> tuner.Asked:
-    given = {"suite": "official", "places": (), "seconds": 9.0, "at_most": 3, "chip": "sm_90", "write": False} | more
+    given = {"suite": "official", "places": (), "seconds": 9.0, "at_most": 3, "pause": 3.0, "chip": "sm_90"} | more
+    given = {"write": False, **given}
     return tuner.Asked(**given)  # type: ignore[arg-type]
 
 
@@ -146,7 +153,8 @@ def test_what_the_child_found_is_written_into_the_table(monkeypatch: pytest.Monk
 
 
 ORDER = Order(
-    root="/", problem="gemm", in_place=False, cases=({"m": 1},), seconds=0.1, at_most=2, kept="k", out="o", chip="",
+    root="/", problem="gemm", in_place=False, cases=({"m": 1},), began=5.0, seconds=0.1, at_most=2, pause=3.0, kept="k",
+    out="o", chip="",
     multiprocessors=0, flops_per_s=1.0, hbm_bytes_per_s=2.0,
 )  # fmt: skip
 
@@ -191,33 +199,125 @@ class DoublingInPlace:
         return double
 
 
-def test_a_call_that_works_in_place_gets_its_input_back_before_caches_are_flushed(
+class Device:
+    """A GPU that takes no time. What is done with it is noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[str] = []
+        self.us = itertools.count(1000.0)  # of the calls
+        device = self
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                self.us = 0.0
+
+            def record(self) -> None:
+                device.steps.append("event")
+
+            def elapsed_time(self, other: object) -> float:
+                self.us = self.us or next(device.us)
+                return self.us / 1000
+
+        monkeypatch.setattr(clock, "DEVICE", "cpu")
+        monkeypatch.setattr(child, "DEVICE", "cpu")
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: self.steps.append("done"))
+        monkeypatch.setattr(clock, "hold_device", lambda cycles: self.steps.append("ahead"))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(L2_cache_size=8))
+        monkeypatch.setattr(clock.driver, "reset_persisting_l2", lambda: self.steps.append("flush"))
+        monkeypatch.setattr(clock.time, "sleep", lambda seconds: self.steps.append(f"rest {1e3 * seconds:.1f} ms"))
+
+    def call(self, name: str = "call") -> clock.Call:
+        return clock.Call(lambda: self.steps.append(name), lambda: self.steps.append("restore"))
+
+
+def test_calls_come_one_at_a_time_with_pauses_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And get their input back before the caches are flushed."""
+    device = Device(monkeypatch)
+    times = clock.DeviceClock(3.0).times_us([device.call()] * 2)
+    assert times == pytest.approx([1000.0, 1001.0])
+    rest = ["restore", "flush", "done", "ahead", "event", "call", "event", "done"]
+    assert device.steps == ["rest 2.0 ms", *rest, "rest 3.0 ms", *rest, "done"]
+
+
+def test_without_a_pause_calls_follow_each_other_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(monkeypatch)
+    clock.DeviceClock(0.0).times_us([device.call()] * 2)
+    assert device.steps == ["restore", "flush", "event", "call", "event"] * 2 + ["done"]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_each_call_of_a_problem_that_works_in_place_is_given_the_same(
+    in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Device(monkeypatch)
+    problem = DoublingInPlace()
+    case = child.CaseBench(problem, None, clock.DeviceClock(), {}, in_place)  # type: ignore[arg-type]
+    assert case.measure(("row",)).us == 1000 + child.WARM + child.CALLS // 2
+    judged, *timed, again = problem.given
+    assert judged == again == 4.0
+    assert timed[-1] == (4.0 if in_place else 4.0 * 2 ** (child.WARM + child.CALLS - 1))
+
+
+def test_a_row_whose_later_calls_are_wrong_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    Device(monkeypatch)
+    problem = DoublingInPlace()
+    results = itertools.chain([2.0], itertools.repeat(3.0))
+    monkeypatch.setattr(problem, "call", lambda row, chip, data: lambda: data[0] * next(results))
+    case = child.CaseBench(problem, None, clock.DeviceClock(), {}, False)  # type: ignore[arg-type]
+    tried = case.measure(("row",))
+    assert (tried.us, tried.note[:6]) == (None, "wrong:")
+
+
+def test_finalists_take_turns_with_the_reference_and_every_second_round_is_reversed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    steps: list[str] = []
+    device = Device(monkeypatch)
+    problem = DoublingInPlace()
+    monkeypatch.setattr(problem, "call", lambda row, chip, data: device.call(str(row[0])).run)
+    monkeypatch.setattr(problem, "ref_kernel", lambda data: device.steps.append("reference"), raising=False)
+    case = child.CaseBench(problem, None, clock.DeviceClock(), {}, False)  # type: ignore[arg-type]
+    rows = tuple(Tried(row=(name,), us=us) for name, us in (("a", 5.0), ("b", 6.0), ("c", None)))
+    found = search.Found(tried=rows, pruned=0, ended="all measured")
+    finalists, reference_us = case.in_turn(found, until=0.0)
+    called = [step for step in device.steps if step in ("a", "b", "c", "reference")]
+    in_order = ["a", "b", "reference"]
+    assert called == ["reference"] * child.WARM + (in_order + in_order[::-1]) * (child.LEAST_ROUNDS // 2)
+    assert {one.row for one in finalists} == {("a",), ("b",)}
+    assert [one.us for one in finalists] == sorted(one.us for one in finalists)
+    assert reference_us is not None
+    assert reference_us > 1000
+    monkeypatch.setattr(problem, "ref_kernel", lambda data: 1 / 0)
+    assert case.in_turn(found, until=0.0)[1] is None
 
-    class Event:
-        def __init__(self, enable_timing: bool) -> None:
-            pass
 
-        def record(self) -> None:
-            steps.append("event")
+def test_finalists_are_shown_beside_the_reference_and_the_best_as_a_line_of_the_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = (("sm_90", (8, 8, 8), "warps", 16, "90.0 us"), ("sm_90", (8, 8, 8), "warps", 8, ""))
+    case = CaseFound(
+        params={"m": 8}, best=rows[0], best_us=90.0, candidates=2, measured=2, pruned=0, ended="all measured",
+        predicted_us=80.0, failed=(), finalists=(Finalist(row=rows[0], us=90.0), Finalist(row=rows[1], us=100.0)),
+        reference_us=99.0,
+    )  # fmt: skip
+    show(Result(gpu="A", cases=(case,), table=()), {}, new_console())
+    shown = capsys.readouterr().out.splitlines()
+    assert [" ".join(line.split()) for line in shown[6:9]] == [
+        "m 8 1.100 90.0 warps, 16",
+        "0.990 100.0 warps, 8",
+        "1.000 99.0 the reference",
+    ]
+    assert shown[-1] == '    Row("sm_90", (8, 8, 8), "warps", 16, "90.0 us"),'
 
-        def elapsed_time(self, other: object) -> float:
-            return 1.0
 
-    monkeypatch.setattr(child, "DEVICE", "cpu")
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    bench = object.__new__(child.Bench)
-    bench.scratch = SimpleNamespace(zero_=lambda: steps.append("flush"))  # type: ignore[assignment]
-    bench.times_us(lambda: steps.append("call"), lambda: steps.append("restore"))
-    assert steps == ["restore", "flush", "event", "call", "event"] * (child.WARM + child.CALLS)
-    for in_place, last in ((True, 4.0), (False, 4.0 * 2 ** (child.WARM + child.CALLS))):
-        problem = DoublingInPlace()
-        case = child.CaseBench(problem, None, bench, {}, in_place)  # type: ignore[arg-type]
-        assert case.measure(("row",)).us == 1000
-        assert problem.given[-1] == last
+def test_a_result_survives_its_file(tmp_path: Path) -> None:
+    case = CaseFound(
+        params={"m": 8}, best=("a", (8, 8)), best_us=90.0, candidates=2, measured=2, pruned=0, ended="all measured",
+        predicted_us=80.0, failed=("a: wrong",), finalists=(Finalist(row=("a", (8, 8)), us=90.0),), reference_us=99.0,
+    )  # fmt: skip
+    result = Result(gpu="A", cases=(case,), table=("line",))
+    records.write(tmp_path / "result.json", result)
+    assert records.read_result(tmp_path / "result.json") == result
 
 
 def test_an_order_survives_its_file(tmp_path: Path) -> None:
@@ -231,6 +331,7 @@ def test_an_order_survives_its_file(tmp_path: Path) -> None:
         (["gemm_rs", "--predict", "sm_90"], "gemm_rs: submissions/gemm_rs says nothing of its rows"),
         (["gemm", "--predict", "sm_90", "--shapes", "8"], "--shapes 8: suite official has the benchmarks 0 to 7"),
         (["gemm", "--seconds", "0"], "--seconds 0: a number above 0 is needed"),
+        (["gemm", "--pause", "-1"], "--pause -1: 0 or a number above it is needed"),
         (["gemm", "--at-most", "0"], "--at-most 0: 1 or more rows can be measured"),
         (["gem", "--predict", "sm_90"], "no problem 'gem'; did you mean 'gemm'"),
     ],

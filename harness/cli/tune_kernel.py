@@ -11,12 +11,14 @@ from harness.problems.problem import OFFICIAL
 from harness.report.console import new_console
 from harness.report.kernel_tuning import show
 from harness.tuning import tuner
+from harness.tuning.records import PAUSE
 from harness.tuning.tuner import PREDICTED, Asked
 
 DESCRIPTION = """Find the blocks of a submission's kernels for the GPU at hand. The submission's space.py names the rows
 to try. Rows that are predicted to be slow (by their operations, bytes, and how their tiles fill the chip) are pruned,
 the rest are compiled, checked and measured, the best prediction first, until nothing better comes for a while or the
-time is over. What was measured is kept under .cache/tune, so that the next run goes on from there."""
+time is over. Calls come one at a time with pauses, as in evaluations. The best rows are measured in turn with the
+problem's reference. What was measured is kept under .cache/tune, so that the next run goes on from there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--at-most", type=int, default=24, metavar="N", help="measure at most N rows a shape (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=PAUSE,
+        metavar="X",
+        help="let the GPU rest before each call, X times as long as the call before took, so that it is as cool as in "
+        "evaluations (default: %(default)g); 0: calls follow each other at once",
     )
     parser.add_argument(
         "--write", action="store_true", help="write the best rows into the tuning table (default: only show them)"
@@ -53,12 +63,15 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         raise UsageError(f"--seconds {namespace.seconds:g}: a number above 0 is needed")
     if namespace.at_most < 1:
         raise UsageError(f"--at-most {namespace.at_most}: 1 or more rows can be measured")
+    if not 0 <= namespace.pause < 1e3:
+        raise UsageError(f"--pause {namespace.pause:g}: 0 or a number above it is needed")
     problem = find(named, checkout)
     asked = Asked(
         suite=namespace.suite,
         places=tuple(namespace.shapes),
         seconds=namespace.seconds,
         at_most=namespace.at_most,
+        pause=namespace.pause,
         chip=namespace.predict,
         write=namespace.write,
     )

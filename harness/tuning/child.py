@@ -1,9 +1,10 @@
 """The tuner's child: imports a submission, compiles and measures rows of its table. Started by tuner.py with the path
 of an order; prints a line a row and a case; its result is a file.
 
-A call's time is the median of events around calls with cold caches. If the problem works in place, each call gets the
-same input. A row whose result the strict verdict refuses is
-left out. The best rows are measured in turn once more at the end, because a GPU that grows warm becomes slower.
+A call's time is the median over calls one at a time with cold caches (clock.py). If the problem works in place, each
+call gets the same input. A row whose result the strict verdict refuses on a hardened input is left out. The best rows
+and the reference are measured in turn once more at the end, in both orders, because a GPU that grows warm becomes
+slower.
 """
 
 import contextlib
@@ -19,24 +20,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from harness.judging import correctness
 from harness.ranks.strict_check import parts_of
 from harness.tuning import inputs, records, search, table
-from harness.tuning.records import CaseFound, Kept, Order
+from harness.tuning.clock import DEVICE, Call, DeviceClock
+from harness.tuning.records import CaseFound, Finalist, Kept, Order
 from harness.tuning.search import Candidate, Found, Rates, Tried
 
-DEVICE = "cuda"
 WARM, CALLS = 2, 9
-ROUNDS = 3  # of finalists in turn
-FLUSH_BYTES = 256 << 20  # more than the L2 cache of any GPU
+LEAST_ROUNDS, MOST_ROUNDS = 4, 24  # of finalists in turn
 SEED = 7
-COMPILE_SHARE = 0.4  # of the seconds, at most, before the first row is measured
+COMPILE_SHARE = 0.4  # of the seconds, at most, are over when the first row is measured
+SEARCH_SHARE = 0.7  # of a case's seconds; the rest is for its finalists
 MOST_PROCESSES = 16
-FOUND = "{us:.1f} us, best of {measured} measured of {count} ({ended}), {gpu}, {day}"
+FOUND = "{us:.1f} us, {ratio}best of {measured} measured of {count} ({ended}), {gpu}, {day}"
 
 
 class Modules:
@@ -100,121 +101,134 @@ def compile_ahead(order: Order, work: list[tuple[dict[str, Any], tuple[object, .
     parts = [tuple(work[index::count]) for index in range(count)]
     pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
     futures = [pool.submit(precompile, (order.root, order.problem, order, part)) for part in parts]
-    deadline = time.monotonic() + COMPILE_SHARE * order.seconds
+    deadline = order.began + COMPILE_SHARE * order.seconds
     for future in futures:
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(Exception):  # its time is over, or its process was killed
             future.result(timeout=max(0.0, deadline - time.monotonic()))
     for process in multiprocessing.active_children():
         process.kill()
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-class Bench:
-    """Measures calls on the GPU at hand."""
-
-    def __init__(self) -> None:
-        self.scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=DEVICE)
-
-    def times_us(self, call: Callable[[], Any], restore: Callable[[], None]) -> list[float]:
-        """`restore` gives the call its input back; the caches are flushed behind it."""
-        new: Callable[..., Any] = torch.cuda.Event
-        events = [(new(enable_timing=True), new(enable_timing=True)) for _ in range(WARM + CALLS)]
-        for start, end in events:
-            restore()
-            self.scratch.zero_()
-            start.record()
-            call()
-            end.record()
-        torch.cuda.synchronize()
-        return [start.elapsed_time(end) * 1000 for start, end in events[WARM:]]
-
-
-class RowCall(NamedTuple):
-    """A row's call, and what gives it its input back."""
-
-    run: Callable[[], Any]
-    restore: Callable[[], None]
-
-
 class CaseBench:
-    """One case: its input, the right result, and what a row makes of it. `in_place`: calls may overwrite their
+    """One case: its inputs, the right result, and what a row makes of them. Rows are judged on a hardened input and
+    timed on one as evaluations time, of another seed, which all rows share. `in_place`: calls may overwrite their
     input."""
 
-    def __init__(self, modules: Modules, chip: Any, bench: Bench, params: dict[str, Any], in_place: bool) -> None:
-        self.modules, self.chip, self.bench, self.params, self.in_place = modules, chip, bench, params, in_place
+    def __init__(self, modules: Modules, chip: Any, clock: DeviceClock, params: dict[str, Any], in_place: bool) -> None:
+        self.modules, self.chip, self.clock, self.params = modules, chip, clock, params
         with torch.device(DEVICE):
             self.given = modules.reference.generate_input(rank=0, world_size=1, seed=SEED, **params)
             self.expected = modules.reference.exact_kernel(self.hardened())
+            self.timed = modules.reference.generate_input(rank=0, world_size=1, seed=SEED + 1, **params)
+        self.restore = inputs.restorer(self.timed, in_place)
 
     def hardened(self) -> Any:
         """The input anew, as a call may have written its result over it."""
         return self.modules.reference.harden(self.given, SEED)
 
-    def call(self, fields: tuple[object, ...]) -> RowCall | None:
-        """The call with a row, on the hardened input; None where the row cannot do the shape."""
-        data = self.hardened()
-        restore = inputs.restorer(data, self.in_place)
-        call = self.modules.space.call(self.modules.row(fields), self.chip, data)
-        return None if call is None else RowCall(call, restore)
+    def call(self, fields: tuple[object, ...], data: Any) -> Callable[[], Any] | None:
+        """The call with a row on this input; None where the row cannot do the shape."""
+        return self.modules.space.call(self.modules.row(fields), self.chip, data)  # type: ignore[no-any-return]
 
     def measure(self, fields: tuple[object, ...]) -> Tried:
         """A row's median time, or why it is no good."""
         try:
-            call = self.call(fields)
-            if call is None:
+            timed = self.call(fields, self.timed)
+            if timed is None:
                 return Tried(row=fields, us=None, note="not for this shape")
-            note = self.judged(call.run())
-            return Tried(row=fields, us=None if note else statistics.median(self.bench.times_us(*call)), note=note)
+            if note := self.judged(fields):
+                return Tried(row=fields, us=None, note=note)
+            times = self.clock.times_us([Call(timed, self.restore)] * (WARM + CALLS))
+            # Again, as a call may leave something behind that the next ones take for theirs.
+            note = self.judged(fields)
+            return Tried(row=fields, us=None if note else statistics.median(times[WARM:]), note=note)
         except Exception as error:  # too much shared memory, too many registers
             return Tried(row=fields, us=None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
 
-    def judged(self, output: Any) -> str:
-        """What is wrong with a result; "" where nothing is."""
+    def judged(self, fields: tuple[object, ...]) -> str:
+        """What is wrong with a row's result on a hardened input; "" where nothing is."""
+        call = self.call(fields, self.hardened())
+        assert call is not None, "the row can do the shape"
+        output = call()
         outputs = output if isinstance(output, tuple) else (output,)
         pairs = zip(outputs, parts_of(self.expected), strict=True)
         verdicts = (correctness.strict(one, right) for one, right in pairs)
         return next((f"wrong: {one.message}" for one in verdicts if not one.passed), "")
 
-    def in_turn(self, found: Found) -> dict[tuple[object, ...], float]:
-        """The medians of the best rows, measured in turn."""
+    def reference(self) -> Call | None:
+        """The problem's reference on the timed input, called before; None where it fails."""
+        call = Call(lambda: self.modules.reference.ref_kernel(self.timed), self.restore)
+        try:
+            self.clock.times_us([call] * WARM)
+        except Exception:  # too little memory, say
+            return None
+        return call
+
+    def in_turn(self, found: Found, until: float) -> tuple[tuple[Finalist, ...], float | None]:
+        """The best rows with their medians, the fastest first, and the reference's: all measured in turn, every second
+        round in reverse, until that moment of the monotonic clock."""
         best = [one.row for one in found.tried if one.us is not None][: search.FINALISTS]
-        calls = {row: self.call(row) for row in best}
-        times: dict[tuple[object, ...], list[float]] = {row: [] for row in best}
-        for _ in range(ROUNDS):
-            for row, call in calls.items():
-                if call:
-                    times[row] += self.bench.times_us(*call)
-        return {row: statistics.median(each) for row, each in times.items() if each}
+        calls: dict[tuple[object, ...] | None, Call] = {}
+        for row in best:
+            if run := self.call(row, self.timed):
+                calls[row] = Call(run, self.restore)
+        if best and (reference := self.reference()):
+            calls[None] = reference
+        times: dict[tuple[object, ...] | None, list[float]] = {row: [] for row in calls}
+        for turn in range(MOST_ROUNDS):
+            if turn >= LEAST_ROUNDS and time.monotonic() > until:
+                break
+            order = list(calls)[:: -1 if turn % 2 else 1]
+            for which, us in zip(order, self.clock.times_us([calls[one] for one in order]), strict=True):
+                times[which].append(us)
+        medians = {row: statistics.median(each) for row, each in times.items()}
+        reference_us = medians.pop(None, None)
+        finalists = [Finalist(row=row, us=us) for row, us in medians.items() if row is not None]
+        return tuple(sorted(finalists, key=lambda one: one.us)), reference_us
 
 
 def tuned(modules: Modules, order: Order, rates: Rates) -> Iterator[CaseFound]:
     """Each case in turn. What time one leaves is for the next ones."""
-    end, chip, gpu = time.monotonic() + order.seconds, modules.chip(order), torch.cuda.get_device_name(0)
+    end, chip, gpu = order.began + order.seconds, modules.chip(order), torch.cuda.get_device_name(0)
     kept = records.load(Path(order.kept))
     jobs = [
-        (params, candidates(modules, chip, params, rates), records.tried(kept, gpu, modules.digest, params))
+        (
+            params,
+            candidates(modules, chip, params, rates),
+            records.tried(kept, gpu, modules.digest, order.pause, params),
+        )
         for params in order.cases
     ]
     if work := to_compile(jobs, order.at_most):
         compile_ahead(order, work)
-    bench = Bench()
+    clock = DeviceClock(order.pause)
     for index, (params, rows, known) in enumerate(jobs):
-        until = time.monotonic() + (end - time.monotonic()) / (len(jobs) - index)
-        case = CaseBench(modules, chip, bench, params, order.in_place)
+        now = time.monotonic()
+        share = (end - now) / (len(jobs) - index)
+        case = CaseBench(modules, chip, clock, params, order.in_place)
 
         def measure(fields: tuple[object, ...], case: CaseBench = case) -> Tried:
             one = case.measure(fields)
             print(line_of(one), flush=True)
             row = (*fields[:-1], "")
-            kept = Kept(gpu=gpu, digest=modules.digest, params=case.params, row=row, us=one.us, note=one.note)
+            kept = Kept(
+                gpu=gpu,
+                digest=modules.digest,
+                pause=order.pause,
+                params=case.params,
+                row=row,
+                us=one.us,
+                note=one.note,
+            )
             records.keep(Path(order.kept), kept)
             return one
 
-        def is_over(until: float = until) -> bool:
+        def is_over(until: float = now + SEARCH_SHARE * share) -> bool:
             return time.monotonic() > until
 
         found = search.search(rows, known, measure, order.at_most, is_over)
-        yield case_found(case, rows, found)
+        yield case_found(case, rows, found, now + share)
 
 
 def line_of(one: Tried) -> str:
@@ -236,13 +250,14 @@ def to_compile(jobs: list[Job], at_most: int) -> list[tuple[dict[str, Any], tupl
     return [job for turn in itertools.zip_longest(*ahead) for job in turn if job]
 
 
-def case_found(case: CaseBench, rows: list[Candidate], found: Found) -> CaseFound:
-    """The case's result: the best of the finalists, measured in turn."""
-    times = case.in_turn(found)
-    best = min(times, key=lambda row: times[row], default=None)
+def case_found(case: CaseBench, rows: list[Candidate], found: Found, until: float) -> CaseFound:
+    """The case's result: the best of the finalists, measured in turn until then."""
+    finalists, reference_us = case.in_turn(found, until)
+    best = finalists[0] if finalists else None
     predictions = {one.row: one.predicted_us for one in rows}
     text = FOUND.format(
-        us=times[best] if best else 0,
+        us=best.us if best else 0,
+        ratio=f"{reference_us / best.us:.3f} times as fast as the reference, " if best and reference_us else "",
         measured=len(found.tried),
         count=len(rows),
         ended=found.ended,
@@ -251,14 +266,16 @@ def case_found(case: CaseBench, rows: list[Candidate], found: Found) -> CaseFoun
     )
     return CaseFound(
         params=case.params,
-        best=(*best[:-1], text) if best else None,
-        best_us=times[best] if best else None,
+        best=(*best.row[:-1], text) if best else None,
+        best_us=best.us if best else None,
         candidates=len(rows),
         measured=len(found.tried),
         pruned=found.pruned,
         ended=found.ended,
-        predicted_us=predictions.get(best) if best else None,
+        predicted_us=predictions.get(best.row) if best else None,
         failed=tuple(f"{one.row}: {one.note}" for one in found.tried if one.us is None),
+        finalists=finalists,
+        reference_us=reference_us,
     )
 
 

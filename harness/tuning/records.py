@@ -4,25 +4,30 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.core.decode import DecodeError
 from harness.core.files import replace_file
 from harness.core.records import Param
 from harness.tuning.search import Tried
 
+PAUSE = 3.0  # before a call, in times of the call before
+
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the child is to do: the cases of a problem, within so many seconds, on the chip at hand or, where `chip` is
-    named, only to predict. Rates are of the chip; `multiprocessors` is 0 where the child is to ask it. `in_place`: the
-    problem's calls may overwrite their input."""
+    """What the child is to do: the cases of a problem, on the chip at hand or, where `chip` is named, only to predict.
+    It has so many `seconds` from `began` on (monotonic clock). `pause`: see clock.DeviceClock. Rates are of the chip;
+    `multiprocessors` is 0 where the child is to ask it. `in_place`: the problem's calls may overwrite their input."""
 
     root: str
     problem: str
     in_place: bool
     cases: tuple[dict[str, Param], ...]
+    began: float
     seconds: float
     at_most: int
+    pause: float
     kept: str
     out: str
     chip: str
@@ -32,9 +37,17 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Finalist:
+    """One of the best rows of a case, measured in turn with the others and with the reference."""
+
+    row: tuple[object, ...]
+    us: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class CaseFound:
     """What came of one case. `best` is the table's row (its `found` filled in); None where no row is right, or none was
-    measured."""
+    measured. `finalists`: the best first. `reference_us`: what the problem's reference takes; None where it failed."""
 
     params: dict[str, Param]
     best: tuple[object, ...] | None
@@ -45,6 +58,8 @@ class CaseFound:
     ended: str
     predicted_us: float | None
     failed: tuple[str, ...]
+    finalists: tuple[Finalist, ...] = ()
+    reference_us: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +73,11 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A measured row, kept between runs. It counts for the same GPU, kernels (`digest`) and case only."""
+    """A measured row, kept between runs. It counts for the same GPU, kernels (`digest`), pause and case only."""
 
     gpu: str
     digest: str
+    pause: float
     params: dict[str, Param]
     row: tuple[object, ...]
     us: float | None
@@ -87,12 +103,12 @@ def keep(path: Path, one: Kept) -> None:
         file.write(json.dumps(asdict(one)) + "\n")
 
 
-def tried(kept: Sequence[Kept], gpu: str, digest: str, params: Mapping[str, object]) -> list[Tried]:
+def tried(kept: Sequence[Kept], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
     """What of that counts for a case."""
     return [
         Tried(row=one.row, us=one.us, note=one.note)
         for one in kept
-        if (one.gpu, one.digest, one.params) == (gpu, digest, params)
+        if (one.gpu, one.digest, one.pause, one.params) == (gpu, digest, pause, params)
     ]
 
 
@@ -109,15 +125,18 @@ def read_result(path: Path) -> Result:
     """Raises DecodeError where the file is none."""
     try:
         data = json.loads(path.read_text())
-        cases = tuple(
-            CaseFound(**{**case, "best": case["best"] and _tuples(case["best"]), "failed": tuple(case["failed"])})
-            for case in data["cases"]
-        )
+        cases = tuple(map(_case, data["cases"]))
         return Result(gpu=str(data["gpu"]), cases=cases, table=tuple(map(str, data["table"])))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DecodeError("", f"not what the tuner's child writes ({error})") from None
 
 
-def _tuples(value: object) -> object:
+def _case(data: dict[str, Any]) -> CaseFound:
+    finalists = tuple(Finalist(row=_tuples(one["row"]), us=one["us"]) for one in data["finalists"])
+    best = data["best"] and _tuples(data["best"])
+    return CaseFound(**{**data, "best": best, "failed": tuple(data["failed"]), "finalists": finalists})
+
+
+def _tuples(value: Any) -> Any:
     """JSON's lists as the tuples that rows have."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

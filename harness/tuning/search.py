@@ -13,7 +13,7 @@ MARGIN = 1.3  # rows that are predicted to take so many times the best predictio
 PATIENCE = 8  # rows measured one after another without a better one end a search
 READ_RATE = 2.5  # what multiprocessors read in a second, mostly from the L2 cache, over the memory's rate: no more
 BETTER = 0.995  # of the best time: what counts as better
-FINALISTS = 3  # compared in turn at the end
+FINALISTS = 4  # compared in turn at the end
 Ended = Literal["all measured", "nothing better in a while", "as many as asked", "out of time"]
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,19 +21,21 @@ from harness.problems.problem import Problem
 from harness.tuning import records, table
 from harness.tuning.records import Order, Result
 
-GRACE_S = 120.0  # for importing torch, for kernels under way, and for the last comparison
+GRACE_S = 30.0  # for the kernel under way, and for the last comparison
 # The GPU whose rates a prediction without one takes, and its multiprocessors (compute units); white papers.
 PREDICTED = {"sm_90": ("H200", 132), "gfx942": ("MI300X", 304)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What to tune: the benchmarks of a suite, or those at these places in it. `chip`: only predict, for that one."""
+    """What to tune: the benchmarks of a suite, or those at these places in it. `pause`: see clock.DeviceClock. `chip`:
+    only predict, for that one."""
 
     suite: str
     places: tuple[int, ...]
     seconds: float
     at_most: int
+    pause: float
     chip: str
     write: bool
 
@@ -55,8 +58,10 @@ def tune(problem: Problem, asked: Asked, checkout: Checkout, progress: Callable[
         problem=problem.name,
         in_place=problem.in_place,
         cases=tuple(dict(case.params) for case in chosen),
+        began=time.monotonic(),
         seconds=asked.seconds,
         at_most=asked.at_most,
+        pause=asked.pause,
         kept=str(checkout.cache / "tune" / f"{problem.name}.jsonl"),
         out="",
         chip=asked.chip,

@@ -21,9 +21,9 @@ import torch
 import triton
 import triton.language as tl
 from common.gemm import as_bf16, product, spread_over_dies, swizzled
-from common.launch import INTERPRETED, Launcher, make_ahead, new_output
+from common.launch import INTERPRETED, Launcher, _current_stream, make_ahead, new_output
 from common.tuning import Chip, chip_of, nearest
-from hopper import product_kernel
+from hopper import COUNTERS, product_kernel
 from task import input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
@@ -64,19 +64,24 @@ MULTIPLIES_BF16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_til
 
 launchers = {"warps": Launcher(product_kernel), "plain": Launcher(plain_kernel)}
 
+_sums: dict[tuple[torch.device, int], Tensor] = {}
+
 
 class Plan(NamedTuple):
-    """Everything about a call that depends on shapes only."""
+    """Everything about a call that depends on shapes only. `work`: float32 of the workspace, of the kernel with
+    explicit warps, which has none where no tiles are shared."""
 
     launch: Launcher
     sizes: tuple[int, int, int]
     programs: int
+    work: int | None
     constants: dict[str, Any]
     options: dict[str, Any]
 
     def example_arguments(self) -> tuple[torch.dtype | int, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
-        return (*[torch.bfloat16] * 3, *self.sizes)
+        work = () if self.work is None else (torch.float32,)
+        return (*[torch.bfloat16] * 3, *work, *self.sizes)
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -102,19 +107,49 @@ def make_plan(row: Row, chip: Chip, rows: int, columns: int, depth: int) -> Plan
     if depth % 8 or columns % 8:
         return None
     tiles = -(-rows // row.block_m) * -(-columns // row.block_n)
+    programs, work = min(chip.multiprocessors, tiles), None
     shared = {"BLOCK_M": row.block_m, "BLOCK_N": row.block_n, "BLOCK_K": row.block_k}
     if row.kernel == "warps":
-        constants = {**shared, "STAGES": row.stages, "GROUP": row.group}
+        is_shared, work = can_share(row, tiles, chip.multiprocessors, depth), 0
+        if is_shared:
+            programs = chip.multiprocessors
+            work = COUNTERS.value + (tiles % programs + programs) * row.block_m * row.block_n
+        constants = {
+            **shared,
+            "STAGES": row.stages,
+            "GROUP": row.group,
+            "SHARED": is_shared,
+            "PARTS": row.parts,
+            "AHEAD": row.ahead,
+        }
         options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
     else:
         constants = {**shared, "GROUP": row.group, "DIES": chip.dies, "INTERPRET": INTERPRETED}
         options = {"num_warps": row.warps, "num_stages": row.stages}
-    programs = min(chip.multiprocessors, tiles)
-    return Plan(launchers[row.kernel], (rows, columns, depth), programs, constants, options)
+    return Plan(launchers[row.kernel], (rows, columns, depth), programs, work, constants, options)
+
+
+def sums_of(device: torch.device, stream: int, count: int) -> Tensor:
+    """So many float32 for the sums of shared tiles, 0 at first. What a launch leaves there the next one on that stream
+    finds; launches on two streams may run at the same time."""
+    made = _sums.get((device, stream))
+    if made is None or made.numel() < count:
+        made = _sums[device, stream] = torch.zeros(max(1, count), device=device)
+    return made
+
+
+def can_share(row: Row, tiles: int, programs: int, depth: int) -> bool:
+    """Whether programs share the last round: each has a step there, and numbers of steps times programs fit 32 bits."""
+    steps, last = -(-depth // row.block_k), tiles % programs
+    fits = 2 * last <= COUNTERS.value and (last + 1) * steps * programs < 2**31
+    return row.shared and fits and programs <= last * steps
 
 
 def as_planned(input_MK: Tensor, weight_NK: Tensor, plan: Plan) -> Tensor:
     output_MN = new_output(plan.sizes[:2], input_MK)
-    plan.launch(plan.programs, (input_MK, weight_NK, output_MN), plan.sizes, plan.constants, plan.options)
+    tensors: tuple[Tensor, ...] = (input_MK, weight_NK, output_MN)
+    if plan.work is not None:
+        tensors += (sums_of(input_MK.device, _current_stream(), plan.work),)
+    plan.launch(plan.programs, tensors, plan.sizes, plan.constants, plan.options)
     make_ahead(output_MN)
     return output_MN

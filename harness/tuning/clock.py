@@ -1,0 +1,63 @@
+"""The device clock of `tune-kernel` and of bench/ops.py: calls one at a time, about as an evaluation makes them.
+
+A GPU whose calls follow each other at once grows warm and can meet its power cap, and the row that is fastest there
+need not be the fastest in an evaluation. So each call is alone: the GPU rests; the call gets its input back, and caches
+are flushed; the device waits while the host submits the call, which is timed between two events.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.cuda import _sleep as hold_device  # for so many cycles of its clock
+
+from harness.ranks import driver
+from harness.ranks.device import INFINITY_CACHE_BYTES
+from harness.tuning.records import PAUSE
+
+DEVICE = "cuda"
+LEAST_PAUSE_S = 0.002
+AHEAD_CYCLES = 2_000_000  # about a millisecond, in which the host submits a call
+
+
+class Call(NamedTuple):
+    """A call, and what gives it its input back."""
+
+    run: Callable[[], Any]
+    restore: Callable[[], None]
+
+
+class DeviceClock:
+    """`pause`: how long the GPU rests before each call, in times of the call before; 0: calls follow each other at
+    once, without waiting for the host, as in a training step."""
+
+    def __init__(self, pause: float = PAUSE) -> None:
+        self.pause, self.last_s = pause, 0.0
+        cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+        cache_bytes = max(cache_bytes, INFINITY_CACHE_BYTES if driver.HIP else 0)
+        self.scratch = torch.empty(2 * cache_bytes, dtype=torch.uint8, device=DEVICE)
+
+    def times_us(self, calls: Iterable[Call]) -> list[float]:
+        """The microseconds of these calls, made in this order."""
+        new: Callable[..., Any] = torch.cuda.Event
+        events = []
+        for call in calls:
+            start, end = (new(enable_timing=True) for _ in range(2))
+            events.append((start, end))
+            if self.pause:
+                time.sleep(max(LEAST_PAUSE_S, self.pause * self.last_s))
+            call.restore()
+            driver.reset_persisting_l2()
+            self.scratch.zero_()
+            if self.pause:
+                torch.cuda.synchronize()
+                hold_device(AHEAD_CYCLES)  # type: ignore[no-untyped-call]
+            start.record()
+            call.run()
+            end.record()
+            if self.pause:
+                torch.cuda.synchronize()
+                self.last_s = start.elapsed_time(end) / 1000
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) * 1000 for start, end in events]
