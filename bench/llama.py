@@ -4,8 +4,6 @@
     python3 bench/llama.py check                 only whether ours is right, at several sizes
     python3 bench/llama.py kernels               what each kernel of a prompt and of a step takes
     python3 bench/llama.py sweep                 whole prompts and steps with other kernels, each in turn with the first
-    python3 bench/llama.py sweep --parts persistent   steps as one kernel, each in turn with today's five a layer
-    python3 bench/llama.py check --persistent    whether that kernel is right
     python3 bench/llama.py products              the products of a prompt, beside cuBLAS
     python3 bench/llama.py ranks --ranks 2       one model on 2 GPUs, beside one alone
     python3 bench/llama.py compare --compile     torch.compile too, which takes minutes to make its kernels
@@ -61,8 +59,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--ranks", type=int, default=2, help="GPUs of `ranks`")
     parser.add_argument("--together", action="store_true", help="ours with all new kernels of a prompt; not in `sweep`")
-    parser.add_argument("--persistent", action="store_true", help="ours with steps as one kernel; not in `sweep`")
-    parser.add_argument("--parts", nargs="+", default=["step", "prompt"], choices=SWEEPS, help="of `sweep`")
+    parser.add_argument("--parts", nargs="+", default=["step", "prompt"], choices=["step", "prompt"], help="of `sweep`")
     parser.add_argument(
         "--only", nargs="+", default=[""], help="what `sweep` tries: lines that have one of these texts"
     )
@@ -81,11 +78,9 @@ def main() -> None:
 
 def builder(name: str, options: argparse.Namespace) -> Callable[..., Any]:
     """What makes the model of that name."""
-    if name == "ours" and (options.together or options.persistent):
+    if name == "ours" and options.together:
         ours = importlib.import_module("streamed")
-        tuning = together(ours) if options.together else ours.Tuning()
-        tuning = tuning._replace(persistent=ours.Persistent() if options.persistent else None)
-        return partial(ours.Streamed, tuning=tuning)
+        return lambda config, weights: ours.Streamed(config, weights, together(ours))
     return importlib.import_module(BUILDS[name]).build
 
 
@@ -280,8 +275,8 @@ class Tries:
             for name in ("x", "normed", "inner", "squares", "qkv", "query", "mixed"):
                 getattr(self.prompt, name).fill_(torch.nan)
 
-    def make(self, text: str, tuning: Any, is_right: bool = True) -> Try | None:
-        """With a line if logits are too far from the first's, unless they need not be right."""
+    def make(self, text: str, tuning: Any) -> Try | None:
+        """With a line if logits are too far from the first's."""
         self.model.tuning = tuning
         self.forget()
         replay = self.model.graph(self.work)
@@ -291,7 +286,7 @@ class Tries:
         logits = self.cache.logits.clone()
         self.expected = logits if self.expected is None else self.expected
         off = float((logits - self.expected).square().mean().sqrt() / self.expected.square().mean().sqrt())
-        if off < MOST_OFF or not is_right:
+        if off < MOST_OFF:
             return Try(text, off, tuning, replay, [])
         print(f"{self.what:6} WRONG, off {off:.4f}: {text}", flush=True)
         return None
@@ -315,7 +310,7 @@ class Tries:
         pairs = zip(self.first.times[begins[0] :], one.times[begins[1] :], strict=True)
         return statistics.median(mine / other for other, mine in pairs)
 
-    def __call__(self, text: str, tuning: Any, is_right: bool = True) -> None:
+    def __call__(self, text: str, tuning: Any) -> None:
         """Prints a line, with the ratio to the first; nothing is tried beyond the seconds that there are. A kernel that
         hangs ends the process."""
         if not any(one in text for one in self.only):
@@ -325,7 +320,7 @@ class Tries:
             return
         faulthandler.dump_traceback_later(HANGS_S, exit=True)
         try:
-            if one := self.make(text, tuning, is_right):
+            if one := self.make(text, tuning):
                 ratio = self.ratio(one)
                 self.made.append(one)
                 print(
@@ -355,11 +350,12 @@ class Tries:
 def sweep(options: argparse.Namespace) -> None:
     """Whole steps and whole prompts with something changed: time, and the median ratio to the first's in turn."""
     ours, config = importlib.import_module("streamed"), CONFIGS[NAME]
-    persistent = ours.Persistent() if "persistent" in options.parts else None
-    model = ours.Streamed(config, draw(config, torch.device("cuda")), ours.Tuning(persistent=persistent))
-    for number, part in enumerate(options.parts, start=1):
-        what = "prompt" if part == "prompt" else "step"
-        SWEEPS[part](Tries(options, ours, model, what, ours.Tuning(), share=number / len(options.parts)))
+    model = ours.Streamed(config, draw(config, torch.device("cuda")))
+    if "step" in options.parts:
+        share = 0.5 if "prompt" in options.parts else 1.0
+        sweep_steps(Tries(options, ours, model, "step", ours.Tuning(), share))
+    if "prompt" in options.parts:
+        sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
 
 
 def sweep_steps(attempt: Tries) -> None:
@@ -381,41 +377,6 @@ def sweep_steps(attempt: Tries) -> None:
     ):
         attempt(f"{name} {tuple(one)}", tuning._replace(rings=tuning.rings._replace(**{name: one})))
     attempt.best(3)
-
-
-def sweep_persistent(attempt: Tries) -> None:
-    """Steps as one kernel. Without waits, whose results are wrong, it shows what its programs can stream."""
-    tuning, persistent = attempt.first.tuning, attempt.ours.Persistent
-    for one in (
-        persistent(),
-        persistent(slots=7),
-        persistent(ahead=2),
-        persistent(ahead=4),
-        persistent(slots=5),
-    ):
-        attempt(f"{one}", tuning._replace(persistent=one))
-    attempt.best(2)
-    phases(attempt, tuning._replace(persistent=persistent(timed=True)))
-    attempt("without waits", tuning._replace(persistent=persistent(waits=False)), is_right=False)
-
-
-def phases(attempt: Tries, tuning: Any) -> None:
-    """Where the programs of the one kernel are in the last layer, by their multiprocessors' clocks. Loads and copies
-    that nothing has waited for yet count in the phase that does."""
-    one = attempt.make("times noted", tuning)
-    if one is None:
-        return
-    for _ in range(ROUNDS):
-        attempt.time(one)
-    names = importlib.import_module("packed").PHASES
-    times = attempt.model.packed.times[:, : len(names) + 1].double()
-    clocks_per_us = float((times[:, -1] - times[:, 0]).mean()) / statistics.median(one.times)
-    print(
-        f"{statistics.median(one.times):.1f} us with times noted; {clocks_per_us:.0f} clocks a us, less the embedding"
-    )
-    for name, spent in zip(names, times.diff(dim=1).unbind(1), strict=True):
-        cells = [f"{float(spent.quantile(share)) / clocks_per_us:7.2f}" for share in (0, 0.5, 1)]
-        print(f"  {' '.join(cells)} us (least, median, most)  {name}", flush=True)
 
 
 def sweep_prompts(attempt: Tries) -> None:
@@ -568,11 +529,6 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
     dist.destroy_process_group()
 
 
-SWEEPS: dict[str, Callable[[Tries], None]] = {
-    "step": sweep_steps,
-    "prompt": sweep_prompts,
-    "persistent": sweep_persistent,
-}
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "check": check,
     "compare": compare,

@@ -98,8 +98,6 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     brought = (
         "across",
         "common",
-        "packed",
-        "persistent",
         "plain",
         "prompt",
         "prompt_attention",

@@ -72,8 +72,6 @@ BROUGHT = (
     "weights",
     "utils",
     "model",
-    "packed",
-    "persistent",
     "plain",
     "prompt",
     "streamed",

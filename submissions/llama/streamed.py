@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-from packed import Persistent, packed
 from plain import Plain, turns
 from prompt import attend_prompt, embed_rows, multiply, norm_rows, turn_and_keep
 from prompt_attention import LOG2E, attend_by_warps
@@ -119,7 +118,6 @@ class Tuning(NamedTuple):
     warps: Warps | None = Warps()  # of prompts that are not short
     attend: Keys | None = None  # of the same, by explicit warps
     turned: Stages | None = None  # of the same, 192 columns a tile: queries, keys and values, turned in that kernel
-    persistent: Persistent | None = None  # steps of one sequence as one kernel (persistent.py)
 
 
 class Cache:
@@ -171,7 +169,6 @@ class Streamed(Plain):
         self.multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
         self.caches: dict[int, Any] = {}
         self.prompts: dict[tuple[int, int], Prompt] = {}
-        self.packed = packed(self)
 
     @property
     def early(self) -> dict[str, bool]:
@@ -225,9 +222,6 @@ class Streamed(Plain):
     def run_step(self, cache: Cache) -> None:
         config = self.config
         embed[(cache.batch,)](cache.token, self.table, cache.x, config.hidden, **self.early)
-        if self.packed and self.tuning.persistent and cache.batch == 1:
-            self.packed.run(self, cache)
-            return
         for number in range(config.layers):
             self.run_layer(number, cache, cache.x, config.hidden)
         self.run_head(cache)
