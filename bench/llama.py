@@ -88,7 +88,7 @@ def together(ours: Any) -> Any:
     """The tuning with all new kernels of a prompt."""
     products = {name: one._replace(ahead=True, lead=2) for name, one in ours.Warps()._asdict().items()}
     turned = ours.Stages(128, 192, 64, 4)
-    return ours.Tuning(warps=ours.Warps(**products), attend=ours.Keys(), turned=turned, folded=True)
+    return ours.Tuning(warps=ours.Warps(**products), attend=ours.Keys(), turned=turned)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -394,7 +394,6 @@ def sweep_prompts(attempt: Tries) -> None:
     for keys in ((128, 4), (64, 4)):
         attempt(f"together, attention {keys}", whole._replace(attend=ours.Keys(*keys)))
     attempt("together without tiles of three heads", whole._replace(turned=None))
-    attempt("copies and the first norm folded", tuning._replace(folded=True))
     attempt("attention by explicit warps", tuning._replace(attend=ours.Keys()))
     attempt("queries and keys turned in tiles of three heads", tuning._replace(turned=whole.turned))
     for lead, warps in leads.items():

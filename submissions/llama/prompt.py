@@ -19,17 +19,6 @@ def norm_rows(x_ptr, norm_ptr, out_ptr, eps, C: tl.constexpr, EARLY: tl.constexp
 
 
 @triton.jit
-def embed_rows(token_ptr, table_ptr, norm_ptr, x_ptr, out_ptr, eps, C: tl.constexpr, EARLY: tl.constexpr):
-    """x = the tokens' rows of the table, in float32, and out = their norm, in the weights' dtype; a program a token."""
-    begin(EARLY)
-    row, at = tl.program_id(0), tl.arange(0, C)
-    x_C = tl.load(table_ptr + tl.load(token_ptr + row) * C + at).to(tl.float32)
-    tl.store(x_ptr + row * C + at, x_C)
-    y_C = x_C * tl.rsqrt(tl.sum(x_C * x_C, 0) / C + eps) * tl.load(norm_ptr + at).to(tl.float32)
-    tl.store(out_ptr + row * C + at, y_C.to(out_ptr.dtype.element_ty))
-
-
-@triton.jit
 def multiply(
     a_desc,  # [M, K], in blocks [BLOCK_M, BLOCK_K]
     b_desc,  # [N, K] (SWIGLU: [2 N, K]: gates, then ups), in blocks [BLOCK_N, BLOCK_K]
@@ -73,21 +62,15 @@ def turn_and_keep(
     q_ptr,  # [T, H, D]
     k_ptr,  # [B, G, length, D], as v
     v_ptr,
-    x_ptr,  # LAST: float32 [T, C], the residual stream
-    last_ptr,  # LAST: float32 [B, C]
-    at_ptr,  # LAST: int32, a position
     P,
-    C: tl.constexpr,
     H: tl.constexpr,
     G: tl.constexpr,
     D: tl.constexpr,
     LENGTH: tl.constexpr,
     PADDED: tl.constexpr,  # heads, a power of 2
-    LAST: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """Queries and keys turned by their positions; keys and values go into the cache. A program a token. With LAST, the
-    last tokens' rows of the residual stream and their position are copied too."""
+    """Queries and keys turned by their positions; keys and values go into the cache. A program a token."""
     begin(EARLY)
     token = tl.program_id(0)
     position = token % P
@@ -110,11 +93,6 @@ def turn_and_keep(
     tl.store(k_ptr + k_at, one, mask=is_key)
     tl.store(k_ptr + k_at + D // 2, other, mask=is_key)
     v_at = ((sequence * G + head - H - G) * LENGTH + position) * D + pair
-    if LAST:
-        c = tl.arange(0, C)
-        is_last = (position + c * 0) == P - 1
-        tl.store(last_ptr + sequence * C + c, tl.load(x_ptr + token * C + c, mask=is_last), mask=is_last)
-        tl.store(at_ptr + c, position, mask=is_last & (c == 0))
     is_value = (head >= H + G) & inside
     tl.store(v_ptr + v_at, one, mask=is_value)
     tl.store(v_ptr + v_at + D // 2, other, mask=is_value)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from plain import Plain, turns
-from prompt import attend_prompt, embed_rows, multiply, norm_rows, turn_and_keep
+from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
 from prompt_attention import LOG2E, attend_by_warps
 from prompt_qkv import project_by_warps
 from prompt_warps import bulk_descriptor, multiply_warps, squares_layout
@@ -113,7 +113,6 @@ class Tuning(NamedTuple):
     swiglu: Blocks = Blocks(128, 128, 64, 4, 8)
     short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
     early: bool = True
-    folded: bool = False  # of a prompt, the first norm into the embedding, the last token's copies into its last turn
     rings: Rings | None = Rings()  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
     attend: Keys | None = None  # of the same, by explicit warps
@@ -308,13 +307,8 @@ class Streamed(Plain):
     def run_prompt(self, prompt: Prompt, cache: Cache) -> None:
         config, (total, hidden) = self.config, prompt.x.shape
         length = total // cache.batch
-        norm = self.layers[0].norm
-        if self.tuning.folded:
-            rows = (prompt.tokens, self.table, norm, prompt.x, prompt.normed)
-            embed_rows[(total,)](*rows, config.eps, hidden, **self.early)
-        else:
-            embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
-            norm_rows[(total,)](prompt.x, norm, prompt.normed, config.eps, hidden, **self.early)
+        embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
+        norm_rows[(total,)](prompt.x, self.layers[0].norm, prompt.normed, config.eps, hidden, **self.early)
         for number, layer in enumerate(self.layers[:-1]):
             self.queries_and_keys(prompt, cache, number, layer.qkv, config.heads)
             self.attention(prompt, cache, number, length)
@@ -325,9 +319,9 @@ class Streamed(Plain):
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]
         self.queries_and_keys(prompt, cache, number, of_keys, 0)
-        if not self.tuning.folded:
-            cache.x.copy_(prompt.x.view(cache.batch, length, hidden)[:, -1])
-            cache.at.fill_(length - 1)
+        last = prompt.x.view(cache.batch, length, hidden)[:, -1]
+        cache.x.copy_(last)
+        cache.at.fill_(length - 1)
         self.run_layer(number, cache, cache.x, hidden)
         self.run_head(cache)
 
@@ -405,9 +399,8 @@ class Streamed(Plain):
     def keep(self, prompt: Prompt, cache: Cache, number: int, qkv: Tensor, heads: int) -> None:
         config = self.config
         turn_and_keep[(len(qkv),)](
-            qkv, self.turns, prompt.query, cache.keys[number], cache.values[number], prompt.x,
-            cache.x, cache.at, len(qkv) // cache.batch, C=prompt.x.shape[1], H=heads, G=config.kv_heads,
-            D=config.head_dim, LENGTH=config.max_length, LAST=self.tuning.folded and not heads,
+            qkv, self.turns, prompt.query, cache.keys[number], cache.values[number], len(qkv) // cache.batch,
+            H=heads, G=config.kv_heads, D=config.head_dim, LENGTH=config.max_length,
             PADDED=triton.next_power_of_2(heads + 2 * config.kv_heads), **self.early,
         )  # fmt: skip
 
