@@ -104,7 +104,11 @@ CONDITIONS = [
     # Drivers may clear what a process gave back while others work.
     Condition(name="another process frees 2 GiB", neighbour="frees", freed_gib=2),
     Condition(name="another process frees 16 GiB", neighbour="frees", freed_gib=16),
-    Condition(name="another process frees 16 GiB, long pause", neighbour="frees", freed_gib=16, pause_s=LONG_PAUSE_S),
+    *(
+        Condition(name=f"another process frees {gib} GiB, {ms} ms", neighbour="frees", freed_gib=gib, pause_s=ms / 1000)
+        for gib in (2, 16)
+        for ms in (10, 20, 50, 100)
+    ),
     # Processes take turns on a GPU; a slice of time could end in the call or before it.
     Condition(name="device barrier, another process rests", wait="barrier", neighbour="rests"),
     Condition(name="... held for 0.3 ms", wait="barrier", neighbour="rests", lead_s=0.3e-3),

@@ -319,6 +319,7 @@ class Streamed(Plain):
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]
         self.queries_and_keys(prompt, cache, number, of_keys, 0)
+        # torch's kernels, which begin when all before have ended: the step's attention reads keys before it waits.
         last = prompt.x.view(cache.batch, length, hidden)[:, -1]
         cache.x.copy_(last)
         cache.at.fill_(length - 1)
