@@ -45,10 +45,11 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from harness.machine import hardware
-from harness.tuning.child import Bench
+from harness.tuning.clock import Call, DeviceClock
 
 WORDS = 4096  # of 32 bits: a block of the rings, 16 KiB
 RESIDENT, SLOTS, WARPS = 4, 3, 4  # programs of a multiprocessor, blocks and warps of a program
+WARM, CALLS = 3, 15
 INNER = 256  # words of a line of the bulk copies' blocks
 Stream = Callable[[Tensor, Tensor], None]
 
@@ -338,7 +339,7 @@ def ways_of(mix_of: Mix, given: Matrices) -> Iterator[tuple[str, Callable[[], No
 
 def measured_mix(mix_of: Mix, peak_bytes_per_s: float) -> Iterator[list[str | float]]:
     """A row a stream."""
-    bench, given = Bench(), matrices(mix_of)
+    clock, given = DeviceClock(), matrices(mix_of)
     right = sum(given.read[1:], given.read[0])
     nbytes = 4 * mix_of.rows * mix_of.columns * (mix_of.reads + mix_of.writes)
     for name, stream in ways_of(mix_of, given):
@@ -350,14 +351,16 @@ def measured_mix(mix_of: Mix, peak_bytes_per_s: float) -> Iterator[list[str | fl
             if not all(torch.equal(one, right + place) for place, one in enumerate(given.written)):
                 raise ValueError("wrong")
 
-        yield [name, *timed(bench, call, stream, nbytes / peak_bytes_per_s)]
+        yield [name, *timed(clock, call, stream, nbytes / peak_bytes_per_s)]
 
 
-def timed(bench: Bench, check: Callable[[], None], call: Callable[[], None], least_s: float) -> tuple[str | float, str]:
+def timed(
+    clock: DeviceClock, check: Callable[[], None], call: Callable[[], None], least_s: float
+) -> tuple[str | float, str]:
     """How long it takes, us, and how much of the data sheet's rate that is, or what is wrong with it."""
     try:
         check()
-        time_us = statistics.median(bench.times_us(call, lambda: None))
+        time_us = statistics.median(clock.times_us([Call(call, lambda: None)] * (WARM + CALLS))[WARM:])
     except Exception as error:  # of one stream must not cost the other figures
         return f"{type(error).__name__}: {str(error)[:60]}", "-"
     return time_us, f"{least_s * 1e6 / time_us:.1%}"
@@ -365,7 +368,7 @@ def timed(bench: Bench, check: Callable[[], None], call: Callable[[], None], lea
 
 def measured_in_place(words: int, peak_bytes_per_s: float) -> Iterator[list[str | float]]:
     """The same of as many reads as writes."""
-    bench = Bench()
+    clock = DeviceClock()
     given = torch.randint(-(2**20), 2**20, (words,), dtype=torch.int32, device="cuda")
     for name, in_place, factor, stream in STREAMS:
         source = given.clone()
@@ -376,7 +379,7 @@ def measured_in_place(words: int, peak_bytes_per_s: float) -> Iterator[list[str 
             if not torch.equal(b, given * factor):
                 raise ValueError("wrong")
 
-        found = timed(bench, check, partial(stream, source, target), 8 * words / peak_bytes_per_s)
+        found = timed(clock, check, partial(stream, source, target), 8 * words / peak_bytes_per_s)
         yield [f"{name}, {'in place' if in_place else 'elsewhere'}", *found]
 
 

@@ -11,6 +11,7 @@ from harness.kinds.kind import Order, Plan
 from harness.kinds.op import OpKind
 from harness.kinds.plan import OpPlan
 from harness.problems.problem import Problem
+from harness.ranks import wire
 
 IN_FLIGHT_BYTES = 1 << 30  # what a folder's own eval.py, which has one input at a time, leaves room for on any GPU
 
@@ -29,7 +30,7 @@ class FolderKind(OpKind):
         return folder.read(place, checkout)
 
     def plan(self, order: Order) -> Plan:
-        """An op's plan, with less room for several inputs at a time."""
+        """An op's plan, with less room for several inputs at a time and for what groups keep."""
         plan = super().plan(order)
         assert isinstance(plan, OpPlan)
-        return replace(plan, in_flight_bytes=IN_FLIGHT_BYTES)
+        return replace(plan, in_flight_bytes=IN_FLIGHT_BYTES, kept_bytes=wire.KEPT_BYTES)

@@ -343,6 +343,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             checker=plan.problem.checker,
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
+            kept_bytes=plan.kept_bytes,
         )
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))

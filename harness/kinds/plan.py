@@ -27,6 +27,7 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
     "profile": ("profile",),
 }
 IN_FLIGHT_BYTES = 32 << 30  # of a device: ten inputs of 0.5 GiB, with the copies that three groups have of each
+KEPT_BYTES = 16 << 30  # of a device: so that ranks seldom give memory back, which the next call would feel
 FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is the private ones that are flushed
 
 
@@ -34,7 +35,8 @@ FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is 
 class OpPlan(Plan):
     """With an `opponent` the baseline ranks run it in place of the reference. `cuda_is_cpu`: "cuda" means the CPU to
     all ranks. `confined`: whether ranks that nobody trusts are. `hidden` are folders that those may not see.
-    `in_flight_bytes`: how much of a device inputs may take, if several are made at a time."""
+    `in_flight_bytes`: how much of a device inputs may take, if several are made at a time. `kept_bytes`: how much of it
+    each group may keep while another is on turn."""
 
     budget: Budget
     threads: int
@@ -44,6 +46,7 @@ class OpPlan(Plan):
     clocks: tuple[Clock, ...]
     cuda_is_cpu: bool = False
     in_flight_bytes: int = IN_FLIGHT_BYTES
+    kept_bytes: int = KEPT_BYTES
     hidden: tuple[Path, ...] = ()
 
     def seed(self, *place: int | str) -> int:

@@ -12,6 +12,7 @@ rocm  AMD GPUs through the same torch API ("cuda" is what torch calls them, "ncc
 import contextlib
 import resource
 import sys
+import time
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -23,6 +24,10 @@ from harness.ranks.barrier import Barrier
 
 T = TypeVar("T")
 HOLDING_THREADS = 1024  # of a program of device_barrier: two fill a multiprocessor
+# Drivers clear what they get back, beside whatever else the device does. On an H200 a call right behind 2 or 16 GiB
+# that any process gave back took 12 % longer; 20 and 100 ms later it took no longer (bench/conditions.py).
+CLEARING_S, CLEARED_BYTES_PER_S = 0.005, 150e9
+KEPT_SHARE = 8  # a rank keeps at most an eighth of its device for later calls
 INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
 
 
@@ -58,7 +63,8 @@ class Device(Protocol):
         """How much memory the allocator holds for later calls."""
 
     def release(self) -> None:
-        """Gives back what the allocator holds and nobody uses, where it is much."""
+        """Gives back what the allocator holds and nobody uses, where it is much. Returns when no call feels it any
+        more."""
 
     def regain(self) -> None:
         """Takes as much again, so that no timed call has to ask the device for memory. After a release, or nothing
@@ -145,8 +151,12 @@ class Gpu:
 
     kind, backend, has_files = "cuda", "nccl", False
 
-    def __init__(self, rank: int, local_rank: int, world_size: int, barrier: Barrier) -> None:
+    def __init__(
+        self, rank: int, local_rank: int, world_size: int, barrier: Barrier, kept_bytes: int = wire.KEPT_BYTES
+    ) -> None:
+        """`kept_bytes`: what it may keep when it releases memory, at most KEPT_SHARE of the device."""
         self.id: torch.device | None = torch.device("cuda", local_rank)
+        self.most_kept_bytes = kept_bytes
         self.rank, self.world_size = rank, world_size
         self.barrier = barrier
         self.barrier_pointer = 0
@@ -157,6 +167,8 @@ class Gpu:
         properties = torch.cuda.get_device_properties(self.id)
         cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
         self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
+        share = properties.total_memory // KEPT_SHARE
+        self.most_kept_bytes = max(wire.KEPT_BYTES, min(self.most_kept_bytes, share))
         self.own_bytes, self.most_bytes = torch.cuda.memory_allocated(self.id), 0
         self.barrier_pointer = driver.register_host(*self.barrier.memory())
         # As many programs of as many threads as the device has room for at once.
@@ -190,9 +202,10 @@ class Gpu:
         return torch.cuda.memory_reserved(self.id)
 
     def release(self) -> None:
-        if self.kept_bytes() > wire.KEPT_BYTES:
-            self.released = max(self.released, self.kept_bytes())
+        if (held := self.kept_bytes()) > self.most_kept_bytes:
+            self.released = max(self.released, held)
             torch.cuda.empty_cache()
+            time.sleep(CLEARING_S + (held - self.kept_bytes()) / CLEARED_BYTES_PER_S)
 
     def regain(self) -> None:
         if (lacking := self.released - self.kept_bytes()) > 0:
@@ -247,4 +260,4 @@ def make_device(order: wire.RankOrder, barrier: Barrier) -> Device:
     """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
     if order.device == "cpu":
         return Cpu(order.threads, order.flush_bytes)
-    return Gpu(order.rank, order.local_rank, order.world_size, barrier)
+    return Gpu(order.rank, order.local_rank, order.world_size, barrier, order.kept_bytes)

@@ -62,8 +62,8 @@ GOODBYE_S = 6.0  # for the zygote to kill everything and go
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
-    that outlives the run. `hidden`, `checker`, `cuda_is_cpu` and `confined` are as in wire.RankOrder. `nodes` has a
-    connection to the agent of each node that runs ranks; without, all run here."""
+    that outlives the run. `hidden`, `checker`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder.
+    `nodes` has a connection to the agent of each node that runs ranks; without, all run here."""
 
     world_size: int
     device: str
@@ -77,6 +77,7 @@ class Launch:
     checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
+    kept_bytes: int = wire.KEPT_BYTES
     nodes: tuple[socket.socket, ...] = ()
 
     @property
@@ -106,6 +107,7 @@ class Launch:
             checker=self.checker,
             cuda_is_cpu=self.cuda_is_cpu,
             confined=self.confined,
+            kept_bytes=self.kept_bytes,
         )
 
 

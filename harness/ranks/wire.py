@@ -8,7 +8,7 @@ from harness.core.decode import DecodeError
 from harness.core.records import CheckerName, Clock, Params, Verdicts
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
-KEPT_BYTES = 256 << 20  # of a device, that a rank may keep for later calls while others are on turn
+KEPT_BYTES = 256 << 20  # of a device, that any rank may keep for later calls while others are on turn
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]
 Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
@@ -34,7 +34,7 @@ class RankOrder:
     `cache`. Of the folders in `hidden` an untrusted rank sees only what is its own and what Python imports. Outputs are
     judged by `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what
     its user may. Of the ranks of the group each node runs `local_size`, one after the other; with more than one node
-    there is a `network`."""
+    there is a `network`. Of its device's memory it may keep `kept_bytes` for later calls while others are on turn."""
 
     role: Role
     rank: int
@@ -52,6 +52,7 @@ class RankOrder:
     cuda_is_cpu: bool = False
     confined: bool = True
     network: Network | None = None
+    kept_bytes: int = KEPT_BYTES
     type: Literal["rank"] = "rank"
 
     @property
