@@ -12,15 +12,7 @@ from tuning import Row
 # Elements of a thread, threads of a multiprocessor in programs (forward 0: a program has one row).
 FORWARD = [(8, 0), (16, 0), (32, 0)]
 BACKWARD = [(16, 512), (8, 1024), (16, 1024), (32, 512), (32, 256)]
-WAYS = [
-    ("evict_last", ".cs"),
-    ("evict_last", ""),
-    ("evict_last", "evict_first"),
-    ("evict_first", "evict_last"),
-    ("", ".cs"),
-    ("", ""),
-    ("evict_last", ".wt"),
-]
+WAYS = [("evict_last", ".cs"), ("evict_last", ""), ("", ".cs"), ("", ""), ("evict_last", ".wt")]
 
 
 def place(params: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,6 @@ def forward(
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
-    KEEP: tl.constexpr,
 ):
     """A row of `total` = x + residual, rounded, and of `normed`."""
     at = tl.arange(0, BLOCK)
@@ -62,11 +61,11 @@ def forward(
     right = tl.load(residual + place, mask=inside, other=0.0, eviction_policy=LOADS).to(tl.float32)
     factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     rounded = (left + right).to(total.dtype.element_ty)
-    tl.store(total + place, rounded, mask=inside, cache_modifier=STORES, eviction_policy=KEEP)
+    tl.store(total + place, rounded, mask=inside, cache_modifier=STORES)
     value = rounded.to(tl.float32)
     scale = tl.rsqrt(tl.sum(value * value) / hidden + eps)
     result = (value * scale * factor).to(normed.dtype.element_ty)
-    tl.store(normed + place, result, mask=inside, cache_modifier=STORES, eviction_policy=KEEP)
+    tl.store(normed + place, result, mask=inside, cache_modifier=STORES)
 
 
 @triton.jit
@@ -88,7 +87,6 @@ def gradients(
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
-    KEEP: tl.constexpr,
 ):
     """Rows of `out`, the gradient of x and of the residual; returns this program's part of the weight's gradient."""
     at = tl.arange(0, BLOCK)
@@ -116,7 +114,7 @@ def gradients(
         found += given * value
         given *= factor
         result = (passed + scale * (given - value * mean)).to(out.dtype.element_ty)
-        tl.store(out + place, result, mask=inside, cache_modifier=STORES, eviction_policy=KEEP)
+        tl.store(out + place, result, mask=inside, cache_modifier=STORES)
     return found
 
 
@@ -145,10 +143,9 @@ def backward(
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
-    KEEP: tl.constexpr,
 ):
     """`out`, and each program's part of the weight's gradient."""
-    found = gradients(total, grad_total, weight, grad, out, rows, hidden, eps, BLOCK, LOADS, STORES, KEEP)
+    found = gradients(total, grad_total, weight, grad, out, rows, hidden, eps, BLOCK, LOADS, STORES)
     at = tl.arange(0, BLOCK)
     tl.store(partial + tl.program_id(0) * hidden + at, found, mask=at < hidden)
 
@@ -169,13 +166,12 @@ def backward_together(
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
-    KEEP: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """The same, and the weight's gradient: when all programs have stored their parts, each sums up some columns. All
     programs run at once."""
-    found = gradients(total, grad_total, weight, grad, out, rows, hidden, eps, BLOCK, LOADS, STORES, KEEP)
+    found = gradients(total, grad_total, weight, grad, out, rows, hidden, eps, BLOCK, LOADS, STORES)
     at = tl.arange(0, BLOCK)
     tl.store(partial + tl.program_id(0) * hidden + at, found, mask=at < hidden)
     tl.debug_barrier()  # before this program says that it has, which one thread does
@@ -229,17 +225,11 @@ def plan_of(device: torch.device, shape: tuple[int, int], is_backward: bool) -> 
     return make_plan(nearest([row for row in TABLE if row.backward == is_backward], chip.name, shape), chip, shape)
 
 
-def cached_by(stores: str) -> dict[str, str]:
-    """The constants of a row's `stores`: a cache modifier or an eviction policy."""
-    is_policy = stores.startswith("evict")
-    return {"STORES": "" if is_policy else stores, "KEEP": stores if is_policy else ""}
-
-
 def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     rows, hidden = shape
     block = triton.next_power_of_2(hidden)
     threads = max(LEAST_THREADS, block // row.elements)
-    constants, options = {"BLOCK": block, "LOADS": row.loads, **cached_by(row.stores)}, {"num_warps": warps_of(threads)}
+    constants, options = {"BLOCK": block, "LOADS": row.loads, "STORES": row.stores}, {"num_warps": warps_of(threads)}
     if not row.backward:
         return Plan((ShapedLaunch(launchers[forward], rows, shape, constants, options),), None, {})
     programs = min(rows, chip.multiprocessors * max(1, row.resident // threads))

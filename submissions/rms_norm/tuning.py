@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """`shape` is rows and hidden dimension. A thread has `elements` of a row. `resident`: threads of a
     multiprocessor, whose programs take row after row (backward only; forward a program has one row, and this is 0).
-    `loads`: how inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier or policy.
+    `loads`: how inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier.
     `together`: the same programs add up the weight's gradient (backward only), otherwise a second kernel does."""
 
     chip: str

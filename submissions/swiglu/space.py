@@ -10,15 +10,7 @@ from torch import Tensor
 from tuning import Row
 
 BLOCKS = [(2048, 256), (4096, 256), (1024, 128), (4096, 512)]  # columns and threads of a program
-WAYS = [
-    ("evict_last", ".cs"),
-    ("evict_last", ""),
-    ("evict_last", "evict_first"),
-    ("evict_first", "evict_last"),
-    ("evict_last", ".cg"),
-    ("evict_last", ".wt"),
-    ("", ".cs"),
-]
+WAYS = [("evict_last", ".cs"), ("evict_last", ""), ("evict_last", ".cg"), ("evict_last", ".wt"), ("", ".cs")]
 
 
 def place(params: dict[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,6 @@ def forward(
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
-    KEEP: tl.constexpr,
 ):
     """A block of a row of `out`."""
     blocks = tl.cdiv(columns, BLOCK)
@@ -54,13 +53,7 @@ def forward(
     gate = tl.load(line + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
     up = tl.load(line + columns + at, mask=inside, eviction_policy=LOADS).to(tl.float32)
     value = gate * up / (1 + tl.exp(-gate))
-    tl.store(
-        out + row * columns + at,
-        value.to(out.dtype.element_ty),
-        mask=inside,
-        cache_modifier=STORES,
-        eviction_policy=KEEP,
-    )
+    tl.store(out + row * columns + at, value.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
 
 
 @triton.jit
@@ -73,7 +66,6 @@ def backward(
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
-    KEEP: tl.constexpr,
 ):
     """The same of both halves of `out`, the gradient of x."""
     blocks = tl.cdiv(columns, BLOCK)
@@ -88,14 +80,8 @@ def backward(
     for_silu = given * share
     for_gate = for_silu * up * (1 + gate * (1 - share))
     made = out + row * 2 * columns
-    tl.store(made + at, for_gate.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES, eviction_policy=KEEP)
-    tl.store(
-        made + columns + at,
-        (for_silu * gate).to(out.dtype.element_ty),
-        mask=inside,
-        cache_modifier=STORES,
-        eviction_policy=KEEP,
-    )
+    tl.store(made + at, for_gate.to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
+    tl.store(made + columns + at, (for_silu * gate).to(out.dtype.element_ty), mask=inside, cache_modifier=STORES)
 
 
 launchers = {kernel: Launcher(kernel, all_at_once=False) for kernel in (forward, backward)}
@@ -124,15 +110,9 @@ def plan_of(device: torch.device, shape: tuple[int, int], is_backward: bool) -> 
     return make_plan(nearest([row for row in TABLE if row.backward == is_backward], chip.name, shape), chip, shape)
 
 
-def cached_by(stores: str) -> dict[str, str]:
-    """The constants of a row's `stores`: a cache modifier or an eviction policy."""
-    is_policy = stores.startswith("evict")
-    return {"STORES": "" if is_policy else stores, "KEEP": stores if is_policy else ""}
-
-
 def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     programs = shape[0] * triton.cdiv(shape[1], row.block)
-    constants = {"BLOCK": row.block, "LOADS": row.loads, **cached_by(row.stores)}
+    constants = {"BLOCK": row.block, "LOADS": row.loads, "STORES": row.stores}
     launcher, options = launchers[backward if row.backward else forward], {"num_warps": warps_of(row.threads)}
     return Plan(ShapedLaunch(launcher, programs, shape, constants, options), row.backward)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 class Row(NamedTuple):
     """`shape` is rows and columns of the result. A program has `block` columns of a row and `threads`. `loads`: how
-    inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier or policy."""
+    inputs leave the cache, Triton's eviction policy; `stores`: how results are cached, its modifier."""
 
     chip: str
     shape: tuple[int, int]
