@@ -65,7 +65,7 @@ def held_kernel(
 
     line = words + gl.cast(first, gl.int64) * quads * 4
     coming = gl.load(line + place, mask=inside & (count > 0), other=NOTHING, eviction_policy="evict_last")
-    factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small, "").to(gl.float32)
+    factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small).to(gl.float32)
 
     target = gl.load(targets + first, mask=count > 0, other=0).to(gl.int32)
     # Of the row before. Each a value of its own: names of one value ahead of a loop stay one in it (Triton 3.6).

@@ -2,10 +2,9 @@
 
 Each thread finds its own largest logit, and replaces its logits by their exponentials relative to that, rounded to
 bf16, which takes the registers that the logits had. When the row's sum is known, a gradient is a product of its
-exponential and a number that all of a thread's have in common: two instructions on pairs of bf16. With AHEAD a program
-takes row after row, and the next one is on its way to registers meanwhile. Without, a program ends after its row, and
-another program of the multiprocessor keeps memory busy. Smoothed labels are not for this kernel: where what is
-subtracted is nearly as large as the exponential, bf16 is not enough for it.
+exponential and a number that all of a thread's have in common: two instructions on pairs of bf16. The next row is on
+its way to registers meanwhile. Smoothed labels are not for this kernel: where what is subtracted is nearly as large as
+the exponential, bf16 is not enough for it.
 
 Loads ask the L2 cache to keep lines until the gradient is written over them. Triton 3.6 cannot ask for that in copies
 to shared memory, as ring.py has.
@@ -55,7 +54,6 @@ def loaded_kernel(
     loss_scale,
     VECTORS: gl.constexpr,  # of a thread
     FULL: gl.constexpr,  # so many of them, the first ones, are inside the row in all threads
-    AHEAD: gl.constexpr,  # else there is a program for each row
 ):
     THREADS: gl.constexpr = 32 * gl.num_warps()
     layout: gl.constexpr = gl.BlockedLayout([VECTORS, 1, 4], [1, 32, 1], [1, gl.num_warps(), 1], [2, 1, 0])
@@ -74,20 +72,13 @@ def loaded_kernel(
     words += gl.expand_dims(gl.expand_dims(thread * 4, 0), 2)  # [1, T, 1]
     place = vector * (THREADS * 4) + gl.expand_dims(gl.expand_dims(within, 0), 0)  # [V, 1, 4]
 
-    if AHEAD:
-        line = words + gl.cast(first, gl.int64) * quads * 4
-        pairs = gl.load(line + place, mask=inside & (first < tokens), other=NOTHING, eviction_policy="evict_last")
-        factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small, "").to(gl.float32)
+    line = words + gl.cast(first, gl.int64) * quads * 4
+    pairs = gl.load(line + place, mask=inside & (first < tokens), other=NOTHING, eviction_policy="evict_last")
+    factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small).to(gl.float32)
 
     target = gl.load(targets + first, mask=first < tokens, other=0).to(gl.int32)
     for row in range(first, tokens, step):
         line = words + gl.cast(row, gl.int64) * quads * 4
-        if not AHEAD:
-            pairs = gl.load(line + place, mask=inside, other=NOTHING, eviction_policy="evict_last")
-            # Each program counts while its row is on its way, in the few registers that the row leaves. The programs
-            # of a multiprocessor find the targets in its L1 cache, which rows should not push them out of.
-            count = counted(targets, tokens, ignore_index, 4 * THREADS, small, "evict_last")
-            factor = loss_scale / count.to(gl.float32)
         following = gl.load(targets + row + step, mask=row + step < tokens, other=0).to(gl.int32)
         # The target's logit, for the thread that is going to write over it.
         counts = target != ignore_index
@@ -102,10 +93,9 @@ def loaded_kernel(
         odd = gl.exp2(odd * LOG2E - base)
         powers = packed(even, odd)
         mine_total = own_sum(even + odd)
-        if AHEAD:
-            next_line = line + gl.cast(step, gl.int64) * quads * 4
-            ahead = inside & (row + step < tokens)
-            pairs = gl.load(next_line + place, mask=ahead, other=NOTHING, eviction_policy="evict_last")
+        next_line = line + gl.cast(step, gl.int64) * quads * 4
+        ahead = inside & (row + step < tokens)
+        pairs = gl.load(next_line + place, mask=ahead, other=NOTHING, eviction_policy="evict_last")
         most = gl.max(mine, 0)
         total = gl.sum(mine_total * gl.exp2((mine - most) * LOG2E), 0)
 

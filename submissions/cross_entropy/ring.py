@@ -68,13 +68,12 @@ def heard_of(slots, PARTS: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
-def counted(targets, tokens, ignore_index, BLOCK: gl.constexpr, layout: gl.constexpr, KEEP: gl.constexpr):
-    """How many tokens count. KEEP is the loads' eviction policy."""
+def counted(targets, tokens, ignore_index, BLOCK: gl.constexpr, layout: gl.constexpr):
+    """How many tokens count."""
     count = gl.zeros((BLOCK,), gl.int32, layout)
     for start in range(0, tokens, BLOCK):
         at = start + gl.arange(0, BLOCK, layout=layout)
-        target = gl.load(targets + at, mask=at < tokens, other=ignore_index, eviction_policy=KEEP)
-        count += (target != ignore_index).to(gl.int32)
+        count += (gl.load(targets + at, mask=at < tokens, other=ignore_index) != ignore_index).to(gl.int32)
     return gl.sum(count, 0)
 
 
@@ -122,7 +121,7 @@ def ring_kernel(
         line = words + gl.cast(row, gl.int64) * quads * 4
         copy_ahead(ring.index(ahead_by), line + place, mask=inside & (ahead_by < count))
         async_copy.commit_group()
-    factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small, "").to(gl.float32)
+    factor = loss_scale / counted(targets, tokens, ignore_index, 16 * THREADS, small).to(gl.float32)
 
     target = gl.load(targets + first, mask=count > 0, other=0).to(gl.int32)
     # Each a value of its own: names of one value ahead of a loop stay one in it (Triton 3.6).

@@ -19,7 +19,7 @@ RINGS = [
 # The same of "held", without slots and lag; for rows of two or more parts.
 HELD = [(8192, 128, 4), (16384, 256, 2), (32768, 512, 1)]
 MOST_LOADED = 32768  # logits of a row that is loaded whole
-LOADED = [(512, 1, 2), (512, 2, 1), (1024, 1, 2)]  # threads, programs of a multiprocessor, slots
+LOADED = [512, 1024]  # threads of the program that a multiprocessor has
 REGISTERS = [(32768, 512, 2, 1), (8192, 128, 4, 2), (16384, 256, 2, 2)]  # the same of registers; no lag
 
 
@@ -36,8 +36,8 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
         return max(1, 1 << (-(-shape[1] // logits) - 1).bit_length())
 
     loaded = [
-        Row(chip, shape, "loaded", 1, threads, resident, slots, 0, "")
-        for threads, resident, slots in LOADED
+        Row(chip, shape, "loaded", 1, threads, 1, 2, 0, "")
+        for threads in LOADED
         if chip == "sm_90" and shape[1] <= MOST_LOADED
     ]
     held = [

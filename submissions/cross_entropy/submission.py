@@ -170,11 +170,10 @@ def plan_loaded(row: Row, chip: Chip, shape: Shape) -> Plan | None:
     vectors = triton.next_power_of_2(triton.cdiv(shape.vocab, each))
     if shape.smooth or shape.granule < 8 or vectors != triton.next_power_of_2(triton.cdiv(row.shape[1], each)):
         return None
-    is_ahead = row.slots > 1
-    constants = {"VECTORS": vectors, "FULL": shape.vocab // each, "AHEAD": is_ahead}
+    constants = {"VECTORS": vectors, "FULL": shape.vocab // each}
     numbers = (shape.tokens, shape.vocab, shape.stride // 8)
     rounds = triton.cdiv(shape.tokens, chip.multiprocessors * row.resident)
-    programs = triton.cdiv(shape.tokens, rounds) if is_ahead else shape.tokens  # as many as so few rounds need
+    programs = triton.cdiv(shape.tokens, rounds)  # as many as so few rounds need
     return Plan("loaded", ShapedLaunch(launchers["loaded"], programs, numbers, constants, options_of(row)), 1, 0)
 
 

@@ -8,7 +8,7 @@ class Row(NamedTuple):
     """`shape` is tokens and classes. `kernel`: "ring", "held", "loaded" (all Hopper), "registers" or "twice". A row of
     logits is cut into `parts`, a power of two ("held": 2 or more; "loaded", "twice": 1). `threads` of a program;
     `resident` programs of a multiprocessor; `slots`: how many parts a program holds, those that are under way included
-    ("held": 3; "loaded": 2, or 1 with a program for each row). `lag`: by how many rows, 0 or 1, the gradient is behind what it waits for (rings of two or
+    ("held": 3; "loaded": 2). `lag`: by how many rows, 0 or 1, the gradient is behind what it waits for (rings of two or
     more parts; "held": 1)."""
 
     chip: str
