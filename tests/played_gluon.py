@@ -63,9 +63,6 @@ class Shared:
     def load(self, layout: Any) -> Value:
         return value(self.memory.clone())
 
-    def store(self, values: Any) -> None:
-        self.memory.copy_(values)
-
 
 class Program(threading.local):
     """A thread's: its number, and groups of copies that are under way; the last one is not committed."""

@@ -111,7 +111,6 @@ def test_kernels_of_several_parts_a_row_are_launched_in_whole_rows() -> None:
         launchers = submission.launchers
         assert {name: launcher.group for name, launcher in launchers.items() if launcher.all_at_once} == {
             "ring": "PARTS",
-            "held": "PARTS",
             "registers": "PARTS",
         }
 

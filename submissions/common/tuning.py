@@ -32,9 +32,9 @@ class Found(Protocol):
 
 F = TypeVar("F", bound=Found)
 MAKERS = ("sm", "gfx")  # NVIDIA, AMD: the `chip` of a row that is for all chips of the maker without rows of their own
-# A row with one of these kernels counts on its own chip only. Explicit warps need Hopper's instructions, `loaded`,
-# `held` and `ring` were written for Hopper, and the library was ahead where it was measured.
-ONE_CHIP = ("warps", "loaded", "held", "ring", "library")
+# A row with one of these kernels counts on its own chip only. Explicit warps need Hopper's instructions, `loaded` and
+# `ring` were written for Hopper, and the library was ahead where it was measured.
+ONE_CHIP = ("warps", "loaded", "ring", "library")
 # The chips that the kernels of several ranks run on, with their dies (AMD CDNA 3 and CDNA 4 white papers). sm_90 (H100,
 # H200) and gfx942 (MI300X, MI325X) have rows of their own. For sm_100 (B200) and gfx950 (MI355X) kernels are compiled in
 # tests, but they were never run there.

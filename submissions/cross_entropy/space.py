@@ -16,8 +16,6 @@ RINGS = [
     (16384, 256, 2, 3, 1),
     (32768, 512, 1, 3, 1),
 ]
-# The same of "held", without slots and lag; for rows of two or more parts.
-HELD = [(8192, 128, 4), (16384, 256, 2), (32768, 512, 1)]
 MOST_LOADED = 32768  # logits of a row that is loaded whole
 LOADED = [512, 1024]  # threads of the program that a multiprocessor has
 REGISTERS = [(32768, 512, 2, 1), (8192, 128, 4, 2), (16384, 256, 2, 2)]  # the same of registers; no lag
@@ -40,11 +38,6 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
         for threads in LOADED
         if chip == "sm_90" and shape[1] <= MOST_LOADED
     ]
-    held = [
-        Row(chip, shape, "held", parts(logits), threads, resident, 3, 1, "")
-        for logits, threads, resident in HELD
-        if chip == "sm_90" and parts(logits) > 1
-    ]
     rings = [
         Row(chip, shape, "ring", parts(logits), threads, resident, slots, lag if parts(logits) > 1 else 0, "")
         for logits, threads, resident, slots, lag in RINGS
@@ -54,7 +47,7 @@ def rows(chip: str, params: dict[str, Any]) -> list[Row]:
         Row(chip, shape, "registers", parts(logits), threads, resident, slots, 0, "")
         for logits, threads, resident, slots in REGISTERS
     ]
-    return [*loaded, *held, *dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, "")]
+    return [*loaded, *dict.fromkeys(rings), *registers, Row(chip, shape, "twice", 1, 512, 2, 1, 0, "")]
 
 
 def need(row: Row, params: dict[str, Any]) -> Need:
@@ -68,7 +61,7 @@ def need(row: Row, params: dict[str, Any]) -> Need:
         hbm_bytes=(3 if row.kernel == "twice" else 2) * nbytes,
         read_bytes=nbytes,
         tiles=tokens * row.parts,
-        fit=fitting({"ring": row.slots, "held": 1}.get(row.kernel, 0) * part_bytes, row.resident),
+        fit=fitting(row.slots * part_bytes if row.kernel == "ring" else 0, row.resident),
     )
 
 

@@ -2,11 +2,10 @@
 """cross_entropy, forward and backward in one kernel: logits are read once, and the gradient is written over them.
 
 On Hopper rows that fit are loaded into a program's registers (loaded.py), longer ones are copied ahead into shared
-memory (ring.py) or loaded ahead into registers (held.py): the next rows are under way while a program works on one. On
-other GPUs a row is in registers (registers.py). A long row is cut into parts, and a part is a program's: programs tell
-each other their largest logit and their sum of exponentials. Rows that do not consist of whole words of 4 or 16 bytes
-are read twice, which needs no more than one program a row. The table (tuning.py) says which kernel runs with which
-parts.
+memory (ring.py): the next rows are under way while a program works on one. On other GPUs a row is in registers
+(registers.py). A long row is cut into parts, and a part is a program's: programs tell each other their largest logit
+and their sum of exponentials. Rows that do not consist of whole words of 4 or 16 bytes are read twice, which needs no
+more than one program a row. The table (tuning.py) says which kernel runs with which parts.
 
 Why it wins on GPUs: 4 bytes an element is the least that the problem needs, and eager torch moves many times as much,
 in float32. CPU ranks work in rows that fit the cache.
@@ -22,7 +21,6 @@ import torch
 import triton
 from common.launch import INTERPRETED, Launcher, ShapedLaunch
 from common.tuning import Chip, chip_of, nearest, rows_for, warps_of
-from held import held_kernel
 from loaded import loaded_kernel
 from registers import once, twice
 from ring import ring_kernel
@@ -37,7 +35,6 @@ CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
 launchers = {
     "ring": Launcher(ring_kernel, group="PARTS"),
-    "held": Launcher(held_kernel, group="PARTS"),
     "loaded": Launcher(loaded_kernel, all_at_once=False),
     "registers": Launcher(once, group="PARTS"),
     "twice": Launcher(twice, all_at_once=False),
@@ -68,7 +65,7 @@ class Plan(NamedTuple):
         """The kernel for the dtypes it is called with; fills Triton's cache."""
         int64, float32, bf16 = torch.int64, torch.float32, torch.bfloat16
         words, sums = (torch.int32, float32) if self.kernel == "registers" else (bf16, int64)
-        between = {"held": (int64,), **dict.fromkeys(ALONE, ())}.get(self.kernel, (int64, sums))
+        between = (int64, sums) if self.kernel not in ALONE else ()
         logits = (bf16,) if self.kernel != "registers" else (words, bf16)
         return self.step.compile((*logits, int64, float32, *between), (-100, 0.1, 2.0))
 
@@ -101,8 +98,6 @@ def by_plan(plan: Plan, data: input_t, losses_M: Tensor) -> None:
         told = [*torch.zeros(plan.told, len(targets_M), plan.parts, dtype=torch.int64, device=logits_MV.device)] * 2
     if plan.kernel in ALONE:
         plan.step((logits_MV, targets_M, losses_M), numbers)
-    elif plan.kernel == "held":
-        plan.step((logits_MV, targets_M, losses_M, told[0]), numbers)
     elif plan.kernel == "ring":
         plan.step((logits_MV, targets_M, losses_M, told[0], told[1]), numbers)
     else:
@@ -145,22 +140,6 @@ def plan_ring(row: Row, chip: Chip, shape: Shape) -> Plan | None:
     programs = min(groups, shape.tokens) * parts
     step = ShapedLaunch(launchers["ring"], programs, numbers, constants, options_of(row))
     return Plan("ring", step, parts, (1 + shape.smooth) * (parts > 1))
-
-
-def plan_held(row: Row, chip: Chip, shape: Shape) -> Plan | None:
-    """Parts as the ring's; without smoothing, and where there are several."""
-    ring = plan_ring(row, chip, shape)
-    if ring is None or shape.smooth or ring.parts == 1:
-        return None
-    width = ring.step.numbers[2]
-    last = shape.vocab - (ring.parts - 1) * width  # logits of the last part
-    constants = {
-        "PARTS": ring.parts,
-        "VECTORS": ring.step.constants["VECTORS"],
-        "FULL": max(0, last) // (8 * row.threads),
-    }
-    step = ShapedLaunch(launchers["held"], ring.step.programs, ring.step.numbers, constants, options_of(row))
-    return Plan("held", step, ring.parts, 1)
 
 
 def plan_loaded(row: Row, chip: Chip, shape: Shape) -> Plan | None:
@@ -208,7 +187,7 @@ def plan_twice(row: Row, chip: Chip, shape: Shape) -> Plan:
     )
 
 
-PLANS = {"ring": plan_ring, "held": plan_held, "loaded": plan_loaded, "registers": plan_registers, "twice": plan_twice}
+PLANS = {"ring": plan_ring, "loaded": plan_loaded, "registers": plan_registers, "twice": plan_twice}
 
 
 def options_of(row: Row) -> dict[str, int]:

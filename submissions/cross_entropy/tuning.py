@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """`shape` is tokens and classes. `kernel`: "ring", "held", "loaded" (all Hopper), "registers" or "twice". A row of
-    logits is cut into `parts`, a power of two ("held": 2 or more; "loaded", "twice": 1). `threads` of a program;
-    `resident` programs of a multiprocessor; `slots`: how many parts a program holds, those that are under way included
-    ("held": 3; "loaded": 2). `lag`: by how many rows, 0 or 1, the gradient is behind what it waits for (rings of two or
-    more parts; "held": 1)."""
+    """`shape` is tokens and classes. `kernel`: "ring", "loaded" (both Hopper), "registers" or "twice". A row of logits is
+    cut into `parts`, a power of two ("loaded", "twice": 1). `threads` of a program; `resident` programs of a
+    multiprocessor; `slots`: how many parts a program holds, those that are under way included ("loaded": 2). `lag`: by
+    how many rows, 0 or 1, the gradient is behind what it waits for (rings of two or more parts)."""
 
     chip: str
     shape: tuple[int, int]
