@@ -58,7 +58,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--ranks", type=int, default=2, help="GPUs of `ranks`")
-    parser.add_argument("--together", action="store_true", help="ours with all new kernels of a prompt; not in `sweep`")
     parser.add_argument("--parts", nargs="+", default=["step", "prompt"], choices=["step", "prompt"], help="of `sweep`")
     parser.add_argument(
         "--only", nargs="+", default=[""], help="what `sweep` tries: lines that have one of these texts"
@@ -76,24 +75,9 @@ def main() -> None:
             traceback.print_exc()
 
 
-def builder(name: str, options: argparse.Namespace) -> Callable[..., Any]:
-    """What makes the model of that name."""
-    if name == "ours" and options.together:
-        ours = importlib.import_module("streamed")
-        return lambda config, weights: ours.Streamed(config, weights, together(ours))
-    return importlib.import_module(BUILDS[name]).build
-
-
-def together(ours: Any) -> Any:
-    """The tuning with all new kernels of a prompt."""
-    products = {name: one._replace(ahead=True, lead=2) for name, one in ours.Warps()._asdict().items()}
-    turned = ours.Stages(128, 192, 64, 4)
-    return ours.Tuning(warps=ours.Warps(**products), attend=ours.Keys(), turned=turned)
-
-
 def check(options: argparse.Namespace) -> None:
     """Whether logits are right: the largest error over its limit, at most 1."""
-    run = Generation(builder("ours", options))
+    run = Generation(importlib.import_module("model").build)
     for batch, prompt, new in SIZES:
         faulthandler.dump_traceback_later(2 * HANGS_S, exit=True)
         data = reference.generate_input(0, 1, NAME, batch, prompt, new, seed=prompt)
@@ -128,7 +112,7 @@ def compare(options: argparse.Namespace) -> None:
         if "compile" in names:
             torch.set_default_device(None)  # torch.compile cannot trace all of a tensor's methods under one
         for name in names:
-            run = Generation(builder(name, options))
+            run = Generation(importlib.import_module(BUILDS[name]).build)
             print(f"{name}: the first prompt took {seconds(partial(run, first(inputs[0]))):.1f} s", flush=True)
             prompts = [1e6 * seconds(partial(run, first(data))) for data in inputs]
             print(f"{name}: time to first token {statistics.median(prompts):.0f} us", flush=True)
@@ -200,7 +184,7 @@ def steps(model: Any, tokens: Any, new: int) -> float:
 def kernels(options: argparse.Namespace) -> None:
     """Device time by kernel, of a prompt and of steps, of kernels that do not overlap."""
     ours = importlib.import_module("streamed")
-    tuning = (together(ours) if options.together else ours.Tuning())._replace(early=False)
+    tuning = ours.Tuning(early=False)
     run = Generation(lambda config, weights: ours.Streamed(config, weights, tuning))
     data = reference.generate_input(0, 1, NAME, 1, options.prompt, 9, 1)
     for _ in range(2):
@@ -381,23 +365,14 @@ def sweep_steps(attempt: Tries) -> None:
 
 def sweep_prompts(attempt: Tries) -> None:
     ours, tuning = attempt.ours, attempt.first.tuning
-
-    def all_products(**changed: Any) -> Any:
-        return tuning.warps._replace(**{name: one._replace(**changed) for name, one in tuning.warps._asdict().items()})
-
-    whole, leads = together(ours), {lead: all_products(ahead=True, lead=lead) for lead in range(4)}
-    attempt("together: the best by estimate", whole)
-    for lead in (0, 1, 3):
-        attempt(f"together, a warpgroup {lead} stages later", whole._replace(warps=leads[lead]))
-    later_once = leads[0]._replace(swiglu=leads[2].swiglu)
-    attempt("together, gate and up alone a warpgroup 2 stages later", whole._replace(warps=later_once))
+    for lead in range(4):
+        later = {name: one._replace(lead=lead) for name, one in tuning.warps._asdict().items()}
+        attempt(f"all warpgroups {lead} stages later", tuning._replace(warps=ours.Warps(**later)))
     for keys in ((128, 4), (64, 4)):
-        attempt(f"together, attention {keys}", whole._replace(attend=ours.Keys(*keys)))
-    attempt("together without tiles of three heads", whole._replace(turned=None))
-    attempt("attention by explicit warps", tuning._replace(attend=ours.Keys()))
-    attempt("queries and keys turned in tiles of three heads", tuning._replace(turned=whole.turned))
-    for lead, warps in leads.items():
-        attempt(f"loads ahead of products, a warpgroup {lead} stages later", tuning._replace(warps=warps))
+        attempt(f"attention by warps {keys}", tuning._replace(attend=ours.Keys(*keys)))
+    attempt("attention by Triton", tuning._replace(attend=None))
+    attempt("queries and keys turned by a kernel", tuning._replace(turned=None))
+    attempt("both", tuning._replace(attend=None, turned=None))
     attempt("products by Triton", tuning._replace(warps=None))
     for name, blocks in (
         ("out", (128, 128, 64, 6)),

@@ -196,11 +196,9 @@ def test_rings_are_filled_before_the_kernel_before_has_ended(kernels: Any) -> No
 @pytest.mark.parametrize(
     ("n", "k", "block_n", "stages", "options"),
     [
-        (8192, 2048, 256, 4, {"SWIGLU": True, "PARTS": 16}),
+        (8192, 2048, 256, 4, {"SWIGLU": True, "PARTS": 16, "LEAD": 2}),
         (2048, 8192, 128, 5, {"ADD": True}),
         (3072, 2048, 128, 5, {}),
-        (8192, 2048, 256, 4, {"SWIGLU": True, "PARTS": 16, "AHEAD": True, "LEAD": 2}),
-        (2048, 8192, 128, 5, {"ADD": True, "AHEAD": True}),
     ],
 )
 def test_products_by_explicit_warps_overlap(
@@ -220,20 +218,19 @@ def test_products_by_explicit_warps_overlap(
     blocks = [(1024, k, [64, 64]), (n * block_n // columns, k, [columns, 64]), (1024, n, [64, columns])]
     arguments = (*[descriptor(*one) for one in blocks], torch.float32, torch.bfloat16, torch.float32, 1024, 1e-5)
     constants = {"N": n, "K": k, "BLOCK_M": 128, "BLOCK_N": block_n, "BLOCK_K": 64, "STAGES": stages}
-    constants |= {"SWIGLU": False, "ADD": False, "PARTS": 0} | options
-    if "AHEAD" in options and "PARTS" in options:
+    constants |= {"SWIGLU": False, "ADD": False, "PARTS": 0, "LEAD": 0, "PARTS_LAYOUT": None} | options
+    if "PARTS" in options:
         constants["PARTS_LAYOUT"] = kernels.prompt_warps.squares_layout(options["PARTS"])
     flags = {"num_warps": 4, "launch_pdl": True}
     made = compiled("sm_90", Warmed(kernels.prompt_warps.multiply_warps), arguments, constants, flags)
     assert (made.spilled_bytes, made.fit) == (0, 1)
     assert "setmaxnreg" in made.assembly
     load = "cp.async.bulk.tensor.2d.shared"
-    if "AHEAD" in options:
-        ahead, _, behind = made.assembly.partition("wgmma.mma_async")
-        assert "ld.global" in ahead[ahead.index("griddepcontrol.wait") :]
-        assert "ld.global" not in behind.partition("bulk.commit_group")[0], "nothing is loaded behind the product"
-        return
-    before, _, behind = made.assembly.partition("griddepcontrol.wait")
+    ahead, _, behind = made.assembly.partition("wgmma.mma_async")
+    assert ("ld.global" in ahead[ahead.index("griddepcontrol.wait") :]) == bool(options)
+    assert "ld.global" not in behind.partition("bulk.commit_group")[0], "nothing is loaded behind the product"
+    loading = made.assembly[made.assembly.index(load) :]  # the loading warp, whose weights come first
+    before, _, behind = loading.partition("griddepcontrol.wait")
     assert before.count(load) == stages * (2 if "SWIGLU" in options else 1)
     assert load in behind
 

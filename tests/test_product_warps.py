@@ -23,8 +23,6 @@ PLAYED: list[Played] = [
     ((384, 264, 456), SHARED, 5),  # 9 tiles: 4 among 5, whose runs go on in the next tile
     ((256, 128, 392), SHARED, 7),  # fewer tiles than programs: 2 among 7, no round before
     ((384, 200, 200), {"shared": True, "parts": 2}, 4),
-    ((384, 264, 456), {"shared": True, "ahead": True}, 5),
-    ((384, 200, 200), {"ahead": True}, 2),
     ((520, 128, 200), SHARED, 3),  # less than whole blocks of rows: 5 tiles, 2 of them shared
 ]
 FAULTY: Played = ((640, 128, 136), SHARED, 3)
@@ -44,7 +42,8 @@ CALLS = 2  # one after the other: the second finds what the first has left
 def row_of(submission: ModuleType, blocks: tuple[int, int, int], stages: int, fields: dict[str, Any]) -> Any:
     block_m, block_n, block_k = blocks
     row = next(row for row in submission.TABLE if row.kernel == "warps")
-    return row._replace(block_m=block_m, block_n=block_n, block_k=block_k, stages=stages, group=2, **fields)
+    row = row._replace(block_m=block_m, block_n=block_n, block_k=block_k, stages=stages, group=2, shared=False, parts=1)
+    return row._replace(**fields)
 
 
 def errors(submission: ModuleType, machine: Machine, case: Played) -> list[float]:
@@ -142,7 +141,7 @@ def test_a_round_is_shared_only_where_each_program_has_a_step_of_it() -> None:
 # ---- compiled --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fields", [{}, SHARED, {"shared": True, "ahead": True}])
+@pytest.mark.parametrize("fields", [{}, SHARED])
 @pytest.mark.parametrize(
     "blocks", [((128, 256, 64), 3, 1), ((128, 256, 64), 4, 2), ((256, 128, 64), 3, 1), ((128, 128, 64), 6, 1)]
 )

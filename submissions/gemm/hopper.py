@@ -194,7 +194,7 @@ def add_parts(product, work_ptr, tile, shared, steps, MINE: gl.constexpr, HALF: 
 @gluon.jit
 def multiply_tiles(ring, leaving, work_ptr, sizes, MINE: gl.constexpr, HALF: gl.constexpr, BLOCK_N: gl.constexpr,
                    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, SHARED: gl.constexpr,
-                   PARTS: gl.constexpr, AHEAD: gl.constexpr, layout: gl.constexpr):  # fmt: skip
+                   PARTS: gl.constexpr, layout: gl.constexpr):  # fmt: skip
     """A warpgroup: the upper (MINE 0) or lower (1) half of every tile's rows."""
     M, N, K = sizes
     whole, tiles = whole_tiles(M, N, 2 * HALF, BLOCK_N, SHARED)
@@ -203,7 +203,7 @@ def multiply_tiles(ring, leaving, work_ptr, sizes, MINE: gl.constexpr, HALF: gl.
     phase = 0
     for tile in range(gl.program_id(0), whole, gl.num_programs(0)):
         product, row, column, slot, phase = multiply_tile(
-            ring, product, tile, sizes, 0, K, slot, phase, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, AHEAD, layout
+            ring, product, tile, sizes, 0, K, slot, phase, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, True, layout
         )
         store_tile(product, leaving, row + MINE * HALF, column, PARTS)
     if SHARED:
@@ -239,7 +239,6 @@ def product_kernel(
     GROUP: gl.constexpr,
     SHARED: gl.constexpr,
     PARTS: gl.constexpr,  # in which a warpgroup's half of a tile leaves: 1 or 2
-    AHEAD: gl.constexpr,  # see multiply_tile
 ):
     HALF: gl.constexpr = BLOCK_M // 2
     a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_K], gl.bfloat16)
@@ -271,11 +270,11 @@ def product_kernel(
         [
             (multiply_tiles, (
                 top, (out_desc, out_top), work_ptr, sizes, 0, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED, PARTS,
-                AHEAD, layout,
+                layout,
             )),
             (multiply_tiles, (
                 low, (out_desc, out_low), work_ptr, sizes, 1, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED, PARTS,
-                AHEAD, layout,
+                layout,
             )),
             (load_tiles, (
                 (a_desc, b_desc), ring, sizes, HALF, BLOCK_N, BLOCK_K, STAGES, GROUP, SHARED,

@@ -10,20 +10,18 @@ from submission import as_planned, make_plan
 from torch import Tensor
 from tuning import Row
 
-# block_m, block_n, block_k, stages, group, shared, parts, ahead; `tune-kernel gemm --at-most 12` tries all of them
+# block_m, block_n, block_k, stages, group, shared, parts; `tune-kernel gemm --at-most 12` tries all of them
 WARPS = [
-    (128, 256, 64, 3, 16, True, 1, True),
-    (128, 256, 64, 3, 16, True, 1, False),
-    (128, 256, 64, 3, 8, True, 1, True),
-    (128, 256, 64, 4, 16, True, 2, True),
-    (128, 256, 64, 4, 8, True, 2, True),
-    (256, 128, 64, 3, 8, True, 1, True),
-    (128, 256, 64, 3, 16, False, 1, False),
-    (128, 256, 64, 3, 16, False, 1, True),
-    (128, 256, 64, 3, 8, False, 1, True),
-    (128, 256, 64, 4, 16, False, 2, True),
-    (256, 128, 64, 3, 8, False, 1, True),
-    (128, 128, 64, 6, 16, False, 1, True),
+    (128, 256, 64, 3, 16, True, 1),
+    (128, 256, 64, 3, 8, True, 1),
+    (128, 256, 64, 4, 16, True, 2),
+    (128, 256, 64, 4, 8, True, 2),
+    (256, 128, 64, 3, 8, True, 1),
+    (128, 256, 64, 3, 16, False, 1),
+    (128, 256, 64, 3, 8, False, 1),
+    (128, 256, 64, 4, 16, False, 2),
+    (256, 128, 64, 3, 8, False, 1),
+    (128, 128, 64, 6, 16, False, 1),
 ]
 PLAIN = [(128, 256, 64, 3, 8), (128, 128, 64, 4, 8), (128, 128, 64, 4, 4), (64, 256, 64, 3, 4), (128, 64, 64, 4, 4)]
 GROUPS = (4, 8, 12, 16, 24, 32)  # rows of tiles
@@ -39,7 +37,7 @@ def rows(chip: str, params: dict[str, int]) -> list[Row]:
     shape = place(params)["shape"]
     by_warps = [Row(chip, shape, "warps", *one[:5], 4, *one[5:], "") for one in WARPS if chip == "sm_90"]
     plain = [
-        Row(chip, shape, "plain", *block[:4], group, block[4], False, 1, False, "")
+        Row(chip, shape, "plain", *block[:4], group, block[4], False, 1, "")
         for block, group in itertools.product(PLAIN, GROUPS)
     ]
     return by_warps + plain

@@ -120,7 +120,6 @@ def make_plan(row: Row, chip: Chip, rows: int, columns: int, depth: int) -> Plan
             "GROUP": row.group,
             "SHARED": is_shared,
             "PARTS": row.parts,
-            "AHEAD": row.ahead,
         }
         options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
     else:

@@ -145,7 +145,6 @@ def multiply_stages(
     SWIGLU: gl.constexpr,
     ADD: gl.constexpr,
     PARTS: gl.constexpr,
-    AHEAD: gl.constexpr,
     LEAD: gl.constexpr,
     PARTS_LAYOUT: gl.constexpr,
     MINE: gl.constexpr,
@@ -160,42 +159,33 @@ def multiply_stages(
     tiles_m, columns = gl.cdiv(M, BLOCK_M), BLOCK_N // 2 if SWIGLU else BLOCK_N
     tiles = tiles_m * (N // columns)
     slot, phase = gl.program_id(0) * 0, gl.program_id(0) * 0
-    if AHEAD:
-        wait_for_kernel_before()
+    wait_for_kernel_before()
     if MINE * LEAD > 0:  # stays that far behind the other one, which multiplies while this one ends a tile
         mbarrier.wait(filled.index(LEAD), phase)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, column = tile % tiles_m * BLOCK_M + MINE * HALF, tile // tiles_m * columns
-        if AHEAD and ADD:
+        # What is needed behind the product is loaded before it.
+        if ADD:
             m, n, place, inside = places(row, column, M, N, HALF, BLOCK_N, layout)
             before, next_norm = gl.load(x_ptr + place, mask=inside, other=0.0), gl.load(norm_ptr + n)
-        elif AHEAD and PARTS > 0:
+        elif PARTS > 0:
             token = row + gl.arange(0, HALF, layout=gl.SliceLayout(1, PARTS_LAYOUT))
             part = gl.arange(0, PARTS, layout=gl.SliceLayout(0, PARTS_LAYOUT))
             squares_at = gl.expand_dims(token * PARTS, 1) + gl.expand_dims(part, 0)
             squares = gl.load(squares_ptr + squares_at, mask=gl.expand_dims(token < M, 1), other=0.0)
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
         acc, slot, phase = multiplied(a_ring, b_ring, filled, emptied, acc, K // BLOCK_K, slot, phase, MINE, STAGES)
-        if not AHEAD or not ADD:
-            m, n, place, inside = places(row, column, M, N, HALF, BLOCK_N, layout)
         if ADD:
-            acc += before if AHEAD else gl.load(x_ptr + place, mask=inside, other=0.0)
+            acc += before
             gl.store(x_ptr + place, acc, mask=inside)
             gl.store(squares_ptr + m * (N // BLOCK_N) + column // BLOCK_N, gl.sum(acc * acc, 1), mask=m < M)
-            norm = next_norm if AHEAD else gl.load(norm_ptr + n)
-            acc = acc * gl.expand_dims(norm.to(gl.float32), 0)
+            acc = acc * gl.expand_dims(next_norm.to(gl.float32), 0)
         elif PARTS > 0:
-            if AHEAD:
-                total = gl.convert_layout(gl.sum(squares, 1), gl.SliceLayout(1, layout))
-            else:
-                total = gl.zeros((HALF,), gl.float32, gl.SliceLayout(1, layout))
-                for part in gl.static_range(PARTS):
-                    total += gl.load(squares_ptr + m * PARTS + part, mask=m < M, other=0.0)
+            total = gl.convert_layout(gl.sum(squares, 1), gl.SliceLayout(1, layout))
             acc = acc * gl.expand_dims(gl.rsqrt(total / K + eps), 1)
         if SWIGLU:
             gate, up = acc.reshape((HALF, 2, BLOCK_N // 2)).permute((0, 2, 1)).split()
-            opened = silu(gate) if AHEAD else gate / (1 + gl.exp(-gate))
-            rounded = (opened * up).to(gl.bfloat16)
+            rounded = (silu(gate) * up).to(gl.bfloat16)
         else:
             rounded = acc.to(gl.bfloat16)
         tma.store_wait(0)
@@ -224,13 +214,12 @@ def multiply_warps(
     SWIGLU: gl.constexpr,
     ADD: gl.constexpr,
     PARTS: gl.constexpr,
-    AHEAD: gl.constexpr = False,
-    LEAD: gl.constexpr = 0,
-    PARTS_LAYOUT: gl.constexpr = None,  # AHEAD: squares_layout(PARTS)
+    LEAD: gl.constexpr,
+    PARTS_LAYOUT: gl.constexpr,  # squares_layout(PARTS)
 ):
     """out = a b^T times each token's factor of the norm, which with PARTS 0 is 1; with SWIGLU, silu of the gates' half
-    times the ups'; with ADD, x += a b^T, and out = x times the norm's columns. With AHEAD, what is needed behind a
-    product is loaded before it. LEAD: by how many stages the second warpgroup begins later than the first."""
+    times the ups'; with ADD, x += a b^T, and out = x times the norm's columns. LEAD: by how many stages the second
+    warpgroup begins later than the first."""
     launch_next()
     rings = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, STAGES)
     top = gl.allocate_shared_memory(gl.bfloat16, out_desc.block_type.shape, out_desc.layout)
@@ -241,11 +230,11 @@ def multiply_warps(
         [
             (multiply_stages, (
                 rings, out_desc, top, norms, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD, PARTS,
-                AHEAD, LEAD, PARTS_LAYOUT, 0,
+                LEAD, PARTS_LAYOUT, 0,
             )),
             (multiply_stages, (
                 rings, out_desc, low, norms, M, eps, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU, ADD, PARTS,
-                AHEAD, LEAD, PARTS_LAYOUT, 1,
+                LEAD, PARTS_LAYOUT, 1,
             )),
             (load_stages, ((a_desc, b_desc), rings, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SWIGLU)),
         ],

@@ -71,14 +71,13 @@ class Rings(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups. `ahead`: what is needed behind a
-    product is loaded before it; `lead`: the second warpgroup begins so many stages later."""
+    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups. The second warpgroup begins `lead`
+    stages later than the first, so that one multiplies while the other ends a tile."""
 
     m: int
     n: int
     k: int
     stages: int
-    ahead: bool = False
     lead: int = 0
 
 
@@ -87,7 +86,7 @@ class Warps(NamedTuple):
 
     qkv: Stages = Stages(128, 128, 64, 5)
     out: Stages = Stages(128, 128, 64, 5)
-    swiglu: Stages = Stages(128, 256, 64, 4)
+    swiglu: Stages = Stages(128, 256, 64, 4, lead=2)
     down: Stages = Stages(128, 128, 64, 5)
 
 
@@ -115,8 +114,10 @@ class Tuning(NamedTuple):
     early: bool = True
     rings: Rings | None = Rings()  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
-    attend: Keys | None = None  # of the same, by explicit warps
-    turned: Stages | None = None  # of the same, 192 columns a tile: queries, keys and values, turned in that kernel
+    attend: Keys | None = Keys()  # of the same, by explicit warps
+    turned: Stages | None = Stages(
+        128, 192, 64, 4
+    )  # of the same: queries, keys and values, turned in that kernel
 
 
 class Cache:
@@ -380,8 +381,8 @@ class Streamed(Plain):
         multiply_warps[(min(self.multiprocessors, triton.cdiv(m, blocks.m) * (n // columns)),)](
             *[bulk_descriptor(*one) for one in halves], prompt.x, self.norm if norm is None else norm, prompt.squares,
             m, self.config.eps, N=n, K=k, BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, STAGES=blocks.stages,
-            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, AHEAD=blocks.ahead, LEAD=blocks.lead,
-            PARTS_LAYOUT=squares_layout(parts) if blocks.ahead and parts else None, num_warps=4,
+            SWIGLU=swiglu, ADD=norm is not None, PARTS=parts, LEAD=blocks.lead,
+            PARTS_LAYOUT=squares_layout(parts) if parts else None, num_warps=4,
             launch_pdl=self.tuning.early,
         )  # fmt: skip
 
