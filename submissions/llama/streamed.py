@@ -115,9 +115,7 @@ class Tuning(NamedTuple):
     rings: Rings | None = Rings()  # of a step of one sequence
     warps: Warps | None = Warps()  # of prompts that are not short
     attend: Keys | None = Keys()  # of the same, by explicit warps
-    turned: Stages | None = Stages(
-        128, 192, 64, 4
-    )  # of the same: queries, keys and values, turned in that kernel
+    turned: Stages | None = Stages(128, 192, 64, 4)  # of the same: queries, keys and values, turned in that kernel
 
 
 class Cache:
