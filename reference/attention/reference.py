@@ -4,7 +4,8 @@ The scores' scale is 1 / sqrt(D). A backward call is given the output and the lo
 own and other libraries' are, so it measures the gradients alone.
 
 Legend: B batch, H heads of queries, G of keys and values, R = H / G, S places, D numbers a head. In `exact_kernel`
-one block of one head's queries at a time: Q queries, K keys, which are those up to the last of these queries.
+one block of queries at a time, of the R heads that share keys: Q queries, K keys, which are those up to the last of
+these queries.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from harness.judging.correctness import Expected, accumulation_variance, roundin
 RTOL = ATOL = 2e-2
 SHIFT = 128.0  # of hardened scores: e^128 is beyond float32
 QUERY = 16.0  # the first number of a hardened query
-BLOCK = 1024  # queries at a time: scores take little memory, and few are of keys that come after all of them
+BLOCK = 1024  # queries at a time: few scores are of keys that come after all of them
 
 
 def generate_input(
@@ -41,30 +42,32 @@ def generate_input(
 def _saved(queries: Tensor, keys: Tensor, values: Tensor, gradient: Tensor) -> Saved:
     output = torch.empty_like(queries)
     logarithm = queries.new_empty(queries.shape[:3], dtype=torch.float32)
-    for b, h, g in _heads(queries, keys):
-        for rows, scores_QK in _scores(queries[b, h], keys[b, g]):
-            logarithm[b, h, rows] = scores_QK.logsumexp(1)
-            scores_QK.sub_(logarithm[b, h, rows, None]).exp_()
-            output[b, h, rows] = scores_QK @ values[b, g, : rows.stop].float()
+    for b, mine, g in _groups(queries, keys):
+        for rows, scores_RQK in _scores(queries[b, mine], keys[b, g]):
+            logarithm_RQ = scores_RQK.logsumexp(2)
+            logarithm[b, mine, rows] = logarithm_RQ
+            scores_RQK.sub_(logarithm_RQ[..., None]).exp_()
+            output[b, mine, rows] = (scores_RQK @ values[b, g, : rows.stop].float()).to(output.dtype)
     return Saved(output, logarithm, gradient)
 
 
-def _heads(queries: Tensor, keys: Tensor) -> Iterator[tuple[int, int, int]]:
-    """Each head of queries: batch, head, its head of keys."""
-    batch, heads = queries.shape[:2]
-    for b in range(batch):
-        for h in range(heads):
-            yield b, h, h // (heads // keys.shape[1])
+def _groups(queries: Tensor, keys: Tensor) -> Iterator[tuple[int, slice, int]]:
+    """The heads of queries that share keys: batch, heads, their head of keys."""
+    share = queries.shape[1] // keys.shape[1]
+    for b in range(queries.shape[0]):
+        for g in range(keys.shape[1]):
+            yield b, slice(g * share, (g + 1) * share), g
 
 
-def _scores(q_SD: Tensor, k_SD: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Blocks of one head's queries and their scaled scores, float32 [Q, K], -inf where a key comes after the query."""
-    seq, dim = q_SD.shape
+def _scores(q_RSD: Tensor, k_SD: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of some heads' queries and their scaled scores, float32 [R, Q, K], -inf where a key comes after the
+    query."""
+    _, seq, dim = q_RSD.shape
     for first in range(0, seq, BLOCK):
         rows = slice(first, min(first + BLOCK, seq))
-        scores_QK = (q_SD[rows].float() @ k_SD[: rows.stop].float().T).mul_(dim**-0.5)
-        place_S = torch.arange(rows.stop, device=q_SD.device)
-        yield rows, scores_QK.masked_fill_(place_S > place_S[rows, None], -torch.inf)
+        scores_RQK = (q_RSD[:, rows].float() @ k_SD[: rows.stop].float().T).mul_(dim**-0.5)
+        place_S = torch.arange(rows.stop, device=q_RSD.device)
+        yield rows, scores_RQK.masked_fill_(place_S > place_S[rows, None], -torch.inf)
 
 
 def harden(data: input_t, seed: int) -> input_t:
@@ -124,12 +127,12 @@ def _exact_forward(queries: Tensor, keys: Tensor, values: Tensor) -> Expected:
     sum p^2 v^2 and the result's."""
     value = torch.empty_like(queries, dtype=torch.float32)
     terms = torch.empty_like(value)
-    for b, h, g in _heads(queries, keys):
-        for rows, scores_QK in _scores(queries[b, h], keys[b, g]):
-            p_QK = scores_QK.softmax(1)
+    for b, mine, g in _groups(queries, keys):
+        for rows, scores_RQK in _scores(queries[b, mine], keys[b, g]):
+            p_RQK = scores_RQK.softmax(2)
             v_KD = values[b, g, : rows.stop].float()
-            value[b, h, rows] = p_QK @ v_KD
-            terms[b, h, rows] = p_QK.square_() @ v_KD.square()
+            value[b, mine, rows] = p_RQK @ v_KD
+            terms[b, mine, rows] = p_RQK.square_() @ v_KD.square()
     return _expected(value, terms, queries, "the output")
 
 
@@ -145,31 +148,32 @@ def _exact_backward(queries: Tensor, keys: Tensor, values: Tensor, saved: Saved)
     dq, dq_terms = (torch.empty_like(queries, dtype=torch.float32) for _ in range(2))
     dk, dk_terms, dv, dv_terms = (queries.new_zeros(kv_shape, dtype=torch.float32) for _ in range(4))
     seq, dim = queries.shape[2:]
-    for b, h, g in _heads(queries, keys):
-        v_SD, do_SD = values[b, g].float(), saved.gradient_BHSD[b, h].float()
-        mean_dp2 = ((do_SD.T @ do_SD) * (v_SD.T @ v_SD)).sum() / seq**2  # over all queries and keys
-        mine_dk_SD, mine_dv_SD = (torch.zeros_like(v_SD) for _ in range(2))
-        for rows, scores_QK in _scores(queries[b, h], keys[b, g]):
+    for b, mine, g in _groups(queries, keys):
+        k_SD, v_SD, do_RSD = keys[b, g].float(), values[b, g].float(), saved.gradient_BHSD[b, mine].float()
+        mean_dp2_R = ((do_RSD.mT @ do_RSD) * (v_SD.T @ v_SD)).sum((1, 2)) / seq**2  # over all queries and keys
+        dk_RSD, dv_RSD = (torch.zeros_like(do_RSD) for _ in range(2))
+        for rows, scores_RQK in _scores(queries[b, mine], keys[b, g]):
             before = slice(rows.stop)
-            q_QD, k_KD, v_KD, do_QD = queries[b, h, rows].float(), keys[b, g, before].float(), v_SD[before], do_SD[rows]
-            p_QK = scores_QK.sub_(saved.logarithm_BHS[b, h, rows, None]).exp_()
-            delta_Q = (do_QD * saved.output_BHSD[b, h, rows].float()).sum(1)
+            k_KD, v_KD = k_SD[before], v_SD[before]
+            q_RQD, do_RQD = queries[b, mine, rows].float(), do_RSD[:, rows]
+            p_RQK = scores_RQK.sub_(saved.logarithm_BHS[b, mine, rows, None]).exp_()
+            delta_RQ = (do_RQD * saved.output_BHSD[b, mine, rows].float()).sum(2)
             # In units of a rounding: ds is the difference of two sums in float32, which may be nearly equal.
-            sums_Q = accumulation_variance(dim, mean_dp2 + delta_Q.square())
-            sums_Q.div_(rounding_variance(queries.dtype))
-            ds_QK = (do_QD @ v_KD.T).sub_(delta_Q[:, None]).mul_(p_QK).mul_(scale)
-            dq[b, h, rows] = ds_QK @ k_KD
-            mine_dk_SD[before] += ds_QK.T @ q_QD
-            mine_dv_SD[before] += p_QK.T @ do_QD
-            p2_QK = p_QK.square_()
-            ds2_QK = ds_QK.square_().addcmul_(p2_QK, sums_Q[:, None], value=scale * scale)
-            dv_terms[b, g, before] += p2_QK.T @ do_QD.square()
-            dk_terms[b, g, before] += ds2_QK.T @ q_QD.square()
-            dq_terms[b, h, rows] = ds2_QK @ k_KD.square()
-        dk[b, g] += mine_dk_SD
-        dk_terms[b, g] += mine_dk_SD.square_()
-        dv[b, g] += mine_dv_SD
-        dv_terms[b, g] += mine_dv_SD.square_()
+            sums_RQ = accumulation_variance(dim, mean_dp2_R[:, None] + delta_RQ.square())
+            sums_RQ.div_(rounding_variance(queries.dtype))
+            ds_RQK = (do_RQD @ v_KD.T).sub_(delta_RQ[..., None]).mul_(p_RQK).mul_(scale)
+            dq[b, mine, rows] = ds_RQK @ k_KD
+            dk_RSD[:, before] += ds_RQK.mT @ q_RQD
+            dv_RSD[:, before] += p_RQK.mT @ do_RQD
+            p2_RQK = p_RQK.square_()
+            ds2_RQK = ds_RQK.square_().addcmul_(p2_RQK, sums_RQ[..., None], value=scale * scale)
+            dv_terms[b, g, before] += (p2_RQK.mT @ do_RQD.square()).sum(0)
+            dk_terms[b, g, before] += (ds2_RQK.mT @ q_RQD.square()).sum(0)
+            dq_terms[b, mine, rows] = ds2_RQK @ k_KD.square()
+        dk[b, g] = dk_RSD.sum(0)
+        dk_terms[b, g] += dk_RSD.square_().sum(0)
+        dv[b, g] = dv_RSD.sum(0)
+        dv_terms[b, g] += dv_RSD.square_().sum(0)
     return (
         _expected(dq, dq_terms, queries, "the queries' gradient"),
         _expected(dk, dk_terms, queries, "the keys' gradient"),
