@@ -33,6 +33,7 @@ sys.path[:0] = [
 
 import torch
 import torch.distributed as dist
+import tuning as tuned
 from adapter import Generation
 from params import CONFIGS, Params, cost
 from weights import draw
@@ -184,7 +185,7 @@ def steps(model: Any, tokens: Any, new: int) -> float:
 def kernels(options: argparse.Namespace) -> None:
     """Device time by kernel, of a prompt and of steps, of kernels that do not overlap."""
     ours = importlib.import_module("streamed")
-    tuning = ours.Tuning(early=False)
+    tuning = tuned.Tuning(early=False)
     run = Generation(lambda config, weights: ours.Streamed(config, weights, tuning))
     data = reference.generate_input(0, 1, NAME, 1, options.prompt, 9, 1)
     for _ in range(2):
@@ -230,7 +231,7 @@ class Tries:
     held against, in turn, so that whatever slows the GPU down for a while slows both."""
 
     def __init__(self, options: argparse.Namespace, ours: Any, model: Any, what: str, first: Any, share: float) -> None:
-        self.ours, self.model, self.what, self.deadline = ours, model, what, START + share * options.seconds
+        self.model, self.what, self.deadline = model, what, START + share * options.seconds
         self.only = options.only
         config, length = model.config, options.prompt
         self.length, self.calls = length, 4 if what == "prompt" else 12
@@ -337,13 +338,13 @@ def sweep(options: argparse.Namespace) -> None:
     model = ours.Streamed(config, draw(config, torch.device("cuda")))
     if "step" in options.parts:
         share = 0.5 if "prompt" in options.parts else 1.0
-        sweep_steps(Tries(options, ours, model, "step", ours.Tuning(), share))
+        sweep_steps(Tries(options, ours, model, "step", tuned.Tuning(), share))
     if "prompt" in options.parts:
-        sweep_prompts(Tries(options, ours, model, "prompt", ours.Tuning(), share=1.0))
+        sweep_prompts(Tries(options, ours, model, "prompt", tuned.Tuning(), share=1.0))
 
 
 def sweep_steps(attempt: Tries) -> None:
-    tuning, ring = attempt.first.tuning, attempt.ours.Ring
+    tuning, ring = attempt.first.tuning, tuned.Ring
     attempt("no rings", tuning._replace(rings=None))
     for name, one in (
         ("project", ring(4, 3, 1, 4, 128)),
@@ -364,12 +365,12 @@ def sweep_steps(attempt: Tries) -> None:
 
 
 def sweep_prompts(attempt: Tries) -> None:
-    ours, tuning = attempt.ours, attempt.first.tuning
+    tuning = attempt.first.tuning
     for lead in range(4):
         later = {name: one._replace(lead=lead) for name, one in tuning.warps._asdict().items()}
-        attempt(f"all warpgroups {lead} stages later", tuning._replace(warps=ours.Warps(**later)))
+        attempt(f"all warpgroups {lead} stages later", tuning._replace(warps=tuned.Warps(**later)))
     for keys in ((128, 4), (64, 4)):
-        attempt(f"attention by warps {keys}", tuning._replace(attend=ours.Keys(*keys)))
+        attempt(f"attention by warps {keys}", tuning._replace(attend=tuned.Keys(*keys)))
     attempt("attention by Triton", tuning._replace(attend=None))
     attempt("queries and keys turned by a kernel", tuning._replace(turned=None))
     attempt("both", tuning._replace(attend=None, turned=None))
@@ -383,9 +384,9 @@ def sweep_prompts(attempt: Tries) -> None:
         ("qkv", (128, 64, 64, 8)),
         ("swiglu", (128, 256, 64, 3)),
     ):
-        attempt(f"{name} {blocks}", tuning._replace(warps=tuning.warps._replace(**{name: ours.Stages(*blocks)})))
+        attempt(f"{name} {blocks}", tuning._replace(warps=tuning.warps._replace(**{name: tuned.Stages(*blocks)})))
     for blocks in ((64, 64, 64, 2, 4), (128, 64, 64, 3, 8), (128, 64, 64, 2, 8)):
-        attempt(f"attention {blocks}", tuning._replace(attention=ours.Blocks(*blocks)))
+        attempt(f"attention {blocks}", tuning._replace(attention=tuned.Blocks(*blocks)))
     attempt.best(3)
 
 
@@ -475,7 +476,7 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
 
     def with_rings(config: Any, weights: Any) -> Any:
         heap = split.open_heap(device)
-        tuning = split.SPLIT_TUNING._replace(rings=importlib.import_module("streamed").Rings())
+        tuning = split.SPLIT_TUNING._replace(rings=tuned.Rings())
         return split.SplitStreamed(config, weights, heap, tuning)
 
     expected = None

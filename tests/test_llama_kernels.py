@@ -33,20 +33,20 @@ def error_of(build: Any, name: str, batch: int, prompt: int, new: int) -> str:
 def pico() -> Any:
     """Adds a model of that name, tiny and in float32; returns tiles that suit it."""
     import params
-    import streamed
+    from tuning import Blocks, Tile, Tuning
 
     nano = params.CONFIGS["nano"]
     sizes = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 128, "vocab": 64}
     params.CONFIGS["pico"] = dataclasses.replace(nano, **sizes, dtype="float32", max_length=64)
-    small = streamed.Blocks(32, 32, 32, 2, 4)
-    return streamed.Tuning(
-        project=streamed.Tile(8, 4),
-        out=streamed.Tile(32, 4),
-        gate_up=streamed.Tile(64, 4),
-        down=streamed.Tile(32, 4),
-        logits=streamed.Tile(32, 4),
+    small = Blocks(32, 32, 32, 2, 4)
+    return Tuning(
+        project=Tile(8, 4),
+        out=Tile(32, 4),
+        gate_up=Tile(64, 4),
+        down=Tile(32, 4),
+        logits=Tile(32, 4),
         keys=16,
-        attention=streamed.Blocks(16, 16, 16, 2, 4),
+        attention=Blocks(16, 16, 16, 2, 4),
         long=small,
         swiglu=small,
         short=small,
@@ -104,6 +104,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         "rings",
         "streamed",
         "streaming",
+        "tuning",
     )
     for name in [name for name in sys.modules if name.partition(".")[0] in brought]:
         monkeypatch.delitem(sys.modules, name)
@@ -117,6 +118,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     import rings
     import streamed
     import streaming
+    import tuning
 
     return SimpleNamespace(
         across=across,
@@ -127,6 +129,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         rings=rings,
         streamed=streamed,
         streaming=streaming,
+        tuning=tuning,
     )
 
 
@@ -174,7 +177,7 @@ def test_rings_are_filled_before_the_kernel_before_has_ended(kernels: Any) -> No
     from compiled import compiled
 
     bf, wide, rings = torch.bfloat16, torch.float32, kernels.rings
-    ring = kernels.streamed.Rings()
+    ring = kernels.tuning.Rings()
     heads = {"K": 2048, "H": 32, "G": 8, "D": 64, "LENGTH": 2048}
     cases = [
         (ring.project, rings.ring_project, (wide, bf, bf, wide, torch.int32, bf, bf, bf, 1e-5), heads),
@@ -262,7 +265,7 @@ def test_attention_by_explicit_warps_multiplies_scores_during_the_softmax(kernel
     import torch
     from compiled import compiled
 
-    block = kernels.streamed.Keys()
+    block = kernels.streamed.Tuning().attend
     descriptor = kernels.streamed.bulk_descriptor
     rows = descriptor(torch.empty(1024, 2048, dtype=torch.bfloat16), [64, 64])
     keys = descriptor(torch.empty(8 * 2048, 64, dtype=torch.bfloat16), [block.keys, 64])

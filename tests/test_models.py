@@ -76,6 +76,7 @@ BROUGHT = (
     "prompt",
     "streamed",
     "streaming",
+    "tuning",
     "common",
     "common.bulk",
     "common.warps",

@@ -4,14 +4,16 @@ A decode step is five kernels a layer: norm, queries, keys, values and their tur
 together by the last program to arrive; product added to the residual stream; norm, gate, up and swiglu; product added.
 Those with weights are in rings.py for one sequence, in streaming.py for several. All of a step is one CUDA graph, whose
 kernels overlap at their ends: each loads its weights before it waits for the one before. A prompt goes through products
-on the tensor cores with what follows them in the same kernel (prompt_warps.py, and prompt.py where it is short), a
-graph for each length. In the last layer only the last token goes on behind keys and values, since only its logits are
+on the tensor cores with what follows them in the same kernel (prompt_warps.py, and prompt.py where it is short), two
+graphs for each length. In the last layer only the last token goes on behind keys and values, since only its logits are
 asked for.
 
 Legend: B sequences, P tokens of a prompt, T = B P, C hidden, F ffn, V vocabulary, H heads, G key heads, D head_dim.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 import triton
@@ -24,98 +26,14 @@ from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
+from tuning import Blocks, Ring, Stages, Tuning, Warps
 
 INTERPRETED = triton.knobs.runtime.interpret
 MOST_BATCH = 8  # sequences; more would have too many sums in a program
 MOST_GRAPHS = 4  # of prompts
 SHORT = 64  # tokens of a prompt that has blocks of its own
+FIRST = 2  # layers of a prompt's first graph
 LEAST_COLUMNS = 64  # of a product that is added to the residual stream
-
-
-class Tile(NamedTuple):
-    """Of a streaming kernel: weights' rows of a program, and its warps."""
-
-    rows: int
-    warps: int
-
-
-class Blocks(NamedTuple):
-    """Of a product on the tensor cores."""
-
-    m: int
-    n: int
-    k: int
-    stages: int
-    warps: int
-
-
-class Ring(NamedTuple):
-    """Of a kernel of one sequence's step (rings.py): rows and places of the ring, how many of the warps share a row,
-    warps, programs."""
-
-    rows: int
-    slots: int
-    columns: int
-    warps: int
-    programs: int
-
-
-class Rings(NamedTuple):
-    """One for each kernel. An H200 has 132 multiprocessors: 264 programs are two on each."""
-
-    project: Ring = Ring(4, 3, 1, 4, 132)
-    out: Ring = Ring(4, 2, 1, 4, 264)
-    gate_up: Ring = Ring(4, 4, 1, 4, 132)
-    down: Ring = Ring(2, 2, 4, 4, 264)
-    logits: Ring = Ring(8, 3, 1, 4, 264)
-
-
-class Stages(NamedTuple):
-    """Of a product by explicit warps (prompt_warps.py); n counts gates and ups. The second warpgroup begins `lead`
-    stages later than the first, so that one multiplies while the other ends a tile."""
-
-    m: int
-    n: int
-    k: int
-    stages: int
-    lead: int = 0
-
-
-class Warps(NamedTuple):
-    """One for each product of a layer."""
-
-    qkv: Stages = Stages(128, 128, 64, 5)
-    out: Stages = Stages(128, 128, 64, 5)
-    swiglu: Stages = Stages(128, 256, 64, 4, lead=2)
-    down: Stages = Stages(128, 128, 64, 5)
-
-
-class Keys(NamedTuple):
-    """Of a prompt's attention by explicit warps (prompt_attention.py): keys at a time, and stages of their rings."""
-
-    keys: int = 128
-    stages: int = 3
-
-
-class Tuning(NamedTuple):
-    """What was fastest on an H200, batch 1 (bench/llama.py)."""
-
-    project: Tile = Tile(4, 4)
-    out: Tile = Tile(8, 4)
-    gate_up: Tile = Tile(4, 4)
-    down: Tile = Tile(2, 4)
-    logits: Tile = Tile(8, 4)
-    keys: int = 64  # of a part of the cache
-    attention: Blocks = Blocks(64, 64, 64, 3, 4)  # m tokens, n keys at a time
-    long: Blocks = Blocks(128, 128, 64, 4, 8)
-    qkv: Blocks = Blocks(128, 128, 64, 4, 8)
-    swiglu: Blocks = Blocks(128, 128, 64, 4, 8)
-    short: Blocks = Blocks(64, 32, 128, 4, 4)  # prompts of at most 64 tokens
-    early: bool = True
-    rings: Rings | None = Rings()  # of a step of one sequence
-    warps: Warps | None = Warps()  # of prompts that are not short
-    attend: Keys | None = Keys()  # of the same, by explicit warps
-    turned: Stages | None = Stages(128, 192, 64, 4)  # of the same: queries, keys and values, turned in that kernel
 
 
 class Cache:
@@ -141,7 +59,8 @@ class Cache:
 
 
 class Prompt:
-    """A prompt's memory, and what runs it."""
+    """A prompt's memory, and what runs it: two graphs, so that the device is at work while the host submits most of
+    it."""
 
     def __init__(self, config: Any, cache: Cache, length: int) -> None:
         total, like = cache.batch * length, cache.query
@@ -151,7 +70,7 @@ class Prompt:
         self.squares = cache.x.new_empty(total * config.hidden // LEAST_COLUMNS)  # sums, of a product's columns
         self.qkv = like.new_empty(total, (config.heads + 2 * config.kv_heads) * config.head_dim)
         self.query, self.mixed = (like.new_empty(total, config.heads * config.head_dim) for _ in range(2))
-        self.run: Any = None
+        self.graphs: list[Any] = []
 
 
 class Streamed(Plain):
@@ -188,9 +107,10 @@ class Streamed(Plain):
             while len(self.prompts) >= MOST_GRAPHS:
                 del self.prompts[next(iter(self.prompts))]
             prompt = self.prompts[batch, length] = Prompt(self.config, cache, length)
-            prompt.run = self.graph(lambda: self.run_prompt(prompt, cache))
+            prompt.graphs = [self.graph(partial(part, prompt, cache)) for part in self.prompt_parts()]
         prompt.tokens.copy_(tokens)
-        prompt.run()
+        for graph in prompt.graphs:
+            graph()
         return cache.logits, cache
 
     def decode(self, token: Tensor, cache: Any) -> tuple[Tensor, Any]:
@@ -304,16 +224,33 @@ class Streamed(Plain):
     # ---- a prompt
 
     def run_prompt(self, prompt: Prompt, cache: Cache) -> None:
+        self.begin_prompt(prompt, cache)
+        self.end_prompt(prompt, cache)
+
+    def prompt_parts(self) -> tuple[Callable[[Prompt, Cache], None], ...]:
+        """What a prompt has a graph of each."""
+        return self.begin_prompt, self.end_prompt
+
+    def begin_prompt(self, prompt: Prompt, cache: Cache) -> None:
         config, (total, hidden) = self.config, prompt.x.shape
-        length = total // cache.batch
         embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
         norm_rows[(total,)](prompt.x, self.layers[0].norm, prompt.normed, config.eps, hidden, **self.early)
-        for number, layer in enumerate(self.layers[:-1]):
-            self.queries_and_keys(prompt, cache, number, layer.qkv, config.heads)
-            self.attention(prompt, cache, number, length)
+        self.whole_layers(prompt, cache, range(min(FIRST, config.layers - 1)))
+
+    def whole_layers(self, prompt: Prompt, cache: Cache, numbers: range) -> None:
+        """These layers, for all tokens."""
+        for number in numbers:
+            layer = self.layers[number]
+            self.queries_and_keys(prompt, cache, number, layer.qkv, self.config.heads)
+            self.attention(prompt, cache, number, len(prompt.x) // cache.batch)
             self.add_rows(prompt, prompt.mixed, layer.out, layer.mlp_norm, "out")
             self.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu", behind="out")
             self.add_rows(prompt, prompt.inner, layer.down, self.layers[number + 1].norm, "down")
+
+    def end_prompt(self, prompt: Prompt, cache: Cache) -> None:
+        config, (total, hidden) = self.config, prompt.x.shape
+        length = total // cache.batch
+        self.whole_layers(prompt, cache, range(FIRST, config.layers - 1))
         # The last layer has keys and values of all tokens, and goes on with the last token alone.
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]

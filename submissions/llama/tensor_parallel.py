@@ -13,6 +13,7 @@ On CPU cores, the operators of plain.py, and sums through shared memory.
 Legend: as in streamed.py; W ranks, T tokens of all sequences.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,9 +22,10 @@ import triton
 from across import add_products, add_rows, gather_logits
 from common.heap import LINE_BYTES, Heap, aligned, open_heap
 from plain import Plain
-from streamed import MOST_BATCH, Cache, Prompt, Streamed, Tile, Tuning, fits
+from streamed import MOST_BATCH, Cache, Prompt, Streamed, fits
 from streaming import logits
 from torch import Tensor
+from tuning import Tile, Tuning
 from utils import all_gather_single
 from weights import share
 
@@ -98,6 +100,9 @@ class SplitStreamed(Split, Streamed):
     def run_prompt(self, prompt: Prompt, cache: Cache) -> None:
         self.number = 0
         super().run_prompt(prompt, cache)
+
+    def prompt_parts(self) -> tuple[Callable[[Prompt, Cache], None], ...]:
+        return (self.run_prompt,)  # whose sums are counted from its beginning
 
     def next_sum(self) -> tuple[int, int]:
         """Its number in the pass, and which of the two places it has."""
