@@ -1,4 +1,4 @@
-"""bench/ops.py and bench/conditions.py without a GPU: what their calls are given."""
+"""bench/ops.py and bench/conditions.py without a GPU: what their calls are given; and what bench/delays.py shows."""
 
 import importlib
 import sys
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.core.checkout import Checkout
+from harness.core.checkout import ROOT, Checkout
+from harness.core.metrics import CLOCKS
+from harness.core.records import Series
 from harness.problems import shape_file
 from harness.tuning import clock
 
@@ -121,3 +123,16 @@ def test_a_condition_changes_what_it_names_and_nothing_else(in_place: bool, monk
         inputs += [4.0] * condition.alternate
         assert [total for _, total in given] == [inputs[i % len(inputs)] for i in range(len(given))], condition.name
     assert {condition.neighbour for condition in conditions.CONDITIONS} == {"", "rests", "works", "frees"}
+
+
+def test_a_delay_that_is_seen_in_full_has_no_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "bench")])
+    delays = importlib.import_module("bench.delays")
+    noise = (-3.0, 1.0, 0.0, 2.0, -1.0, 0.0, 3.0, -2.0)
+    full, half = (
+        Series(metric=CLOCKS["wall"], own=tuple(100 + delay + one for one in noise), baseline=(100.0,) * len(noise))
+        for delay in (20.0, 10.0)
+    )
+    call_us, bias, farthest, resolution, samples = delays.shown([full, half, half], 20.0)
+    assert (call_us, bias, farthest, samples) == (100, -10, "-10.0 to 0.0", 24)
+    assert 0 < resolution <= 3
