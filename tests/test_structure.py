@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,3 +188,14 @@ def test_locks_and_the_ends_of_groups_are_written_once(call: str, homes: set[str
 def test_metrics_are_defined_in_one_place() -> None:
     found = {str(path.relative_to(HARNESS)) for path in HARNESS.rglob("*.py") if "Metric(name=" in path.read_text()}
     assert found == {"core/metrics.py"}
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "bench").glob("*.py")), ids=lambda file: file.stem)
+def test_what_a_bench_takes_from_the_harness_is_there(file: Path) -> None:
+    """Most benches need GPUs, so nothing else would notice."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "harness":
+            module = importlib.import_module(node.module or "")
+            for name in (one.name for one in node.names):
+                if not hasattr(module, name):
+                    importlib.import_module(f"{node.module}.{name}")
