@@ -33,7 +33,7 @@ sys.path[:0] = [
 
 import torch
 import torch.distributed as dist
-import tuning as tuned
+import tuned
 from adapter import Generation
 from params import CONFIGS, Params, cost
 from weights import draw

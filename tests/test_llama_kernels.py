@@ -33,7 +33,7 @@ def error_of(build: Any, name: str, batch: int, prompt: int, new: int) -> str:
 def pico() -> Any:
     """Adds a model of that name, tiny and in float32; returns tiles that suit it."""
     import params
-    from tuning import Blocks, Tile, Tuning
+    from tuned import Blocks, Tile, Tuning
 
     nano = params.CONFIGS["nano"]
     sizes = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 128, "vocab": 64}
@@ -104,7 +104,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         "rings",
         "streamed",
         "streaming",
-        "tuning",
+        "tuned",
     )
     for name in [name for name in sys.modules if name.partition(".")[0] in brought]:
         monkeypatch.delitem(sys.modules, name)
@@ -118,7 +118,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     import rings
     import streamed
     import streaming
-    import tuning
+    import tuned
 
     return SimpleNamespace(
         across=across,
@@ -129,7 +129,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         rings=rings,
         streamed=streamed,
         streaming=streaming,
-        tuning=tuning,
+        tuned=tuned,
     )
 
 
@@ -177,7 +177,7 @@ def test_rings_are_filled_before_the_kernel_before_has_ended(kernels: Any) -> No
     from compiled import compiled
 
     bf, wide, rings = torch.bfloat16, torch.float32, kernels.rings
-    ring = kernels.tuning.Rings()
+    ring = kernels.tuned.Rings()
     heads = {"K": 2048, "H": 32, "G": 8, "D": 64, "LENGTH": 2048}
     cases = [
         (ring.project, rings.ring_project, (wide, bf, bf, wide, torch.int32, bf, bf, bf, 1e-5), heads),

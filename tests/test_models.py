@@ -76,7 +76,7 @@ BROUGHT = (
     "prompt",
     "streamed",
     "streaming",
-    "tuning",
+    "tuned",
     "common",
     "common.bulk",
     "common.warps",

@@ -26,7 +26,7 @@ from rings import ring_add_product, ring_gate_up, ring_logits, ring_project
 from streaming import add_product, attend, embed, gate_and_up, logits, project
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
-from tuning import Blocks, Ring, Stages, Tuning, Warps
+from tuned import Blocks, Ring, Stages, Tuning, Warps
 
 INTERPRETED = triton.knobs.runtime.interpret
 MOST_BATCH = 8  # sequences; more would have too many sums in a program

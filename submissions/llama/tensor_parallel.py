@@ -25,7 +25,7 @@ from plain import Plain
 from streamed import MOST_BATCH, Cache, Prompt, Streamed, fits
 from streaming import logits
 from torch import Tensor
-from tuning import Tile, Tuning
+from tuned import Tile, Tuning
 from utils import all_gather_single
 from weights import share
 
