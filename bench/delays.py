@@ -17,7 +17,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from figures import Figures, add_data_argument
+from figures import Figures, add_data_argument, need_gpus
 from trust import Silent
 
 from harness.core.checkout import Checkout
@@ -29,6 +29,7 @@ from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names
+from harness.problems.shape_file import problem_names
 
 DEVICE_WAITS = Path(__file__).resolve().parent / "slower.py"
 HOST_WAITS = """
@@ -50,7 +51,7 @@ def custom_kernel(data):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problem")
+    parser.add_argument("problem", choices=problem_names(Checkout.here()), metavar="PROBLEM")
     parser.add_argument("--device", default="cpu", help="as `eval` takes it (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument("--suite", default="quick", help="(default: %(default)s)")
@@ -58,7 +59,10 @@ def main() -> None:
     parser.add_argument("--delays", type=int, nargs="+", default=[0, 5, 20, 100], metavar="US", help="(0 5 20 100)")
     add_data_argument(parser)
     options = parser.parse_args()
-    gpu = (gpu_names() or ("",))[0] if options.device != "cpu" else ""
+    names = gpu_names() or ()
+    if options.device != "cpu":
+        need_gpus(parser, options.ranks, len(names))
+    gpu = names[0] if options.device != "cpu" else ""
     figures = Figures("Calibrated delays", host.environment(gpu, options.ranks).machine_class)
     rows = []
     for delay_us in options.delays:
