@@ -7,10 +7,11 @@ under all of them together.
     python3 bench/conditions.py --only barrier new           the conditions whose names have one of these words
     python3 bench/conditions.py --data FILE                  ... and into a file for docs/measurements/
 
-Every call is one by the clock of bench/ops.py, which all conditions but "back to back" change in one point: flushed
-caches, then a millisecond in which the device sleeps and the host submits the call, events around it. The input is
-hardened. A cell has the median of the calls and, behind it, the shortest and the longest, us. The harness's own parts
-are used where it has them: its device barrier, and how a rank gives memory back and takes it again.
+A bench's call here is one at a time: flushed caches, then a millisecond in which the device sleeps and the host submits
+the call, events around it. That is the clock of bench/ops.py without its pauses; all conditions but "back to back"
+change it in one point. The input is hardened. A cell has the median of the calls and, behind it, the shortest and the
+longest, us. The harness's own parts are used where it has them: its device barrier, and how a rank gives memory back,
+waits until that is felt no more, and takes it again. The other process does not wait.
 
 An evaluation's ranks copy each input out of the memory that they share with trusted ranks into memory of their own,
 so a kernel never reads the shared memory itself.
@@ -43,9 +44,9 @@ from harness.problems.shape_file import find
 from harness.ranks import clocks
 from harness.ranks.barrier import DEVICE_HELD, Barrier, make_barrier
 from harness.ranks.device import Gpu
+from harness.tuning.clock import AHEAD_CYCLES
 from harness.tuning.inputs import restorer, tensors_of
 
-AHEAD_CYCLES = 2_000_000  # about a millisecond
 WARM, CALLS = 2, 9
 PAUSE_S = 0.005  # about what passes in an evaluation between one process's turn and the next one's call
 LONG_PAUSE_S = 0.1  # and while inputs are made
@@ -64,7 +65,7 @@ class Condition:
     pause_s: for so long the device has nothing to do before it waits.
     new: what lies in memory that was taken from the driver just before: nothing, the output, or the inputs too.
     neighbour: what another process on the same GPU does before each call: it has a context, it works, or it gives so
-    many GiB (`freed_gib`) back to the driver, as the reference's ranks and the trusted ones do after their turns.
+    many GiB (`freed_gib`) back to the driver, without the wait that ranks have behind that.
     reset: lines that the call before asked the L2 cache to keep (`evict_last`) are given up before the flush.
     clean: the flush leaves no lines in the caches that are still to be written to memory.
     plain: the input is not hardened.
@@ -244,7 +245,7 @@ class Bench:
         return times[WARM:]
 
     def back_to_back(self, data: Any, restore: Callable[[], None]) -> list[float]:
-        """Calls that the host submits ahead of the device, as the tuner does."""
+        """Calls that the host submits ahead of the device, as in a training step."""
         gpu, new = self.held.gpu, torch.cuda.Event
         events = [(new(enable_timing=True), new(enable_timing=True)) for _ in range(WARM + CALLS)]
         for start, end in events:

@@ -51,7 +51,8 @@ def custom_kernel(data):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problem", choices=problem_names(Checkout.here()), metavar="PROBLEM")
+    operators = [name for name in problem_names(Checkout.here()) if find(name, Checkout.here()).kind == "op"]
+    parser.add_argument("problem", choices=operators, metavar="PROBLEM")
     parser.add_argument("--device", default="cpu", help="as `eval` takes it (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument("--suite", default="quick", help="(default: %(default)s)")

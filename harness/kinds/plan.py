@@ -27,7 +27,7 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
     "profile": ("profile",),
 }
 IN_FLIGHT_BYTES = 32 << 30  # of a device: ten inputs of 0.5 GiB, with the copies that three groups have of each
-KEPT_BYTES = 16 << 30  # of a device: so that ranks seldom give memory back, which the next call would feel
+MOST_KEPT_BYTES = 16 << 30  # of a device: so that ranks seldom give memory back, which the next call would feel
 FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is the private ones that are flushed
 
 
@@ -46,7 +46,7 @@ class OpPlan(Plan):
     clocks: tuple[Clock, ...]
     cuda_is_cpu: bool = False
     in_flight_bytes: int = IN_FLIGHT_BYTES
-    kept_bytes: int = KEPT_BYTES
+    kept_bytes: int = MOST_KEPT_BYTES
     hidden: tuple[Path, ...] = ()
 
     def seed(self, *place: int | str) -> int:

@@ -44,11 +44,12 @@ def find(name: str, checkout: Checkout) -> Problem:
     path = path.parent if path.name == FILE else path
     folded = {known.lower().replace("-", "_") for known in problem_names(checkout)}
     is_path = os.sep in name or name in (".", "..")
+    may_be_path = is_path or name.lower().replace("-", "_") not in folded  # what is no problem's name
     claimed = next((kind for kind in KINDS.values() if kind.claims(path)), None)
-    if claimed is not None and (is_path or name.lower().replace("-", "_") not in folded):
+    if claimed is not None and may_be_path:
         found = claimed.read(path, checkout)
         return checked(found) if claimed.checkers else found  # without any, its problems have no shape files
-    if path.is_file() and (is_path or name.lower().replace("-", "_") not in folded):
+    if path.is_file() and may_be_path:
         raise UsageError(
             f"{name}: a file, and no problem; name a problem that `python -m harness problems` lists, and behind it "
             "the submission if this is one"

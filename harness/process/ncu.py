@@ -46,17 +46,8 @@ class Ncu:
     )
 
     def command(self, program: str, folder: Path, inner: Sequence[str], launch_count: int | None) -> list[str]:
-        options = [
-            "--set",
-            "full",
-            "--target-processes",
-            "all",
-            "--clock-control",
-            "none",
-            "--profile-from-start",
-            "off",
-        ]
-        options += [] if launch_count is None else ["--launch-count", str(launch_count)]
+        options = ["--set", "full", "--target-processes", "all", "--clock-control", "none", "--profile-from-start"]
+        options += ["off"] if launch_count is None else ["off", "--launch-count", str(launch_count)]
         return [program, *options, "--kernel-name-base", "demangled", "-f", "-o", f"{folder}/report", *inner]
 
     def dispatches(self, program: str, folder: Path) -> list[Dispatch]:

@@ -141,6 +141,12 @@ class Cpu:
         raise NotImplementedError("a CPU has no clock but the host's")
 
 
+def flush_scratch(properties: Any, device: torch.device | str | None) -> torch.Tensor:
+    """Memory of that GPU, twice as large as its last cache: writing to it evicts all else."""
+    cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
+    return torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=device)
+
+
 def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
     """The compile options of device_barrier with which two of its programs fit a multiprocessor."""
     return {"num_warps": HOLDING_THREADS // warp_size} | ({} if hip else {"maxnreg": 32})
@@ -165,8 +171,7 @@ class Gpu:
     def prepare(self) -> None:
         torch.cuda.set_device(self.id)
         properties = torch.cuda.get_device_properties(self.id)
-        cache_bytes = max(properties.L2_cache_size, INFINITY_CACHE_BYTES if driver.HIP else 0)
-        self.scratch = torch.empty(2 * cache_bytes // 8, dtype=torch.int64, device=self.id)
+        self.scratch = flush_scratch(properties, self.id)
         share = properties.total_memory // KEPT_SHARE
         self.most_kept_bytes = max(wire.KEPT_BYTES, min(self.most_kept_bytes, share))
         self.own_bytes, self.most_bytes = torch.cuda.memory_allocated(self.id), 0

@@ -13,7 +13,7 @@ import torch
 from torch.cuda import _sleep as hold_device  # for so many cycles of its clock
 
 from harness.ranks import driver
-from harness.ranks.device import INFINITY_CACHE_BYTES
+from harness.ranks.device import flush_scratch
 from harness.tuning.records import PAUSE
 
 DEVICE = "cuda"
@@ -34,9 +34,7 @@ class DeviceClock:
 
     def __init__(self, pause: float = PAUSE) -> None:
         self.pause, self.last_s = pause, 0.0
-        cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-        cache_bytes = max(cache_bytes, INFINITY_CACHE_BYTES if driver.HIP else 0)
-        self.scratch = torch.empty(2 * cache_bytes, dtype=torch.uint8, device=DEVICE)
+        self.scratch = flush_scratch(torch.cuda.get_device_properties(0), DEVICE)
 
     def times_us(self, calls: Iterable[Call]) -> list[float]:
         """The microseconds of these calls, made in this order."""
