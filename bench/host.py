@@ -1,10 +1,11 @@
 """What a call costs the host: microseconds of Python until a submission's kernels are submitted, without waiting.
 
-Until its launch, behind which it may do what nobody waits for, and until it returns. Called again and again; and as the
-wall clock calls it, each time after the device's caches were flushed and everything was waited for, when the host has
-done something else meanwhile.
+Until its launch, behind which it may do what nobody waits for, and until it returns. Called again and again; alone,
+each time after the device's caches were flushed and everything was waited for; and cold, when the host's caches have
+been flushed too. In an evaluation a call finds them between alone and cold.
 
-python3 bench/host.py --ranks 4 [--data FILE]
+python3 bench/host.py gemm_rs ag_gemm a2a --ranks 4 [--data FILE]
+python3 bench/host.py rms_norm swiglu gemm --ranks 1
 """
 
 import argparse
@@ -29,7 +30,12 @@ CASES = {
     "gemm_rs": {"m": 512, "n": 4096, "k": 12288, "has_bias": True},
     "ag_gemm": {"m": 512, "n": 12288, "k": 4096, "has_bias": True},
     "a2a": {"num_experts": 128, "experts_per_token": 4, "hidden_dim": 2880, "max_num_tokens": 128},
+    "rms_norm": {"rows": 8192, "hidden": 8192, "backward": False, "eps": 1e-5},
+    "swiglu": {"rows": 8192, "ffn": 28672, "backward": False},
+    "gemm": {"m": 8192, "n": 8192, "k": 8192},
 }
+HOST_BYTES = 512 << 20  # more than a host's caches
+CONDITIONS = ("again and again", "alone", "cold")
 
 
 def rank_main(rank: int, world_size: int, problem: str, meeting: str, out: str) -> None:
@@ -50,13 +56,16 @@ def rank_main(rank: int, world_size: int, problem: str, meeting: str, out: str) 
     if make_ahead:
         submission.make_ahead = launches
     scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+    host_memory = torch.zeros(HOST_BYTES, dtype=torch.int8)
     cells = []
-    for kernel, alone in itertools.product((submission.custom_kernel, reference.ref_kernel), (False, True)):
+    for kernel, condition in itertools.product((submission.custom_kernel, reference.ref_kernel), CONDITIONS):
         submitted, returned = [], []
         for call in range(CALLS):
-            if alone:
+            if condition != "again and again":
                 scratch.zero_()
-            if alone or call % 8 == 0:
+            if condition == "cold":
+                host_memory.add_(1)
+            if condition != "again and again" or call % 8 == 0:
                 torch.cuda.synchronize()  # the queue never fills up
             begin = time.perf_counter_ns()
             launched.clear()
@@ -76,19 +85,20 @@ def rank_main(rank: int, world_size: int, problem: str, meeting: str, out: str) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="+", choices=CASES)
     parser.add_argument("--ranks", type=int, required=True)
     add_data_argument(parser)
     options = parser.parse_args()
     need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
     figures = Figures("Python of a call", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
     rows = []
-    for problem in CASES:
+    for problem in options.problems:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder, "row.json")
             arguments = (options.ranks, problem, str(Path(folder, "meeting")), str(out))
             torch.multiprocessing.spawn(rank_main, arguments, nprocs=options.ranks)
             rows.append(json.loads(out.read_text()))
-    columns = [f"{name}, {how}" for name in ("submission.py", "reference") for how in ("again and again", "alone")]
+    columns = [f"{name}, {how}" for name in ("submission.py", "reference") for how in CONDITIONS]
     figures.table(["Until the launch, us: median (quartiles), and until it returns", *columns], rows)
     figures.write(options.data)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from kernel_ranks import imported
+from triton.runtime import build
 
 STREAM = 42
 CONSTANTS, OPTIONS = {"BLOCK": 16, "FAST": True}, {"num_warps": 4}
@@ -44,8 +45,8 @@ def module() -> Iterator[Any]:
 def launcher(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A launcher on a device with room for 100 programs, whose driver does not tell kernels' parameters."""
     monkeypatch.setattr(module.triton, "set_allocator", lambda allocate: None)
-    monkeypatch.setattr(module, "_current_stream", lambda: STREAM)
-    monkeypatch.setattr(module, "_by_driver", lambda compiled, programs, stream, are_floats, otherwise: None)
+    monkeypatch.setattr(module, "current_stream", lambda: STREAM)
+    monkeypatch.setattr(module, "submitter", lambda *what: None)
     monkeypatch.setattr(module, "_room", lambda compiled: 100)
     return module.Launcher(FakeKernel())
 
@@ -77,7 +78,7 @@ def test_tensors_of_other_alignments_are_prepared_again(launcher: Any) -> None:
 
 def test_another_stream_is_prepared_again(launcher: Any, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in (STREAM, 43, STREAM):
-        monkeypatch.setattr(module, "_current_stream", lambda stream=stream: stream)
+        monkeypatch.setattr(module, "current_stream", lambda stream=stream: stream)
         launcher(10, (tensor(),), (32,), CONSTANTS, OPTIONS)
     assert [stream for *_, stream in launcher.kernel.launches] == [STREAM, 43, STREAM]
 
@@ -161,51 +162,119 @@ class FakeDriver:
 FUNCTION, SCRATCH = 4096, torch.zeros(2400, dtype=torch.int8)
 
 
+@pytest.fixture
+def driver_module(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """submissions/common/driver.py on device 3, whose current stream is STREAM."""
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 3, raising=False)
+    streams = {3: STREAM}
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", streams.__getitem__, raising=False)
+    found = importlib.import_module("common.driver")
+    found.streams = streams
+    return found
+
+
 def by_driver(
-    module: Any,
+    driver_module: Any,
     monkeypatch: pytest.MonkeyPatch,
     driver: Any,
-    are_floats: tuple[bool, ...] = (False,) * 4,
+    tensors: int = 2,
+    are_floats: tuple[bool, ...] = (False,) * 2,
+    aligned: bool = True,
     **metadata: Any,
-) -> tuple[Any, list[tuple[int, ...]]]:
-    """A launch of 100 programs of a kernel of as many arguments as `are_floats`, if there is one, and what was left to
-    Triton."""
-    left: list[tuple[int, ...]] = []
+) -> Any:
+    """What launches 100 programs of a kernel of so many tensors, and of as many numbers as `are_floats`; or None."""
     compiled = SimpleNamespace(function=FUNCTION, metadata=SimpleNamespace(**{**COMPILED, **metadata}))
-    for library in ("CDLL", "PyDLL"):
-        monkeypatch.setattr(ctypes, library, lambda name: driver)
-    monkeypatch.setattr(module, "_allocate", lambda nbytes, alignment, stream: SCRATCH[:nbytes])
-    return module._by_driver(compiled, 100, STREAM, are_floats, lambda *raw: left.append(raw)), left
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    return driver_module.submitter(compiled, 100, STREAM, tensors, are_floats, aligned, lambda nbytes: SCRATCH[:nbytes])
 
 
 @pytest.mark.parametrize("scratches", [0, 1, 2], ids=["no scratch memory", "one", "two"])
-def test_what_the_driver_is_given(scratches: int, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers of 4 bytes lie between addresses, which begin at multiples of 8."""
-    driver = FakeDriver([POINTER, NUMBER, POINTER, NUMBER] + [POINTER] * scratches)
-    launch, left = by_driver(module, monkeypatch, driver)
-    for number in (7, 8):
-        launch(1 << 40, number, 3 << 50, 2**31 - 1)
+def test_what_the_driver_is_given(scratches: int, driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeDriver([POINTER, POINTER, NUMBER, POINTER] + [POINTER] * scratches)
+    submit = by_driver(driver_module, monkeypatch, driver)
+    one, other = tensor(), tensor()
+    for number in (7, -(2**31)):
+        assert submit((one, other), (number, 3 << 40))
     more = [SCRATCH.data_ptr(), 0][:scratches]
     assert driver.launches == [
-        (FUNCTION, 100, 1, 1, 128, 1, 1, 1000, STREAM, 0, 0, [1 << 40, number, 3 << 50, 2**31 - 1, *more], None)
-        for number in (7, 8)
+        (
+            *(FUNCTION, 100, 1, 1, 128, 1, 1, 1000, STREAM, 0, 0),
+            [one.data_ptr(), other.data_ptr(), number, 3 << 40, *more],
+            None,
+        )
+        for number in (7, -(2**31))
     ]
-    assert not left
 
 
-def test_floats_are_given_as_float32(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floats_are_given_as_float32(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeDriver([POINTER, NUMBER, NUMBER])
-    launch, _ = by_driver(module, monkeypatch, driver, are_floats=(False, True, False))
-    launch(1 << 40, 1.5, 7)
-    values = driver.launches[0][-2]
-    assert (values[0], struct.unpack("f", struct.pack("i", values[1])), values[2]) == (1 << 40, (1.5,), 7)
+    submit = by_driver(driver_module, monkeypatch, driver, tensors=1, are_floats=(True, False))
+    assert submit((tensor(),), (1.5, 7))
+    assert submit((tensor(),), (2, 7))  # as Python's own functions take it
+    first, second = (struct.unpack("f", struct.pack("i", launch[-2][1]))[0] for launch in driver.launches)
+    assert (first, second) == (1.5, 2.0)
 
 
-def test_what_the_driver_refuses_is_left_to_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a thread that has no context yet."""
-    launch, left = by_driver(module, monkeypatch, FakeDriver([POINTER, NUMBER], refuses=201), (False,) * 2)
-    launch(1 << 40, 7)
-    assert left == [(1 << 40, 7)]
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_tensor_that_begins_elsewhere_needs_another_kernel(
+    aligned: bool, driver_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of multiples of 16 would read the wrong bytes."""
+    driver = FakeDriver([POINTER, POINTER, NUMBER])
+    submit = by_driver(driver_module, monkeypatch, driver, are_floats=(False,), aligned=aligned)
+    assert submit((tensor(), tensor(8)), (7,)) is not aligned
+    assert len(driver.launches) == (not aligned)
+
+
+def test_nothing_is_launched_on_another_stream(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeDriver([POINTER, NUMBER])
+    submit = by_driver(driver_module, monkeypatch, driver, tensors=1, are_floats=(False,))
+    for stream, launches in ((STREAM, 1), (43, 1), (STREAM, 2)):
+        driver_module.streams[3] = stream
+        assert submit((tensor(),), (7,)) is (stream == STREAM)
+        assert len(driver.launches) == launches
+
+
+@pytest.mark.parametrize(
+    ("tensors", "numbers", "error"),
+    [
+        pytest.param(1, (7,), TypeError, id="too few tensors"),
+        pytest.param(2, (7, 8), TypeError, id="too many numbers"),
+        pytest.param(2, (2**31,), OverflowError, id="more than 32 bits"),
+        pytest.param(2, (1.5,), TypeError, id="a float for an integer"),
+        pytest.param(2, (None,), TypeError, id="no number"),
+    ],
+)
+def test_arguments_that_are_no_parameters_are_refused(
+    tensors: int, numbers: tuple[Any, ...], error: type, driver_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = FakeDriver([POINTER, POINTER, NUMBER])
+    submit = by_driver(driver_module, monkeypatch, driver, are_floats=(False,))
+    with pytest.raises(error):
+        submit((tensor(),) * tensors, numbers)
+    with pytest.raises(AttributeError, match="data_ptr"):
+        submit((tensor(), 7), (7,))
+    assert not driver.launches
+
+
+def test_what_the_driver_refuses_is_left_to_triton(
+    module: Any, driver_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a thread that has no context yet. What it does not refuse is not launched twice."""
+    monkeypatch.setattr(module.triton, "set_allocator", lambda allocate: None)
+    monkeypatch.setattr(module, "_allocate", lambda nbytes, alignment, stream: SCRATCH)
+    kernel = FakeKernel()
+    kernel.function, kernel.metadata = FUNCTION, SimpleNamespace(**COMPILED)  # type: ignore[attr-defined]
+    launcher = module.Launcher(kernel, all_at_once=False)
+    one = tensor()
+    for refuses in (0, 201):
+        driver = FakeDriver([POINTER, NUMBER], refuses)
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, driver=driver: driver)
+        constants = dict(CONSTANTS)
+        for _ in range(2):
+            launcher(10, (one,), (7,), constants, OPTIONS)
+        assert len(driver.launches) >= 2
+        assert kernel.launches == ([(10, (one.data_ptr(), 7, 16, True), STREAM)] * 2 if refuses else [])
 
 
 @pytest.mark.parametrize(
@@ -221,15 +290,29 @@ def test_what_the_driver_refuses_is_left_to_triton(module: Any, monkeypatch: pyt
     ],
 )
 def test_what_is_not_an_ordinary_kernel_is_left_to_triton(
-    sizes: list[int], metadata: dict[str, Any], module: Any, monkeypatch: pytest.MonkeyPatch
+    sizes: list[int], metadata: dict[str, Any], driver_module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch, _ = by_driver(module, monkeypatch, FakeDriver(sizes), **metadata)
-    assert launch is None
+    assert by_driver(driver_module, monkeypatch, FakeDriver(sizes), **metadata) is None
 
 
-def test_a_driver_that_does_not_tell_parameters_is_not_used(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch, _ = by_driver(module, monkeypatch, SimpleNamespace())
-    assert launch is None
+def test_a_driver_that_does_not_tell_parameters_is_not_used(
+    driver_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert by_driver(driver_module, monkeypatch, SimpleNamespace()) is None
+
+
+def test_a_machine_without_a_compiler_is_left_to_triton(
+    driver_module: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Triton's own launchers may be there from before."""
+
+    def fail(*what: str) -> None:
+        raise FileNotFoundError("no gcc")
+
+    monkeypatch.setattr(build, "compile_module_from_src", fail)
+    for _ in range(2):
+        assert by_driver(driver_module, monkeypatch, FakeDriver([POINTER] * 4)) is None
+    assert capsys.readouterr().out.count("launched by Triton, which takes longer: no gcc") == 1
 
 
 # ---- outputs made ahead ----------------------------------------------------------------------------------------------
@@ -238,7 +321,7 @@ def test_a_driver_that_does_not_tell_parameters_is_not_used(module: Any, monkeyp
 @pytest.fixture
 def ahead(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module, on a device with a stream whose number can be set."""
-    monkeypatch.setattr(module, "_current_stream", lambda: module.stream)
+    monkeypatch.setattr(module, "current_stream", lambda: module.stream)
     monkeypatch.setattr(module, "stream", STREAM, raising=False)
     monkeypatch.setattr(module, "_ahead", {})
     return module

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from common.driver import LIBCUDA
 from common.heap import LINE_BYTES, Heap, Turn
-from common.launch import LIBCUDA
 from torch import Tensor
 
 COUNTS = 1024  # at most of a call

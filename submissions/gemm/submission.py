@@ -21,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 from common.gemm import as_bf16, product, spread_over_dies, swizzled
-from common.launch import INTERPRETED, Launcher, _current_stream, make_ahead, new_output
+from common.launch import INTERPRETED, Launcher, current_stream, make_ahead, new_output
 from common.tuning import Chip, chip_of, nearest
 from hopper import COUNTERS, product_kernel
 from task import input_t, output_t
@@ -148,7 +148,7 @@ def as_planned(input_MK: Tensor, weight_NK: Tensor, plan: Plan) -> Tensor:
     output_MN = new_output(plan.sizes[:2], input_MK)
     tensors: tuple[Tensor, ...] = (input_MK, weight_NK, output_MN)
     if plan.work is not None:
-        tensors += (sums_of(input_MK.device, _current_stream(), plan.work),)
+        tensors += (sums_of(input_MK.device, current_stream(), plan.work),)
     plan.launch(plan.programs, tensors, plan.sizes, plan.constants, plan.options)
     make_ahead(output_MN)
     return output_MN
