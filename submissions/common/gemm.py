@@ -13,7 +13,7 @@ from torch import Tensor
 
 MOST_SPLIT = tl.constexpr(1024)  # tiles of a product whose depth programs share
 
-_workspaces: dict[torch.device, Tensor] = {}
+_workspaces: dict[tuple[torch.device, int], Tensor] = {}
 
 
 def multiply(input_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, output_MN: Tensor) -> None:
@@ -32,12 +32,13 @@ def shared(split: int, tiles: int, block_m: int, block_n: int) -> tuple[int, int
     return split, MOST_SPLIT.value + tiles * split * block_m * block_n
 
 
-def workspace(device: torch.device, count: int) -> Tensor:
+def workspace(device: torch.device, count: int, stream: int = 0) -> Tensor:
     """This device's float32 for programs that share a tile's depth, at least so many, zeros at first. What they leave
-    there the next launch on the same stream finds."""
-    made = _workspaces.get(device)
+    there the next launch on the same stream finds. Launches on two streams may run at the same time: `stream` tells
+    them apart where ranks do not."""
+    made = _workspaces.get((device, stream))
     if made is None or made.numel() < count:  # at every call; len() of a tensor takes a microsecond
-        made = _workspaces[device] = torch.zeros(max(1, count), device=device)
+        made = _workspaces[device, stream] = torch.zeros(max(1, count), device=device)
     return made
 
 

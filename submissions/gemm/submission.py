@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
-from common.gemm import as_bf16, product, spread_over_dies, swizzled
+from common.gemm import as_bf16, product, spread_over_dies, swizzled, workspace
 from common.launch import INTERPRETED, Launcher, current_stream, make_ahead, new_output
 from common.tuning import Chip, chip_of, nearest
 from hopper import COUNTERS, product_kernel
@@ -63,8 +63,6 @@ def plain_kernel(
 MULTIPLIES_BF16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 launchers = {"warps": Launcher(product_kernel), "plain": Launcher(plain_kernel)}
-
-_sums: dict[tuple[torch.device, int], Tensor] = {}
 
 
 class Plan(NamedTuple):
@@ -128,15 +126,6 @@ def make_plan(row: Row, chip: Chip, rows: int, columns: int, depth: int) -> Plan
     return Plan(launchers[row.kernel], (rows, columns, depth), programs, work, constants, options)
 
 
-def sums_of(device: torch.device, stream: int, count: int) -> Tensor:
-    """So many float32 for the sums of shared tiles, 0 at first. What a launch leaves there the next one on that stream
-    finds; launches on two streams may run at the same time."""
-    made = _sums.get((device, stream))
-    if made is None or made.numel() < count:
-        made = _sums[device, stream] = torch.zeros(max(1, count), device=device)
-    return made
-
-
 def can_share(row: Row, tiles: int, programs: int, depth: int) -> bool:
     """Whether programs share the last round: each has a step there, and numbers of steps times programs fit 32 bits."""
     steps, last = -(-depth // row.block_k), tiles % programs
@@ -148,7 +137,7 @@ def as_planned(input_MK: Tensor, weight_NK: Tensor, plan: Plan) -> Tensor:
     output_MN = new_output(plan.sizes[:2], input_MK)
     tensors: tuple[Tensor, ...] = (input_MK, weight_NK, output_MN)
     if plan.work is not None:
-        tensors += (sums_of(input_MK.device, current_stream(), plan.work),)
+        tensors += (workspace(input_MK.device, plan.work, current_stream()),)
     plan.launch(plan.programs, tensors, plan.sizes, plan.constants, plan.options)
     make_ahead(output_MN)
     return output_MN

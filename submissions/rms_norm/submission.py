@@ -46,7 +46,6 @@ def forward(
     weight,  # bf16 [hidden]
     normed,
     total,
-    rows,
     hidden,
     eps,
     BLOCK: tl.constexpr,
@@ -231,7 +230,7 @@ def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     threads = max(LEAST_THREADS, block // row.elements)
     constants, options = {"BLOCK": block, "LOADS": row.loads, "STORES": row.stores}, {"num_warps": warps_of(threads)}
     if not row.backward:
-        return Plan((ShapedLaunch(launchers[forward], rows, shape, constants, options),), None, {})
+        return Plan((ShapedLaunch(launchers[forward], rows, (hidden,), constants, options),), None, {})
     programs = min(rows, chip.multiprocessors * max(1, row.resident // threads))
     if row.together:
         columns = max(LEAST_COLUMNS, triton.next_power_of_2(triton.cdiv(hidden, programs)))

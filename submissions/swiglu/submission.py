@@ -38,7 +38,6 @@ def custom_kernel(data: input_t) -> output_t:
 def forward(
     x,  # bf16 [rows, 2 columns], gates first
     out,  # bf16 [rows, columns]
-    rows,
     columns,
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
@@ -61,7 +60,6 @@ def backward(
     x,  # bf16 [rows, 2 columns], gates first
     grad,  # bf16 [rows, columns]
     out,  # bf16 [rows, 2 columns]
-    rows,
     columns,
     BLOCK: tl.constexpr,
     LOADS: tl.constexpr,
@@ -114,7 +112,7 @@ def make_plan(row: Row, chip: Chip, shape: tuple[int, int]) -> Plan:
     programs = shape[0] * triton.cdiv(shape[1], row.block)
     constants = {"BLOCK": row.block, "LOADS": row.loads, "STORES": row.stores}
     launcher, options = launchers[backward if row.backward else forward], {"num_warps": warps_of(row.threads)}
-    return Plan(ShapedLaunch(launcher, programs, shape, constants, options), row.backward)
+    return Plan(ShapedLaunch(launcher, programs, shape[1:], constants, options), row.backward)
 
 
 def by_plan(plan: Plan, data: input_t) -> output_t:
