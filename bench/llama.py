@@ -237,10 +237,11 @@ class Tries:
         self.length, self.calls = length, 4 if what == "prompt" else 12
         self.cache = ours.Cache(config, 1, model.table, first.keys)
         self.prompt = ours.Prompt(config, self.cache, length)
-        self.prompt.tokens.copy_(reference.generate_input(0, 1, NAME, 1, length, 1, 1)[1])
+        self.tokens = reference.generate_input(0, 1, NAME, 1, length, 1, 1)[1]
+        self.token = torch.full((1,), 7)
         model.tuning = first
+        model.read_prompt(self.prompt, self.cache, self.tokens)
         model.run_prompt(self.prompt, self.cache)  # steps have its keys and values
-        self.cache.token.fill_(7)
         self.made: list[Try] = []
         self.first: Any = None
         self.expected: Any = None
@@ -248,8 +249,10 @@ class Tries:
 
     def work(self) -> None:
         if self.what == "prompt":
+            self.model.read_prompt(self.prompt, self.cache, self.tokens)
             self.model.run_prompt(self.prompt, self.cache)
         else:
+            self.model.read_token(self.cache, self.token)
             self.model.run_step(self.cache)
 
     def forget(self) -> None:

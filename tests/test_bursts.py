@@ -20,6 +20,7 @@ from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
 from harness.ranks.group import RankGroup
 from harness.ranks.program import Program
+from harness.ranks.wire import CallSample
 from harness.ranks.witness import Turn
 
 HOSTILE = Path(__file__).parent / "hostile"
@@ -135,10 +136,11 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
         seed=seed, clocks=("wall",), opponent=None, problem=problem, budget=None, device="cpu", world_size=2
     )
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
-    turn = Turn(began_ns=0, ended_ns=1000, called=((),))
+    call = CallSample(start_ns=0, end_ns=1000, device_us=None, output=None)
+    turn = Turn(began_ns=0, ended_ns=1000, called=((call,),))
     for name, found in (("make", None), ("turn", turn), ("verify", [])):
         monkeypatch.setattr(calls, name, lambda *_, found=found, **__: found)
-    monkeypatch.setattr(op_measure, "_budget", lambda calls: Budget(seconds=1))
+    monkeypatch.setattr(op_measure, "_budget", lambda *_: Budget(seconds=1))
     probes: list[op_measure.Probe] = []
     monkeypatch.setattr(
         op_measure, "_block", lambda *these: probes.append(these[5]) or Held(check="clock", evidence="")
@@ -175,5 +177,14 @@ def test_blocks_are_as_small_as_inputs_are_large_for_the_fullest_device(
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
     one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=nbytes)], output_limit=50, spare_bytes=1 << 50)
     calls.made = [one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})]  # type: ignore[list-item]
-    budget = op_measure._budget(calls)
+    budget = op_measure._budget(calls, 100.0)
     assert (budget.block, budget.burst) == (block, burst)
+
+
+@pytest.mark.parametrize(("call_us", "burst"), [(3_000.0, True), (47_000.0, False)])
+def test_long_calls_are_made_one_by_one(call_us: float, burst: bool) -> None:
+    """A burst's first calls only warm up the host: of a model's generation that would be as much time again."""
+    plan = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True), clocks=("wall",))
+    calls: Any = SimpleNamespace(plan=plan, making_s=0.1, judging_s=0.1, share_s=lambda: 1000.0, room=lambda: 100)
+    budget = op_measure._budget(calls, call_us)
+    assert (budget.block, budget.burst) == (7, burst)

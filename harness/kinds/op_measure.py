@@ -21,11 +21,13 @@ from harness.kinds.op_check import dependents, probe_s, silent
 from harness.kinds.op_traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
 from harness.ranks.group import Late
+from harness.ranks.witness import wall_us
 
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
 PROBE_FIRST, PROBE_EVERY = 16, 64
 SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
 FEWEST = 8  # samples, in two blocks, which an interval takes
+LONG_US = 30_000  # a call beside which what a host's cold caches cost, half a millisecond, is little
 OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
 IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks also make an idle call, on CPUs
 COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
@@ -73,15 +75,14 @@ def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | W
     while calls.ahead > 0:
         calls.turn(calls.baseline, [0])
     for clock in plan.clocks:
-        calls.turn(calls.baseline, [0], clock)
-        turn = calls.turn(calls.candidate, [0], clock)
+        ref, own = (calls.turn(group, [0], clock) for group in (calls.baseline, calls.candidate))
         if (wrong := _wrong(calls, [0], "a call before the timed ones")) is not None:
             return wrong
-    budget = _budget(calls)
+    budget = _budget(calls, min(wall_us(turn.called[0]) for turn in (ref, own)))
     in_pairs = budget.burst or not calls.has_files
     samples = clocks.Samples(plan.clocks, budget.block, in_pairs, is_trusted=plan.opponent is None)
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
-    began, probe = time.monotonic(), Probe(calls, case, probe_s(turn), warm_up[0].seed)
+    began, probe = time.monotonic(), Probe(calls, case, probe_s(own), warm_up[0].seed)
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
     traffic = TrafficCount(calls.links, cost.link_bytes if cost else 0)
     with sampling():
@@ -199,11 +200,13 @@ def _wrong(calls: Calls, indices: Sequence[int], what: str) -> Wrong | None:
     return next((Wrong(message=f"{what}: {message}") for message in wrong), None)
 
 
-def _budget(calls: Calls) -> clocks.Budget:
-    """The plan's, with smaller blocks where inputs like the one that was just made are large, and then without a
+def _budget(calls: Calls, call_us: float) -> clocks.Budget:
+    """The plan's, without bursts where even the shorter call of both sides takes long, `call_us`: a burst's warm-up
+    would be of no use. With smaller blocks where inputs like the one that was just made are large, and then without a
     burst, which calls so long do not need. Where making an input and judging its output take long, or so long that the
     usual minimum would use up the case's share of its phase: half the minimum, in smaller blocks."""
     budget = calls.plan.budget
+    budget = replace(budget, burst=budget.burst and call_us < LONG_US)
     outputs = OUTPUTS * len(calls.plan.clocks) * budget.min_samples
     if calls.making_s + calls.judging_s > min(SLOW_S, calls.share_s() / outputs):
         least = max(FEWEST, budget.min_samples // 2)

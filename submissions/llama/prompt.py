@@ -9,6 +9,20 @@ import triton.language as tl
 from streaming import LEAST, begin, normed
 
 
+@triton.jit(do_not_specialize=["P"])
+def embed_rows(token_ptr, table_ptr, norm_ptr, x_ptr, out_ptr, at_ptr, P, eps, C: tl.constexpr):
+    """x = the token's row of the table, in float32, and its norm; a program a token. The position of the prompt's last
+    token is noted for the layer that goes on with it alone."""
+    row, at = tl.program_id(0), tl.arange(0, C)
+    token = tl.load(token_ptr + row)
+    x_C = tl.load(table_ptr + token * C + at).to(tl.float32)
+    tl.store(x_ptr + row * C + at, x_C)
+    y_C = x_C * tl.rsqrt(tl.sum(x_C * x_C, 0) / C + eps) * tl.load(norm_ptr + at).to(tl.float32)
+    tl.store(out_ptr + row * C + at, y_C.to(out_ptr.dtype.element_ty))
+    if row == 0:
+        tl.store(at_ptr, P - 1)
+
+
 @triton.jit
 def norm_rows(x_ptr, norm_ptr, out_ptr, eps, C: tl.constexpr, EARLY: tl.constexpr):
     """The normalised residual stream in the weights' dtype; a program a token."""

@@ -6,7 +6,7 @@ Those with weights are in rings.py for one sequence, in streaming.py for several
 kernels overlap at their ends: each loads its weights before it waits for the one before. A prompt goes through products
 on the tensor cores with what follows them in the same kernel (prompt_warps.py, and prompt.py where it is short), two
 graphs for each length. In the last layer only the last token goes on behind keys and values, since only its logits are
-asked for.
+asked for. Tokens are read where they are, by a kernel ahead of the graphs, which works while the host submits them.
 
 Legend: B sequences, P tokens of a prompt, T = B P, C hidden, F ffn, V vocabulary, H heads, G key heads, D head_dim.
 """
@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 import triton
+from common.launch import Launcher
 from plain import Plain, turns
-from prompt import attend_prompt, multiply, norm_rows, turn_and_keep
+from prompt import attend_prompt, embed_rows, multiply, norm_rows, turn_and_keep
 from prompt_attention import LOG2E, attend_by_warps
 from prompt_qkv import project_by_warps
 from prompt_warps import bulk_descriptor, multiply_warps, squares_layout
@@ -35,6 +36,9 @@ SHORT = 64  # tokens of a prompt that has blocks of its own
 FIRST = 2  # layers of a prompt's first graph
 LEAST_COLUMNS = 64  # of a product that is added to the residual stream
 
+OPTIONS = {"num_warps": 4}
+read_rows, read_tokens = (Launcher(kernel, all_at_once=False) for kernel in (embed_rows, embed))
+
 
 class Cache:
     """A step's memory for that many sequences; `at` is how many tokens keys and values have."""
@@ -45,7 +49,6 @@ class Cache:
         wide = table.new_empty(0, dtype=torch.float32)
         self.batch = batch
         self.at = torch.zeros(1, dtype=torch.int32, device=table.device)
-        self.token = torch.zeros(batch, dtype=torch.int64, device=table.device)
         shape = (config.layers, batch, kv_heads, config.max_length, head_dim)
         self.keys, self.values = table.new_zeros(shape), table.new_zeros(shape)
         self.x = wide.new_empty(batch, config.hidden)  # the residual stream
@@ -64,7 +67,6 @@ class Prompt:
 
     def __init__(self, config: Any, cache: Cache, length: int) -> None:
         total, like = cache.batch * length, cache.query
-        self.tokens = cache.token.new_zeros(cache.batch, length)
         self.x = cache.x.new_empty(total, config.hidden)
         self.normed, self.inner = like.new_empty(total, config.hidden), like.new_empty(total, config.ffn)
         self.squares = cache.x.new_empty(total * config.hidden // LEAST_COLUMNS)  # sums, of a product's columns
@@ -86,6 +88,7 @@ class Streamed(Plain):
         self.multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
         self.caches: dict[int, Any] = {}
         self.prompts: dict[tuple[int, int], Prompt] = {}
+        self.of_programs: dict[int, dict[str, Any]] = {}  # constants of the kernels that read so many tokens
 
     @property
     def early(self) -> dict[str, bool]:
@@ -108,7 +111,7 @@ class Streamed(Plain):
                 del self.prompts[next(iter(self.prompts))]
             prompt = self.prompts[batch, length] = Prompt(self.config, cache, length)
             prompt.graphs = [self.graph(partial(part, prompt, cache)) for part in self.prompt_parts()]
-        prompt.tokens.copy_(tokens)
+        self.read_prompt(prompt, cache, tokens)
         for graph in prompt.graphs:
             graph()
         return cache.logits, cache
@@ -116,11 +119,11 @@ class Streamed(Plain):
     def decode(self, token: Tensor, cache: Any) -> tuple[Tensor, Any]:
         if not isinstance(cache, Cache):
             return super().decode(token, cache)
-        cache.token.copy_(token)
         if cache.step is None:
             at = cache.at.clone()
             cache.step = self.graph(lambda: self.run_step(cache))
             cache.at.copy_(at)
+        self.read_token(cache, token)
         cache.step()
         return cache.logits, cache
 
@@ -135,13 +138,28 @@ class Streamed(Plain):
             work()
         return made.replay
 
+    # ---- tokens
+
+    def read_token(self, cache: Cache, token: Tensor) -> None:
+        """The residual stream of a step; `token` is [B] of whatever integers, anywhere."""
+        self.read(read_tokens, token, (self.table, cache.x), ())
+
+    def read_prompt(self, prompt: Prompt, cache: Cache, tokens: Tensor) -> None:
+        """The residual stream of a prompt and its norm; `tokens` is [B, P]."""
+        made = (self.table, self.layers[0].norm, prompt.x, prompt.normed, cache.at)
+        self.read(read_rows, tokens, made, (tokens.shape[1], self.config.eps))
+
+    def read(self, launch: Launcher, tokens: Tensor, more: tuple[Tensor, ...], numbers: tuple[float, ...]) -> None:
+        programs = tokens.numel()
+        constants = self.of_programs.setdefault(programs, {"C": self.config.hidden})
+        launch(programs, (tokens.to(self.table.device, torch.int64).contiguous(), *more), numbers, constants, OPTIONS)
+
     # ---- a step
 
     def run_step(self, cache: Cache) -> None:
-        config = self.config
-        embed[(cache.batch,)](cache.token, self.table, cache.x, config.hidden, **self.early)
-        for number in range(config.layers):
-            self.run_layer(number, cache, cache.x, config.hidden)
+        """Behind `read_token`."""
+        for number in range(self.config.layers):
+            self.run_layer(number, cache, cache.x, self.config.hidden)
         self.run_head(cache)
 
     def run_layer(self, number: int, cache: Cache, x: Tensor, stride: int) -> None:
@@ -224,6 +242,7 @@ class Streamed(Plain):
     # ---- a prompt
 
     def run_prompt(self, prompt: Prompt, cache: Cache) -> None:
+        """Behind `read_prompt`."""
         self.begin_prompt(prompt, cache)
         self.end_prompt(prompt, cache)
 
@@ -232,10 +251,7 @@ class Streamed(Plain):
         return self.begin_prompt, self.end_prompt
 
     def begin_prompt(self, prompt: Prompt, cache: Cache) -> None:
-        config, (total, hidden) = self.config, prompt.x.shape
-        embed[(total,)](prompt.tokens, self.table, prompt.x, hidden, **self.early)
-        norm_rows[(total,)](prompt.x, self.layers[0].norm, prompt.normed, config.eps, hidden, **self.early)
-        self.whole_layers(prompt, cache, range(min(FIRST, config.layers - 1)))
+        self.whole_layers(prompt, cache, range(min(FIRST, self.config.layers - 1)))
 
     def whole_layers(self, prompt: Prompt, cache: Cache, numbers: range) -> None:
         """These layers, for all tokens."""
@@ -255,10 +271,8 @@ class Streamed(Plain):
         number, layer = config.layers - 1, self.layers[-1]
         of_keys = layer.qkv[config.heads * config.head_dim :]
         self.queries_and_keys(prompt, cache, number, of_keys, 0)
-        # torch's kernels, which begin when all before have ended: the step's attention reads keys before it waits.
-        last = prompt.x.view(cache.batch, length, hidden)[:, -1]
-        cache.x.copy_(last)
-        cache.at.fill_(length - 1)
+        # torch's kernel, which begins when all before have ended: the step's attention reads keys before it waits.
+        cache.x.copy_(prompt.x.view(cache.batch, length, hidden)[:, -1])
         self.run_layer(number, cache, cache.x, hidden)
         self.run_head(cache)
 

@@ -31,9 +31,8 @@ def normed(x_ptr, norm_ptr, eps, C: tl.constexpr):
 
 
 @triton.jit
-def embed(token_ptr, table_ptr, x_ptr, C: tl.constexpr, EARLY: tl.constexpr):
+def embed(token_ptr, table_ptr, x_ptr, C: tl.constexpr):
     """x = the token's row of the table, in float32; a program a token."""
-    begin(EARLY)
     row, at = tl.program_id(0), tl.arange(0, C)
     token = tl.load(token_ptr + row)
     tl.store(x_ptr + row * C + at, tl.load(table_ptr + token * C + at).to(tl.float32))
