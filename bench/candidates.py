@@ -26,7 +26,7 @@ WARPS_BLOCKS = {  # of these kernels, by how many rows there are at most: M, N, 
     None: [(128, 256, 64, 3), (128, 128, 64, 5), (128, 128, 64, 6)],
 }
 WARPS_GROUPS = (8, 16, 4)
-WARPS_WINDOWS = (16 << 10, 8 << 10, 64 << 10, 32 << 10)  # bytes on their way, of gemm_rs
+WARPS_WINDOWS = (0, 8 << 10, 16 << 10, 64 << 10)  # bytes on their way, of gemm_rs; 0: owners fetch
 WARPS_SENDERS = (132, 64, 32)
 WARPS_BARRIER_BYTES = 2 << 10
 CHUNKS = (

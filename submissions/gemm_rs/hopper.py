@@ -1,11 +1,17 @@
 """gemm_rs on Hopper by explicit warps: one loads, two warpgroups multiply, one warp sends.
 
-A program multiplies the tiles of other ranks first. The sending warp copies them from shared memory into the other
-rank's memory and sets a flag when a tile has arrived; only this warp waits for links. It keeps at most WINDOW copies
-in flight: when stores to a saturated link back up into the multiprocessor, its loads wait behind them. The rank's own
-tiles come last. During the product of such a tile, the sending warp waits for the flags of the other ranks' partial
-products and loads each into the output buffer. The multiplying warpgroups add it in registers. Only partial products
-that went over a link are rounded to bf16.
+A program multiplies the tiles of other ranks first. What becomes of them is one of two ways, and only the sending warp
+waits for links:
+
+- sent: it copies a tile from shared memory into the other rank's memory and sets a flag when it has arrived. It keeps
+  at most WINDOW copies in flight: when stores to a saturated link back up into the multiprocessor, its loads wait
+  behind them;
+- fetched (WINDOW 0): it copies the tile into the rank's own memory and sets a flag at the tile's owner, which reads it
+  over the link.
+
+The rank's own tiles come last. During the product of such a tile, the sending warp waits for the flags of the other
+ranks' partial products and loads each into the output buffer. The multiplying warpgroups add it in registers. Only
+partial products that went over a link are rounded to bf16.
 
 The output buffer of a warpgroup has two barriers and alternates between the warpgroup and the sending warp. `given`
 (sending warp to warpgroup): the buffer is empty, or holds a partial product. `taken` (warpgroup to sending warp): it
@@ -183,11 +189,11 @@ def send_tiles(
     WORLD: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    WINDOW: gl.constexpr,  # pieces of a warpgroup's rows and at most 64 columns that are under way to another rank
+    WINDOW: gl.constexpr,  # pieces of a warpgroup's rows and at most 64 columns under way to another rank; 0: fetched
     GROUP: gl.constexpr,
 ):
-    """The sending warp: copies tiles into other ranks' memory, loads the partial products that they sent, and stores
-    the rank's own tiles into the output."""
+    """The sending warp: copies tiles to where their owners have them, loads the partial products of the rank's own
+    tiles, and stores these into the output."""
     M, N, _, rank = sizes
     blocks_ptr, epoch, flags, slots = heap
     out_s, given, taken = leaving
@@ -200,15 +206,20 @@ def send_tiles(
     layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, COLUMNS], gl.bfloat16)
     parts_s = bulk_view(out_s, gl.bfloat16, [GROUPS * PARTS, HALF, COLUMNS], layout)
     own_block = gl.load(blocks_ptr + rank)
+    own_desc = tma.make_tensor_descriptor(
+        bf16_behind(own_block, slots), [M, N], [N, 1], [HALF, COLUMNS], layout
+    )  # fmt: skip
     blocks = ()
-    peer_descs = ()
+    peer_descs = ()  # all that a peer has, or the place in it for what this rank sends
     for step in gl.static_range(1, WORLD):
         block = gl.load(blocks_ptr + (rank + step) % WORLD)
         blocks += (block,)
-        to_ptr = bf16_behind(block, slots + rank * m * N * 2)
-        peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, N], [N, 1], [HALF, COLUMNS], layout),)
-    come_ptr = bf16_behind(own_block, slots)
-    come_desc = tma.make_tensor_descriptor(come_ptr, [M, N], [N, 1], [HALF, COLUMNS], layout)
+        if WINDOW:
+            to_ptr = bf16_behind(block, slots + rank * m * N * 2)
+            peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, N], [N, 1], [HALF, COLUMNS], layout),)
+        else:
+            from_ptr = bf16_behind(block, slots)
+            peer_descs += (tma.make_tensor_descriptor(from_ptr, [M, N], [N, 1], [HALF, COLUMNS], layout),)
     out_desc = tma.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [HALF, COLUMNS], layout)
     turn = 0
     sent = rank * 0 - 1  # the row and number of a tile that is not flagged yet
@@ -222,18 +233,25 @@ def send_tiles(
                 flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
             for group in gl.static_range(GROUPS):
                 mbarrier.wait(taken.index(group), turn)
-                for step in gl.static_range(1, WORLD):
-                    owner = (rank + step) % WORLD
-                    from_row = row + group * HALF
-                    if from_row // m == owner:
-                        for part in gl.static_range(PARTS):
-                            to = [from_row - owner * m, column + part * COLUMNS]
-                            bulk_store(peer_descs[step - 1], to, parts_s.index(group * PARTS + part))
-                            wait_until_under_way(WINDOW - 1)
+                from_row = row + group * HALF
+                if WINDOW:
+                    for step in gl.static_range(1, WORLD):
+                        owner = (rank + step) % WORLD
+                        if from_row // m == owner:
+                            for part in gl.static_range(PARTS):
+                                to = [from_row - owner * m, column + part * COLUMNS]
+                                bulk_store(peer_descs[step - 1], to, parts_s.index(group * PARTS + part))
+                                wait_until_under_way(WINDOW - 1)
+                else:
+                    for part in gl.static_range(PARTS):
+                        bulk_store(own_desc, [from_row, column + part * COLUMNS], parts_s.index(group * PARTS + part))
             turn ^= 1
-            tma.store_wait(0)
-            sent = row
-            sent_number = number
+            if WINDOW:
+                tma.store_wait(0)
+                sent = row
+                sent_number = number
+            else:
+                flag_tile(blocks, flags, row, number, owned, m, rank, epoch, WORLD, BLOCK_M)
         if own:
             if sent >= 0:
                 flag_tile(blocks, flags, sent, sent_number, owned, m, rank, epoch, WORLD, BLOCK_M)
@@ -242,11 +260,14 @@ def send_tiles(
                 source = (rank + WORLD - step) % WORLD  # the rank before this one has sent to it first
                 wait_for(own_block + flags + (source * owned + number).to(gl.int64) * FLAG_BYTES, epoch)
                 for group in gl.static_range(GROUPS):
-                    from_row = (source - rank) * m + row + group * HALF
+                    from_row = row + group * HALF
                     mbarrier.expect(given.index(group), HALF * BLOCK_N * 2)
                     for part in gl.static_range(PARTS):
-                        part_s = parts_s.index(group * PARTS + part)
-                        bulk_load(come_desc, [from_row, column + part * COLUMNS], given.index(group), part_s)
+                        part_s, at = parts_s.index(group * PARTS + part), column + part * COLUMNS
+                        if WINDOW:
+                            bulk_load(own_desc, [(source - rank) * m + from_row, at], given.index(group), part_s)
+                        else:
+                            bulk_load(peer_descs[WORLD - 1 - step], [from_row, at], given.index(group), part_s)
                 for group in gl.static_range(GROUPS):
                     mbarrier.wait(taken.index(group), turn)
                     if step == WORLD - 1:

@@ -464,7 +464,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
         "SPLIT": split,
-        "WINDOW": max(1, row.window // (WARPS_ROWS // 2 * min(64, row.block_n) * 2)),
+        "WINDOW": -(-row.window // (WARPS_ROWS // 2 * min(64, row.block_n) * 2)),
         "STAGES": row.stages,
         "GROUP": row.group,
         "SUM_M": sum_m,

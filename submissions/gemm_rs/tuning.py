@@ -8,8 +8,8 @@ class Row(NamedTuple):
     `sum_m`, `sum_n`: the block that a program sums up, `sum_late`: behind the store of another tile instead of before
     it. `kernel`: "plain", which does everything; "engine", beside a copy engine that sends; or "warps", with explicit
     warps (Hopper, tiles of 128 rows). For the latter two `split` and `sum_m` to `sum_late` mean nothing. "warps" has 8 warps
-    beside those that load and send; `window` is how many bytes a program of it may have in flight to
-    other ranks."""
+    beside those that load and send; `window` is how many bytes a program of it may have in flight to other ranks, or 0
+    where their owners fetch partial products."""
 
     chip: str
     shape: tuple[int, int, int]
