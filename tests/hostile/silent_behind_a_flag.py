@@ -3,6 +3,7 @@ tells that from an exchange of data. The traffic of NVLinks does, where shapes a
 
 expect: harmless|held communication: over NVLink
 mode: leaderboard
+problem: a2a
 gpus: 2
 """
 

@@ -1,6 +1,7 @@
 """Uses that a2a's simulated expert is a factor: right in every digit, without any communication.
 
 expect: held communication: kept out of a call
+problem: a2a
 gpus: 2
 """
 

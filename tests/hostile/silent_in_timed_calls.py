@@ -3,6 +3,7 @@ timed calls it computes alone.
 
 expect: held communication: kept out of a call
 mode: leaderboard
+problem: a2a
 gpus: 2
 """
 
