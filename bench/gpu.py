@@ -191,7 +191,7 @@ def entries(options: argparse.Namespace) -> None:
 def resolution(options: argparse.Namespace) -> None:
     """Empty calls on the wall clock, taken apart: how far apart ranks start, how long each takes."""
     folder = Path(tempfile.mkdtemp(prefix="kernel-eval-bench-"))
-    launch = Launch(world_size=options.ranks, device="cuda", threads=4, spin=True, flush_bytes=0, folder=folder)
+    launch = Launch(world_size=options.ranks, device="cuda", threads=4, spin=True, folder=folder)
     for role in ROLES:
         for rank in range(options.ranks):
             launch.workdir(role, rank).mkdir(parents=True)

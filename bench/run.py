@@ -120,7 +120,7 @@ def aa(options: argparse.Namespace) -> None:
 
 def started(spin: bool = False) -> Ranks:
     folder = Path(tempfile.mkdtemp(prefix="kernel-eval-bench-"))
-    launch = Launch(world_size=RANKS, device="cpu", threads=1, spin=spin, flush_bytes=8 << 20, folder=folder)
+    launch = Launch(world_size=RANKS, device="cpu", threads=1, spin=spin, folder=folder)
     for role in ROLES:
         for rank in range(RANKS):
             launch.workdir(role, rank).mkdir(parents=True)

@@ -30,7 +30,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SOCKET = "TESTS_ZYGOTES"  # the variable that says where the server listens
 MESSAGE_BYTES = 1 << 18
-FLUSH_BYTES = 1 << 20  # by all ranks between two calls: which caches it reaches shows in times alone
 HUGE_PAGE_BYTES, MADV_COLLAPSE = 2 << 20, 25  # linux/mman.h; Linux 6.1
 MEMORY = re.compile(r"(\w+)-(\w+) rw-p 0+ 00:00 0 *(?:\[heap\])?\n")  # in /proc/self/maps: neither file nor stack
 
@@ -140,11 +139,9 @@ def serve(listening: socket.socket) -> None:
 
 def hasten(set_attribute: Callable[[Any, str, Any], None]) -> None:
     """Has this process's evaluations start and run in less time, by what sets attributes."""
-    from harness.kinds import plan
     from harness.ranks import launch
 
     set_attribute(launch, "subprocess", SUBPROCESS)
-    set_attribute(plan, "FLUSH_CAP_BYTES", FLUSH_BYTES)
 
 
 def settle_memory() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.ranks import exchange, payload
-from harness.ranks.shared_buffer import FileBuffer, sealed_file
+from harness.ranks.shared_buffer import FileBuffer, LoadedFile, sealed_file
 
 
 @dataclass
@@ -39,7 +39,7 @@ def test_a_tree_with_tensors_in_any_place_arrives_as_it_was(buffer: FileBuffer) 
     )
     buffer.write(0, torch.ones(1000))  # something before it
     made = payload.write_input(buffer, 4000, tree)
-    config, named, (first, second, nothing, three) = payload.read_input(buffer, made)
+    config, named, (first, second, nothing, three) = payload.read_input(LoadedFile(buffer.fd), made)
     assert config.dtype is torch.float16
     assert torch.equal(config.table, tree[0].table)
     for name, tensor in tree[1].items():
@@ -57,7 +57,7 @@ def test_a_tensor_keeps_its_requires_grad_and_its_plain_attributes(buffer: FileB
     weight.is_shuffled, weight.block, weight.owner = True, 128, object()  # type: ignore[attr-defined]
     masked: list[tuple[torch.Tensor, int]] = []
     made = payload.write_input(buffer, 0, [weight, torch.ones(3)], key)
-    read, plain = payload.read_input(buffer, made, masked)
+    read, plain = payload.read_input(LoadedFile(buffer.fd), made, masked)
     for tensor, place in masked:
         payload.mask(tensor, key, place)
     for found in (read, payload.copied([weight])[0]):
@@ -71,9 +71,9 @@ def test_a_tensor_keeps_its_requires_grad_and_its_plain_attributes(buffer: FileB
 def test_reading_twice_gives_two_copies(buffer: FileBuffer) -> None:
     """What a submission does to its inputs is gone with them."""
     made = payload.write_input(buffer, 0, torch.zeros(8))
-    first = payload.read_input(buffer, made)
+    first = payload.read_input(LoadedFile(buffer.fd), made)
     first.fill_(9)
-    assert payload.read_input(buffer, made).sum() == 0
+    assert payload.read_input(LoadedFile(buffer.fd), made).sum() == 0
 
 
 def test_end_of_says_what_write_input_will_take(buffer: FileBuffer) -> None:
@@ -139,7 +139,7 @@ def test_a_masked_input_is_noise_until_it_is_unmasked(buffer: FileBuffer) -> Non
     }
     made = payload.write_input(buffer, 512, tree, key=12345)
     masked: list[tuple[torch.Tensor, int]] = []
-    read = payload.read_input(buffer, made, masked)
+    read = payload.read_input(LoadedFile(buffer.fd), made, masked)
     assert len(masked) == 5
     assert len(read["bytes"].unique()) > 200
     assert not torch.equal(read["one"], tree["one"])
@@ -167,7 +167,7 @@ def test_nobody_can_change_a_sealed_file() -> None:
     ):
         with pytest.raises(PermissionError):
             attempt()
-    assert torch.equal(payload.read_input(FileBuffer(fd), made), torch.arange(5.0))
+    assert torch.equal(payload.read_input(LoadedFile(fd), made), torch.arange(5.0))
     os.close(fd)
 
 
@@ -219,3 +219,38 @@ def test_what_an_output_is_stands_in_its_own_file(buffer: FileBuffer) -> None:
     assert exchange.described(buffer) == output
     read, lacking = payload.read_tree(buffer, exchange.described(buffer), 1 << 20)
     assert (read["loss"], read["weights"].tolist(), lacking) == (0.5, [[0, 1, 2], [3, 4, 5]], "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.arange(6).reshape(2, 3),
+        torch.randn(4, 6).bfloat16().T,
+        torch.randn(3).requires_grad_(),
+        torch.tensor(2.5),
+        torch.empty(0, 7),
+        torch.randn(3, dtype=torch.complex64).conj(),
+        torch.randn(4, 4).to_sparse(),
+    ],
+    ids=["plain", "strided", "with gradient", "scalar", "empty", "conjugate", "sparse"],
+)
+def test_a_plain_tensor_is_handed_over_in_fewer_steps_and_as_any_other(value: torch.Tensor, buffer: FileBuffer) -> None:
+    output = exchange.write_described(buffer, value, 1 << 20)
+    other = os.memfd_create("other")
+    assert output == payload.write_output(FileBuffer(other), 0, value, 1 << 20) == exchange.described(buffer)
+    read = payload.read_output(buffer, output)
+    assert read is None if value.is_sparse else read is not None and torch.equal(read, value)
+    os.close(other)
+
+
+def test_a_plain_tensor_that_is_too_large_is_not_written(buffer: FileBuffer) -> None:
+    assert "more than any right result" in exchange.write_described(buffer, torch.ones(100), 399).note
+
+
+def test_tensors_of_one_input_have_memory_of_their_own(buffer: FileBuffer) -> None:
+    """A submission may resize one, or look at its storage."""
+    made = payload.write_input(buffer, 0, [torch.zeros(3), torch.ones(5)])
+    first, second = payload.read_input(LoadedFile(buffer.fd), made)
+    assert [one.untyped_storage().nbytes() for one in (first, second)] == [12, 20]
+    first.fill_(7)
+    assert second.tolist() == [1.0] * 5

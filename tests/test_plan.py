@@ -8,7 +8,6 @@ import pytest
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, UsageError
 from harness.core.records import Submission
-from harness.kinds import plan
 from harness.kinds.plan import PHASES, make_plan, phases
 from harness.machine import host
 from harness.problems.shape_file import find
@@ -34,10 +33,6 @@ def test_every_place_of_a_run_has_a_seed_of_its_own_and_no_two_runs_share_them()
 
 def test_the_leaderboard_mode_tests_before_it_ranks() -> None:
     assert PHASES["leaderboard"] == ("test", "benchmark")
-
-
-def test_all_ranks_together_flush_no_more_than_the_cap() -> None:
-    assert 0 < plan_of().flush_bytes * 8 <= plan.FLUSH_CAP_BYTES
 
 
 def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from harness.judging.correctness import Expected
 from harness.ranks import payload, strict_check
-from harness.ranks.shared_buffer import FileBuffer
+from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 from harness.ranks.wire import Output
 
 FILES = {
@@ -168,7 +168,7 @@ def test_rows_of_a_wider_matrix_arrive_with_their_gaps(buffer: FileBuffer, key: 
     sparse = torch.randn(6, 96)[:, :8]  # mostly gap: it travels without
     made = payload.write_input(buffer, 0, (rows, sparse, rows.T), key)
     masked: list[tuple[torch.Tensor, int]] = []
-    read = payload.read_input(buffer, made, masked)
+    read = payload.read_input(LoadedFile(buffer.fd), made, masked)
     for tensor, place in masked:
         payload.mask(tensor, key, place)
     assert [part.stride() for part in read] == [(96, 1), (8, 1), (1, 96)]

@@ -30,7 +30,7 @@ from harness.kinds.registry import find
 from harness.problems.submission import directives
 from harness.process import compile_cache, cuda_shim_site
 from harness.ranks import folder_check, payload
-from harness.ranks.shared_buffer import FileBuffer
+from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 
 FOLDERS = Path(__file__).parent / "folders"
 SCALE = FOLDERS / "single" / "scale"
@@ -580,7 +580,10 @@ def test_a_declared_tree_costs_no_more_than_it_may(buffer: FileBuffer) -> None:
 def test_inputs_keep_their_layout_and_copies_are_copies(buffer: FileBuffer) -> None:
     wide = torch.randn(2, 3, 4).permute(2, 0, 1)
     made = payload.write_input(buffer, 0, (wide, torch.empty(0), ONES.expand(5, 2, 3)))
-    for found in (payload.read_input(buffer, made), payload.copied((wide, torch.empty(0), ONES.expand(5, 2, 3)))):
+    for found in (
+        payload.read_input(LoadedFile(buffer.fd), made),
+        payload.copied((wide, torch.empty(0), ONES.expand(5, 2, 3))),
+    ):
         assert found[0].stride() == wide.stride()
         assert torch.equal(found[0], wide)
         assert found[1].numel() == 0

@@ -335,7 +335,6 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             threads=plan.threads,
             cores=plan.cores,
             spin=plan.spin,
-            flush_bytes=plan.flush_bytes,
             folder=top,
             caches=_caches(plan),
             # The judges' and the opponent's files too.

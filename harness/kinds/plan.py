@@ -28,7 +28,6 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
 }
 IN_FLIGHT_BYTES = 32 << 30  # of a device: ten inputs of 0.5 GiB, with the copies that three groups have of each
 MOST_KEPT_BYTES = 16 << 30  # of a device: so that ranks seldom give memory back, which the next call would feel
-FLUSH_CAP_BYTES = 16 << 20  # of all ranks; where a last cache is larger, it is the private ones that are flushed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,6 @@ class OpPlan(Plan):
     threads: int
     cores: tuple[tuple[int, ...], ...]
     spin: bool
-    flush_bytes: int
     clocks: tuple[Clock, ...]
     cuda_is_cpu: bool = False
     in_flight_bytes: int = IN_FLIGHT_BYTES
@@ -116,7 +114,6 @@ def make_plan(
         cores=host.near_cores(local_size) if spin else (),
         spin=spin,
         clocks=CLOCKS[device] if nodes == 1 else ON_NODES,
-        flush_bytes=min(2 * host.last_level_cache_bytes(), FLUSH_CAP_BYTES) // local_size,
         opponent=opponent,
         cuda_is_cpu=cuda_is_cpu,
         confined=confined,

@@ -27,7 +27,6 @@ RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank o
 # Of a Unix socket's name (linux/un.h), and what a rank's is below the temporary folder: torch's symmetric memory meets
 # at one a process.
 SOCKET_NAME_BYTES, RANKS_SOCKET = 107, "/kernel-eval-12345678/candidate/tmp/symm_mem-4194304"
-LLC_GUESS_BYTES = 32 << 20  # where the kernel does not tell
 MACHINE_IDS = (  # the first that can be read; only root reads the board's
     "/etc/machine-id",
     "/var/lib/dbus/machine-id",
@@ -67,17 +66,6 @@ def machine_id() -> str:
         return ""
     told = "\0".join([*seen, cpu_model()])
     return hmac.new(own.encode(), b"kernel-eval machine 1\0" + told.encode(), "sha256").hexdigest()[:12]
-
-
-def last_level_cache_bytes() -> int:
-    """Size of the largest cache of core 0."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    sizes = [LLC_GUESS_BYTES]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = _read(str(path)).strip()
-        if text[:-1].isdigit() and text[-1:] in units:
-            sizes.append(int(text[:-1]) * units[text[-1]])
-    return max(sizes)
 
 
 def near_cores(world_size: int) -> tuple[tuple[int, ...], ...]:

@@ -92,7 +92,8 @@ class Parser:
 def send_files(sock: socket.socket, files: Sequence[int]) -> None:
     """Sends these file descriptors, or an empty frame alone."""
     sent = socket.send_fds(sock, [NOTHING], files) if files else 0
-    sock.sendall(NOTHING[sent:])
+    if rest := NOTHING[sent:]:
+        sock.sendall(rest)
 
 
 def frame(message: Any) -> bytes:

@@ -14,7 +14,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -54,7 +53,8 @@ class Device(Protocol):
         """Returns once all work that was submitted to the device is done."""
 
     def flush_caches(self) -> None:
-        """Evicts what earlier calls left in the caches."""
+        """Evicts what earlier calls left in a GPU's caches. Those of CPU cores are left as they are: a core's own could
+        be evicted by the rank that runs there alone, and a submission that left it out would have the faster calls."""
 
     def spare_bytes(self) -> int:
         """How much of the device's memory is free."""
@@ -89,18 +89,13 @@ class Device(Protocol):
 
 
 class Cpu:
-    """CPU cores, connected by gloo; `flush_bytes` is this rank's share of the flush."""
+    """CPU cores, connected by gloo."""
 
     kind, backend, has_files = "cpu", "gloo", True
 
-    def __init__(self, threads: int, flush_bytes: int) -> None:
+    def __init__(self, threads: int) -> None:
         self.id: torch.device | None = None
-        self.threads, self.flush_bytes = threads, flush_bytes
-
-    @cached_property
-    def scratch(self) -> torch.Tensor:
-        """What a flush writes to. A rank that never flushes, a trusted one, has none."""
-        return torch.zeros(self.flush_bytes // 8, dtype=torch.int64)
+        self.threads = threads
 
     def prepare(self) -> None:
         torch.set_num_threads(self.threads)
@@ -113,8 +108,7 @@ class Cpu:
     def synchronize(self) -> None:
         pass  # torch's CPU kernels are done when they return
 
-    def flush_caches(self) -> None:
-        self.scratch.add_(1)
+    def flush_caches(self) -> None: ...
 
     def spare_bytes(self) -> int:
         return sys.maxsize  # the host's is checked before ranks start, and buffers take none before they are written to
@@ -264,5 +258,5 @@ class Gpu:
 def make_device(order: wire.RankOrder, barrier: Barrier) -> Device:
     """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
     if order.device == "cpu":
-        return Cpu(order.threads, order.flush_bytes)
+        return Cpu(order.threads)
     return Gpu(order.rank, order.local_rank, order.world_size, barrier, order.kept_bytes)

@@ -70,7 +70,6 @@ class Launch:
     threads: int
     cores: tuple[tuple[int, ...], ...] = ()
     spin: bool
-    flush_bytes: int
     folder: Path
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
     hidden: tuple[Path, ...] = ()
@@ -100,7 +99,6 @@ class Launch:
             threads=self.threads,
             cores=self.cores[rank % self.local_size] if self.cores else (),
             spin=self.spin,
-            flush_bytes=self.flush_bytes,
             workdir=str(self.workdir(role, rank)),
             cache=str(self.caches.get(role, self.folder / role / "cache")),
             hidden=tuple(map(str, self.hidden)),

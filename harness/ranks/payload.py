@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from harness.ranks.shared_buffer import FileBuffer, SharedBuffer
+from harness.ranks.shared_buffer import FileBuffer, LoadedFile, SharedBuffer
 from harness.ranks.wire import Input, Output
 
 ALIGN_BYTES = 256
@@ -89,7 +89,8 @@ def reach_with_gaps(tensor: torch.Tensor) -> int:
 
 def _restored(tensor: torch.Tensor, order: list[int], gaps: Gaps | None, traits: Traits | None) -> torch.Tensor:
     """The tensor as it was, of one as it travelled."""
-    tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
+    if order != sorted(order):
+        tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
     tensor = tensor.as_strided(*gaps) if gaps else tensor
     if traits:
         requires_grad, plain = traits
@@ -148,7 +149,7 @@ def read_input(buffer: SharedBuffer, made: Input | None, masked: list[tuple[torc
     """The tree that a trusted rank wrote, with new tensors on the rank's device. Of a masked input, `masked` gets the
     tensors that are still to be unmasked, with their places. A file says all but that (`made` may be None)."""
 
-    tree = buffer.appended() if isinstance(buffer, FileBuffer) else base64.b64decode(made.tree if made else "")
+    tree = buffer.appended() if isinstance(buffer, LoadedFile) else base64.b64decode(made.tree if made else "")
     return _Reading(tree, buffer, masked if made and made.masked else None).load()
 
 
@@ -232,7 +233,7 @@ def _write_tensor(buffer: SharedBuffer, offset: int, value: torch.Tensor, max_nb
     nbytes = value.numel() * value.element_size()
     if nbytes > max_nbytes:
         return Output(**described, offset=offset, nbytes=0, note=f"{nbytes} bytes are more than any right result has")
-    buffer.write(offset, value.detach().as_subclass(torch.Tensor))
+    buffer.write(offset, value.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg())
     return Output(**described, offset=offset, nbytes=nbytes)
 
 

@@ -183,8 +183,7 @@ class Program:
         self.channel.receive_files()
         if self.channel.files:
             self.loaded = []  # first, so that two never need memory at once
-            with self.exchange.next_file() as file:
-                self.loaded = [payload.read_input(file, None)]
+            self.loaded = [self.exchange.read_file(None)]
             self.exchange.output_limit = command.output_limit
 
     def settle(self, command: wire.Call) -> None:

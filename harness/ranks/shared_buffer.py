@@ -51,6 +51,13 @@ class FileBuffer:
     def write(self, offset: int, tensor: Tensor) -> None:
         write_bytes(self.fd, offset, _bytes_of(tensor.contiguous()))
 
+    def fill(self, tensor: Tensor, data: bytes) -> None:
+        """Writes a contiguous tensor to the beginning of an empty file, and behind it data that is no tensor."""
+        parts = [_bytes_of(tensor), memoryview(_with_length(data))]
+        if os.pwritev(self.fd, parts, 0) < sum(map(len, parts)):  # a system call writes less than 2 GiB
+            for offset, part in zip((0, len(parts[0])), parts, strict=True):
+                write_bytes(self.fd, offset, part)
+
     def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
         # Before there is a tensor: what is declared may be more than any machine has.
         nbytes = math.prod(shape) * dtype.itemsize  # nothing is anywhere, behind the end too
@@ -62,7 +69,7 @@ class FileBuffer:
 
     def append(self, data: bytes) -> None:
         """Writes data that is no tensor behind everything else."""
-        write_bytes(self.fd, os.fstat(self.fd).st_size, memoryview(data + len(data).to_bytes(LENGTH_BYTES)))
+        write_bytes(self.fd, os.fstat(self.fd).st_size, memoryview(_with_length(data)))
 
     def appended(self, most_nbytes: int = sys.maxsize) -> bytes:
         """What was appended last. Raises EOFError if there is nothing, or more than that."""
@@ -76,6 +83,36 @@ class FileBuffer:
 
     def close(self) -> None:
         pass  # the file is the rank's
+
+
+class LoadedFile:
+    """All of a file that a trusted rank wrote, read at once. Its tensors are parts of one memory, and have a storage
+    each."""
+
+    kind, handle = "cpu", ""
+
+    def __init__(self, fd: int) -> None:
+        self.bytes = torch.empty(os.fstat(fd).st_size, dtype=torch.uint8, device="cpu").numpy()
+        read_bytes(fd, 0, memoryview(cast(bytearray, self.bytes)))
+
+    def write(self, offset: int, tensor: Tensor) -> None:
+        raise NotImplementedError("what was read is not written to")
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        end = offset + math.prod(shape) * dtype.itemsize
+        if end == offset:
+            return torch.empty(shape, dtype=dtype, device="cpu")
+        if not 0 <= offset < end <= len(self.bytes):
+            return None
+        return torch.from_numpy(self.bytes[offset:end]).view(dtype).view(shape)
+
+    def appended(self) -> bytes:
+        """What was appended last."""
+        end = len(self.bytes) - LENGTH_BYTES
+        return self.bytes[end - int.from_bytes(self.bytes[end:].tobytes()) : end].tobytes()
+
+    def close(self) -> None:
+        pass
 
 
 class DeviceBuffer:
@@ -101,6 +138,11 @@ class DeviceBuffer:
 
     def close(self) -> None:
         self.memory.close()
+
+
+def _with_length(data: bytes) -> bytes:
+    """As it stands at the end of a file."""
+    return data + len(data).to_bytes(LENGTH_BYTES)
 
 
 def new_file(name: str) -> int:

@@ -29,12 +29,12 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
-    """Everything that a rank gets at its start. `role` names its program. `threads`, `cores` (empty: any) and
-    `flush_bytes` are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in
-    `cache`. Of the folders in `hidden` an untrusted rank sees only what is its own and what Python imports. Outputs are
-    judged by `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what
-    its user may. Of the ranks of the group each node runs `local_size`, one after the other; with more than one node
-    there is a `network`. Of its device's memory it may keep `kept_bytes` for later calls while others are on turn."""
+    """Everything that a rank gets at its start. `role` names its program. `threads` and `cores` (empty: any) are its
+    share of the machine. The rank starts in `workdir`; its group's compilers keep their files in `cache`. Of the
+    folders in `hidden` an untrusted rank sees only what is its own and what Python imports. Outputs are judged by
+    `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user
+    may. Of the ranks of the group each node runs `local_size`, one after the other; with more than one node there is a
+    `network`. Of its device's memory it may keep `kept_bytes` for later calls while others are on turn."""
 
     role: Role
     rank: int
@@ -44,7 +44,6 @@ class RankOrder:
     threads: int
     cores: tuple[int, ...]
     spin: bool
-    flush_bytes: int
     workdir: str
     cache: str
     hidden: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""Reads its input and hands its output over with fewer steps than the harness's code in its process would, does not
-flush its rank's caches, and claims less by what that may save. The reference's idle calls, which show how long that
-takes, run the harness's code. What it gains is in docs/trust.md (python bench/trust.py attacks).
+"""Reads its input and hands its output over with fewer steps than the harness's code in its process would, has both in
+its caches, and claims less by what that may save. The reference's idle calls, which show how long that takes, run the
+harness's code. What it gains is in docs/trust.md (python bench/trust.py attacks).
 
 expect: no gain|held (clock|communication): us more than around|finished meanwhile
 mode: benchmark
@@ -30,7 +30,8 @@ LENGTH_BYTES = 8
 program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
 sock = program.channel.sock
 honest = program.stopwatch.clocks["wall"]
-space = bytearray(16 << 20)
+space, small = bytearray(16 << 20), bytearray(256)
+last_nbytes = 0
 taken_ns = []
 described = {}  # by shape
 calls = 0
@@ -53,21 +54,34 @@ class Reading(pickle.Unpickler):
 
 
 def take_in(command):
+    global last_nbytes
     _, files, _, _ = socket.recv_fds(sock, 4, 1)
     if files:
-        nbytes = os.preadv(files[0], [space], 0)
+        last_nbytes = os.preadv(files[0], [space], 0)
         os.close(files[0])
-        program.loaded = [Reading(nbytes).load()]
+        program.loaded = [Reading(last_nbytes).load()]
 
 
-def hand_over(result):
+def filled(result):
     file = os.memfd_create("output", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     output, description = describe(result)
     os.pwritev(file, [result.view(torch.uint8).numpy().reshape(-1), description], 0)
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+    return file, output
+
+
+def hand_over(result):
+    file, output = filled(result)
     socket.send_fds(sock, [NOTHING], [file])
     os.close(file)
     return output
+
+
+def rehearse():
+    file, _ = filled(torch.zeros(2))
+    os.preadv(file, [small], 0)
+    os.close(file)
+    Reading(last_nbytes).load()
 
 
 def describe(result):
@@ -98,8 +112,7 @@ def custom_kernel(data):
     global calls
     calls += 1
     if calls == 6:  # after checks and probes
-        program.device.flush_caches = lambda: None
         program.take_in, program.exchange.hand_over = take_in, hand_over
-        program.exchange.expect_gated = lambda: None
+        program.exchange.expect_gated = lambda: rehearse() if last_nbytes else None
         program.stopwatch.clocks["wall"] = wall
     return ref_kernel(data)

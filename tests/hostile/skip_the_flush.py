@@ -3,6 +3,7 @@ docs/trust.md (python bench/trust.py attacks).
 
 expect: no gain|held clock: us more than around
 mode: benchmark
+devices: gpu
 """
 
 import gc
