@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from harness.ranks.shared_buffer import FileBuffer, LoadedFile, SharedBuffer
+from harness.ranks.shared_buffer import FileBuffer, LoadedFile, SharedBuffer, Source
 from harness.ranks.wire import Input, Output
 
 ALIGN_BYTES = 256
@@ -145,7 +145,7 @@ def mask(tensor: torch.Tensor, key: int, place: int) -> None:
     flat[8 * words :].bitwise_xor_(noise[words:].view(torch.uint8)[: flat.numel() % 8])
 
 
-def read_input(buffer: SharedBuffer, made: Input | None, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
+def read_input(buffer: Source, made: Input | None, masked: list[tuple[torch.Tensor, int]] | None = None) -> Any:
     """The tree that a trusted rank wrote, with new tensors on the rank's device. Of a masked input, `masked` gets the
     tensors that are still to be unmasked, with their places. A file says all but that (`made` may be None)."""
 
@@ -156,7 +156,7 @@ def read_input(buffer: SharedBuffer, made: Input | None, masked: list[tuple[torc
 class _Reading(pickle.Unpickler):
     """Reads a tree, with new tensors out of the buffer."""
 
-    def __init__(self, tree: bytes, buffer: SharedBuffer, masked: list[tuple[torch.Tensor, int]] | None) -> None:
+    def __init__(self, tree: bytes, buffer: Source, masked: list[tuple[torch.Tensor, int]] | None) -> None:
         super().__init__(io.BytesIO(tree))
         self.buffer, self.masked = buffer, masked
 

@@ -23,18 +23,23 @@ LENGTH_BYTES = 8
 CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
 
 
-class SharedBuffer(Protocol):
-    """Memory that two processes share. `kind` is the kind of device that tensors read from it are on. The other process
-    opens the buffer by `handle`, which is empty if that process has it open already."""
+class Source(Protocol):
+    """What tensors are read from; `kind` is the kind of device that they are on then."""
 
     kind: str
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        """A new tensor with the bytes at `offset`; None if they are not all there."""
+
+
+class SharedBuffer(Source, Protocol):
+    """Memory that two processes share. The other process opens the buffer by `handle`, which is empty if that process
+    has it open already."""
+
     handle: str
 
     def write(self, offset: int, tensor: Tensor) -> None:
         """Copies the tensor, on the rank's device, to `offset`; complete when it returns."""
-
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        """A new tensor with the bytes at `offset`; None if they are not all in the buffer."""
 
     def close(self) -> None:
         """Gives the memory back; the buffer cannot be used afterwards."""
@@ -89,14 +94,11 @@ class LoadedFile:
     """All of a file that a trusted rank wrote, read at once. Its tensors are parts of one memory, and have a storage
     each."""
 
-    kind, handle = "cpu", ""
+    kind = "cpu"
 
     def __init__(self, fd: int) -> None:
         self.bytes = torch.empty(os.fstat(fd).st_size, dtype=torch.uint8, device="cpu").numpy()
         read_bytes(fd, 0, memoryview(cast(bytearray, self.bytes)))
-
-    def write(self, offset: int, tensor: Tensor) -> None:
-        raise NotImplementedError("what was read is not written to")
 
     def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
         end = offset + math.prod(shape) * dtype.itemsize
@@ -110,9 +112,6 @@ class LoadedFile:
         """What was appended last."""
         end = len(self.bytes) - LENGTH_BYTES
         return self.bytes[end - int.from_bytes(self.bytes[end:].tobytes()) : end].tobytes()
-
-    def close(self) -> None:
-        pass
 
 
 class DeviceBuffer:

@@ -185,7 +185,7 @@ class TellMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Call the kernel on each of these inputs. For each call: wait for the key if the input is masked, flush the
+    """Call the kernel on each of these inputs. For each call: wait for the key if the input is masked, flush a GPU's
     caches, answer AtBarrier (before the first call only), wait for the barrier's `epoch` (one more with every call),
     run. Answer Called, behind a file for each output if there are no buffers. Index -1 is an empty call, for the
     clock's resolution.
