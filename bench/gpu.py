@@ -45,7 +45,7 @@ SLOWER = Path(__file__).resolve().parent / "slower.py"
 
 
 def main() -> None:
-    names = [name for name in problem_names(Checkout.here()) if find(name, Checkout.here()).multi_gpu]
+    names = operators()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("which", nargs="*", help=f"of {', '.join(BENCHES)} (default: all)")
     parser.add_argument("--ranks", type=int, required=True)
@@ -67,6 +67,12 @@ def main() -> None:
     for name in which:
         BENCHES[name](options)
         options.figures.write(options.data)
+
+
+def operators() -> list[str]:
+    """The problems of several ranks whose calls are a kernel's; models and trainings have clocks of their own."""
+    problems = [find(name, Checkout.here()) for name in problem_names(Checkout.here())]
+    return [problem.name for problem in problems if problem.kind == "op" and problem.multi_gpu]
 
 
 def evaluate(options: argparse.Namespace, problem: str, file: Path, *arguments: str) -> EvalReport:

@@ -136,3 +136,9 @@ def test_a_delay_that_is_seen_in_full_has_no_bias(monkeypatch: pytest.MonkeyPatc
     call_us, bias, farthest, resolution, samples = delays.shown([full, half, half], 20.0)
     assert (call_us, bias, farthest, samples) == (100, -10, "-10.0 to 0.0", 24)
     assert 0 < resolution <= 3
+
+
+def test_entries_of_several_ranks_are_of_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models and trainings have no wall and device clocks, by which the table goes."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "bench")])
+    assert importlib.import_module("bench.gpu").operators() == ["a2a", "ag_gemm", "gemm_rs", "moe"]
