@@ -22,7 +22,7 @@ sys.path.append(str(ROOT / "bench"))
 import figures
 import measurements
 
-PLOTTED = measurements.FOLDER / measurements.REPORTS / "20261122T042907-8bfca5.json"
+PLOTTED = measurements.FOLDER / measurements.REPORTS / "20261125T030426-55a7c4.json"
 
 
 @pytest.fixture
