@@ -24,7 +24,8 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from figures import Figures, add_data_argument, need_gpus
-from tune import PROBLEMS, ROOT, load
+from gpu import operators
+from tune import ROOT, load
 
 sys.path.insert(0, str(ROOT))
 from harness.core.checkout import Checkout
@@ -98,7 +99,7 @@ def rank_main(rank: int, options: argparse.Namespace, cases: list[dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problem", choices=PROBLEMS)
+    parser.add_argument("problem", choices=operators())
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--suite", default="official")
