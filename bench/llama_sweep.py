@@ -7,6 +7,7 @@ import importlib
 import statistics
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -23,19 +24,15 @@ MOST_OFF = 0.05  # of logits that are right
 ROUNDS = 9  # of two tunings in turn
 
 
-def device_us(replay: Callable[[], Any], before: Callable[[], Any], calls: int) -> float:
-    """Of a call, by the device's events: the median of some rounds of calls that follow each other at once."""
-    found = []
-    for _ in range(3):
-        before()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(calls):
-            replay()
-        end.record()
-        end.synchronize()
-        found.append(start.elapsed_time(end) * 1000 / calls)
-    return statistics.median(found)
+def device_us(replay: Callable[[], Any], calls: int) -> float:
+    """Of a call, by the device's events: the mean of calls that follow each other at once."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
+        replay()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1000 / calls
 
 
 class Try(NamedTuple):
@@ -104,13 +101,7 @@ class Tries:
 
     def time(self, one: Try) -> None:
         self.cache.at.fill_(self.length)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(self.calls):
-            one.replay()
-        end.record()
-        end.synchronize()
-        one.times.append(start.elapsed_time(end) * 1000 / self.calls)
+        one.times.append(device_us(one.replay, self.calls))
 
     def ratio(self, one: Try) -> float:
         """To the first, of this and the first in turn."""
@@ -228,6 +219,18 @@ def products(options: argparse.Namespace) -> None:
     tuning, warps, layers = model.tuning, model.tuning.warps, model.layers
     wide = prompt.normed.new_empty(options.prompt, 2 * config.ffn)
     Work = Callable[[Any], Any]
+
+    def added(name: str, inner: Any) -> tuple[Any, dict[str, Work]]:
+        """The product of what is inside with the weight of that name, which is added to the residual stream."""
+        weight, stages = attrgetter(name), getattr(warps, name)
+        return weight, {
+            "cuBLAS": lambda layer: torch.mm(inner, weight(layer).T, out=prompt.normed),
+            "Triton": lambda layer: model.product(inner, weight(layer), prompt.x, ADD=True),
+            "warps": lambda layer: model.product_by_warps(
+                prompt, inner, weight(layer), prompt.normed, stages, layer.mlp_norm
+            ),
+        }
+
     table: dict[str, tuple[Any, dict[str, Work]]] = {
         "queries, keys, values": (
             lambda layer: layer.qkv,
@@ -237,16 +240,7 @@ def products(options: argparse.Namespace) -> None:
                 "warps": lambda layer: model.product_of_normed(prompt, layer.qkv, prompt.qkv, "qkv", "down"),
             },
         ),
-        "out, added": (
-            lambda layer: layer.out,
-            {
-                "cuBLAS": lambda layer: torch.mm(prompt.mixed, layer.out.T, out=prompt.normed),
-                "Triton": lambda layer: model.product(prompt.mixed, layer.out, prompt.x, ADD=True),
-                "warps": lambda layer: model.product_by_warps(
-                    prompt, prompt.mixed, layer.out, prompt.normed, warps.out, layer.mlp_norm
-                ),
-            },
-        ),
+        "out, added": added("out", prompt.mixed),
         "gate, up, swiglu": (
             lambda layer: layer.gate_up,
             {
@@ -257,16 +251,7 @@ def products(options: argparse.Namespace) -> None:
                 "warps": lambda layer: model.product_of_normed(prompt, layer.gate_up, prompt.inner, "swiglu", "out"),
             },
         ),
-        "down, added": (
-            lambda layer: layer.down,
-            {
-                "cuBLAS": lambda layer: torch.mm(prompt.inner, layer.down.T, out=prompt.normed),
-                "Triton": lambda layer: model.product(prompt.inner, layer.down, prompt.x, ADD=True),
-                "warps": lambda layer: model.product_by_warps(
-                    prompt, prompt.inner, layer.down, prompt.normed, warps.down, layer.mlp_norm
-                ),
-            },
-        ),
+        "down, added": added("down", prompt.inner),
     }
     for text, (weight, ways) in table.items():
         flops = 2 * options.prompt * weight(layers[0]).numel()
@@ -274,7 +259,7 @@ def products(options: argparse.Namespace) -> None:
         for way, call in ways.items():
             faulthandler.dump_traceback_later(HANGS_S, exit=True)
             replay = model.graph(lambda call=call: [call(layer) for layer in layers])  # no weights twice in a row
-            found_us = device_us(replay, lambda: None, 2) / len(layers)
+            found_us = statistics.median(device_us(replay, 2) for _ in range(3)) / len(layers)
             faulthandler.cancel_dump_traceback_later()
             cells.append(f"{way} {found_us:6.1f} us, {flops / found_us / 1e6:4.0f} TFLOP/s")
         print(f"{text:22} {'; '.join(cells)}", flush=True)

@@ -74,19 +74,12 @@ class Exchange:
 
     # ---- inputs
 
-    def read_input(self, made: wire.Input, masked: Masked) -> Any:
-        """The input, out of the buffer or out of the next file that came."""
+    def read_input(self, made: wire.Input | None, masked: Masked | None = None) -> Any:
+        """The input, out of the buffer or out of the next file that came; a gated call's has no message (None)."""
         if not self.device.has_files:
             return payload.read_input(self.input_buffer, made, masked)
-        return self.read_file(made, masked)
-
-    def read_file(self, made: wire.Input | None, masked: Masked | None = None) -> Any:
-        """The input in the next file that came."""
-        fd = self.channel.files.popleft()
-        try:
-            return payload.read_input(LoadedFile(fd), made, masked)
-        finally:
-            os.close(fd)
+        with self.next_file() as file:
+            return payload.read_input(LoadedFile(file.fd), made, masked)
 
     # ---- outputs
 

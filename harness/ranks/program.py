@@ -183,7 +183,7 @@ class Program:
         self.channel.receive_files()
         if self.channel.files:
             self.loaded = []  # first, so that two never need memory at once
-            self.loaded = [self.exchange.read_file(None)]
+            self.loaded = [self.exchange.read_input(None)]
             self.exchange.output_limit = command.output_limit
 
     def settle(self, command: wire.Call) -> None:
