@@ -8,6 +8,7 @@ CLOCKS: dict[Clock, Metric] = {
     "device": Metric(name="device", unit="us"),
     "gpumode": Metric(name="gpumode", unit="us"),
 }
+HOST = Metric(name="host", unit="us")  # what the hosts of GPUs need to queue a call
 THEIRS = Metric(name="theirs", unit="us")  # whatever a folder's own eval.py times
 MEMORY = Metric(name="memory", unit="bytes")  # that a call holds of its device at most
 COST = Metric(name="cost", unit="cost")  # of a solver's last answer

@@ -57,12 +57,14 @@ class ModelSession(OpSession):
         """First tokens, whole generations, memory, and the share of own kernels."""
         first_case = with_new(case, 1)
         first = self._within_limits(
-            lambda: op_measure.measure(self.calls, first_case, self._time(first_case), self.peaks, self.watch.timing)
+            lambda: op_measure.measure(
+                self.calls, self.stepping, first_case, self._time(first_case), self.peaks, self.watch.timing
+            )
         )
         if not isinstance(first, Measured):
             return first
         whole = self._within_limits(
-            lambda: op_measure.measure(self.calls, case, self._time(case), self.peaks, self.watch.timing)
+            lambda: op_measure.measure(self.calls, self.stepping, case, self._time(case), self.peaks, self.watch.timing)
         )
         if not isinstance(whole, Measured):
             return whole

@@ -38,6 +38,7 @@ from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, S
 from harness.kinds.op_calls import Calls
 from harness.kinds.op_deadline import JUDGING, MAKING
 from harness.kinds.op_limits import Limits
+from harness.kinds.op_stepped import Stepping
 from harness.kinds.op_watch import Watch
 from harness.kinds.plan import OpPlan, make_plan
 from harness.machine import hardware, host
@@ -122,6 +123,7 @@ class OpSession:
         self.launch: Launch
         self.ranks: Ranks
         self.calls: Calls
+        self.stepping: Stepping | None = None  # where the device's clock ranks
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -137,6 +139,8 @@ class OpSession:
             with Ranks(self.launch) as self.ranks:
                 self.calls = Calls(self.plan, self.ranks)
                 self.calls.links = self.watch.links
+                if plan.is_stepped:
+                    self.stepping = Stepping(self.calls)
                 self.phases_s["start"] = time.monotonic() - began
                 try:
                     yield
@@ -170,6 +174,10 @@ class OpSession:
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
                     self.limits.measure(calls)
+        if self.stepping is not None:
+            with self._timed("clock", START_S):
+                self.stepping.measure_empty()
+            self.empty_call_samples_us["device"] = self.stepping.resolution_us()
         self.has_run = True
         kernels = ((calls.baseline, self.plan.opponent), (calls.candidate, self.plan.submission))
         if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
@@ -185,7 +193,7 @@ class OpSession:
             calls.open(*groups)
         calls.freeze(calls.baseline, calls.candidate)
         with self._timed("clock", START_S):
-            for clock in self.plan.clocks:
+            for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
                 empty = calls.empty_calls(clock)
                 self.empty_call_samples_us[clock] = tuple(map(clocks.SAMPLE_US[clock], empty))
         return Passed()
@@ -228,7 +236,7 @@ class OpSession:
     def measure(self, case: Case) -> Measured | Failure:
         """Samples of every clock, every output verified."""
         return self._within_limits(
-            lambda: op_measure.measure(self.calls, case, self.bound(case), self.peaks, self.watch.timing)
+            lambda: op_measure.measure(self.calls, self.stepping, case, self.bound(case), self.peaks, self.watch.timing)
         )
 
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:

@@ -104,8 +104,9 @@ class Calls(Groups):
         seeds = [self.plan.seed("timed", number) for number in numbers]
         return [wire.InputSpec(seed=seed, hardened=True, key=key) for seed, key in zip(seeds, keys, strict=True)]
 
-    def make(self, case: Case, inputs: Sequence[wire.InputSpec]) -> None:
-        """Trusted ranks make these inputs. No other rank gets them before a call needs them."""
+    def make(self, case: Case, inputs: Sequence[wire.InputSpec], stepped: bool = False) -> None:
+        """Trusted ranks make these inputs, for stepped calls or for others. No other rank gets them before a call needs
+        them."""
         renew = self.plan.device != "cpu" and case.params != self.params  # so that no case keeps another's memory
         self.params = case.params
         if renew:
@@ -113,7 +114,7 @@ class Calls(Groups):
                 group.send(wire.Yield(buffers=True))
             for group in (self.baseline, self.candidate):
                 group.gather(wire.Done, self.deadline)
-        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew)
+        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew, stepped=stepped)
         close(self.files)  # nobody's any more
         close(files for _, by_rank in self.unjudged for files in by_rank)
         self.files, self.unjudged = [], []
@@ -126,9 +127,9 @@ class Calls(Groups):
         self._keys = [spec.key for spec in inputs]
         self._taken = 0
 
-    def load(self, group: Group, indices: Sequence[int]) -> None:
+    def load(self, group: Group, indices: Sequence[int], stepped: bool = False) -> None:
         """Hands these inputs to the group in place of its earlier ones. Inputs in files are handed out at the barrier
-        instead, unless they are masked."""
+        instead, unless they are masked; those of stepped calls lie in the buffer when their call comes."""
         self.loaded = list(indices)
         if self.has_files and not any(self._keys[index] for index in indices):
             return
@@ -137,6 +138,7 @@ class Calls(Groups):
                 inputs=tuple(rank.inputs[index] for index in indices),
                 buffers=rank.buffers,
                 output_limit=rank.output_limit,
+                stepped=stepped,
             )
             for rank in self.made
         ]

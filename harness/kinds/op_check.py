@@ -1,5 +1,7 @@
 """Is a submission right in a case, and do its ranks communicate? Checked calls, and the probe."""
 
+from collections.abc import Sequence
+
 from harness.core.records import Case, Failure, Held, Passed, Verdicts, Wrong
 from harness.kinds.kind import Checked
 from harness.kinds.op_calls import Calls
@@ -67,3 +69,9 @@ def silent(calls: Calls, late: int, needed_by: set[int], hold_s: float) -> Held 
         evidence=f"rank {late} was kept out of a call for {hold_s * 1000:.0f} ms, and rank {min(early)}, "
         "whose result depends on its data, finished meanwhile",
     )
+
+
+def wrong(calls: Calls, indices: Sequence[int], what: str) -> Wrong | None:
+    """The first of the outputs taken next, as ones of these inputs, that is wrong."""
+    messages = (one.strict.message for one in calls.verify(*indices) if not one.strict.passed)
+    return next((Wrong(message=f"{what}: {message}") for message in messages), None)

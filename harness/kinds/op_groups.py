@@ -48,9 +48,8 @@ class Groups:
             group.gather(wire.Done, self.deadline)
 
     def freeze(self, *groups: Group) -> None:
-        """These are not on turn. On GPUs, where this has not been tried with the libraries that connect them, groups
-        are not frozen."""
-        if self.plan.device == "cpu":
+        """These are not on turn. Groups on AMD's GPUs and on several nodes' are not frozen: that has not been tried."""
+        if self.plan.device == "cpu" or self.plan.is_stepped:
             for group in groups:
                 group.freeze()
 

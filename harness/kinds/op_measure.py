@@ -17,14 +17,13 @@ from harness.core.stats import median
 from harness.judging.checkers import CHECKERS
 from harness.kinds import op_memory
 from harness.kinds.op_calls import Calls
-from harness.kinds.op_check import dependents, probe_s, silent
+from harness.kinds.op_check import probe_s, wrong
+from harness.kinds.op_probe import Probe
+from harness.kinds.op_stepped import Stepping
 from harness.kinds.op_traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
-from harness.ranks.group import Late
 from harness.ranks.witness import wall_us
 
-# A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
-PROBE_FIRST, PROBE_EVERY = 16, 64
 SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
 FEWEST = 8  # samples, in two blocks, which an interval takes
 LONG_US = 30_000  # a call beside which what a host's cold caches cost, half a millisecond, is little
@@ -36,13 +35,18 @@ Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def measure(
-    calls: Calls, case: Case, bound: Bound | None, peaks: Peaks | None, sampling: Sampling
+    calls: Calls,
+    stepping: Stepping | None,
+    case: Case,
+    bound: Bound | None,
+    peaks: Peaks | None,
+    sampling: Sampling,
 ) -> Measured | Failure:
     """The case's samples, unless something about them is impossible. What a busy machine may look like is looked at
-    twice, and counts when it is seen twice: the second time with samples of its own. `sampling` is entered while calls
-    are timed."""
+    twice, and counts when it is seen twice: the second time with samples of its own. `stepping` makes the calls that
+    rank on GPUs. `sampling` is entered while calls are timed."""
     for _ in range(2):
-        samples = _samples(calls, case, sampling)
+        samples = _samples(calls, stepping, case, sampling)
         if not isinstance(samples, clocks.Samples):
             return samples
         doubt = samples.doubt(calls.plan.baseline_name) or credibility.too_short(samples)
@@ -51,7 +55,7 @@ def measure(
     else:
         return Held(check="clock", evidence=doubt)
     for _ in range(2):
-        found = _cached(calls, case)
+        found = _cached(calls, stepping, case)
         if not isinstance(found, Held):
             break
     if found is not None:
@@ -65,7 +69,7 @@ def measure(
     return _believed(measured, bound, peaks)
 
 
-def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | Wrong | Held:
+def _samples(calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling) -> clocks.Samples | Wrong | Held:
     """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
     plan = calls.plan
     warm_up = calls.fresh(1)
@@ -74,22 +78,33 @@ def _samples(calls: Calls, case: Case, sampling: Sampling) -> clocks.Samples | W
     # since on CPU ranks each of the first dozen in a process group is faster than the one before.
     while calls.ahead > 0:
         calls.turn(calls.baseline, [0])
-    for clock in plan.clocks:
+    for clock in plan.clocks[1:] if stepping else plan.clocks:
         ref, own = (calls.turn(group, [0], clock) for group in (calls.baseline, calls.candidate))
-        if (wrong := _wrong(calls, [0], "a call before the timed ones")) is not None:
-            return wrong
+        if (found := wrong(calls, [0], "a call before the timed ones")) is not None:
+            return found
     budget = _budget(calls, min(wall_us(turn.called[0]) for turn in (ref, own)))
     in_pairs = budget.burst or not calls.has_files
-    samples = clocks.Samples(plan.clocks, budget.block, in_pairs, is_trusted=plan.opponent is None)
+    device = None
+    if stepping is not None:
+        device = stepping.witness()
+        if (found := stepping.warm_up(case)) is not None:
+            return found
+    samples = clocks.Samples(plan.clocks, budget.block, in_pairs, plan.opponent is None, device)
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
     began, probe = time.monotonic(), Probe(calls, case, probe_s(own), warm_up[0].seed)
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
     traffic = TrafficCount(calls.links, cost.link_bytes if cost else 0)
+    number = 0
     with sampling():
         while not clocks.enough(budget, samples, time.monotonic() - began):
-            for clock in clocks.due(plan.clocks, samples.count("wall") // budget.block):
-                if (failure := _block(calls, case, budget, samples, clock, probe, traffic)) is not None:
+            for clock in clocks.due(plan.clocks, number):
+                if stepping is not None and clock == "device":
+                    failure = stepping.block(case, budget, samples, probe, traffic)
+                else:
+                    failure = _block(calls, case, budget, samples, clock, probe, traffic)
+                if failure is not None:
                     return failure
+            number += 1
     samples.traffic = traffic.record()
     return traffic.doubt() or samples
 
@@ -105,7 +120,7 @@ def _block(
 ) -> Wrong | Held | None:
     """One block of samples on one clock; None where every call was right and possible."""
     turns = clocks.turns(budget, clock, samples.count(clock))
-    late = probe.due(samples.count(clock), budget.block) if clock == "wall" else None
+    late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None
     if late is not None and budget.burst:
         if (failure := probe.burst(late, len(turns[0][1]))) is not None:
             return failure
@@ -116,7 +131,7 @@ def _block(
     count = 1 + max(index for _, indices in turns for index in indices)
     calls.make(case, calls.fresh(count + (late is not None), masked))
     number = samples.count(clock) // budget.block
-    is_counted = clock == "wall" and (not number or probe.secret("counted", number) % COUNT_EVERY == 0)
+    is_counted = clock == samples.ranked and (not number or probe.secret("counted", number) % COUNT_EVERY == 0)
     own: dict[int, Sequence[wire.CallSample]] = {}
     ref: dict[int, Sequence[wire.CallSample]] = {}
     judged: list[int] = []
@@ -136,68 +151,13 @@ def _block(
         if is_baseline and _has_idle_call(calls, indices[0]):
             samples.saw_idle(calls.turn(calls.baseline, indices, clock, idle=True))
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
-    return _wrong(calls, judged, f"a timed call ({clock} clock)")
+    return wrong(calls, judged, f"a timed call ({clock} clock)")
 
 
 def _has_idle_call(calls: Calls, index: int) -> bool:
     """Whether the baseline's ranks make a call on that input without the kernel, too. Those of an opponent would not be
     trusted with it."""
     return calls.has_files and calls.plan.opponent is None and index % IDLE_EVERY == 0
-
-
-class Probe:
-    """Delays a rank in a call among the timed ones, so that a submission does not communicate in checked calls alone.
-    Which call it is, and which rank, follows from the run's secret. Its time does not count, and its output is judged
-    like the others'. `hold_s` is how long a rank is kept out. `salt` is another secret number whenever a case is
-    measured, since ranks that have seen one measurement would know the next one's."""
-
-    def __init__(self, calls: Calls, case: Case, hold_s: float, salt: int) -> None:
-        self.calls, self.case, self.hold_s, self.salt = calls, case, hold_s, salt
-        self.number = 0  # of delayed calls
-
-    def secret(self, *what: str | int) -> int:
-        """A number that nobody can know ahead."""
-        return self.calls.plan.seed("measured", self.salt, *what)
-
-    def _secret(self, what: str, below: int) -> int:
-        return self.secret("delayed", self.number, what) % below
-
-    def due(self, first: int, block: int) -> Late | None:
-        """The rank that is late in the block of samples from number `first` on, if any is."""
-        begins, size = (PROBE_FIRST + PROBE_EVERY * (self.number - 1), PROBE_EVERY) if self.number else (0, PROBE_FIRST)
-        if first + block <= begins + self._secret("call", size):
-            return None
-        ranks = range(self.calls.plan.world_size)
-        probed = [rank for rank in ranks if dependents(self.calls.plan, self.case, rank)]
-        if not probed:
-            return None
-        self.number += 1
-        return Late(rank=probed[self._secret("rank", len(probed))], hold_s=self.hold_s)
-
-    def place(self, count: int) -> int:
-        """Before which of so many turns."""
-        return self._secret("place", count)
-
-    def call(self, late: Late, index: int) -> Held | None:
-        """One call on that input."""
-        calls = self.calls
-        calls.turn(calls.candidate, [index], late=late)
-        return silent(calls, late.rank, dependents(calls.plan, self.case, late.rank), late.hold_s)
-
-    def burst(self, late: Late, count: int) -> Wrong | Held | None:
-        """A burst of so many calls, one of which is delayed: not the first, since all ranks get that input at once."""
-        calls = self.calls
-        calls.make(self.case, calls.fresh(count, masked=True))
-        late = replace(late, at=1 + self._secret("place", count - 1))
-        calls.turn(calls.candidate, range(count), late=late)
-        held = silent(calls, late.rank, dependents(calls.plan, self.case, late.rank), late.hold_s)
-        return held or _wrong(calls, range(count), "a call in a burst with a late rank")
-
-
-def _wrong(calls: Calls, indices: Sequence[int], what: str) -> Wrong | None:
-    """The first of the outputs taken next, as ones of these inputs, that is wrong."""
-    wrong = (one.strict.message for one in calls.verify(*indices) if not one.strict.passed)
-    return next((Wrong(message=f"{what}: {message}") for message in wrong), None)
 
 
 def _budget(calls: Calls, call_us: float) -> clocks.Budget:
@@ -217,11 +177,15 @@ def _budget(calls: Calls, call_us: float) -> clocks.Budget:
     return budget if block >= budget.block else replace(budget, block=max(1, block), burst=budget.burst and block > 0)
 
 
-def _cached(calls: Calls, case: Case) -> Wrong | Held | None:
+def _cached(calls: Calls, stepping: Stepping | None, case: Case) -> Wrong | Held | None:
     """Whether the submission seems to cache results for inputs that come again. No timed input does; a submission that
     caches results is optimising for the benchmark."""
     clock: Clock = "device" if "device" in calls.plan.clocks else "wall"
     is_pure = CHECKERS[calls.plan.checker].is_pure and not calls.plan.problem.in_place
+    if stepping is not None:
+        times_us, found = stepping.on_the_same_inputs(case, max(1, min(CACHE_PAIRS, calls.room())))
+        doubt = "" if found else credibility.kept(times_us)
+        return found or (Held(check="cache", evidence=doubt) if doubt else None)
     called: list[list[wire.CallSample]] = []
     while len(called) < 2 * CACHE_PAIRS:
         fresh = calls.fresh(max(1, min(CACHE_PAIRS, calls.room())))
@@ -236,9 +200,9 @@ def _cached(calls: Calls, case: Case) -> Wrong | Held | None:
                 judged += [index] * is_judged
                 called += once
         calls.rest(calls.candidate)
-        if (wrong := _wrong(calls, judged, "a call on an input, or on the same once more")) is not None:
-            return wrong
-    doubt = credibility.kept(called, clock)
+        if (found := wrong(calls, judged, "a call on an input, or on the same once more")) is not None:
+            return found
+    doubt = credibility.kept(list(map(clocks.SAMPLE_US[clock], called)))
     return Held(check="cache", evidence=doubt) if doubt else None
 
 

@@ -6,13 +6,14 @@ to save.
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from harness.core.machine_records import LinkBytes, LinkTraffic, NoTraffic, Traffic
 from harness.core.records import Held
 from harness.machine.link_counters import LinkCounters
 from harness.machine.readings import Unread
-from harness.ranks.witness import Turn
 
+T = TypeVar("T")
 LEAST_PART = 0.25  # of what cost() says of the busiest rank: the mean over a2a's ranks is about half of that
 LEAST_BYTES = 256 << 10  # of a turn and GPU, so that counters of whole KiB, one a link, and retries do not matter
 
@@ -31,7 +32,7 @@ class TrafficCount:
         self.baseline: list[tuple[int, float]] = []
         self.why = ""  # nothing can be said
 
-    def turn(self, is_baseline: bool, calls: int, work: Callable[[], Turn]) -> Turn:
+    def turn(self, is_baseline: bool, calls: int, work: Callable[[], T]) -> T:
         """Does the turn, of so many calls, and counts what passes meanwhile."""
         if self.counters is None or self.why:
             return work()

@@ -17,7 +17,7 @@ from harness.ranks.clocks import Budget, block
 ON_NODES: tuple[Clock, ...] = ("wall",)  # devices start together by one page of memory, which nodes do not share
 CLOCKS: dict[str, tuple[Clock, ...]] = {
     "cpu": ("wall",),
-    "cuda": ("wall", "device", "gpumode"),
+    "cuda": ("device", "wall", "gpumode"),  # the first one ranks
     "rocm": ("wall", "device", "gpumode"),
 }
 PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
@@ -46,6 +46,12 @@ class OpPlan(Plan):
     in_flight_bytes: int = IN_FLIGHT_BYTES
     kept_bytes: int = MOST_KEPT_BYTES
     hidden: tuple[Path, ...] = ()
+
+    @property
+    def is_stepped(self) -> bool:
+        """Whether the device's clock ranks, by stepped calls (ranks.stepped): on CUDA devices of one machine. Elsewhere
+        this has not been tried."""
+        return self.clocks[0] == "device"
 
     def seed(self, *place: int | str) -> int:
         """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""

@@ -16,6 +16,8 @@ import platform
 import time
 from collections.abc import Iterable
 
+from harness.ranks import steps
+
 FUTEX_WAIT, FUTEX_WAKE = 0, 1  # linux/futex.h
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())  # asm/unistd.h
 POLL_S = 50e-6  # where the futex call's number is not known
@@ -57,6 +59,7 @@ class Barrier:
         self.words = memoryview(self.page).cast("q")
         self.marks = range(FIRST_MARK, FIRST_MARK + MARKS_STRIDE * world_size, MARKS_STRIDE)
         self.spin, self.bell = spin, bell
+        self.steps = steps.Steps(self.page, _steps_at(world_size), world_size)
 
     def memory(self) -> tuple[int, int]:
         """Address and size of the page. A device watches its first word, the released epoch. Devices read and write the
@@ -169,5 +172,10 @@ class Barrier:
         return ctypes.byref(ctypes.c_int32.from_buffer(self.page, 8 * word))
 
 
-def _nbytes(world_size: int) -> int:
+def _steps_at(world_size: int) -> int:
+    """Where the words of steps begin in the page, in bytes."""
     return 8 * (FIRST_MARK + MARKS_STRIDE * world_size)
+
+
+def _nbytes(world_size: int) -> int:
+    return _steps_at(world_size) + steps.nbytes(world_size)

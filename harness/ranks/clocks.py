@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.core.machine_records import Traffic
-from harness.core.metrics import CLOCKS
+from harness.core.metrics import CLOCKS, HOST
 from harness.core.records import Clock, Measured, Series
+from harness.ranks.device_witness import DeviceWitness, is_sharp
+from harness.ranks.stepped import Seen
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
+MOST_BLUNT = 3  # pairs that are left out for one that is kept
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
 
@@ -58,10 +61,18 @@ class Samples:
     """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many. On the host's
     clocks ranks' times are claims: `witnesses` say what they count. `in_pairs`: what passes around a call is known from
     the baseline's on the same input, as on GPUs, and not from idle calls. `is_trusted`: the baseline runs our
-    reference."""
+    reference. The first of the clocks ranks; where that is the device's, its calls are stepped, and `device` has what
+    the parent saw of them."""
 
-    def __init__(self, clocks: Sequence[Clock], block: int, in_pairs: bool = False, is_trusted: bool = True) -> None:
-        self.block = block
+    def __init__(
+        self,
+        clocks: Sequence[Clock],
+        block: int,
+        in_pairs: bool = False,
+        is_trusted: bool = True,
+        device: DeviceWitness | None = None,
+    ) -> None:
+        self.block, self.ranked, self.device = block, clocks[0], device
         witness = Bursts if in_pairs else EachCall
         self.witnesses: dict[Clock, Witness] = {
             clock: witness(claim=SAMPLE_US[clock], is_trusted=is_trusted) for clock in clocks if clock != "device"
@@ -71,6 +82,7 @@ class Samples:
         self.ends_us: list[list[float]] = []  # of the submission's ranks, wall clock; a list a call, as the next two
         self.own_ranks_us: list[list[float]] = []  # device clock
         self.ref_ranks_us: list[list[float]] = []
+        self.blunt = 0  # pairs of stepped calls that were left out
         self.traffic: Traffic | None = None  # between GPUs, in calls among these
 
     def count(self, clock: Clock) -> int:
@@ -91,6 +103,25 @@ class Samples:
             for kept, calls in ((self.own_ranks_us, called), (self.ref_ranks_us, ref_called)):
                 kept += [[call.device_us or 0.0 for call in ranks] for ranks in calls]
 
+    def add_stepped(self, own: Sequence[Seen], ref: Sequence[Seen]) -> None:
+        """Stepped calls of the submission and of the reference on the same inputs. Pairs in which the parent was
+        elsewhere when a call began or ended are left out, unless there are too many of them."""
+        assert self.device is not None
+        for pair in zip(own, ref, strict=True):
+            is_kept = all(map(is_sharp, pair)) or self.blunt >= MOST_BLUNT * (1 + len(self.device.own))
+            self.blunt += not is_kept
+            if is_kept:
+                self.device.own.append(pair[0])
+                self.device.ref.append(pair[1])
+        own, ref = self.device.own, self.device.ref
+        self.own_us["device"], self.ref_us["device"] = map(self.device.claims_us, (own, ref))
+
+    def restart(self) -> None:
+        """Forgets the stepped calls: those to come are made in another way."""
+        assert self.device is not None
+        self.device.own, self.device.ref = [], []
+        self.own_us["device"], self.ref_us["device"] = [], []
+
     def saw(self, clock: Clock, turn: Turn, is_baseline: bool) -> None:
         """What the parent saw of these calls' turn, which may begin with others that are no samples."""
         if clock in self.witnesses:
@@ -101,17 +132,23 @@ class Samples:
         """What the parent saw of a call of the baseline's ranks without its kernel."""
         self.witnesses["wall"].idle.append(turn)
 
-    def counted_us(self, clock: Clock = "wall") -> tuple[list[float], list[float]]:
-        """What counts on that clock, of submission and reference."""
+    def counted_us(self, clock: Clock | None = None) -> tuple[list[float], list[float]]:
+        """What counts on that clock (None: the one that ranks), of submission and reference."""
+        clock = clock or self.ranked
+        if clock == "device" and self.device is not None:
+            return self.device.counted_us()
         own_us, ref_us = self.own_us[clock], self.ref_us[clock]
         return self.witnesses[clock].counted_us(own_us, ref_us) if clock in self.witnesses else (own_us, ref_us)
 
     def doubt(self, baseline: str) -> str:
-        """Why the claims on the ranked clock cannot be believed at all, or ""."""
+        """Why the claims on the host's clock cannot be believed at all, or ""."""
         return self.witnesses["wall"].doubt(baseline)
 
     def measured(self) -> Measured:
-        """The record of it: the wall clock ranks, and the device's, where there is one, is held against the bound."""
+        """The record of it: the first clock ranks, and the device's, where there is one, is held against the bound."""
+        if self.device is not None:
+            for kept, calls in ((self.own_ranks_us, self.device.own), (self.ref_ranks_us, self.device.ref)):
+                kept += map(self.device.ranks_us, calls)
         ranks = {"device": (_by_rank(self.own_ranks_us), _by_rank(self.ref_ranks_us))}
         times = {clock: self.counted_us(clock) for clock in self.own_us}
         series = [
@@ -126,6 +163,9 @@ class Samples:
             )
             for clock, (own, ref) in times.items()
         ]
+        if self.device is not None:
+            own_host, ref_host = (tuple(one.host_us for one in calls) for calls in (self.device.own, self.device.ref))
+            series.append(Series(metric=HOST, own=own_host, baseline=ref_host, block=self.block))
         bounded = "device" if "device" in self.own_us else "wall"
         ends_us = _by_rank(self.ends_us)
         return Measured(series=tuple(series), bounded=bounded, rank_ends_us=ends_us, traffic=self.traffic)
@@ -150,12 +190,12 @@ def relative_error(samples_us: Sequence[float], ref_samples_us: Sequence[float],
 
 def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
     """Whether another block is not worth its time. The ranked clock decides for all clocks."""
-    count = series.count("wall")
+    count = series.count(series.ranked)
     if count < budget.min_samples:
         return False
     if count >= budget.max_samples or elapsed_s >= budget.seconds:
         return True
-    together = budget.block if budget.burst else 1
+    together = budget.block if budget.burst and series.device is None else 1
     return relative_error(*series.counted_us(), together) < budget.target_error
 
 

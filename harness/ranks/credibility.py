@@ -4,8 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from harness.core.records import Clock
-from harness.ranks.clocks import SAMPLE_US, Samples
-from harness.ranks.wire import CallSample
+from harness.ranks.clocks import Samples
 from harness.ranks.witness import Turn
 
 DEVICE_CLOCK_SLACK = 1.02  # two clocks
@@ -43,11 +42,10 @@ def too_short(series: Samples) -> str:
     return f"a call takes {wall_us:.1f} us by the host's clock, but its device works {device_us:.1f} us on it"
 
 
-def kept(called: Sequence[Sequence[CallSample]], clock: Clock) -> str:
-    """Why a submission seems to cache results, or "". `called` has pairs of calls: one on an input that the submission
-    has not seen, and one on the same input right after it. A submission caches results if, in all pairs but one, the
-    second call took less than half the time of the first."""
-    times_us = list(map(SAMPLE_US[clock], called))
+def kept(times_us: Sequence[float]) -> str:
+    """Why a submission seems to cache results, or "". The times are of pairs of calls: one on an input that the
+    submission has not seen, and one on the same input right after it. A submission caches results if, in all pairs but
+    one, the second call took less than half the time of the first."""
     pairs = list(zip(times_us[::2], times_us[1::2], strict=True))
     if sum(again < KEPT_PART * fresh for fresh, again in pairs) < len(pairs) - 1:
         return ""

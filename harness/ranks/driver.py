@@ -1,8 +1,9 @@
 """The few calls of the CUDA driver, or of HIP, that torch does not offer, by ctypes: memory that two processes share,
-host memory that a device reads and writes, and the reset of persisting L2 lines.
+host memory that a device reads and writes, words by which a stream waits and tells, and the reset of persisting L2
+lines.
 
 CUDA's driver API and HIP have these under other names with the same arguments (HIP: hip_runtime_api.h), except that
-HIP has no persisting L2. The HIP side has not run on an AMD machine.
+HIP has no persisting L2 and waits for words otherwise. The HIP side has not run on an AMD machine.
 """
 
 import ctypes
@@ -21,11 +22,15 @@ NAMES = {  # what for: CUDA's name, HIP's name
     "host_register": ("cuMemHostRegister_v2", "hipHostRegister"),
     "host_pointer": ("cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"),
     "synchronize": ("cuCtxSynchronize", "hipDeviceSynchronize"),
+    "address_range": ("cuMemGetAddressRange_v2", "hipMemGetAddressRange"),
+    "stream_wait": ("cuStreamWaitValue32_v2", "hipStreamWaitValue32"),
+    "stream_write": ("cuStreamWriteValue32_v2", "hipStreamWriteValue32"),
 }
 PORTABLE_AND_MAPPED = 0x3
 LAZY_PEER_ACCESS = 0x1  # of ipc_open
 HANDLE_BYTES = 64
 OUT_OF_MEMORY = 2  # of CUresult and of hipError_t
+UNTIL_AT_LEAST, PLAIN_WRITE = 0, 0  # flags of stream_wait and stream_write
 
 
 class Handle(ctypes.Structure):
@@ -58,7 +63,8 @@ class SharedMemory:
     """Device memory that another process can open by its handle (hex), as bytes: a uint8 tensor over it."""
 
     def __init__(self, nbytes: int, device: torch.device, handle: str = "") -> None:
-        """Allocates, or opens the memory that `handle` names, which another process allocated on this device."""
+        """Allocates, or opens the memory that `handle` names, which another process allocated on this device. `nbytes`
+        is 0 if the size is the owner's to know."""
         self.nbytes, self.owner = nbytes, not handle
         self.pointer = ctypes.c_uint64()
         if self.owner:
@@ -68,13 +74,12 @@ class SharedMemory:
                 if error.number == OUT_OF_MEMORY:  # in torch's words, which are understood wherever memory is taken
                     raise torch.OutOfMemoryError(f"Tried to allocate {nbytes / 2**30:.2f} GiB") from None
                 raise
-            own = Handle()
-            _call("ipc_get", ctypes.byref(own), self.pointer)
-            self.handle = bytes(own.data).hex()
+            self.handle = ipc_handle(int(self.pointer.value or 0))
         else:
             self.handle = handle
             named = Handle.from_buffer_copy(bytes.fromhex(handle))
             _call("ipc_open", ctypes.byref(self.pointer), named, ctypes.c_uint(LAZY_PEER_ACCESS))
+            self.nbytes = nbytes = nbytes or address_range(int(self.pointer.value or 0))[1]
         # torch takes any object that has this attribute, without a copy
         self.__cuda_array_interface__ = {
             "shape": (nbytes,),
@@ -88,6 +93,32 @@ class SharedMemory:
         """The tensor must not be used any more."""
         del self.bytes
         _call("free" if self.owner else "ipc_close", self.pointer)
+
+
+def ipc_handle(base: int) -> str:
+    """The handle (hex) of the allocation that begins at this address. Raises DriverError for memory of another kind."""
+    own = Handle()
+    _call("ipc_get", ctypes.byref(own), ctypes.c_uint64(base))
+    return bytes(own.data).hex()
+
+
+def address_range(address: int) -> tuple[int, int]:
+    """Where the allocation that holds this address begins, and its bytes. Raises DriverError if there is none."""
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    _call("address_range", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+    return int(base.value or 0), size.value
+
+
+def stream_wait(stream: int, address: int, value: int) -> None:
+    """What is queued on the stream next waits until the 32-bit word at `address` has come to `value`."""
+    numbers = ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value)
+    _call("stream_wait", *numbers, ctypes.c_uint(UNTIL_AT_LEAST))
+
+
+def stream_write(stream: int, address: int, value: int) -> None:
+    """When all that was queued on the stream is done, the device sets the 32-bit word at `address` to `value`."""
+    numbers = ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value)
+    _call("stream_write", *numbers, ctypes.c_uint(PLAIN_WRITE))
 
 
 def synchronize() -> None:

@@ -13,7 +13,16 @@ from harness.core.decode import DecodeError, decode
 from harness.ranks import payload, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
-from harness.ranks.shared_buffer import FileBuffer, LoadedFile, SharedBuffer, new_file, seal, sealed_file
+from harness.ranks.shared_buffer import (
+    BufferView,
+    FileBuffer,
+    LeftInPlace,
+    LoadedFile,
+    SharedBuffer,
+    new_file,
+    seal,
+    sealed_file,
+)
 
 Masked = list[tuple[torch.Tensor, int]]  # tensors with their places, see payload.mask
 SMALL = torch.zeros(2)  # an input and an output by which rehearsals go
@@ -81,6 +90,10 @@ class Exchange:
         with self.next_file() as file:
             return payload.read_input(LoadedFile(file.fd), made, masked)
 
+    def map_input(self, made: wire.Input, masked: Masked) -> Any:
+        """The input of a stepped call, whose tensors lie in the buffer itself."""
+        return payload.read_input(BufferView(self.input_buffer), made)
+
     # ---- outputs
 
     def expect_gated(self) -> None:
@@ -103,6 +116,14 @@ class Exchange:
         output = payload.write_output(self.output_buffer, self.output_offset, result, self.output_limit)
         self.output_offset = payload.aligned(self.output_offset + output.nbytes)
         return output
+
+    def leave(self, result: Any) -> wire.Output:
+        """Says where what a stepped call returned lies. What another process cannot read there is copied, behind the
+        call."""
+        if self.buffers is None:  # nothing was loaded: an empty call
+            return payload.nothing()
+        buffer = LeftInPlace(self.input_buffer, self.output_buffer)
+        return payload.write_output(buffer, 0, result, self.output_limit)
 
     def _hand_over_file(self, result: Any) -> wire.Output:
         """Sends the output's file. The parent's clock runs until it has the file, so everything that can be done later

@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.records import Params, Verdict, Verdicts
 from harness.ranks import folder_check, payload, wire
 from harness.ranks.generate import generated
-from harness.ranks.shared_buffer import SharedBuffer
+from harness.ranks.shared_buffer import Source
 from harness.ranks.trusted import Trusted
 
 
@@ -31,7 +31,7 @@ class FolderTrusted(Trusted):
     def default_device(self) -> AbstractContextManager[object]:
         return nullcontext()  # such a folder names its devices itself
 
-    def take(self, source: SharedBuffer, output: wire.Output) -> Any:
+    def take(self, source: Source, output: wire.Output) -> Any:
         """The output as it is declared, its value, and why it has none."""
         return output, *payload.read_tree(source, output, self.most_nbytes())
 

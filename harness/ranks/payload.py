@@ -41,13 +41,14 @@ Traits = tuple[bool, dict[str, bool | int | float | str]]  # requires_grad, and 
 class _Layout(pickle.Pickler):
     """Pickles a tree, giving each of its tensors a place from `offset` on instead of pickling it."""
 
-    def __init__(self, file: io.BytesIO, offset: int) -> None:
+    def __init__(self, file: io.BytesIO, offset: int, with_host: bool = False) -> None:
+        """`with_host`: tensors of the host are pickled."""
         super().__init__(file)
-        self.end = aligned(offset)
+        self.end, self.with_host = aligned(offset), with_host
         self.places: dict[int, tuple[torch.Tensor, int]] = {}
 
     def persistent_id(self, obj: Any) -> Any:
-        if not isinstance(obj, torch.Tensor):
+        if not isinstance(obj, torch.Tensor) or (self.with_host and obj.device.type == "cpu"):
             return None
         flat, order, gaps = obj.detach(), memory_order(obj), None
         if reach := reach_with_gaps(obj):
@@ -99,9 +100,9 @@ def _restored(tensor: torch.Tensor, order: list[int], gaps: Gaps | None, traits:
     return tensor
 
 
-def _laid_out(value: Any, offset: int) -> tuple[_Layout, bytes]:
+def _laid_out(value: Any, offset: int, with_host: bool = False) -> tuple[_Layout, bytes]:
     file = io.BytesIO()
-    layout = _Layout(file, offset)
+    layout = _Layout(file, offset, with_host)
     layout.dump(value)
     return layout, file.getvalue()
 
@@ -133,6 +134,19 @@ def write_input(buffer: SharedBuffer, offset: int, value: Any, key: int = 0) -> 
         buffer.append(tree)
         tree = b""
     return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end - offset, masked=key != 0)
+
+
+def describe_input(value: Any) -> Input:
+    """The tree as a rank gets it that reads its tensors in the buffer, from offset 0 on. Those of the host, which
+    cannot lie there, go with the tree."""
+    layout, tree = _laid_out(value, 0, with_host=True)
+    return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end, masked=False)
+
+
+def parts_of(value: Any) -> list[tuple[torch.Tensor, int]]:
+    """The tensors of the tree that lie in the buffer, each contiguous, with their places there."""
+    places = _laid_out(value, 0, with_host=True)[0].places.values()
+    return [(tensor.contiguous(), place) for tensor, place in places]
 
 
 def mask(tensor: torch.Tensor, key: int, place: int) -> None:
@@ -205,7 +219,8 @@ class _Writer:
         self.parts += 1
         if isinstance(value, torch.Tensor):
             written = _write_tensor(self.buffer, self.offset, value, self.left)
-            self.offset = aligned(self.offset + written.nbytes)
+            if not written.memory:
+                self.offset = aligned(self.offset + written.nbytes)
             self.left -= written.nbytes
             return written
         # What torch.linalg.qr returns is a tuple too.
@@ -233,11 +248,19 @@ def _write_tensor(buffer: SharedBuffer, offset: int, value: torch.Tensor, max_nb
     nbytes = value.numel() * value.element_size()
     if nbytes > max_nbytes:
         return Output(**described, offset=offset, nbytes=0, note=f"{nbytes} bytes are more than any right result has")
-    buffer.write(offset, value.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg())
+    plain = value.detach().as_subclass(torch.Tensor)
+    if place := buffer.place(plain):
+        return Output(**described, nbytes=nbytes, **vars(place))
+    buffer.write(offset, plain.resolve_conj().resolve_neg())
     return Output(**described, offset=offset, nbytes=nbytes)
 
 
-def read_output(buffer: SharedBuffer, output: Output) -> torch.Tensor | None:
+def nothing() -> Output:
+    """What stands for no output."""
+    return Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
+
+
+def read_output(buffer: Source, output: Output) -> torch.Tensor | None:
     """The declared tensor; None if there is none, or its bytes are not what it declares."""
     dtype = DTYPES.get(output.dtype)
     if output.note or dtype is None:
@@ -252,7 +275,7 @@ def read_output(buffer: SharedBuffer, output: Output) -> torch.Tensor | None:
     return buffer.read(output.offset, output.shape, dtype)
 
 
-def read_tree(buffer: SharedBuffer, output: Output, max_nbytes: int) -> tuple[Any, str]:
+def read_tree(buffer: Source, output: Output, max_nbytes: int) -> tuple[Any, str]:
     """The declared value with its tensors, as plain tuples, lists and dicts; or (None, why not). Reads at most
     `max_nbytes`, whatever is declared."""
     try:
@@ -266,7 +289,7 @@ class _NoValue(Exception):
 
 
 class _Reader:
-    def __init__(self, buffer: SharedBuffer, max_nbytes: int) -> None:
+    def __init__(self, buffer: Source, max_nbytes: int) -> None:
         self.buffer, self.left, self.parts = buffer, max_nbytes, 0
 
     def value(self, output: Output, depth: int) -> Any:

@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import socket
+import time
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -62,6 +63,7 @@ class Program:
             wire.WatchMemory: self.watch_memory,
             wire.TellMemory: self.tell_memory,
             wire.Call: self.call,
+            wire.StepCalls: self.step_calls,
         }
 
     def serve(self) -> None:
@@ -117,7 +119,8 @@ class Program:
             exchange.open_buffers(command.buffers)
         self.loaded = self.masked = []  # first, so that two sets never need memory at once
         self.masked = [[] for _ in command.inputs]
-        self.loaded = list(map(exchange.read_input, command.inputs, self.masked))
+        read = exchange.map_input if command.stepped else exchange.read_input
+        self.loaded = list(map(read, command.inputs, self.masked))
         exchange.output_limit = command.output_limit
         return wire.Done()
 
@@ -177,6 +180,36 @@ class Program:
             samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
         gc.enable()
         return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
+
+    def step_calls(self, command: wire.StepCalls) -> wire.Reply:
+        """What the device is to do waits for words that the parent sets; the host runs ahead of it, if it may."""
+        gc.disable()
+        for at, (index, work) in enumerate(zip(command.indices, command.work, strict=True)):
+            epoch = command.epoch + wire.STEP_EPOCHS * at
+            self.exchange.output_offset = 0
+            call = partial(self.step_call, index, work, epoch if not command.ahead else 0)
+            result, output, host_us = self.device.stepped(call, epoch)
+            self.channel.send(wire.Stepped(epoch=epoch, output=output, host_us=host_us))
+            self.barrier.wait(epoch + 1)  # the result has to stay until then
+            if work == "call":
+                self.returned = result
+            del result
+        gc.enable()
+        return wire.Called(samples=(), kept_bytes=self.device.kept_bytes())
+
+    def step_call(self, index: int, work: wire.Work, epoch: int) -> tuple[Any, wire.Output, float]:
+        """What that work returns, where it lies, and how long the host took (us); begins with the barrier's epoch."""
+        kernels: dict[wire.Work, Kernel] = {
+            "call": self.kernel,
+            "nothing": partial(_whatever, self.returned),
+            "copy": lambda data: cloned(self.returned),
+        }
+        data = self.loaded[index] if work == "call" else None
+        self.barrier.wait(epoch)
+        start_ns = time.monotonic_ns()
+        result = kernels[work](data)
+        host_us = (time.monotonic_ns() - start_ns) / 1000
+        return result, self.exchange.leave(result), host_us
 
     def take_in(self, command: wire.Call) -> None:
         """Waits at the gate, and reads the input that comes there, if one does."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.core.records import Params, Verdict, Verdicts
 from harness.ranks import payload, wire
-from harness.ranks.shared_buffer import SharedBuffer
+from harness.ranks.shared_buffer import Source
 from harness.ranks.trusted import Trusted
 
 BATCH = 32  # sequences that a rank evaluates at once
@@ -38,7 +38,7 @@ class QualityTrusted(Trusted):
     def nbytes_of(self, expected: Any) -> int:
         return sum(payload.aligned(one.nbytes) for one in expected["weights"].values())
 
-    def take(self, source: SharedBuffer, output: wire.Output) -> Any:
+    def take(self, source: Source, output: wire.Output) -> Any:
         """The value, and why it has none."""
         return payload.read_tree(source, output, self.most_nbytes())
 

@@ -10,13 +10,14 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from harness.ranks import driver
-from harness.ranks.wire import SEALS
+from harness.ranks.wire import INPUT_MEMORY, SEALS
 
 T = TypeVar("T")
 LENGTH_BYTES = 8
@@ -32,6 +33,15 @@ class Source(Protocol):
         """A new tensor with the bytes at `offset`; None if they are not all there."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a tensor lies: `memory` and `strides` as in wire.Output, `offset` in bytes."""
+
+    memory: str
+    offset: int
+    strides: tuple[int, ...]
+
+
 class SharedBuffer(Source, Protocol):
     """Memory that two processes share. The other process opens the buffer by `handle`, which is empty if that process
     has it open already."""
@@ -40,6 +50,9 @@ class SharedBuffer(Source, Protocol):
 
     def write(self, offset: int, tensor: Tensor) -> None:
         """Copies the tensor, on the rank's device, to `offset`; complete when it returns."""
+
+    def place(self, tensor: Tensor) -> Place | None:
+        """Where the tensor lies, if it need not be copied."""
 
     def close(self) -> None:
         """Gives the memory back; the buffer cannot be used afterwards."""
@@ -55,6 +68,9 @@ class FileBuffer:
 
     def write(self, offset: int, tensor: Tensor) -> None:
         write_bytes(self.fd, offset, _bytes_of(tensor.contiguous()))
+
+    def place(self, tensor: Tensor) -> Place | None:
+        return None
 
     def fill(self, tensor: Tensor, data: bytes) -> None:
         """Writes a contiguous tensor to the beginning of an empty file, and behind it data that is no tensor."""
@@ -123,9 +139,23 @@ class DeviceBuffer:
         self.memory, self.device, self.handle = memory, device, memory.handle
 
     def write(self, offset: int, tensor: Tensor) -> None:
+        self.queue(offset, tensor)
+        torch.cuda.synchronize(self.device)
+
+    def queue(self, offset: int, tensor: Tensor) -> None:
+        """Copies the tensor to `offset` when its stream comes to it."""
         source = tensor.contiguous().reshape(-1).view(torch.uint8)
         self.memory.bytes[offset : offset + source.numel()].copy_(source)
-        torch.cuda.synchronize(self.device)
+
+    def place(self, tensor: Tensor) -> Place | None:
+        return None
+
+    def view(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        """The bytes at `offset` themselves; None if they are not all there."""
+        end = offset + math.prod(shape) * dtype.itemsize
+        if not 0 <= offset <= end <= self.memory.nbytes:
+            return None
+        return self.memory.bytes[offset:end].view(dtype).view(shape)
 
     def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
         if offset < 0 or self.memory.nbytes < offset + math.prod(shape) * dtype.itemsize:
@@ -137,6 +167,63 @@ class DeviceBuffer:
 
     def close(self) -> None:
         self.memory.close()
+
+
+class BufferView:
+    """Device memory that is read where it lies."""
+
+    kind = "cuda"
+
+    def __init__(self, buffer: SharedBuffer) -> None:
+        self.buffer = cast(DeviceBuffer, buffer)
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        return self.buffer.view(offset, shape, dtype)
+
+
+class LeftInPlace:
+    """What a stepped call's output is described by: tensors stay where they are, if another process can open that
+    memory, and are copied to the output buffer if not. Nothing here waits for the device."""
+
+    kind, handle = "cuda", ""
+
+    def __init__(self, inputs: SharedBuffer, outputs: SharedBuffer) -> None:
+        self.inputs, self.outputs = cast(DeviceBuffer, inputs), cast(DeviceBuffer, outputs)
+
+    def write(self, offset: int, tensor: Tensor) -> None:
+        self.outputs.queue(offset, tensor)
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        raise AssertionError("a rank does not read what it has handed over")
+
+    def place(self, tensor: Tensor) -> Place | None:
+        is_plain = not (tensor.is_conj() or tensor.is_neg()) and tensor.device == self.outputs.device
+        if not is_plain or not tensor.numel():
+            return None
+        address, strides = tensor.data_ptr(), tuple(tensor.stride())
+        start = int(self.inputs.memory.pointer.value or 0)
+        if start <= address < start + self.inputs.memory.nbytes:
+            return Place(memory=INPUT_MEMORY, offset=address - start, strides=strides)
+        try:
+            start, _ = driver.address_range(address)
+            return Place(memory=driver.ipc_handle(start), offset=address - start, strides=strides)
+        except driver.DriverError:  # symmetric memory, say, which has handles of another kind
+            return None
+
+    def close(self) -> None: ...
+
+
+class Flat:
+    """Device memory that holds copies of an output's tensors, which are read where they lie."""
+
+    kind = "cuda"
+
+    def __init__(self, data: Tensor) -> None:
+        self.bytes = data
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        end = offset + math.prod(shape) * dtype.itemsize
+        return self.bytes[offset:end].view(dtype).view(shape) if 0 <= offset <= end <= len(self.bytes) else None
 
 
 def _with_length(data: bytes) -> bytes:

@@ -12,7 +12,7 @@ from harness.core.records import Verdict
 from harness.judging import correctness
 from harness.judging.correctness import Expected
 from harness.ranks import payload
-from harness.ranks.shared_buffer import SharedBuffer
+from harness.ranks.shared_buffer import Source
 from harness.ranks.wire import Output
 
 Right = Expected | tuple[Expected, ...]  # what exact_kernel returns
@@ -29,7 +29,7 @@ def nbytes_of(expected: Right) -> int:
     return sum(payload.aligned(part.value.numel() * part.dtype.itemsize) for part in parts_of(expected))
 
 
-def read(source: SharedBuffer, output: Output, most_nbytes: int) -> Values:
+def read(source: Source, output: Output, most_nbytes: int) -> Values:
     """Copies of the declared tensors. Reads at most `most_nbytes`, whatever is declared."""
     declared = _declared(output)
     left, values = most_nbytes, []

@@ -5,19 +5,22 @@ import importlib
 import itertools
 import math
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from harness.core.records import Params, Verdict, Verdicts
-from harness.ranks import payload, peaks, strict_check, torch_settings, wire
+from harness.ranks import driver, payload, peaks, strict_check, torch_settings, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
 from harness.ranks.exchange import Exchange, described
 from harness.ranks.program import Program, output_limit
-from harness.ranks.shared_buffer import FileBuffer, SharedBuffer, sealed_file
+from harness.ranks.shared_buffer import DeviceBuffer, FileBuffer, SharedBuffer, Source, sealed_file
+from harness.ranks.taking import INTEGERS, Taking, taking, warm
 
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 BUFFER_STEP_BYTES = 2 << 20  # the page of a GPU's memory
@@ -29,6 +32,7 @@ class TrustedExchange(Exchange):
     def __init__(self, channel: Channel, device: Device, judged: bool) -> None:
         super().__init__(channel, device, judged)
         self.made: list[SharedBuffer] = []
+        self.opened: dict[str, driver.SharedMemory] = {}  # of other ranks, where stepped calls left their outputs
 
     def make_room(self, input_nbytes: int, output_nbytes: int) -> None:
         """Makes the buffers at least that large; each grows by itself."""
@@ -53,9 +57,22 @@ class TrustedExchange(Exchange):
         raise AssertionError("a trusted rank made its buffers itself")
 
     def close_buffers(self) -> None:
+        for memory in self.opened.values():
+            memory.close()
         for buffer in self.made:
             buffer.close()
-        self.made, self.buffers = [], None
+        self.made, self.buffers, self.opened = [], None, {}
+
+    def memory(self, name: str) -> Tensor | None:
+        """All bytes of what wire.Output names as its memory."""
+        if name in ("", wire.INPUT_MEMORY):
+            return cast(DeviceBuffer, self.input_buffer if name else self.output_buffer).memory.bytes
+        try:
+            if name not in self.opened:
+                self.opened[name] = driver.SharedMemory(0, cast(torch.device, self.device.id), name)
+            return self.opened[name].bytes
+        except (driver.DriverError, ValueError):  # nobody's handle
+            return None
 
 
 class Trusted(Program):
@@ -68,6 +85,7 @@ class Trusted(Program):
         self.reference: Any = None
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.taken: list[Any] = []  # outputs, by `take`
+        self.stepped: list[Taking] = []  # outputs of stepped calls that are still to be taken
         self.limit = 0  # bytes of one
         self.params: Params | None = None
         self.known: tuple[int, Any] | None = None  # the last input whose right result was found, and that result
@@ -75,6 +93,7 @@ class Trusted(Program):
         self.commands |= {
             wire.MakeInputs: self.make_inputs,
             wire.TakeOutputs: self.take_outputs,
+            wire.Serve: self.serve_call,
             wire.Verify: self.verify,
             wire.MeasurePeaks: self.measure_peaks,
         }
@@ -83,10 +102,13 @@ class Trusted(Program):
         sys.path.insert(0, self.order.workdir)
         torch_settings.evaluator(Path(self.order.workdir))
         self.reference = importlib.import_module("reference")
+        if self.device.id is not None:
+            warm(self.device.id)
+            self.device.evict()
         return wire.Imported(device=self.device.name(), settings=torch_settings.current())
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
-        self.made, self.taken, self.known = [], [], None
+        self.made, self.taken, self.stepped, self.known = [], [], [], None
         if command.renew:
             self.exchange.close_buffers()
         offsets = [0]
@@ -100,11 +122,16 @@ class Trusted(Program):
             self.first_nbytes = max(1, offsets[1])
         grown = max(1.0, max(end - start for start, end in itertools.pairwise(offsets)) / self.first_nbytes)
         limit = output_limit(math.ceil(self.expected_nbytes * grown))
-        if not self.device.has_files:
+        if command.stepped:  # one after the other, in the same place
+            largest = max(end - start for start, end in itertools.pairwise(offsets))
+            self.exchange.make_room(largest, limit)
+        elif not self.device.has_files:
             self.exchange.make_room(offsets[-1], len(self.made) * limit)
         self.limit = limit
         keys = [spec.key for spec in command.inputs]
-        inputs = list(map(self.written, offsets, self.made, keys))
+        inputs = list(
+            map(payload.describe_input, self.made) if command.stepped else map(self.written, offsets, self.made, keys)
+        )
         if (nbytes := sum(len(made.tree) for made in inputs)) > wire.MAX_FRAME_BYTES // 2:
             raise ValueError(
                 f"{nbytes} bytes of these inputs are in no tensor, for which there is no room; put them in tensors"
@@ -152,11 +179,38 @@ class Trusted(Program):
         buffers = self.exchange.buffers
         return self.limit if buffers is None else buffers.outputs.nbytes
 
-    def take(self, source: SharedBuffer, output: wire.Output) -> Any:
+    def take(self, source: Source, output: wire.Output) -> Any:
         """The output as it is declared, and a copy of each of its tensors."""
         return output, strict_check.read(source, output, self.most_nbytes())
 
+    def serve_call(self, command: wire.Serve) -> wire.Reply:
+        """Whatever may wait for the device comes first: behind the words of a step, the device waits for the parent."""
+        device, exchange = self.device, self.exchange
+        if command.put is not None:
+            parts = payload.parts_of(self.made[command.put]) if command.put >= 0 else []
+            device.forget_caches()
+        if command.take is not None:
+            taken = taking(command.take, exchange.memory, self.most_nbytes(), cast(torch.device, device.id))
+            self.stepped += [taken] * command.judged
+        if command.put is not None:
+            device.between(0, functools.partial(self.put, parts), command.epoch)
+        if command.take is not None:
+            device.between(1, taken.copy, command.epoch)
+        return wire.Done()
+
+    def put(self, parts: Sequence[tuple[Tensor, int]]) -> None:
+        """Writes an input's tensors to the buffer, and evicts it from the caches."""
+        for tensor, place in parts:
+            source = tensor.reshape(-1).view(torch.uint8)
+            width = next(width for width in (8, 4, 2, 1) if not len(source) % width)
+            buffer = cast(DeviceBuffer, self.exchange.input_buffer)
+            into = cast(Tensor, buffer.view(place, (len(source) // width,), INTEGERS[width]))
+            torch.bitwise_or(source.view(INTEGERS[width]), 0, out=into)
+        self.device.evict()
+
     def verify(self, command: wire.Verify) -> wire.Reply:
+        self.taken += [self.take(one.into, one.output) for one in self.stepped]
+        self.stepped = []
         with self.default_device():
             verified = self.verified(command)
         self.device.release()

@@ -13,6 +13,8 @@ MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same leng
 Role = Literal["trusted", "baseline", "candidate"]
 Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
 MAX_FILES = 64  # that go with one message
+STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
+INPUT_MEMORY = "input"  # of an output that lies where its input does
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
 
 
@@ -134,22 +136,25 @@ class InputSpec:
 @dataclass(frozen=True, kw_only=True)
 class MakeInputs:
     """Trusted ranks: make these inputs and write them to the input buffer, or to files. With `renew`, nobody else has
-    the buffers open any more, and they are made anew. Answer: InputsMade, behind the files."""
+    the buffers open any more, and they are made anew. With `stepped`, inputs are for stepped calls: none is written
+    before its call, and each takes the whole buffer. Answer: InputsMade, behind the files."""
 
     params: Params
     inputs: tuple[InputSpec, ...]
     renew: bool = False
+    stepped: bool = False
     type: Literal["make_inputs"] = "make_inputs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadInputs:
     """Copy these inputs into the rank's own memory, ready for calls. Their files, if there are no buffers, come
-    before the command. Answer: Done."""
+    before the command. With `stepped`, nothing is copied: calls read the buffer. Answer: Done."""
 
     inputs: tuple[Input, ...]
     buffers: Buffers | None
     output_limit: int
+    stepped: bool = False
     type: Literal["load_inputs"] = "load_inputs"
 
 
@@ -204,6 +209,24 @@ class Call:
     type: Literal["call"] = "call"
 
 
+Work = Literal["call", "nothing", "copy"]  # of a stepped call: the kernel, or what an overhead is known from
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCalls:
+    """Make these stepped calls, one after the other, from `epoch` on. For each: queue on the device, behind the first
+    step, the kernel (or what `work` says: nothing, or a copy of the last result) on that input, and behind the kernel
+    the word that the second step is done; answer Stepped; wait for the barrier's epoch, after which nobody reads the
+    result any more. If the call is not `ahead`, wait for the barrier's epoch before calling the kernel, and a second
+    time, one epoch later, after it. Answer Called, without samples."""
+
+    indices: tuple[int, ...]
+    work: tuple[Work, ...]
+    epoch: int
+    ahead: bool
+    type: Literal["step_calls"] = "step_calls"
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartProfile:
     """Candidate ranks: from now on calls on the wall clock run under torch.profiler. Answer: Done."""
@@ -226,6 +249,9 @@ class Output:
 
     A tuple, list or dict has its parts in `items`, each with its own place, and a dict its keys in `keys`. A plain
     value is in `plain`. The strict checker takes a tensor, or a tuple of tensors where that is the right result.
+
+    The bytes that a stepped call leaves where they are lie at `offset` in `memory`, an allocation of the rank's by its
+    IPC handle, or INPUT_MEMORY for the input buffer, with these strides (in elements).
     """
 
     kind: str  # the value's exact type, "torch.Tensor" when right
@@ -238,6 +264,8 @@ class Output:
     items: tuple["Output", ...] = ()
     keys: tuple[str, ...] = ()
     plain: int | bool | float | str | None = None
+    memory: str = ""
+    strides: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +277,19 @@ class TakeOutputs:
     outputs: tuple[Output, ...]
     judged: bool
     type: Literal["take_outputs"] = "take_outputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """Trusted ranks: queue on the device what surrounds stepped call `epoch`. With `put`, behind the first step: write
+    that input to the buffer (-1: none), flush the caches, tell. With `take`, behind the second step: copy that output,
+    which is to be `judged` or dropped, tell. Answer Done, when all is queued."""
+
+    epoch: int
+    put: int | None = None
+    take: Output | None = None
+    judged: bool = True
+    type: Literal["serve"] = "serve"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,9 +322,11 @@ Command = (
     | WatchMemory
     | TellMemory
     | Call
+    | StepCalls
     | StartProfile
     | StopProfile
     | TakeOutputs
+    | Serve
     | Verify
     | MeasurePeaks
 )
@@ -348,6 +391,16 @@ class Called:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stepped:
+    """A stepped call is queued, or has been made: what it returned, and the host's time to queue it, both claims."""
+
+    epoch: int
+    output: Output
+    host_us: float
+    type: Literal["stepped"] = "stepped"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verified:
     """`quality` is that of an output which is judged by it; None where it is not finite."""
 
@@ -387,4 +440,4 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Reply = Done | Imported | InputsMade | AtBarrier | Called | Verified | MemoryTold | PeaksMeasured | Failed
+Reply = Done | Imported | InputsMade | AtBarrier | Called | Stepped | Verified | MemoryTold | PeaksMeasured | Failed

@@ -1,0 +1,165 @@
+"""Turns of stepped calls, by which GPUs' times are ranked: whose turn it is, on which inputs, what is made of them.
+
+ranks.stepped makes such calls and ranks.device_witness says what they count. This module has what lies between these
+and a case: the group that is on turn is the only one that runs, on an idle device, and every output is judged.
+"""
+
+import statistics
+from collections.abc import Sequence
+from functools import partial
+
+from harness.core.errors import HarnessError
+from harness.core.records import Case, Held, Wrong
+from harness.judging.checkers import CHECKERS
+from harness.kinds.op_calls import Calls
+from harness.kinds.op_check import dependents, silent, wrong
+from harness.kinds.op_probe import Probe
+from harness.kinds.op_traffic import TrafficCount
+from harness.ranks import clocks, failure, wire
+from harness.ranks.device_witness import DeviceWitness
+from harness.ranks.group import Group, Late, RankGroup
+from harness.ranks.stepped import Seen, Stepper
+
+EMPTY_CALLS = 30
+OVERHEADS: tuple[wire.Work, ...] = ("nothing", "nothing", "copy", "copy")  # calls of the baseline's ranks in a block
+COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
+
+
+class Stepping:
+    """The stepped calls of one evaluation. `empty_us` is what an empty call takes before anything is imported."""
+
+    def __init__(self, calls: Calls) -> None:
+        assert isinstance(calls.trusted, RankGroup)
+        self.calls, self.stepper = calls, Stepper(calls.trusted)
+        self.empty_samples_us: tuple[float, ...] = ()
+        self.before: Group | None = None  # the group that was on turn last
+        self.waits: set[Group] = set()  # whose calls of this case wait for their device, and are not queued ahead
+
+    @property
+    def empty_us(self) -> float:
+        """An empty call's time, before anything was imported."""
+        return statistics.median(self.empty_samples_us)
+
+    def measure_empty(self) -> None:
+        """Makes empty calls on the baseline's ranks; the first one is not counted."""
+        count = EMPTY_CALLS + 1
+        self.empty_samples_us = tuple(
+            one.call_us for one in self.turn(self.calls.baseline, [-1] * count, ["nothing"] * count)[1:]
+        )
+
+    def resolution_us(self) -> tuple[float, ...]:
+        """By how much empty calls differ from each other."""
+        return tuple(abs(us - self.empty_us) for us in self.empty_samples_us)
+
+    def turn(
+        self,
+        group: Group,
+        indices: Sequence[int],
+        work: Sequence[wire.Work] = (),
+        late: Late | None = None,
+        ahead: bool = True,
+    ) -> list[Seen]:
+        """Calls of that group on these inputs (-1: none), `work` as in wire.StepCalls. Nobody else runs meanwhile, and
+        the devices are idle when it begins. The candidate's outputs are kept for judging, and those of a baseline that
+        is judged."""
+        calls = self.calls
+        assert isinstance(group, RankGroup)
+        calls.regain(group)
+        others = [other for other in (calls.baseline, calls.candidate) if other is not group]
+        calls.freeze(*others)
+        group.processes.wait_frozen(calls.deadline)
+        self._drain()
+        self.before = group
+        inputs = sorted({index for index in indices if index >= 0})
+        if inputs:
+            calls.load(group, range(len(calls.made[0].inputs)), stepped=True)
+        judged = group is calls.candidate or CHECKERS[calls.plan.checker].judges_baseline
+        whose = "the submission" if group is calls.candidate else calls.plan.baseline_name
+        with calls.phase.spent_on(f"calls of {whose}"):
+            seen = self.stepper.calls(
+                group,
+                indices,
+                work or ["call"] * len(indices),
+                calls.deadline,
+                ahead and group not in self.waits,
+                judged,
+                late,
+            )
+        if ahead and not all(one.is_ahead for one in seen):
+            self.waits.add(group)
+        calls.rest(group)
+        return seen
+
+    def _drain(self) -> None:
+        """Waits for what the group that was on turn has left on the devices."""
+        if self.stepper.drain(self.calls.deadline):
+            return
+        if isinstance(self.before, RankGroup) and self.before.role != "trusted":
+            raise failure.crashed(
+                self.before.members[0], "ran while not on turn: work that it left on its device did not end in 2 s"
+            )
+        raise HarnessError("a device is busy with other processes' work; which ones, `nvidia-smi` shows")
+
+    def warm_up(self, case: Case) -> Wrong | None:
+        """A call of either side, and all else that is made of them, with hosts that wait: nothing of it is loaded or
+        compiled in a call that is queued ahead."""
+        calls = self.calls
+        self.waits.clear()
+        calls.make(case, calls.fresh(1), stepped=True)
+        self.turn(calls.baseline, [0, -1, -1], ["call", "nothing", "copy"], ahead=False)
+        self.turn(calls.candidate, [0], ahead=False)
+        return wrong(calls, [0], "a call before the timed ones")
+
+    def witness(self) -> DeviceWitness:
+        """For the calls of one case."""
+        return DeviceWitness(is_trusted=self.calls.plan.opponent is None, empty_us=self.empty_us)
+
+    def block(
+        self, case: Case, budget: clocks.Budget, samples: clocks.Samples, probe: Probe, traffic: TrafficCount
+    ) -> Wrong | Held | None:
+        """One block of samples; None where every call was right."""
+        calls, witness, count = self.calls, samples.device, samples.count("device")
+        assert witness is not None
+        late = probe.due(count, budget.block)
+        calls.make(case, calls.fresh(budget.block + (late is not None)), stepped=True)
+        number = probe.blocks
+        probe.blocks += 1
+        is_counted = not number or probe.secret("counted", number) % COUNT_EVERY == 0
+        waiting = set(self.waits)
+        sides: dict[bool, list[Seen]] = {}
+        for is_baseline in (True, False) if number % 4 in (0, 3) else (False, True):  # ABBA
+            overheads = OVERHEADS if is_baseline and witness.is_trusted else ()
+            indices = [*range(budget.block), *([-1] * len(overheads))]
+            work: list[wire.Work] = [*(["call"] * budget.block), *overheads]  # type: ignore[list-item]
+            turn = partial(self.turn, calls.baseline if is_baseline else calls.candidate, indices, work)
+            sides[is_baseline] = traffic.turn(is_baseline, budget.block, turn) if is_counted else turn()
+        judged = list(range(budget.block))
+        if late is not None:
+            self.turn(calls.candidate, [budget.block], late=late)
+            if (held := silent(calls, late.rank, dependents(calls.plan, case, late.rank), late.hold_s)) is not None:
+                return held
+            judged.append(budget.block)
+        found = wrong(calls, judged, "a timed call (device clock)")
+        if found is not None and calls.candidate not in self.waits:
+            # Its streams may not wait for the one that it is called on: where inputs lie ready before a call, they
+            # need not. Such calls are made when their input is there.
+            self.waits.add(calls.candidate)
+        elif found is not None:
+            return found
+        if waiting != self.waits:
+            samples.restart()
+            return None
+        ref, own = sides[True], sides[False]
+        witness.idle += [one for one, what in zip(ref[budget.block :], OVERHEADS, strict=False) if what == "nothing"]
+        witness.copies += [one for one, what in zip(ref[budget.block :], OVERHEADS, strict=False) if what == "copy"]
+        samples.add_stepped(own, ref[: budget.block])
+        return None
+
+    def on_the_same_inputs(self, case: Case, pairs: int) -> tuple[list[float], Wrong | None]:
+        """The times of so many pairs of calls, each on one input, and what of their outputs is wrong."""
+        calls = self.calls
+        calls.make(case, calls.fresh(pairs), stepped=True)
+        indices = [index for index in range(pairs) for _ in range(2)]
+        seen = self.turn(calls.candidate, indices)
+        times_us = [max(one.call_us - self.empty_us, 0.0) for one in seen]
+        return times_us, wrong(calls, indices, "a call on an input, or on the same once more")

@@ -1,0 +1,99 @@
+"""What stepped calls count on GPUs, given what the parent saw of them. Pure rules over ranks.stepped.Seen.
+
+A call's time is what passes from the word that lets the devices go to the last device's word that it is done, less what
+an empty call takes. The second word is set by the submission's own stream, so it may come too early; what was left out
+then passes later, before the output is copied, and is seen in what passes around the call. So that time counts while no
+more passes around the submission's calls than around the baseline's. Otherwise calls count all that passed, less what
+passes around the baseline's.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from harness.ranks.stepped import Seen
+
+SLACK_US, SLACK_PART = 1.0, 0.02  # by which more may pass around calls, whichever is more;
+ERRORS, MOST_PART = 2.0, 0.1  # also so many standard errors, but at most this part of a call
+GAP_US, GAP_PART = 0.5, 0.005  # by which a stamp may be wrong, in us or as a part of the call
+LEAST_PART = 0.1  # of an empty call, that every call counts
+FEWEST_ALIKE = 4  # calls of the baseline that are queued as the submission's are, to know what passes around these
+
+
+@dataclass(kw_only=True)
+class DeviceWitness:
+    """The stepped calls of one case. `own` and `ref` are pairs on the same inputs; `idle` and `copies` are calls of the
+    baseline's ranks that do nothing, and that copy a result. An opponent in the reference's place is not trusted with
+    these: `empty_us` is then from before anything was imported, and either side is held against the other."""
+
+    is_trusted: bool
+    empty_us: float
+    own: list[Seen] = field(default_factory=list)
+    ref: list[Seen] = field(default_factory=list)
+    idle: list[Seen] = field(default_factory=list)
+    copies: list[Seen] = field(default_factory=list)
+
+    @property
+    def none_us(self) -> float:
+        """What an empty call takes."""
+        return statistics.median(one.call_us for one in self.idle) if self.is_trusted and self.idle else self.empty_us
+
+    def claims_us(self, calls: Sequence[Seen]) -> list[float]:
+        """The calls' times, if their devices' words are believed."""
+        none_us = self.none_us
+        return [max(one.call_us - none_us, LEAST_PART * none_us) for one in calls]
+
+    def ranks_us(self, one: Seen) -> list[float]:
+        """The call's time on each rank."""
+        return [max(us - self.none_us, 0.0) for us in one.ranks_us()]
+
+    def counted_us(self) -> tuple[list[float], list[float]]:
+        """What the calls of submission and baseline count."""
+        own_us, ref_us = self.claims_us(self.own), self.claims_us(self.ref)
+        counted = self._counted(self.own, own_us, self.ref, ref_us)
+        return counted, ref_us if self.is_trusted else self._counted(self.ref, ref_us, self.own, own_us)
+
+    def _counted(
+        self, calls: Sequence[Seen], claims_us: list[float], others: Sequence[Seen], others_us: list[float]
+    ) -> list[float]:
+        if not calls:
+            return claims_us
+        around_us = {is_ahead: self._around_us(others, is_ahead) for is_ahead in (True, False)}
+        call_us = statistics.median(claims_us)
+        more_us = [one.around_us - around_us[one.is_ahead] for one in calls]
+        within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
+        error_us = statistics.stdev(within_us) / math.sqrt(len(calls)) if len(calls) > 1 else math.inf
+        slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, MOST_PART * call_us))
+        seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
+        is_borne_out = (
+            statistics.fmean(within_us) <= slack_us
+            and statistics.median(seen_us) - call_us <= slack_us
+            and _log_ratio(others_us, claims_us) - _log_ratio(others_us, _positive(seen_us, call_us))
+            <= math.log1p(slack_us / call_us)
+        )
+        if is_borne_out:
+            return claims_us
+        return [max(seen, claim) for seen, claim in zip(seen_us, claims_us, strict=True)]
+
+    def _around_us(self, others: Sequence[Seen], is_ahead: bool) -> float:
+        """What typically passes around a call that was queued ahead, or was not."""
+        alike = [one.around_us for one in others if one.is_ahead == is_ahead]
+        if len(alike) < FEWEST_ALIKE:
+            alike = [one.around_us for one in self.copies] or [one.around_us for one in others]
+        return statistics.median(alike)
+
+
+def is_sharp(one: Seen) -> bool:
+    """Whether the parent was there when the call began and ended. It loses its core on a busy machine, whatever the
+    submission does."""
+    return one.gap_ns / 1000 <= max(GAP_US, GAP_PART * one.call_us)
+
+
+def _positive(times_us: Sequence[float], call_us: float) -> list[float]:
+    return [max(us, LEAST_PART * call_us) for us in times_us]
+
+
+def _log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:
+    """How many times as fast as the other side, as core.stats.ratio has it."""
+    return statistics.median(math.log(other / own) for other, own in zip(other_us, own_us, strict=True))

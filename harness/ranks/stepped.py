@@ -1,0 +1,201 @@
+"""Stepped calls, as the parent makes them: a call's whole life on GPUs, step by step, each stamped by the parent.
+
+    the trusted ranks' devices     write the input, flush the caches           copy the output
+    the group's devices                              switch to it   the call
+    the parent's stamps        began               .            let .       done          ended
+
+All of it is queued on the devices beforehand, behind words that the parent sets (harness.ranks.steps), so no host but
+the parent's lies between two stamps. From `let` to `done` is the call's time. From `began` to `ended` everything has
+passed that the call caused: a device that tells too early that it is done still works when the output is to be copied,
+and one that begins early works while the input is written (docs/clocks.md has the measurements).
+
+A call that cannot be queued ahead, because it waits for its device, is let go when its host makes no progress; its time
+includes its host then. Never imports torch.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.ranks import failure, wire
+from harness.ranks.group import LOOK_S, Late, RankGroup
+
+WRITE, COPY = 0, 1  # the trusted ranks' steps
+COME, CALL = 0, 1  # the group's
+PATIENCE_S = 0.25  # for a host to queue a call; a cold one takes a millisecond
+DRAIN_S, DRAIN_MORE, DRAIN_MORE_US = 2.0, 0.5, 100.0  # for a device to become idle; when it seems busy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One stepped call: the parent's stamps (CLOCK_MONOTONIC, ns), `done_ns` by rank. `is_ahead`: it was queued before
+    it was let go. `gap_ns`: by how much `let_ns` and the last of `done_ns` may be wrong, because the parent was
+    elsewhere. `host_us`: what the ranks' hosts needed to queue it, as they claim."""
+
+    began_ns: int
+    let_ns: int
+    done_ns: tuple[int, ...]
+    ended_ns: int
+    is_ahead: bool
+    gap_ns: int
+    outputs: tuple[wire.Output, ...]
+    host_us: float
+
+    @property
+    def call_us(self) -> float:
+        """From the word that lets the devices go to the last device's word that it is done."""
+        return (max(self.done_ns) - self.let_ns) / 1000
+
+    @property
+    def around_us(self) -> float:
+        """All that passed around the call."""
+        return (self.ended_ns - self.began_ns) / 1000 - self.call_us
+
+    def ranks_us(self) -> tuple[float, ...]:
+        """The same as `call_us`, for each rank."""
+        return tuple((done_ns - self.let_ns) / 1000 for done_ns in self.done_ns)
+
+
+class Stepper:
+    """Makes stepped calls of any group, with the trusted one around them."""
+
+    def __init__(self, trusted: RankGroup) -> None:
+        self.trusted = trusted
+        self.epoch = 0  # of the trusted ranks' steps
+        self.flush_us = 0.0  # how long an idle device needs to flush its caches
+
+    def calls(
+        self,
+        group: RankGroup,
+        indices: Sequence[int],
+        work: Sequence[wire.Work],
+        deadline: float,
+        ahead: bool,
+        judged: bool,
+        late: Late | None = None,
+    ) -> list[Seen]:
+        """These calls, one after the other. Outputs of calls are kept for judging if they are `judged`. A late rank is
+        let into call number `late.at` when it has been held."""
+        epoch = group.epoch + 1
+        group.epoch += wire.STEP_EPOCHS * len(indices)
+        group.early = ()
+        group.send(wire.StepCalls(indices=tuple(indices), work=tuple(work), epoch=epoch, ahead=ahead))
+        seen = []
+        for at, (index, kind) in enumerate(zip(indices, work, strict=True)):
+            held = late if late is not None and late.at == at else None
+            one = self._call(
+                group, epoch + wire.STEP_EPOCHS * at, index, deadline, ahead, judged and kind == "call", held
+            )
+            ahead = ahead and one.is_ahead
+            seen.append(one)
+        group.kept_bytes = max(reply.kept_bytes for reply in group.gather(wire.Called, deadline))
+        return seen
+
+    def drain(self, deadline: float) -> bool:
+        """Waits until the devices work on nothing: until a flush takes no longer than it does. Whether they came to
+        that; the least that a flush has taken is how long it takes."""
+        until = min(deadline, time.monotonic() + DRAIN_S)
+        while True:
+            took_us = self._flushed_us(deadline)
+            self.flush_us = min(self.flush_us or took_us, took_us)
+            if took_us <= (1 + DRAIN_MORE) * self.flush_us + DRAIN_MORE_US:
+                return True
+            if time.monotonic() > until:
+                return False
+
+    def _flushed_us(self, deadline: float) -> float:
+        self.epoch += 1
+        self.trusted.ask(wire.Serve(epoch=self.epoch, put=-1), wire.Done, deadline)
+        began_ns = time.monotonic_ns()
+        self.trusted.barrier.steps.let(WRITE, self.epoch)
+        stamps_ns, _ = _done(self.trusted, WRITE, self.epoch, deadline)
+        return (max(stamps_ns) - began_ns) / 1000
+
+    def _call(
+        self,
+        group: RankGroup,
+        epoch: int,
+        index: int,
+        deadline: float,
+        ahead: bool,
+        judged: bool,
+        late: Late | None,
+    ) -> Seen:
+        self.epoch += 1
+        steps, ours = group.barrier.steps, self.trusted.barrier.steps
+        replies = self._queued(group, epoch, deadline, PATIENCE_S) if ahead else None
+        is_ahead = replies is not None
+        self._serve([None] * len(group.members) if replies is None else replies, deadline, max(index, -1), judged)
+        began_ns = time.monotonic_ns()
+        ours.let(WRITE, self.epoch)
+        _done(self.trusted, WRITE, self.epoch, deadline)
+        steps.let(COME, epoch)
+        _done(group, COME, epoch, deadline)
+        others = None if late is None else [rank.rank for rank in group.members if rank.rank != late.rank]
+        let_ns = time.monotonic_ns()
+        let_gap_ns = steps.let(CALL, epoch, others)
+        if not ahead:
+            group.barrier.release(epoch)
+        if late is not None:
+            self._hold(group, late, epoch, deadline)
+        done_ns, gap_ns = _done(group, CALL, epoch, deadline)
+        if replies is None:
+            replies = self._queued(group, epoch, deadline)
+            assert replies is not None
+            self._serve(replies, deadline, None, judged)
+        ours.let(COPY, self.epoch)
+        ended_ns, _ = _done(self.trusted, COPY, self.epoch, deadline)
+        group.barrier.release(epoch + 1)
+        return Seen(
+            began_ns=began_ns,
+            let_ns=let_ns,
+            done_ns=tuple(done_ns),
+            ended_ns=max(ended_ns),
+            is_ahead=is_ahead,
+            gap_ns=let_gap_ns + gap_ns,
+            outputs=tuple(reply.output for reply in replies),
+            host_us=max(reply.host_us for reply in replies),
+        )
+
+    def _serve(self, replies: Sequence[wire.Stepped | None], deadline: float, put: int | None, judged: bool) -> None:
+        """Has the trusted ranks queue what surrounds the call."""
+        takes = [None if reply is None else reply.output for reply in replies]
+        commands = [wire.Serve(epoch=self.epoch, put=put, take=take, judged=judged) for take in takes]
+        self.trusted.ask(commands, wire.Done, deadline)
+
+    def _queued(
+        self, group: RankGroup, epoch: int, deadline: float, patience_s: float | None = None
+    ) -> list[wire.Stepped] | None:
+        """What every rank says of the call when it is queued, or None if that takes longer."""
+        until = deadline if patience_s is None else time.monotonic() + patience_s
+        while patience_s is not None and not all(rank.inbox for rank in group.members):
+            if (now := time.monotonic()) > until:
+                return None
+            group.processes.poll(min(until - now, LOOK_S))
+            group.watch.check_all(deadline, group.members)
+        replies = group.gather(wire.Stepped, deadline)
+        for rank, reply in zip(group.members, replies, strict=True):
+            if reply.epoch != epoch:
+                raise failure.crashed(rank, f"told of call {reply.epoch} in call {epoch}")
+        return replies
+
+    def _hold(self, group: RankGroup, late: Late, epoch: int, deadline: float) -> None:
+        """Lets the late rank go when it has been held. `early` are the ranks whose devices were done before."""
+        until = time.monotonic() + late.hold_s
+        while (now := time.monotonic()) < until:
+            group.processes.poll(min(until - now, LOOK_S))
+            group.watch.check_all(deadline, group.members)
+        group.early = [rank for rank in group.barrier.steps.done_by(CALL, epoch) if rank != late.rank]
+        group.barrier.steps.let(CALL, epoch, [late.rank])
+
+
+def _done(group: RankGroup, step: int, epoch: int, deadline: float) -> tuple[list[int], int]:
+    """When each rank's device had done the step, and by how much the last of these stamps may be late (ns). Raises as
+    `gather` does."""
+    stamps_ns: list[int | None] = [None] * len(group.members)
+    while True:
+        gap_ns = group.barrier.steps.stamp(step, epoch, stamps_ns, time.monotonic_ns() + int(LOOK_S * 1e9))
+        if gap_ns is not None:
+            return [stamp_ns or 0 for stamp_ns in stamps_ns], gap_ns
+        group.processes.poll(0)
+        group.watch.check_all(deadline, group.members)

@@ -1,0 +1,78 @@
+"""Words of 32 bits by which the parent lets the devices of a group go on, step by step, and sees how far they are.
+
+A device's stream waits for one word before a step and sets another one behind it, so that no host of a rank's lies
+between the parent's clock and the device (harness.ranks.stepped has what the steps are). All words of one kind lie side
+by side: the parent sets those of all ranks by one store, and sees by one read whether all have come.
+
+The words lie in the barrier's page, which ranks map too. Their values are epochs, which only grow.
+"""
+
+import mmap
+import struct
+import time
+from collections.abc import Iterable
+
+STEPS = 2
+LINE_BYTES = 64  # of a cache
+WORD = struct.Struct("<I")
+
+
+def nbytes(world_size: int) -> int:
+    """The bytes of all words of a group of so many ranks."""
+    return 2 * STEPS * _row_nbytes(world_size)
+
+
+def _row_nbytes(world_size: int) -> int:
+    return WORD.size * world_size + -WORD.size * world_size % LINE_BYTES
+
+
+class Steps:
+    """One process's view of them, from `offset` on in a page. Steps are numbered from 0."""
+
+    def __init__(self, page: mmap.mmap, offset: int, world_size: int) -> None:
+        self.page, self.offset, self.world_size = page, offset, world_size
+
+    def let_at(self, step: int, rank: int) -> int:
+        """Where in the page that rank's device waits before the step, in bytes."""
+        return self.offset + 2 * step * _row_nbytes(self.world_size) + WORD.size * rank
+
+    def done_at(self, step: int, rank: int) -> int:
+        """Where in the page that rank's device tells that it has done the step, in bytes."""
+        return self.let_at(step, rank) + _row_nbytes(self.world_size)
+
+    def let(self, step: int, epoch: int, ranks: Iterable[int] | None = None) -> int:
+        """Lets these ranks' devices (None: all) into the step of that epoch. Returns how long that took the parent
+        (ns), which loses its core now and then."""
+        began_ns = time.monotonic_ns()
+        if ranks is None:
+            start = self.let_at(step, 0)
+            self.page[start : start + WORD.size * self.world_size] = WORD.pack(epoch) * self.world_size
+        else:
+            for rank in ranks:
+                WORD.pack_into(self.page, self.let_at(step, rank), epoch)
+        return time.monotonic_ns() - began_ns
+
+    def done_by(self, step: int, epoch: int) -> list[int]:
+        """The ranks whose devices have done the step of that epoch."""
+        start = self.done_at(step, 0)
+        words = self.page[start : start + WORD.size * self.world_size]
+        return [rank for rank, (word,) in enumerate(WORD.iter_unpack(words)) if word == epoch]
+
+    def stamp(self, step: int, epoch: int, stamps_ns: list[int | None], until_ns: int) -> int | None:
+        """Notes when each device had done the step (CLOCK_MONOTONIC), in `stamps_ns` by rank, until all have. Returns
+        how long before the last of these stamps it had last looked (ns); None if some have not at `until_ns`."""
+        start, due = self.done_at(step, 0), WORD.pack(epoch) * self.world_size
+        end, page, now = start + len(due), self.page, time.monotonic_ns
+        before, looked_ns = b"", now()
+        while True:
+            words = page[start:end]
+            seen_ns = now()
+            if words != before:
+                for rank in self.done_by(step, epoch):
+                    stamps_ns[rank] = stamps_ns[rank] or seen_ns
+                if words == due:
+                    return seen_ns - looked_ns
+                before = words
+            elif seen_ns > until_ns:
+                return None
+            looked_ns = seen_ns
