@@ -106,7 +106,7 @@ class Stepping:
         calls = self.calls
         self.waits.clear()
         calls.make(case, calls.fresh(1), stepped=True)
-        self.turn(calls.baseline, [0, -1, -1], ["call", "nothing", "copy"], ahead=False)
+        self.turn(calls.baseline, [0, 0, 0], ["call", "nothing", "copy"], ahead=False)
         self.turn(calls.candidate, [0], ahead=False)
         return wrong(calls, [0], "a call before the timed ones")
 
@@ -129,7 +129,7 @@ class Stepping:
         sides: dict[bool, list[Seen]] = {}
         for is_baseline in (True, False) if number % 4 in (0, 3) else (False, True):  # ABBA
             overheads = OVERHEADS if is_baseline and witness.is_trusted else ()
-            indices = [*range(budget.block), *([-1] * len(overheads))]
+            indices = [*range(budget.block), *(at % budget.block for at in range(len(overheads)))]
             work: list[wire.Work] = [*(["call"] * budget.block), *overheads]  # type: ignore[list-item]
             turn = partial(self.turn, calls.baseline if is_baseline else calls.candidate, indices, work)
             sides[is_baseline] = traffic.turn(is_baseline, budget.block, turn) if is_counted else turn()

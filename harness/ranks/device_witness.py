@@ -16,7 +16,7 @@ from harness.ranks.stepped import Seen
 
 SLACK_US, SLACK_PART = 1.0, 0.02  # by which more may pass around calls, whichever is more;
 ERRORS, MOST_PART = 2.0, 0.1  # also so many standard errors, but at most this part of a call
-GAP_US, GAP_PART = 0.5, 0.005  # by which a stamp may be wrong, in us or as a part of the call
+GAP_US, GAP_PART = 4.0, 0.01  # by which a stamp may be wrong, in us or as a part of the call
 LEAST_PART = 0.1  # of an empty call, that every call counts
 FEWEST_ALIKE = 4  # calls of the baseline that are queued as the submission's are, to know what passes around these
 

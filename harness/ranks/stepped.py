@@ -106,8 +106,7 @@ class Stepper:
     def _flushed_us(self, deadline: float) -> float:
         self.epoch += 1
         self.trusted.ask(wire.Serve(epoch=self.epoch, put=-1), wire.Done, deadline)
-        began_ns = time.monotonic_ns()
-        self.trusted.barrier.steps.let(WRITE, self.epoch)
+        began_ns, _ = self.trusted.barrier.steps.let(WRITE, self.epoch)
         stamps_ns, _ = _done(self.trusted, WRITE, self.epoch, deadline)
         return (max(stamps_ns) - began_ns) / 1000
 
@@ -126,14 +125,12 @@ class Stepper:
         replies = self._queued(group, epoch, deadline, PATIENCE_S) if ahead else None
         is_ahead = replies is not None
         self._serve([None] * len(group.members) if replies is None else replies, deadline, max(index, -1), judged)
-        began_ns = time.monotonic_ns()
-        ours.let(WRITE, self.epoch)
+        began_ns, _ = ours.let(WRITE, self.epoch)
         _done(self.trusted, WRITE, self.epoch, deadline)
         steps.let(COME, epoch)
         _done(group, COME, epoch, deadline)
         others = None if late is None else [rank.rank for rank in group.members if rank.rank != late.rank]
-        let_ns = time.monotonic_ns()
-        let_gap_ns = steps.let(CALL, epoch, others)
+        let_ns, let_gap_ns = steps.let(CALL, epoch, others)
         if not ahead:
             group.barrier.release(epoch)
         if late is not None:

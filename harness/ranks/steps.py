@@ -40,17 +40,19 @@ class Steps:
         """Where in the page that rank's device tells that it has done the step, in bytes."""
         return self.let_at(step, rank) + _row_nbytes(self.world_size)
 
-    def let(self, step: int, epoch: int, ranks: Iterable[int] | None = None) -> int:
-        """Lets these ranks' devices (None: all) into the step of that epoch. Returns how long that took the parent
-        (ns), which loses its core now and then."""
-        began_ns = time.monotonic_ns()
+    def let(self, step: int, epoch: int, ranks: Iterable[int] | None = None) -> tuple[int, int]:
+        """Lets these ranks' devices (None: all) into the step of that epoch. Returns the time before (CLOCK_MONOTONIC),
+        and how long it took (ns): the parent loses its core now and then."""
+        word, start = WORD.pack(epoch), self.let_at(step, 0)
+        data = word * self.world_size
+        end, page, now = start + len(data), self.page, time.monotonic_ns
+        began_ns = now()
         if ranks is None:
-            start = self.let_at(step, 0)
-            self.page[start : start + WORD.size * self.world_size] = WORD.pack(epoch) * self.world_size
+            page[start:end] = data
         else:
             for rank in ranks:
-                WORD.pack_into(self.page, self.let_at(step, rank), epoch)
-        return time.monotonic_ns() - began_ns
+                page[start + WORD.size * rank : start + WORD.size * (rank + 1)] = word
+        return began_ns, now() - began_ns
 
     def done_by(self, step: int, epoch: int) -> list[int]:
         """The ranks whose devices have done the step of that epoch."""

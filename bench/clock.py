@@ -1,0 +1,249 @@
+"""Is the ranked clock of GPUs right? Evaluations beside a loop of CUDA events that knows nothing of that clock.
+
+    python3 bench/clock.py agree rms_norm gemm           the shipped files: ranked time of each shape over the events'
+    python3 bench/clock.py agree rms_norm --busy 32      the same beside so many processes that never rest
+    python3 bench/clock.py same rms_norm gemm_rs --times 5 --ranks 2     the reference against itself
+    python3 bench/clock.py phases rms_norm               what the parent sees of calls: medians and quartiles, in us
+
+The loop runs in a process of its own, one call at a time on fresh inputs, with flushed caches, behind a kernel that
+holds the device while the host submits the call; what two events without a call between them read is taken off.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+from figures import ROOT, Figures, add_data_argument, need_gpus
+from trust import Silent, busy_cores
+
+from harness.core.checkout import Checkout
+from harness.core.records import EvalReport, Measured, Submission
+from harness.evaluation.evaluate import evaluate
+from harness.judging import verdict
+from harness.kinds import staging
+from harness.kinds.plan import make_plan
+from harness.kinds.registry import find
+from harness.machine import host
+from harness.machine.gpus import gpu_names
+from harness.problems.submission import read_submission
+from harness.ranks import clocks
+from harness.ranks.device_witness import DeviceWitness
+from harness.ranks.stepped import Seen
+
+REFERENCE = "from reference import ref_kernel as custom_kernel\n"
+EVENT_CALLS = 25
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("agree", "same", "phases", "events"))
+    parser.add_argument("problems", nargs="+", metavar="PROBLEM")
+    parser.add_argument("--suite", default="official", help="(default: %(default)s)")
+    parser.add_argument("--ranks", type=int, default=1, help="(default: %(default)s)")
+    parser.add_argument("--times", type=int, default=1, help="evaluations a problem (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, help="a shape (default: the suite's)")
+    parser.add_argument("--busy", type=int, default=0, help="processes that never rest (default: none)")
+    add_data_argument(parser)
+    options = parser.parse_args()
+    need_gpus(parser, options.ranks, len(gpu_names() or ()))
+    if options.what == "events":
+        print(json.dumps(events_us(options.problems[0], options.suite, Path.cwd())))
+        return
+    figures = Figures(
+        "The ranked clock of GPUs", host.environment((gpu_names() or ("",))[0], options.ranks).machine_class
+    )
+    with busy_cores(options.busy):
+        rows = []
+        for row in (row for problem in options.problems for row in ROWS[options.what](problem, options)):
+            print(*row, file=sys.stderr, flush=True)
+            rows.append(row)
+    figures.table(
+        COLUMNS[options.what], rows, after=f"Suite `{options.suite}`, {options.busy} busy processes.", decimals=3
+    )
+    figures.write(options.data)
+
+
+def agree(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+    """The ranked median of each shape beside the events'."""
+    for _ in range(options.times):
+        report, _ = evaluated(problem, options, None)
+        by_events = in_a_process(problem, options.suite)
+        for result, events in zip(measured(report), by_events, strict=True):
+            ranked = statistics.median(result.ranked.own)
+            yield problem, result.ranked.metric.name, ranked, events, ranked / events, len(result.ranked.own)
+
+
+def same(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+    """How many times as fast as itself the reference is shown."""
+    for _ in range(options.times):
+        began = time.monotonic()
+        report, _ = evaluated(problem, options, REFERENCE)
+        assert report.figures is not None
+        assert report.figures.ratio is not None
+        shapes = [
+            math.exp(statistics.median(map(math.log, map(over, one.ranked.baseline, one.ranked.own))))
+            for one in measured(report)
+        ]
+        yield problem, report.figures.ratio.value, min(shapes), max(shapes), time.monotonic() - began
+
+
+def over(one: float, other: float) -> float:
+    """Their quotient."""
+    return one / other
+
+
+def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+    """What the parent saw of every kind of call of a shape."""
+    report, seen = evaluated(problem, options, None)
+    print(f"{problem}: {report.figures.ratio if report.figures else verdict.first_failure(report)}", file=sys.stderr)
+    for number, one in enumerate(seen):
+        for name in ("own", "ref", "idle", "copies"):
+            calls: Sequence[Seen] = getattr(one, name)
+            if not calls:
+                continue
+            times = [
+                [call.call_us for call in calls],
+                [call.around_us for call in calls],
+                [call.gap_ns / 1000 for call in calls],
+            ]
+            times.append([call.host_us for call in calls])
+            times.append([max(call.ranks_us()) - min(call.ranks_us()) for call in calls])
+            cells = (
+                f"{statistics.median(each):.2f} ({quartile(each, 1):.2f} to {quartile(each, 3):.2f})" for each in times
+            )
+            yield problem, number, name, len(calls), sum(call.is_ahead for call in calls), *cells
+
+
+def quartile(values: Sequence[float], number: int) -> float:
+    """That quartile, or the only value."""
+    return statistics.quantiles(values, n=4)[number - 1] if len(values) > 1 else values[0]
+
+
+def evaluated(
+    problem_name: str, options: argparse.Namespace, source: str | None
+) -> tuple[EvalReport, list[DeviceWitness]]:
+    """An evaluation of that source, or of the shipped file, and what the parent saw of each shape."""
+    problem = find(problem_name, Checkout.here())
+    ranks = options.ranks if problem.multi_gpu else 1
+    suite = problem.with_world_size(problem.suite(options.suite), ranks)
+    if options.seconds is not None:
+        suite = replace(suite, benchmark_s=options.seconds)
+    submission = (
+        Submission(path="submission.py", name="submission.py", source=source, sha256="0" * 64)
+        if source is not None
+        else read_submission(problem.default_submission(), ROOT)
+    )
+    plan = make_plan(problem, suite, submission, "leaderboard", "cuda", ranks, "bench")
+    seen: list[DeviceWitness] = []
+    finish = clocks.Samples.measured
+
+    def noted(samples: clocks.Samples) -> Measured:
+        if samples.device is not None:
+            seen.append(samples.device)
+        return finish(samples)
+
+    with mock.patch.object(clocks.Samples, "measured", noted):
+        report = evaluate(plan, Silent())
+    if failed := verdict.first_failure(report):
+        print(f"{problem_name}: {failed.outcome}", file=sys.stderr, flush=True)
+    return report, seen
+
+
+def measured(report: EvalReport) -> list[Measured]:
+    """Its measured shapes."""
+    return [one.outcome for one in report.results if isinstance(one.outcome, Measured)]
+
+
+# ---- the loop of events
+
+
+def in_a_process(problem: str, suite: str) -> list[float]:
+    """The events' medians of every shape, in us."""
+    with staged(problem) as folder:
+        command = [sys.executable, str(Path(__file__).resolve()), "events", problem, "--suite", suite]
+        path = os.pathsep.join((str(folder), str(ROOT), str(ROOT / "bench")))
+        found = subprocess.run(
+            command, cwd=folder, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, check=True
+        )
+    return list(json.loads(found.stdout.splitlines()[-1]))
+
+
+@contextmanager
+def staged(problem_name: str) -> Iterator[Path]:
+    """A folder with the files of the problem and of its shipped submission."""
+    problem = find(problem_name, Checkout.here())
+    files = problem.staged() | staging.files_of(problem, read_submission(problem.default_submission(), ROOT))
+    with tempfile.TemporaryDirectory() as name:
+        for file, content in files.items():
+            path = Path(name) / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        yield Path(name)
+
+
+def events_us(problem_name: str, suite: str, folder: Path) -> list[float]:
+    """Runs in the process of the loop: the median time of each benchmark shape."""
+    import torch
+
+    from harness.ranks import driver
+    from harness.ranks.device import flush_scratch
+
+    sys.path.insert(0, str(folder))
+    from submission import custom_kernel  # type: ignore[import-not-found]
+
+    import reference  # type: ignore[import-not-found]
+
+    scratch = flush_scratch(torch.cuda.get_device_properties(0), "cuda")
+    medians = []
+    for case in find(problem_name, Checkout.here()).suite(suite).benchmarks:
+        times = []
+        for number in range(EVENT_CALLS + 3):
+            with torch.device("cuda"):
+                data = reference.generate_input(**case.params, rank=0, world_size=1, seed=1000 + number)
+            start, middle, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+            time.sleep(0.003)
+            driver.reset_persisting_l2()
+            scratch.zero_()
+            torch.cuda.synchronize()
+            torch.cuda._sleep(2_000_000)
+            start.record()
+            middle.record()
+            custom_kernel(data)
+            end.record()
+            torch.cuda.synchronize()
+            times.append((middle.elapsed_time(end) - start.elapsed_time(middle)) * 1000)
+        medians.append(statistics.median(times[3:]))
+    return medians
+
+
+ROWS = {"agree": agree, "same": same, "phases": phases}
+COLUMNS = {
+    "agree": ("problem", "ranked clock", "ranked us", "events us", "ranked / events", "calls"),
+    "same": ("problem", "reference / itself", "least shape", "most", "evaluation s"),
+    "phases": (
+        "problem",
+        "shape",
+        "calls",
+        "number",
+        "ahead",
+        "call us",
+        "around us",
+        "gap us",
+        "host us",
+        "ranks apart us",
+    ),
+}
+
+if __name__ == "__main__":
+    main()
