@@ -10,6 +10,7 @@ holds the device while the host submits the call; what two events without a call
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -18,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from figures import ROOT, Figures, add_data_argument, need_gpus
@@ -32,6 +34,8 @@ from harness.core.records import EvalReport, Measured, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import staging
+from harness.kinds.op_calls import Calls
+from harness.kinds.op_stepped import Stepping
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
@@ -39,7 +43,7 @@ from harness.machine.gpus import gpu_names
 from harness.problems.submission import read_submission
 from harness.ranks import clocks
 from harness.ranks.device_witness import DeviceWitness
-from harness.ranks.stepped import Seen
+from harness.ranks.stepped import Seen, Stepper
 
 REFERENCE = "from reference import ref_kernel as custom_kernel\n"
 EVENT_CALLS = 25
@@ -105,7 +109,19 @@ def over(one: float, other: float) -> float:
 
 def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
     """What the parent saw of every kind of call of a shape."""
-    report, seen = evaluated(problem, options, None)
+    spent_s: dict[str, float] = {}
+    with contextlib.ExitStack() as watched:
+        for kind, name in (
+            (Calls, "make"),
+            (Calls, "judge"),
+            (Stepping, "turn"),
+            (Stepper, "calls"),
+            (Stepper, "drain"),
+        ):
+            watched.enter_context(mock.patch.object(kind, name, timed(getattr(kind, name), name, spent_s)))
+        report, seen = evaluated(problem, options, None)
+    told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent_s.items())
+    print(f"{problem}: {report.phases_s} s; of it {told}", file=sys.stderr)
     print(f"{problem}: {report.figures.ratio if report.figures else verdict.first_failure(report)}", file=sys.stderr)
     for number, one in enumerate(seen):
         for name in ("own", "ref", "idle", "copies"):
@@ -123,6 +139,19 @@ def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, 
                 f"{statistics.median(each):.2f} ({quartile(each, 1):.2f} to {quartile(each, 3):.2f})" for each in times
             )
             yield problem, number, name, len(calls), sum(call.is_ahead for call in calls), *cells
+
+
+def timed(work: Callable[..., Any], name: str, spent_s: dict[str, float]) -> Callable[..., Any]:
+    """The function, which notes how long it takes."""
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return work(*arguments, **named)
+        finally:
+            spent_s[name] = spent_s.get(name, 0.0) + time.monotonic() - began
+
+    return noted
 
 
 def quartile(values: Sequence[float], number: int) -> float:

@@ -81,7 +81,7 @@ class Stepping:
                 indices,
                 work or ["call"] * len(indices),
                 calls.deadline,
-                ahead and group not in self.waits,
+                ahead and (bool(work) or group not in self.waits),
                 judged,
                 late,
             )
@@ -128,11 +128,13 @@ class Stepping:
         waiting = set(self.waits)
         sides: dict[bool, list[Seen]] = {}
         for is_baseline in (True, False) if number % 4 in (0, 3) else (False, True):  # ABBA
-            overheads = OVERHEADS if is_baseline and witness.is_trusted else ()
-            indices = [*range(budget.block), *(at % budget.block for at in range(len(overheads)))]
-            work: list[wire.Work] = [*(["call"] * budget.block), *overheads]  # type: ignore[list-item]
-            turn = partial(self.turn, calls.baseline if is_baseline else calls.candidate, indices, work)
+            turn = partial(self.turn, calls.baseline if is_baseline else calls.candidate, range(budget.block))
             sides[is_baseline] = traffic.turn(is_baseline, budget.block, turn) if is_counted else turn()
+            if is_baseline and witness.is_trusted:
+                indices = [at % budget.block for at in range(len(OVERHEADS))]
+                overheads = self.turn(calls.baseline, indices, OVERHEADS)
+                witness.idle += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "nothing"]
+                witness.copies += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "copy"]
         judged = list(range(budget.block))
         if late is not None:
             self.turn(calls.candidate, [budget.block], late=late)
@@ -149,10 +151,7 @@ class Stepping:
         if waiting != self.waits:
             samples.restart()
             return None
-        ref, own = sides[True], sides[False]
-        witness.idle += [one for one, what in zip(ref[budget.block :], OVERHEADS, strict=False) if what == "nothing"]
-        witness.copies += [one for one, what in zip(ref[budget.block :], OVERHEADS, strict=False) if what == "copy"]
-        samples.add_stepped(own, ref[: budget.block])
+        samples.add_stepped(sides[False], sides[True])
         return None
 
     def on_the_same_inputs(self, case: Case, pairs: int) -> tuple[list[float], Wrong | None]:

@@ -201,8 +201,8 @@ def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
 
 def due(clocks: Sequence[Clock], number: int) -> Sequence[Clock]:
     """The clocks that are read in block `number` of a case. A clock that does not rank needs few samples: it is read in
-    two of the first blocks, then in every eighth, which leaves the time to the ranked clock."""
-    return clocks if number == 2 or number % 8 == 0 else clocks[:1]
+    the first block, then in every sixteenth, which leaves the time to the ranked clock."""
+    return clocks if number % 16 == 0 else clocks[:1]
 
 
 def turns(budget: Budget, clock: Clock, first: int) -> list[tuple[bool, list[int]]]:

@@ -26,6 +26,7 @@ HOLDING_THREADS = 1024  # of a program of device_barrier: two fill a multiproces
 # Drivers clear what they get back, beside whatever else the device does. On an H200 a call right behind 2 or 16 GiB
 # that any process gave back took 12 % longer; 20 and 100 ms later it took no longer (bench/conditions.py).
 CLEARING_S, CLEARED_BYTES_PER_S = 0.005, 150e9
+FELT_BYTES = 64 << 20  # less is cleared before anybody feels it
 KEPT_SHARE = 8  # a rank keeps at most an eighth of its device for later calls
 INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
 
@@ -55,6 +56,9 @@ class Device(Protocol):
     def flush_caches(self) -> None:
         """Evicts what earlier calls left in a GPU's caches. Those of CPU cores are left as they are: a core's own could
         be evicted by the rank that runs there alone, and a submission that left it out would have the faster calls."""
+
+    def await_clearing(self) -> None:
+        """Waits until the driver must have cleared what any process has given back since the last time."""
 
     def forget_caches(self) -> None:
         """The part of `flush_caches` that a host does: no line of a GPU's caches is to be kept any more."""
@@ -122,6 +126,8 @@ class Cpu:
         pass  # torch's CPU kernels are done when they return
 
     def flush_caches(self) -> None: ...
+
+    def await_clearing(self) -> None: ...
 
     def forget_caches(self) -> None: ...
 
@@ -199,6 +205,7 @@ class Gpu:
         )
         self.options = holding_options(properties.warp_size, driver.HIP)
         self.released = 0  # bytes, to be regained
+        self.free_bytes = torch.cuda.mem_get_info(self.id)[0]  # of the device, when last looked at
         self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.ended.fill_(0)  # whose kernel is loaded now, since loading one waits for the device
         self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
@@ -216,6 +223,11 @@ class Gpu:
     def flush_caches(self) -> None:
         self.forget_caches()
         self.evict()
+
+    def await_clearing(self) -> None:
+        before, self.free_bytes = self.free_bytes, torch.cuda.mem_get_info(self.id)[0]
+        if (freed := self.free_bytes - before) > FELT_BYTES:
+            time.sleep(CLEARING_S + freed / CLEARED_BYTES_PER_S)
 
     def forget_caches(self) -> None:
         driver.reset_persisting_l2()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from harness.ranks.stepped import Seen
 
 SLACK_US, SLACK_PART = 1.0, 0.02  # by which more may pass around calls, whichever is more;
-ERRORS, MOST_PART = 2.0, 0.1  # also so many standard errors, but at most this part of a call
+ERRORS, MOST_PART = 3.0, 0.1  # also so many standard errors, but at most this part of a call
 GAP_US, GAP_PART = 4.0, 0.01  # by which a stamp may be wrong, in us or as a part of the call
 LEAST_PART = 0.1  # of an empty call, that every call counts
 FEWEST_ALIKE = 4  # calls of the baseline that are queued as the submission's are, to know what passes around these
@@ -74,7 +74,7 @@ class DeviceWitness:
         )
         if is_borne_out:
             return claims_us
-        return [max(seen, claim) for seen, claim in zip(seen_us, claims_us, strict=True)]
+        return _positive(seen_us, call_us)
 
     def _around_us(self, others: Sequence[Seen], is_ahead: bool) -> float:
         """What typically passes around a call that was queued ahead, or was not."""

@@ -31,6 +31,7 @@ class Steps:
 
     def __init__(self, page: mmap.mmap, offset: int, world_size: int) -> None:
         self.page, self.offset, self.world_size = page, offset, world_size
+        self.words = memoryview(page).cast("I")
 
     def let_at(self, step: int, rank: int) -> int:
         """Where in the page that rank's device waits before the step, in bytes."""
@@ -56,25 +57,24 @@ class Steps:
 
     def done_by(self, step: int, epoch: int) -> list[int]:
         """The ranks whose devices have done the step of that epoch."""
-        start = self.done_at(step, 0)
-        words = self.page[start : start + WORD.size * self.world_size]
-        return [rank for rank, (word,) in enumerate(WORD.iter_unpack(words)) if word == epoch]
+        first = self.done_at(step, 0) // WORD.size
+        return [rank for rank in range(self.world_size) if self.words[first + rank] == epoch]
 
     def stamp(self, step: int, epoch: int, stamps_ns: list[int | None], until_ns: int) -> int | None:
         """Notes when each device had done the step (CLOCK_MONOTONIC), in `stamps_ns` by rank, until all have. Returns
         how long before the last of these stamps it had last looked (ns); None if some have not at `until_ns`."""
-        start, due = self.done_at(step, 0), WORD.pack(epoch) * self.world_size
-        end, page, now = start + len(due), self.page, time.monotonic_ns
-        before, looked_ns = b"", now()
+        first, words, now = self.done_at(step, 0) // WORD.size, self.words, time.monotonic_ns
+        waiting = [rank for rank, stamp_ns in enumerate(stamps_ns) if stamp_ns is None]
+        looked_ns = now()
         while True:
-            words = page[start:end]
+            done = [rank for rank in waiting if words[first + rank] == epoch]
             seen_ns = now()
-            if words != before:
-                for rank in self.done_by(step, epoch):
-                    stamps_ns[rank] = stamps_ns[rank] or seen_ns
-                if words == due:
+            if done:
+                for rank in done:
+                    stamps_ns[rank] = seen_ns
+                    waiting.remove(rank)
+                if not waiting:
                     return seen_ns - looked_ns
-                before = words
             elif seen_ns > until_ns:
                 return None
             looked_ns = seen_ns

@@ -186,6 +186,8 @@ class Trusted(Program):
     def serve_call(self, command: wire.Serve) -> wire.Reply:
         """Whatever may wait for the device comes first: behind the words of a step, the device waits for the parent."""
         device, exchange = self.device, self.exchange
+        if command.put == -1:
+            device.await_clearing()
         if command.put is not None:
             parts = payload.parts_of(self.made[command.put]) if command.put >= 0 else []
             device.forget_caches()

@@ -1,0 +1,35 @@
+"""Does its work when its device is to be switched to it, before the clock starts, so that nothing is left for its call.
+
+expect: no gain|held clock: host's clock
+devices: gpu
+problem: gemm_rs
+mode: benchmark
+"""
+
+import gc
+
+import torch
+
+from harness.ranks import driver
+from harness.ranks.roles import Candidate
+from reference import ref_kernel
+
+program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+device = program.device
+
+
+def stepped(call, epoch):
+    stream, steps = torch.cuda.current_stream().cuda_stream, device.barrier.steps
+    driver.stream_wait(stream, device.barrier_pointer + steps.let_at(0, device.rank), epoch)
+    result = call()
+    driver.stream_write(stream, device.barrier_pointer + steps.done_at(0, device.rank), epoch)
+    driver.stream_wait(stream, device.barrier_pointer + steps.let_at(1, device.rank), epoch)
+    driver.stream_write(stream, device.barrier_pointer + steps.done_at(1, device.rank), epoch)
+    return result
+
+
+device.stepped = stepped
+
+
+def custom_kernel(data):
+    return ref_kernel(data)

@@ -1,0 +1,26 @@
+"""Leaves seconds of work in its device's queue, which goes on when its processes are stopped.
+
+expect: crashed|no gain: while not on turn
+devices: gpu
+problem: gemm_rs
+mode: benchmark
+"""
+
+import torch
+
+from reference import ref_kernel
+
+calls = 0
+side = torch.cuda.Stream()
+ballast = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+
+
+def custom_kernel(data):
+    global calls
+    calls += 1
+    result = ref_kernel(data)
+    if calls > 4:  # after checked calls
+        with torch.cuda.stream(side):
+            for _ in range(100):  # about 0.2 s
+                torch.matmul(ballast, ballast)
+    return result
