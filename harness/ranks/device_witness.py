@@ -8,6 +8,7 @@ passes around the baseline's.
 """
 
 import math
+import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,15 +61,16 @@ class DeviceWitness:
         if not calls:
             return claims_us
         around_us = {is_ahead: self._around_us(others, is_ahead) for is_ahead in (True, False)}
-        call_us = statistics.median(claims_us)
         more_us = [one.around_us - around_us[one.is_ahead] for one in calls]
+        claimed_us = statistics.median(claims_us)
+        call_us = max(claimed_us, statistics.median(map(operator.add, claims_us, more_us)))
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
         error_us = statistics.stdev(within_us) / math.sqrt(len(calls)) if len(calls) > 1 else math.inf
         slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, MOST_PART * call_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
             statistics.fmean(within_us) <= slack_us
-            and statistics.median(seen_us) - call_us <= slack_us
+            and statistics.median(seen_us) - claimed_us <= slack_us
             and _log_ratio(others_us, claims_us) - _log_ratio(others_us, _positive(seen_us, call_us))
             <= math.log1p(slack_us / call_us)
         )

@@ -23,6 +23,7 @@ from harness.ranks.group import LOOK_S, Late, RankGroup
 WRITE, COPY = 0, 1  # the trusted ranks' steps
 COME, CALL = 0, 1  # the group's
 PATIENCE_S = 0.25  # for a host to queue a call; a cold one takes a millisecond
+SETTLE_NS = 40_000  # before a call is let go: a device that has waited for less sees a word 3 us later, else 8
 DRAIN_S, DRAIN_MORE, DRAIN_MORE_US = 2.0, 0.5, 100.0  # for a device to become idle; when it seems busy
 
 
@@ -129,6 +130,9 @@ class Stepper:
         _done(self.trusted, WRITE, self.epoch, deadline)
         steps.let(COME, epoch)
         _done(group, COME, epoch, deadline)
+        settled_ns = time.monotonic_ns() + SETTLE_NS
+        while time.monotonic_ns() < settled_ns:
+            pass
         others = None if late is None else [rank.rank for rank in group.members if rank.rank != late.rank]
         let_ns, let_gap_ns = steps.let(CALL, epoch, others)
         if not ahead:

@@ -1,6 +1,6 @@
 """Leaves seconds of work in its device's queue, which goes on when its processes are stopped.
 
-expect: crashed|no gain: while not on turn
+expect: crashed|timed_out|no gain: while not on turn|its time went to
 devices: gpu
 problem: gemm_rs
 mode: benchmark
@@ -19,8 +19,8 @@ def custom_kernel(data):
     global calls
     calls += 1
     result = ref_kernel(data)
-    if calls > 4:  # after checked calls
+    if calls % 20 == 19:
         with torch.cuda.stream(side):
-            for _ in range(100):  # about 0.2 s
+            for _ in range(2000):  # about 3 s
                 torch.matmul(ballast, ballast)
     return result

@@ -1,6 +1,6 @@
 """A thread keeps the device busy at all times but during its own calls, so that the reference shares it.
 
-expect: no gain|crashed: while not on turn
+expect: no gain|crashed|held clock: while not on turn|more than around
 devices: gpu
 problem: gemm_rs
 mode: benchmark
