@@ -17,6 +17,7 @@ from harness.ranks.stepped import Seen
 
 SLACK_US, SLACK_PART = 1.0, 0.02  # by which more may pass around calls, whichever is more;
 ERRORS, MOST_PART = 3.0, 0.1  # also so many standard errors, but at most this part of a call
+MEDIANS = 1.25  # the standard error of a median, in that of a mean
 GAP_US, GAP_PART = 4.0, 0.01  # by which a stamp may be wrong, in us or as a part of the call
 LEAST_PART = 0.1  # of an empty call, that every call counts
 FEWEST_ALIKE = 4  # calls of the baseline that are queued as the submission's are, to know what passes around these
@@ -60,12 +61,13 @@ class DeviceWitness:
     ) -> list[float]:
         if not calls:
             return claims_us
-        around_us = {is_ahead: self._around_us(others, is_ahead) for is_ahead in (True, False)}
-        more_us = [one.around_us - around_us[one.is_ahead] for one in calls]
+        alike = {is_ahead: self._around_us(others, is_ahead) for is_ahead in (True, False)}
+        more_us = [one.around_us - statistics.median(alike[one.is_ahead]) for one in calls]
         claimed_us = statistics.median(claims_us)
         call_us = max(claimed_us, statistics.median(map(operator.add, claims_us, more_us)))
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
-        error_us = statistics.stdev(within_us) / math.sqrt(len(calls)) if len(calls) > 1 else math.inf
+        beside_us = alike[sum(one.is_ahead for one in calls) * 2 > len(calls)]
+        error_us = MEDIANS * math.hypot(_error_us(within_us), _error_us(beside_us))
         slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, MOST_PART * call_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
@@ -78,12 +80,12 @@ class DeviceWitness:
             return claims_us
         return _positive(seen_us, call_us)
 
-    def _around_us(self, others: Sequence[Seen], is_ahead: bool) -> float:
-        """What typically passes around a call that was queued ahead, or was not."""
+    def _around_us(self, others: Sequence[Seen], is_ahead: bool) -> list[float]:
+        """What passes around the baseline's calls that were queued ahead, or were not."""
         alike = [one.around_us for one in others if one.is_ahead == is_ahead]
         if len(alike) < FEWEST_ALIKE:
             alike = [one.around_us for one in self.copies] or [one.around_us for one in others]
-        return statistics.median(alike)
+        return alike
 
 
 def is_sharp(one: Seen) -> bool:
@@ -94,6 +96,11 @@ def is_sharp(one: Seen) -> bool:
 
 def _positive(times_us: Sequence[float], call_us: float) -> list[float]:
     return [max(us, LEAST_PART * call_us) for us in times_us]
+
+
+def _error_us(values: Sequence[float]) -> float:
+    """The standard error of their mean, of which a single value says nothing."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
 def _log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:

@@ -59,6 +59,7 @@ from harness.report.bars import ASCII, UNICODE, Axis, Marks, mean_of
 from harness.report.bars import Times as BarTimes
 from harness.report.bars import axis as bar_axis
 from harness.report.bars import parts as bar_parts
+from harness.report.clocks import HOST_COLUMN, HOST_LEGEND, clock_texts, clocks_table, host_cell
 from harness.report.curves import curve_table, has_curves
 from harness.report.failures import all_logs, log_heading, show_failure
 from harness.report.memory import memory_table
@@ -118,7 +119,7 @@ def show(
         if report.peaks and verbose:
             print_all(console, Text(_peaks(report.peaks), style="dim"))
         if len(report.empty_call_samples_us) > 1 and verbose:
-            print_all(console, Text(), _clocks(report, benchmarks))
+            print_all(console, Text(), clocks_table(report, benchmarks))
         print_all(console, Text())
     for result in report.results:
         if result.profile is not None:
@@ -152,14 +153,19 @@ def _times(report: EvalReport, benchmarks: Sequence[CaseResult], console: Consol
     if all(result.bound is None for result in benchmarks):
         shown -= {TIMES.index("limit"), TIMES.index("fraction")}
     table = plain_table(*(name for index, name in enumerate(words.columns) if index in shown))
+    hosts = [host_cell(result) for result in benchmarks] if is_wide else []
+    if any(hosts):
+        table.add_column(HOST_COLUMN, justify="right", no_wrap=True)
     axis = None
-    if bars and is_wide:
+    if bars and is_wide and not any(hosts):
         room = console.width - 2 - Measurement.get(console, console.options, _filled(rows, words)).maximum
         if room >= BAR_CHARS[0]:
             axis = bar_axis(list(bars.values()), min(room, BAR_CHARS[1]))
             table.add_column(Text(_axis_name(axis, words)), no_wrap=True)
     for index, row in enumerate(rows):
         cells: list[RenderableType] = [cell for column, cell in enumerate(row) if column in shown]
+        if any(hosts):
+            cells.append(hosts[index] if index < len(hosts) else "")
         if axis:
             cells.append(_bar(bars[index], axis, console) if index in bars else "")
         table.add_row(*cells, style="bold" if index == len(benchmarks) else "")
@@ -275,28 +281,17 @@ def _legend(benchmarks: Sequence[CaseResult], table: Table, console: Console) ->
     parts = [text for name, text in said.items() if name == always or (name in shown and name not in untold)]
     parts = [text + on_clock if text.startswith("limit %") else text for text in parts]
     lines = [letters] if letters else []
+    if by_device and any(one.ranked.metric.name == "device" for one in measured):
+        parts[0] += " on the device clock"
+    if HOST_COLUMN in shown:
+        parts.append(HOST_LEGEND)
     lines.append(f"{'; '.join(parts)}.")
-    if len(shown) > len({name.removeprefix(">") for name in words.columns} & shown):
+    if len(shown - {HOST_COLUMN}) > len({name.removeprefix(">") for name in words.columns} & shown):
         marks = _marks(console)
         limit = f"{marks['limit']} {words.limit}, " if all(result.bound is not None for result in benchmarks) else ""
         told = f"{limit}{marks['own']} submission, {marks['ref']} reference, {marks['both']} both"
         lines.append(f"Bars, on a log axis{on_clock}: {told}; left is {words.better}.")
     return "\n".join(lines)
-
-
-def _clocks(report: EvalReport, benchmarks: Sequence[CaseResult]) -> Table:
-    """Reference and submission on every clock side by side, and what an empty call reads: the resolution."""
-    names = list(report.empty_call_samples_us)
-    table = plain_table("reference us -> submission us", *(f">{name}" for name in names))
-    for result in benchmarks:
-        if isinstance(result.outcome, Measured):
-            by_name = result.outcome.by_name
-            cells = [
-                f"{us_text(median(by_name[name].baseline))} -> {us_text(median(by_name[name].own))}" for name in names
-            ]
-            table.add_row(Text(case_label(result)), *cells)
-    table.add_row("an empty call", *(us_text(median(report.empty_call_samples_us[name])) for name in names))
-    return table
 
 
 def _peaks(peaks: Peaks) -> str:
@@ -401,9 +396,8 @@ def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> RenderableTy
 
 def _add_provenance(grid: Table, report: EvalReport) -> None:
     """The clock, the machine, memory and phases."""
-    if wall := report.empty_call_samples_us.get("wall"):
-        empty = f"an empty call reads {us_text(median(wall))} us"
-        grid.add_row("clock", f"wall: first start to last end over ranks; {empty}")
+    for text in clock_texts(report):
+        grid.add_row("clock", text)
     if note := CHECKERS[report.checker].note:
         grid.add_row("checker", note)
     if report.environment:

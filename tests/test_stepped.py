@@ -1,0 +1,375 @@
+"""The ranked clock of GPUs, without one: devices are played by threads that obey the words of a page, and what calls
+count is worked out of stamps that are made up."""
+
+import queue
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from harness.ranks import taking, wire
+from harness.ranks.barrier import Barrier, make_barrier
+from harness.ranks.clocks import Samples
+from harness.ranks.device_witness import DeviceWitness, is_sharp
+from harness.ranks.group import Late
+from harness.ranks.payload import nothing
+from harness.ranks.stepped import CALL, COME, COPY, WRITE, Seen, Stepper
+
+WORLD_SIZE = 2
+WORK_S = 0.08
+
+
+# ---- the stepper, with played devices
+
+
+class Played:
+    """A group whose devices are threads with a queue each, and whose hosts queue on them what they are told."""
+
+    def __init__(self, engines: Sequence[threading.Lock], behave: str = "honest", work_s: float = WORK_S) -> None:
+        self.barrier = Barrier(make_barrier(WORLD_SIZE), WORLD_SIZE, spin=False)
+        self.members = [SimpleNamespace(rank=rank, inbox=[]) for rank in range(WORLD_SIZE)]
+        self.processes = SimpleNamespace(poll=lambda seconds: time.sleep(min(seconds, 0.001)))
+        self.watch = SimpleNamespace(check_all=lambda deadline, waiting: None)
+        self.engines, self.behave, self.work_s = engines, behave, work_s
+        self.epoch, self.early, self.kept_bytes = 0, (), 0
+        self.order: list[str] = []  # what the first device did
+        self.queues: list[queue.Queue[Callable[[], None]]] = [queue.Queue() for _ in range(WORLD_SIZE)]
+        for each in self.queues:
+            threading.Thread(target=self._device, args=(each,), daemon=True).start()
+
+    def _device(self, jobs: "queue.Queue[Callable[[], None]]") -> None:
+        while True:
+            jobs.get()()
+
+    def _wait(self, step: int, rank: int, epoch: int) -> None:
+        while self.barrier.steps.words[self.barrier.steps.let_at(step, rank) // 4] < epoch:
+            time.sleep(0.0002)
+
+    def _tell(self, step: int, rank: int, epoch: int) -> None:
+        self.barrier.steps.words[self.barrier.steps.done_at(step, rank) // 4] = epoch
+
+    def _work(self, rank: int, what: str, seconds: float) -> None:
+        with self.engines[rank]:  # one context at a time
+            time.sleep(seconds)
+        if rank == 0:
+            self.order.append(what)
+
+    # ---- as trusted ranks
+
+    def ask(self, commands: Any, reply: type, deadline: float) -> list[wire.Done]:
+        each = commands if isinstance(commands, list) else [commands] * WORLD_SIZE
+        for rank, command in enumerate(each):
+            for step, wanted, what in ((WRITE, command.put, "write"), (COPY, command.take, "copy")):
+                if wanted is not None:
+                    self._queue(rank, step, command.epoch, what, 0.002)
+        return [wire.Done()] * WORLD_SIZE
+
+    def _queue(self, rank: int, step: int, epoch: int, what: str, seconds: float) -> None:
+        def job() -> None:
+            self._wait(step, rank, epoch)
+            self._work(rank, what, seconds)
+            self._tell(step, rank, epoch)
+
+        self.queues[rank].put(job)
+
+    # ---- as ranks that call
+
+    def send(self, command: wire.StepCalls) -> None:
+        for rank in range(WORLD_SIZE):
+            threading.Thread(target=self._host, args=(rank, command), daemon=True).start()
+
+    def _host(self, rank: int, command: wire.StepCalls) -> None:
+        for at, work in enumerate(command.work):
+            epoch = command.epoch + wire.STEP_EPOCHS * at
+            if not command.ahead or self.behave == "waits":
+                self._queue(rank, COME, epoch, "come", 0.0)
+                while self.barrier.steps.words[self.barrier.steps.let_at(CALL, rank) // 4] < epoch:
+                    time.sleep(0.0002)
+                self._queue(rank, CALL, epoch, work, self.work_s)
+                time.sleep(self.work_s)
+            else:
+                self.queues[rank].put(lambda rank=rank, epoch=epoch, work=work: self._stepped(rank, epoch, work))
+            self.members[rank].inbox.append(wire.Stepped(epoch=epoch, output=nothing(), host_us=5.0))
+            self.barrier.wait(epoch + 1)
+
+    def _stepped(self, rank: int, epoch: int, work: str) -> None:
+        seconds = self.work_s if work == "call" else 0.0
+        self._wait(COME, rank, epoch)
+        if self.behave == "early":
+            self._work(rank, work, seconds)
+        self._tell(COME, rank, epoch)
+        self._wait(CALL, rank, epoch)
+        if self.behave == "late":
+            with self.engines[rank]:  # its work goes on at once, before anybody else's begins
+                self._tell(CALL, rank, epoch)
+                time.sleep(seconds)
+            return
+        self._work(rank, work, seconds if self.behave == "honest" else 0.0)
+        self._tell(CALL, rank, epoch)
+
+    def gather(self, reply: type, deadline: float) -> list[Any]:
+        if reply is wire.Called:
+            return [wire.Called(samples=())] * WORLD_SIZE
+        while not all(rank.inbox for rank in self.members):
+            assert time.monotonic() < deadline
+            time.sleep(0.0002)
+        return [rank.inbox.pop(0) for rank in self.members]
+
+
+def step(behave: str, calls: int = 3, **options: Any) -> tuple[list[Seen], Played, Played]:
+    engines = [threading.Lock() for _ in range(WORLD_SIZE)]
+    trusted, group = Played(engines), Played(engines, behave)
+    stepper = Stepper(trusted)  # type: ignore[arg-type]
+    arguments = {"ahead": True, "judged": True} | options
+    seen = stepper.calls(
+        group,  # type: ignore[arg-type]
+        list(range(calls)),
+        ["call"] * calls,
+        time.monotonic() + 20,
+        **arguments,
+    )
+    return seen, trusted, group
+
+
+def total_us(one: Seen) -> float:
+    return one.call_us + one.around_us
+
+
+def test_a_call_lies_between_its_input_and_its_output_and_its_time_is_its_own() -> None:
+    seen, trusted, group = step("honest")
+    assert trusted.order == ["write", "copy"] * 3
+    assert group.order == ["call"] * 3
+    assert all(one.is_ahead for one in seen)
+    assert statistics.median(one.call_us for one in seen) >= 1e6 * WORK_S
+
+
+def test_what_a_device_leaves_out_of_its_call_is_seen_around_it() -> None:
+    honest, _, _ = step("honest")
+    least_us = min(map(total_us, honest))
+    for behave in ("late", "early"):
+        seen, _, _ = step(behave)
+        assert statistics.median(one.call_us for one in seen) < 1e6 * WORK_S / 2
+        assert statistics.median(map(total_us, seen)) > least_us - 1e6 * WORK_S / 2
+
+
+def test_a_call_that_waits_for_its_device_is_let_go_and_said_to() -> None:
+    seen, _, group = step("waits", calls=2)
+    assert [one.is_ahead for one in seen] == [False, False]
+    assert group.order == ["call", "call"] or group.order == ["come", "call"] * 2
+    assert all(one.call_us >= 1e6 * WORK_S for one in seen)
+
+
+def test_ranks_that_do_not_wait_for_the_late_one_are_noted() -> None:
+    _, _, group = step("honest", calls=1, late=Late(rank=0, hold_s=4 * WORK_S))
+    assert group.early == [1]
+
+
+def test_an_idle_device_is_drained_at_once_and_a_busy_one_is_waited_for() -> None:
+    engines = [threading.Lock() for _ in range(WORLD_SIZE)]
+    stepper = Stepper(Played(engines))  # type: ignore[arg-type]
+    assert stepper.drain(time.monotonic() + 10)
+    engines[1].acquire()
+    threading.Timer(0.1, engines[1].release).start()
+    began = time.monotonic()
+    assert stepper.drain(time.monotonic() + 10)
+    assert time.monotonic() - began >= 0.09
+
+
+# ---- what calls count
+
+
+def made(
+    call_us: float, around_us: float = 700.0, is_ahead: bool = True, gap_ns: int = 300, host_us: float = 9.0
+) -> Seen:
+    """A call whose device is seen to be done `call_us` after it was let go."""
+    let_ns = 1_000_000_000
+    done_ns = let_ns + int(1000 * call_us)
+    return Seen(
+        began_ns=let_ns - int(600 * around_us),
+        let_ns=let_ns,
+        done_ns=(done_ns, done_ns),
+        ended_ns=done_ns + int(400 * around_us),
+        is_ahead=is_ahead,
+        gap_ns=gap_ns,
+        outputs=(),
+        host_us=host_us,
+    )
+
+
+EMPTY_US = 8.0
+
+
+def witness(
+    own: Sequence[Seen], ref: Sequence[Seen], is_trusted: bool = True, copies: Sequence[Seen] = ()
+) -> DeviceWitness:
+    idle = [made(EMPTY_US)] * 4 if is_trusted else []
+    return DeviceWitness(
+        is_trusted=is_trusted, empty_us=EMPTY_US, own=list(own), ref=list(ref), idle=idle, copies=list(copies)
+    )
+
+
+def noisy(call_us: float, hidden_us: float, rng: random.Random, count: int = 60, **more: Any) -> list[Seen]:
+    """Calls that take `call_us`, of which so much passes around them instead."""
+    return [
+        made(
+            EMPTY_US + call_us - hidden_us + rng.gauss(0, 0.01 * call_us),
+            more.get("around_us", 700) + hidden_us + rng.gauss(0, 4),
+            is_ahead=more.get("is_ahead", True),
+        )
+        for _ in range(count)
+    ]
+
+
+def test_honest_calls_count_what_they_take_less_an_empty_one() -> None:
+    """By chance what is seen counts in their place, now and then: it is rougher, and as true."""
+    claims_count = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        found = witness(noisy(100, 0, rng), noisy(200, 0, rng))
+        own_us, ref_us = found.counted_us()
+        claims_count += own_us == found.claims_us(found.own)
+        assert statistics.median(own_us) == pytest.approx(100, rel=0.03)
+        assert statistics.median(ref_us) == pytest.approx(200, rel=0.02)
+    assert claims_count >= 36
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.98])
+def test_what_is_hidden_counts(seed: int, part: float) -> None:
+    rng = random.Random(seed)
+    found = witness(noisy(100, 100 * part, rng), noisy(100, 0, rng))
+    assert statistics.median(found.counted_us()[0]) == pytest.approx(100, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_half_of_the_calls_cannot_hide_what_the_other_half_tells(seed: int) -> None:
+    """The ratio's median would move, though neither mean nor median of what passes around calls does."""
+    rng = random.Random(seed)
+    own = [*noisy(100, 40, rng, 33), *noisy(100, -40, rng, 27)]
+    found = witness(own, noisy(100, 0, rng))
+    assert statistics.median(found.counted_us()[0]) > 95
+
+
+def test_a_baseline_that_waits_for_its_host_does_not_hide_the_submissions_work() -> None:
+    """More passes around calls that wait. The copies that the baseline's ranks make do not wait."""
+    rng = random.Random(1)
+    waiting = noisy(2000, 0, rng, around_us=1200, is_ahead=False)
+    lying = witness(noisy(20, 18, rng), waiting, copies=noisy(20, 0, rng, 16))
+    honest = witness(noisy(20, 0, rng), waiting, copies=noisy(20, 0, rng, 16))
+    for found in (lying, honest):
+        assert statistics.median(found.counted_us()[0]) == pytest.approx(20, abs=3)
+
+
+def test_an_opponent_that_hides_work_gains_nothing_and_takes_nothing() -> None:
+    rng = random.Random(2)
+    for liar in (0, 1):
+        sides = [noisy(100, 60 if side == liar else 0, rng) for side in (0, 1)]
+        own_us, ref_us = witness(*sides, is_trusted=False).counted_us()
+        assert statistics.median(own_us) == pytest.approx(statistics.median(ref_us), rel=0.05)
+
+
+def test_pairs_in_which_the_parent_was_elsewhere_are_left_out_unless_nearly_all_are() -> None:
+    sharp, blunt = made(100.0), made(100.0, gap_ns=80_000)
+    assert is_sharp(sharp)
+    assert not is_sharp(blunt)
+    samples = Samples(("device", "wall"), 4, True, True, witness([], []))
+    samples.add_stepped([sharp, blunt, sharp], [sharp, sharp, blunt])
+    assert samples.count("device") == 1
+    for _ in range(10):
+        samples.add_stepped([blunt] * 4, [sharp] * 4)
+    assert 8 <= samples.count("device") <= 14
+
+
+def test_the_record_ranks_the_device_and_shows_the_hosts() -> None:
+    samples = Samples(("device", "wall"), 4, True, True, witness([], []))
+    samples.add_stepped([made(108.0, host_us=150.0)] * 8, [made(208.0)] * 8)
+    samples.own_us["wall"], samples.ref_us["wall"] = [300.0] * 4, [400.0] * 4
+    measured = samples.measured()
+    assert measured.ranked.metric.name == "device"
+    assert list(measured.ranked.own) == [pytest.approx(100.0)] * 8
+    assert list(measured.by_name["host"].own) == [150.0] * 8
+
+
+# ---- outputs, where calls left them
+
+MEMORY = torch.arange(4096, dtype=torch.int32).view(torch.uint8)
+
+
+def memory(name: str) -> torch.Tensor | None:
+    return MEMORY if name in ("", "a handle", wire.INPUT_MEMORY) else None
+
+
+def declared(**changes: Any) -> wire.Output:
+    right = wire.Output(
+        kind="torch.Tensor",
+        dtype="torch.int32",
+        shape=(4, 8),
+        device="cuda",
+        offset=256,
+        nbytes=128,
+        memory="a handle",
+        strides=(16, 1),
+    )
+    return replace(right, **changes)
+
+
+def taken(output: wire.Output) -> tuple[wire.Output, torch.Tensor | None]:
+    found = taking.taking(output, memory, 1 << 20, torch.device("cpu"))
+    found.copy()
+    dtype = {"torch.int32": torch.int32, "torch.complex128": torch.complex128}[found.output.dtype]
+    read = found.into.read(found.output.offset, found.output.shape, dtype) if not found.output.note else None
+    return found.output, read
+
+
+def test_a_strided_output_is_copied_as_it_lies() -> None:
+    _, read = taken(declared())
+    expected = torch.arange(4096, dtype=torch.int32)[64:].as_strided((4, 8), (16, 1))
+    assert read is not None
+    assert torch.equal(read, expected)
+
+
+def test_wide_elements_are_copied_too() -> None:
+    _, read = taken(declared(dtype="torch.complex128", shape=(2, 2), strides=(4, 1), nbytes=64))
+    expected = MEMORY[256:].view(torch.complex128).as_strided((2, 2), (4, 1))
+    assert read is not None
+    assert torch.equal(read.view(torch.int64), expected.contiguous().view(torch.int64))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"memory": "another handle"},
+        {"offset": -4},
+        {"offset": 1 << 40},
+        {"offset": 258},
+        {"strides": (1 << 50, 1)},
+        {"strides": (-16, 1)},
+        {"strides": (16,)},
+        {"shape": (4, -8)},
+        {"shape": (1 << 40, 1 << 40)},
+        {"nbytes": 64},
+        {"nbytes": 1 << 30},
+        {"dtype": "torch.nothing"},
+    ],
+)
+def test_what_lies_about_its_place_is_not_read(changes: dict[str, Any]) -> None:
+    output = declared(**changes)
+    found = taking.taking(output, memory, 1 << 20, torch.device("cpu"))
+    assert not found.copies
+    assert found.output.note
+
+
+def test_parts_beyond_any_right_result_are_not_looked_at() -> None:
+    deep = declared()
+    for _ in range(12):
+        deep = replace(declared(), kind="tuple", dtype="", items=(deep,), memory="", strides=())
+    wide = replace(declared(), kind="tuple", dtype="", items=(declared(),) * 1000, memory="", strides=())
+    assert not taking.taking(deep, memory, 1 << 20, torch.device("cpu")).copies
+    assert len(taking.taking(wide, memory, 1 << 20, torch.device("cpu")).copies) < 300
