@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1, help="(default: %(default)s)")
     parser.add_argument("--times", type=int, default=1, help="evaluations a problem (default: %(default)s)")
     parser.add_argument("--seconds", type=float, help="a shape (default: the suite's)")
+    parser.add_argument("--reference", action="store_true", help="phases of the reference as the submission")
     parser.add_argument("--busy", type=int, default=0, help="processes that never rest (default: none)")
     add_data_argument(parser)
     options = parser.parse_args()
@@ -119,11 +120,13 @@ def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, 
             (Stepper, "drain"),
         ):
             watched.enter_context(mock.patch.object(kind, name, timed(getattr(kind, name), name, spent_s)))
-        report, seen = evaluated(problem, options, None)
+        report, seen = evaluated(problem, options, REFERENCE if options.reference else None)
     told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent_s.items())
     print(f"{problem}: {report.phases_s} s; of it {told}", file=sys.stderr)
     print(f"{problem}: {report.figures.ratio if report.figures else verdict.first_failure(report)}", file=sys.stderr)
     for number, one in enumerate(seen):
+        counted = one.counted_us()[0] != one.claims_us(one.own)
+        print(f"shape {number}: claims {'do not ' * counted}count", file=sys.stderr)
         for name in ("own", "ref", "idle", "copies"):
             calls: Sequence[Seen] = getattr(one, name)
             if not calls:

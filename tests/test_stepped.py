@@ -306,6 +306,10 @@ def memory(name: str) -> torch.Tensor | None:
     return MEMORY if name in ("", "a handle", wire.INPUT_MEMORY) else None
 
 
+def room(nbytes: int) -> torch.Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8)
+
+
 def declared(**changes: Any) -> wire.Output:
     right = wire.Output(
         kind="torch.Tensor",
@@ -321,7 +325,7 @@ def declared(**changes: Any) -> wire.Output:
 
 
 def taken(output: wire.Output) -> tuple[wire.Output, torch.Tensor | None]:
-    found = taking.taking(output, memory, 1 << 20, torch.device("cpu"))
+    found = taking.taking(output, memory, 1 << 20, room)
     found.copy()
     dtype = {"torch.int32": torch.int32, "torch.complex128": torch.complex128}[found.output.dtype]
     read = found.into.read(found.output.offset, found.output.shape, dtype) if not found.output.note else None
@@ -361,7 +365,7 @@ def test_wide_elements_are_copied_too() -> None:
 )
 def test_what_lies_about_its_place_is_not_read(changes: dict[str, Any]) -> None:
     output = declared(**changes)
-    found = taking.taking(output, memory, 1 << 20, torch.device("cpu"))
+    found = taking.taking(output, memory, 1 << 20, room)
     assert not found.copies
     assert found.output.note
 
@@ -371,5 +375,5 @@ def test_parts_beyond_any_right_result_are_not_looked_at() -> None:
     for _ in range(12):
         deep = replace(declared(), kind="tuple", dtype="", items=(deep,), memory="", strides=())
     wide = replace(declared(), kind="tuple", dtype="", items=(declared(),) * 1000, memory="", strides=())
-    assert not taking.taking(deep, memory, 1 << 20, torch.device("cpu")).copies
-    assert len(taking.taking(wide, memory, 1 << 20, torch.device("cpu")).copies) < 300
+    assert not taking.taking(deep, memory, 1 << 20, room).copies
+    assert len(taking.taking(wide, memory, 1 << 20, room).copies) < 300

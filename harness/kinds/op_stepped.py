@@ -64,12 +64,11 @@ class Stepping:
         is judged."""
         calls = self.calls
         assert isinstance(group, RankGroup)
-        calls.regain(group)
-        others = [other for other in (calls.baseline, calls.candidate) if other is not group]
-        calls.freeze(*others)
+        calls.freeze(calls.baseline, calls.candidate)
         group.processes.wait_frozen(calls.deadline)
         self._drain()
         self.before = group
+        calls.regain(group)
         inputs = sorted({index for index in indices if index >= 0})
         if inputs:
             calls.load(group, range(len(calls.made[0].inputs)), stepped=True)

@@ -36,11 +36,12 @@ class Taking:
             torch.bitwise_or(source, 0, out=destination)
 
 
-def taking(output: Output, memory: Memory, most_nbytes: int, device: torch.device) -> Taking:
-    """What has to be copied of an output; at most so many bytes, whatever is declared."""
+def taking(output: Output, memory: Memory, most_nbytes: int, room: Callable[[int], Tensor]) -> Taking:
+    """What has to be copied of an output; at most so many bytes, whatever is declared. `room` gives memory of so many
+    bytes."""
     places = _Places(memory, most_nbytes)
     moved = places.moved(output, 0)
-    data = torch.empty(places.end, dtype=torch.uint8, device=device)
+    data = room(places.end)
     copies = []
     for source, place in places.sources:
         nbytes = source.numel() * source.element_size()

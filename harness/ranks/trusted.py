@@ -23,6 +23,7 @@ from harness.ranks.shared_buffer import DeviceBuffer, FileBuffer, SharedBuffer, 
 from harness.ranks.taking import INTEGERS, Taking, taking, warm
 
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
+OUTPUT_PARTS = 16  # of an output, each of which begins at an address of its own
 BUFFER_STEP_BYTES = 2 << 20  # the page of a GPU's memory
 
 
@@ -86,6 +87,7 @@ class Trusted(Program):
         self.made: list[Any] = []  # what the candidate got, out of its reach
         self.taken: list[Any] = []  # outputs, by `take`
         self.stepped: list[Taking] = []  # outputs of stepped calls that are still to be taken
+        self.rooms: list[Tensor] = []  # for them, and the last one for those that nobody judges
         self.limit = 0  # bytes of one
         self.params: Params | None = None
         self.known: tuple[int, Any] | None = None  # the last input whose right result was found, and that result
@@ -108,7 +110,7 @@ class Trusted(Program):
         return wire.Imported(device=self.device.name(), settings=torch_settings.current())
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
-        self.made, self.taken, self.stepped, self.known = [], [], [], None
+        self.made, self.taken, self.stepped, self.rooms, self.known = [], [], [], [], None
         if command.renew:
             self.exchange.close_buffers()
         offsets = [0]
@@ -125,6 +127,10 @@ class Trusted(Program):
         if command.stepped:  # one after the other, in the same place
             largest = max(end - start for start, end in itertools.pairwise(offsets))
             self.exchange.make_room(largest, limit)
+            nbytes = min(limit, self.expected_nbytes + OUTPUT_PARTS * payload.ALIGN_BYTES)
+            self.rooms = [
+                torch.empty(nbytes, dtype=torch.uint8, device=self.device.id) for _ in range(len(self.made) + 1)
+            ]
         elif not self.device.has_files:
             self.exchange.make_room(offsets[-1], len(self.made) * limit)
         self.limit = limit
@@ -192,13 +198,25 @@ class Trusted(Program):
             parts = payload.parts_of(self.made[command.put]) if command.put >= 0 else []
             device.forget_caches()
         if command.take is not None:
-            taken = taking(command.take, exchange.memory, self.most_nbytes(), cast(torch.device, device.id))
+            room = functools.partial(self.room, judged=command.judged)
+            taken = taking(command.take, exchange.memory, self.most_nbytes(), room)
             self.stepped += [taken] * command.judged
         if command.put is not None:
             device.between(0, functools.partial(self.put, parts), command.epoch)
         if command.take is not None:
             device.between(1, taken.copy, command.epoch)
         return wire.Done()
+
+    def room(self, nbytes: int, judged: bool) -> Tensor:
+        """Memory for an output that stays until it is judged, or for one that is overwritten by the next. It is made
+        with the inputs, since making it would take time that passes around a call."""
+        rooms = self.rooms[:-1] if judged else self.rooms[-1:]
+        found = next((one for one in rooms if len(one) >= nbytes), None)
+        if found is None:
+            return torch.empty(nbytes, dtype=torch.uint8, device=self.device.id)
+        if judged:
+            self.rooms = [one for one in self.rooms if one is not found]
+        return found
 
     def put(self, parts: Sequence[tuple[Tensor, int]]) -> None:
         """Writes an input's tensors to the buffer, and evicts it from the caches."""
