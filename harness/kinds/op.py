@@ -132,7 +132,7 @@ class OpSession:
         self.progress.phase("start")
         self.watch = Watch(plan)
         with (
-            _staged(plan, self.files) as staged,
+            _staged(plan) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
         ):
             self.launch = replace(staged, nodes=nodes)
@@ -151,11 +151,6 @@ class OpSession:
                     began = time.monotonic()
             self.phases_s["end"] = time.monotonic() - began
 
-    def files(self, role: wire.Role) -> dict[str, bytes]:
-        """What is staged for a rank of that role, by name."""
-        problem, entry = self.plan.problem, _entry(self.plan, role)
-        return problem.staged() | (staging.files_of(problem, entry) if entry else {})
-
     # ---- before the first case
 
     def prepare(self) -> Passed | Failure:
@@ -168,16 +163,14 @@ class OpSession:
         with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
             trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
             self.device_model = trusted.device
+            if self.stepping is not None:
+                self.empty_call_samples_us["device"] = self.stepping.measure_empty()
             if self.plan.problem.cost_of is not None:
                 self.limits = Limits(self.plan, self.device_model, self.watch.load_per_core)
                 if self.limits.peaks is None:
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
                     self.limits.measure(calls)
-        if self.stepping is not None:
-            with self._timed("clock", START_S):
-                self.stepping.measure_empty()
-            self.empty_call_samples_us["device"] = self.stepping.resolution_us()
         self.has_run = True
         kernels = ((calls.baseline, self.plan.opponent), (calls.candidate, self.plan.submission))
         if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
@@ -332,7 +325,7 @@ def _shortened(calls: Calls) -> tuple[Warning, ...]:
 
 
 @contextlib.contextmanager
-def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Iterator[Launch]:
+def _staged(plan: OpPlan) -> Iterator[Launch]:
     """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
     top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
@@ -355,7 +348,8 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))
         for role in ROLES:
-            staged = files(role)
+            entry = _entry(plan, role)
+            staged = plan.problem.staged() | (staging.files_of(plan.problem, entry) if entry else {})
             for rank in range(plan.world_size):
                 staging.write(launch.workdir(role, rank), staged)
         yield launch

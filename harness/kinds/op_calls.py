@@ -26,12 +26,10 @@ NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nb
 
 
 class Calls(Groups):
-    """The groups of one evaluation and the inputs that they have. `at` is the number of the case that runs, among
-    all."""
+    """The groups of one evaluation and the inputs that they have."""
 
     def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
         super().__init__(plan, ranks)
-        self.at = 0
         self.files: list[list[int]] = []  # of the inputs that were made last, by rank
         self.loaded: Sequence[int] = []  # which of them the group on turn has, or will have at the gate
         self.unjudged: list[tuple[list[tuple[wire.Output, ...]], list[list[int]]]] = []  # with their files, by rank
@@ -83,11 +81,6 @@ class Calls(Groups):
             // (INPUT_COPIES * rank.inputs[0].nbytes + OUTPUT_COPIES * rank.output_limit)
             for rank in self.made
         )
-
-    def share_s(self) -> float:
-        """The seconds that the phase has left for each case to come, the running one among them."""
-        cases = sum(len(phase.cases) for phase in self.plan.phases)
-        return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
 
     def empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
         """As a case's calls are taken: in a burst, or one by one; the first, which warm up, are not among them."""

@@ -3,6 +3,8 @@
 What the groups do on their turns is in kinds.op_calls.
 """
 
+import time
+
 from harness.judging.checkers import CHECKERS
 from harness.kinds.op_deadline import Deadline
 from harness.kinds.plan import OpPlan
@@ -22,11 +24,17 @@ class Groups:
         self.rested: list[Group] = []  # that gave memory back
         self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
         self._opened = 0
+        self.at = 0  # the number of the case that runs, among all
 
     @property
     def deadline(self) -> float:
         """Monotonic seconds, when the phase has to be over."""
         return self.phase.at_s
+
+    def share_s(self) -> float:
+        """The seconds that the phase has left for each case to come, the running one among them."""
+        cases = sum(len(phase.cases) for phase in self.plan.phases)
+        return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
 
     def begin(self, limit_s: float) -> None:
         """A phase begins."""

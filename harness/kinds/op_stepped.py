@@ -31,25 +31,17 @@ class Stepping:
     def __init__(self, calls: Calls) -> None:
         assert isinstance(calls.trusted, RankGroup)
         self.calls, self.stepper = calls, Stepper(calls.trusted)
-        self.empty_samples_us: tuple[float, ...] = ()
+        self.empty_us = 0.0
         self.before: Group | None = None  # the group that was on turn last
         self.waits: set[Group] = set()  # whose calls of this case wait for their device, and are not queued ahead
 
-    @property
-    def empty_us(self) -> float:
-        """An empty call's time, before anything was imported."""
-        return statistics.median(self.empty_samples_us)
-
-    def measure_empty(self) -> None:
-        """Makes empty calls on the baseline's ranks; the first one is not counted."""
+    def measure_empty(self) -> tuple[float, ...]:
+        """Makes empty calls on the baseline's ranks; the first one is not counted. Returns by how much they differ
+        (us), which is what the clock resolves."""
         count = EMPTY_CALLS + 1
-        self.empty_samples_us = tuple(
-            one.call_us for one in self.turn(self.calls.baseline, [-1] * count, ["nothing"] * count)[1:]
-        )
-
-    def resolution_us(self) -> tuple[float, ...]:
-        """By how much empty calls differ from each other."""
-        return tuple(abs(us - self.empty_us) for us in self.empty_samples_us)
+        empty = self.turn(self.calls.baseline, [-1] * count, ["nothing"] * count)[1:]
+        self.empty_us = statistics.median(one.call_us for one in empty)
+        return tuple(abs(one.call_us - self.empty_us) for one in empty)
 
     def turn(
         self,

@@ -152,7 +152,7 @@ class Program:
             empty = index < 0
             kernel: Kernel = (lambda data: None) if empty else self.kernel
             if not empty and not command.gated and self.masked[index]:
-                self.unmask(index, self.barrier.key(self.order.rank, epoch))
+                unmask(self.masked[index], self.barrier.key(self.order.rank, epoch))
             self.device.flush_caches()
             self.device.synchronize()
             if command.gated and not empty:
@@ -232,10 +232,12 @@ class Program:
             self.settled = wanted
             os.sched_setaffinity(0, wanted)
 
-    def unmask(self, index: int, key: int) -> None:
-        while self.masked[index]:
-            tensor, place = self.masked[index].pop()
-            payload.mask(tensor, key, place)
+
+def unmask(masked: Masked, key: int) -> None:
+    """Gives the tensors their values; none is left in the list."""
+    while masked:
+        tensor, place = masked.pop()
+        payload.mask(tensor, key, place)
 
 
 def set_meeting(rank: int, world_size: int, port: int) -> None:
