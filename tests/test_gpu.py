@@ -54,7 +54,7 @@ def test_the_reference_passes_and_is_timed_on_every_clock(problem: str, on_gpus:
     assert verdict.exit_code(report) == Exit.OK, report.results
     for result in report.results:
         if isinstance(result.outcome, Measured):
-            assert list(result.outcome.by_name) == ["wall", "device", "gpumode", "memory"]
+            assert list(result.outcome.by_name) == ["device", "wall", "gpumode", "host", "memory"]
             assert all(min(series.own) > 0 for series in result.outcome.series)
             assert result.outcome.against_bound.metric.name == "device"
     assert report.environment is not None
@@ -128,7 +128,7 @@ SLEEP_US = 2_000_000 / 1980 / 2  # at twice the clock of any GPU of today
 
 
 def test_what_another_stream_does_before_the_clock_starts_is_in_the_time_all_the_same(on_gpus: Evaluate) -> None:
-    """Its stream does not wait for the timed one, but finds no room on the device until the barrier opens."""
+    """Its stream does not wait for the one that it is called on: such a call is made when its input is there."""
     for result in on_gpus(AHEAD, mode="benchmark").results:
         assert isinstance(result.outcome, Measured), result.outcome
         assert median(result.outcome.by_name["device"].own) > SLEEP_US

@@ -114,11 +114,9 @@ class OpSession:
         self.limits: Limits | None = None  # where the problem says what a call costs, once the device is known
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.logs: dict[str, str] = {}
-        self.compile_log = ""  # what compilers printed at the submission's import
         self.lacking: tuple[str, ...] = ()
         self.has_run = False  # code of the submission's
-        self.cases = [case for phase in plan.phases for case in phase.cases]
-        self.checked = 0
+        self.cases, self.checked = [case for phase in plan.phases for case in phase.cases], 0
         self.watch: Watch
         self.launch: Launch
         self.ranks: Ranks
@@ -132,7 +130,7 @@ class OpSession:
         self.progress.phase("start")
         self.watch = Watch(plan)
         with (
-            _staged(plan) as staged,
+            _staged(plan, self.files) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
         ):
             self.launch = replace(staged, nodes=nodes)
@@ -146,10 +144,15 @@ class OpSession:
                     yield
                 finally:
                     self.watch.close()
-                    self.logs = self.ranks.logs() | ({"compile": self.compile_log} if self.compile_log else {})
+                    self.logs = self.ranks.logs() | self.logs
                     self.lacking = tuple(self.ranks.lacking)
                     began = time.monotonic()
             self.phases_s["end"] = time.monotonic() - began
+
+    def files(self, role: wire.Role) -> dict[str, bytes]:
+        """What is staged for a rank of that role, by name."""
+        problem, entry = self.plan.problem, _entry(self.plan, role)
+        return problem.staged() | (staging.files_of(problem, entry) if entry else {})
 
     # ---- before the first case
 
@@ -179,7 +182,8 @@ class OpSession:
                     for group in compiling:
                         group.ask(wire.CompileKernel(), wire.Imported, calls.deadline)
             finally:
-                self.compile_log = self.ranks.logs().get(log_name("candidate", 0), "")
+                if printed := self.ranks.logs().get(log_name("candidate", 0)):
+                    self.logs["compile"] = printed  # by compilers
         with self._timed("import", START_S):
             for group in (calls.baseline, calls.candidate):
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
@@ -190,8 +194,6 @@ class OpSession:
                 empty = calls.empty_calls(clock)
                 self.empty_call_samples_us[clock] = tuple(map(clocks.SAMPLE_US[clock], empty))
         return Passed()
-
-    # ---- cases
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -325,7 +327,7 @@ def _shortened(calls: Calls) -> tuple[Warning, ...]:
 
 
 @contextlib.contextmanager
-def _staged(plan: OpPlan) -> Iterator[Launch]:
+def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Iterator[Launch]:
     """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
     top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
@@ -348,8 +350,7 @@ def _staged(plan: OpPlan) -> Iterator[Launch]:
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))
         for role in ROLES:
-            entry = _entry(plan, role)
-            staged = plan.problem.staged() | (staging.files_of(plan.problem, entry) if entry else {})
+            staged = files(role)
             for rank in range(plan.world_size):
                 staging.write(launch.workdir(role, rank), staged)
         yield launch

@@ -32,6 +32,7 @@ class Stepping:
         assert isinstance(calls.trusted, RankGroup)
         self.calls, self.stepper = calls, Stepper(calls.trusted)
         self.empty_us = 0.0
+        self.idle: list[Seen] = []  # the baseline's calls of nothing, of all cases: what they take is the machine's
         self.before: Group | None = None  # the group that was on turn last
         self.waits: set[Group] = set()  # whose calls of this case wait for their device, and are not queued ahead
 
@@ -41,6 +42,7 @@ class Stepping:
         count = EMPTY_CALLS + 1
         empty = self.turn(self.calls.baseline, [-1] * count, ["nothing"] * count)[1:]
         self.empty_us = statistics.median(one.call_us for one in empty)
+        self.idle += empty
         return tuple(abs(one.call_us - self.empty_us) for one in empty)
 
     def turn(
@@ -103,7 +105,7 @@ class Stepping:
 
     def witness(self) -> DeviceWitness:
         """For the calls of one case."""
-        return DeviceWitness(is_trusted=self.calls.plan.opponent is None, empty_us=self.empty_us)
+        return DeviceWitness(is_trusted=self.calls.plan.opponent is None, empty_us=self.empty_us, idle=self.idle)
 
     def block(
         self, case: Case, budget: clocks.Budget, samples: clocks.Samples, probe: Probe, traffic: TrafficCount
@@ -124,7 +126,7 @@ class Stepping:
             if is_baseline and witness.is_trusted:
                 indices = [at % budget.block for at in range(len(OVERHEADS))]
                 overheads = self.turn(calls.baseline, indices, OVERHEADS)
-                witness.idle += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "nothing"]
+                self.idle += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "nothing"]
                 witness.copies += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "copy"]
         judged = list(range(budget.block))
         if late is not None:
