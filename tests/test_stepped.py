@@ -4,9 +4,10 @@ count is worked out of stamps that are made up."""
 import queue
 import random
 import statistics
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,15 @@ WORK_S = 0.08
 
 
 # ---- the stepper, with played devices
+
+
+@pytest.fixture(autouse=True)
+def threads_take_turns_often() -> Iterator[None]:
+    """The stepper does not rest while it waits, and the devices are threads of the same process."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0002)
+    yield
+    sys.setswitchinterval(before)
 
 
 class Played:
