@@ -161,7 +161,7 @@ def report(found: tuple[CaseResult, ...] | None = None, **changes: Any) -> EvalR
         "submission": Submission(
             path="/checkout/submissions/gemm_rs/submission.py",
             name="submissions/gemm_rs/submission.py",
-            source="def custom_kernel(data): ...\n",
+            source="",  # as in a report that was read
             sha256="5e" * 32,
         ),
         "author": "alice",

@@ -152,7 +152,7 @@ def test_the_file_reads_well(path: Path) -> None:
     again = {"sha256": "77" * 32, "run_id": "20260502T080000-def456", "problem_version": "0123456789abcdef"}
     leaderboard.record(path, entry(score_s=0.001, fraction=None, **again))
     assert path.read_text() == leaderboard.HEADER + (
-        """schema: 5
+        """schema: 6
 entries:
 - problem: gemm_rs
   suite: cpu
@@ -166,6 +166,7 @@ entries:
         + """'
   confined: true
   machine: null
+  code: null
   score: {value: 0.001, unit: s, better: less, relative_by: ''}
   ratio: 1.6
   ratio_ci: [1.5, 1.7]
@@ -183,7 +184,7 @@ entries:
   - {date: '2026-05-01T12:00:00+00:00', run_id: 20260501T120000-abc123, sha256: """
         + "5e" * 32
         + """, score: 0.00123457, ratio: 1.6, status: ranked, problem_version: null, why: evaluated again, """
-        """ratio_error: 0.0319, machine: null}
+        """ratio_error: 0.0319, machine: null, code: null}
   holds: []
 held: []
 settlements: []
@@ -263,10 +264,10 @@ def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
         (lambda text: "- 1\n- 2\n", "$: expected a mapping, found a list"),
         (lambda text: "just words", "$: expected a mapping"),
         (
-            lambda text: text.replace("schema: 5", "schema: 6\nnovelty: 1"),
-            "newer harness (schema 6, this one reads up to 5); update the checkout",
+            lambda text: text.replace("schema: 6", "schema: 7\nnovelty: 1"),
+            "newer harness (schema 7, this one reads up to 6); update the checkout",
         ),
-        (lambda text: text.replace("schema: 5\n", ""), "the key 'schema' is missing"),
+        (lambda text: text.replace("schema: 6\n", ""), "the key 'schema' is missing"),
         (
             lambda text: text.replace("world_size: 8", "world_size: '8'"),
             "world_size: expected a whole number, found '8'",
@@ -423,10 +424,11 @@ def test_an_identical_source_is_marked_and_never_ordered() -> None:
     copy = entry(author="copycat", ratio=2.0, ratio_ci=(1.9, 2.1), date="2026-06-01T12:00:00+00:00", run_id="copy")
     rows = {row.entry.author: row for row in places.ranking(Board(entries=(entry(), copy)), entry().group)}
     assert {row.place.text for row in rows.values()} == {"1-2"}
-    assert (rows["alice"].same_as, rows["copycat"].same_as) == (None, entry())
+    assert rows["alice"].copy_of is None
+    assert rows["copycat"].copy_of == places.Origin(
+        date=entry().date, author="alice", file="submission.py", run_id=entry().run_id
+    )
     assert list(rows) == ["alice", "copycat"]
-    assert rows["alice"].ratio == rows["copycat"].ratio, "the launches of both are of one source"
-    assert (rows["alice"].launches, rows["copycat"].launches) == (2, 2)
     assert not any(places.is_open(row, list(rows.values())) for row in rows.values()), "settle cannot tell them apart"
     third = entry(author="third", sha256="d" * 64)
     everybody = places.ranking(Board(entries=(entry(), copy, third)), entry().group)
@@ -817,7 +819,7 @@ def test_a_file_of_schema_1_is_read_as_it_is_and_written_in_todays(path: Path) -
     after = leaderboard.record(path, entry())
     assert after.entries[-1].history == ()
     assert before.entries == after.entries[:-1] == leaderboard.load(path).entries[:-1]
-    assert "schema: 5\n" in path.read_text()
+    assert "schema: 6\n" in path.read_text()
 
 
 def test_a_file_of_schema_2_is_read_with_the_figures_that_it_states(path: Path) -> None:
@@ -850,7 +852,7 @@ def test_a_file_of_schema_2_loses_nothing_when_it_is_written_again(path: Path) -
     path.write_text((FIXTURES / "leaderboard-2.yaml").read_text())
     before = leaderboard.load(path)
     after = leaderboard.record(path, entry())
-    assert "schema: 5\n" in path.read_text()
+    assert "schema: 6\n" in path.read_text()
     assert after == leaderboard.load(path) == replace(before, entries=after.entries)
     assert [one for one in after.entries if one.problem == "a2a"] == list(before.entries)
 
@@ -867,7 +869,7 @@ def test_a_file_of_schema_3_is_read_as_it_is_and_carried_over(path: Path, name: 
     assert {one.machine for one in before.entries} == {None}
     assert any(one.phases_s for one in before.entries) == (name != "leaderboard-3.yaml")
     leaderboard.record(path, entry(problem="zzz"))
-    assert "schema: 5\n" in path.read_text()
+    assert "schema: 6\n" in path.read_text()
     assert leaderboard.load(path).entries[:-1] == before.entries
 
 
@@ -880,7 +882,7 @@ def test_a_file_of_schema_4_is_read_with_its_settlement_which_cannot_be_continue
     assert [file.ratio for file in one.files] == [1.064, 1.0]
     assert [(noise.launches, noise.sd, noise.levels) for noise in before.launch_noise] == [(10, 0.0001, ())]
     leaderboard.record(path, entry(problem="zzz"))
-    assert "schema: 5\n" in path.read_text()
+    assert "schema: 6\n" in path.read_text()
     after = leaderboard.load(path)
     assert (after.entries[:-1], after.settlements, after.launch_noise) == (
         before.entries,

@@ -15,7 +15,7 @@ from harness.core.checkout import ROOT
 from harness.core.errors import Exit
 
 DOC = ROOT / "docs" / "contest.md"
-KERNEL = "# {what}\n\n\ndef custom_kernel(data):\n    return data\n"
+KERNEL = "WHAT = '# {what}'\n\n\ndef custom_kernel(data):\n    return data\n"
 FILES = {  # what the teams' submissions do in their evaluations
     "owls.py": "speedup 2.5",
     "owls2.py": "speedup 2.9",

@@ -121,7 +121,7 @@ def served(tmp_path: Path) -> Iterator[Callable[..., tuple[Server, TestClient]]]
 
 
 def post(client: TestClient, secret: str, speedup: float, mode: str = "leaderboard", problem: str = "gemm_rs") -> Any:
-    source = f"# speedup {speedup}\ndef custom_kernel(data): ...\n"
+    source = f"SPEEDUP = {speedup}\ndef custom_kernel(data): ...\n"
     return client.post(
         f"/submission/{problem}/CPU/{mode}",
         files={"file": ("mine.py", source.encode())},

@@ -97,12 +97,13 @@ def test_places_that_are_ranges_and_sources_that_are_copies_are_said(tmp_path: P
     copy = replace(mine, author="copycat", date="2026-06-01T12:00:00+00:00", run_id=run_id(2))
     other = replace(mine, author="bob", sha256="b" * 64, run_id=run_id(3))
     (board,) = made(tmp_path, Board(entries=(copy, mine, other))).boards
-    assert {(one.entry.author, one.place, one.last_place, one.same_as) for one in board.entries} == {
+    assert {(one.entry.author, one.place, one.last_place, one.copy_of) for one in board.entries} == {
         ("alice", 1, 3, None),
         ("bob", 1, 3, None),
         ("copycat", 1, 3, "alice's submission.py"),
     }
-    (note,) = board.notes
+    of, note = board.notes
+    assert of == f"submission.py by copycat is a copy of submission.py by alice, 2026-05-01, {mine.run_id}"
     assert "make settle PROBLEM=gemm_rs" in note
 
 

@@ -398,15 +398,6 @@ def test_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert other.delete("/user/submissions/1").json() == {"status": "ok", "submission_id": 1}
 
 
-def test_a_request_that_does_not_come_to_an_end_is_ended(running: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.serve.guard.BODY_S", 0.3)
-    host, port = running.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        head = f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nX-Popcorn-Cli-Id: ada:a secret\r\nContent-Length: 1000\r\n"
-        connection.sendall(f"{head}Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n".encode())
-        assert connection.recv(4096).startswith(b"HTTP/1.1 408")
-
-
 def test_a_stream_is_told_of_every_end(tmp_path: Path) -> None:
     """Of the submission, by its owner; of the server, whose queue keeps it."""
     told: list[str] = []

@@ -327,7 +327,7 @@ def test_what_ends_it_before_its_time_leaves_the_complete_rounds(error: BaseExce
 
 GEMM = find("gemm_rs", Checkout.here())
 NOW = judgements.problem_version(GEMM, GEMM.suite("cpu"))
-THEIRS = replace(MINE, name="submissions/gemm_rs/theirs.py", source="# b\n" + MINE.source)
+THEIRS = replace(MINE, name="submissions/gemm_rs/theirs.py", source="B = 1\n" + MINE.source)
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ def test_what_fails_twice_is_left_out_and_named_and_the_others_are_settled(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Carol's file fails as the opponent of others, which is not their fault."""
-    third = replace(THEIRS, name="submissions/gemm_rs/third.py", source="# c\n" + MINE.source)
+    third = replace(THEIRS, name="submissions/gemm_rs/third.py", source="C = 2\n" + MINE.source)
     third = replace(third, sha256=digest(third.source, ()))
     other = launch(4, 0.9, author="carol", submission=third)
     runs.store(other, root)

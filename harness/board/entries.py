@@ -41,6 +41,7 @@ class Earlier:
     why: str = "evaluated again"
     ratio_error: float | None = None
     machine: str | None = None
+    code: str | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self, "score", "ratio")
@@ -92,7 +93,8 @@ class Verified:
 @dataclass(frozen=True, kw_only=True)
 class OfFile:
     """Whose file it is, and what it is ranked within. `machine` is the anonymous id of the machine that it ran on
-    (host.machine_id); null where that is not known."""
+    (host.machine_id), `code` what its source has in common with its copies (problems.same_code); null where that is not
+    known."""
 
     problem: str
     suite: str
@@ -104,6 +106,7 @@ class OfFile:
     sha256: str
     confined: bool = True  # False: it ran outside the sandbox
     machine: str | None = None
+    code: str | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self, "world_size")
@@ -240,6 +243,11 @@ class HeldEntry(OfFile):
 
 
 Judged = Entry | HeldEntry
+
+
+def is_same_code(one: OfFile | Earlier, other: OfFile | Earlier) -> bool:
+    """Whether two records are of one source, or of copies of each other."""
+    return one.sha256 == other.sha256 or (one.code is not None and one.code == other.code)
 
 
 @dataclass(frozen=True, kw_only=True)

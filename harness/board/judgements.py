@@ -21,18 +21,20 @@ from harness.board.entries import (
     Verified,
     Versions,
     described,
+    is_same_code,
     one_line,
     order,
     printable,
 )
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.machine_records import Environment
-from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Score, Series
+from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Score, Series, Submission
 from harness.core.stats import median, quartiles
 from harness.core.words import case_label
 from harness.judging.scoring import SCORINGS
 from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite
+from harness.problems.same_code import same_code
 
 JUDGES = 1  # part of every problem version: raise it with a change of a check or verdict that lets other results pass
 KEPT = 5  # earlier judgements of other sources of a file that the board keeps; runs/ has the rest
@@ -124,7 +126,13 @@ def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
         "sha256": report.submission.sha256,
         "confined": report.confined,
         "machine": environment.machine or None,
+        "code": code_of(report.submission),
     }
+
+
+def code_of(submission: Submission) -> str | None:
+    """What the submission has in common with its copies; None for one of a report, which has no source."""
+    return same_code(submission.source, submission.modules) if submission.source else None
 
 
 def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
@@ -326,7 +334,7 @@ def _kept(one: Judged, history: Sequence[Earlier]) -> Iterator[Earlier]:
     """Of the past, newest first, the judgements that the estimate of today is made of, and the latest KEPT others."""
     others = 0
     for past in history:
-        is_same = (past.sha256, past.problem_version) == (one.sha256, one.problem_version)
+        is_same = is_same_code(past, one) and past.problem_version == one.problem_version
         others += not is_same
         if is_same or others <= KEPT:
             yield past
@@ -344,6 +352,7 @@ def _earlier(old: Entry, why: str) -> Earlier:
         why=one_line(why),
         ratio_error=None if old.log_error is None else rounded(old.log_error, 3),
         machine=old.machine,
+        code=old.code,
     )
 
 

@@ -36,8 +36,9 @@ from harness.core.yaml_file import read_yaml
 # `why`. 3: `score` with its unit in place of score_s, `ratio` of geomean_speedup, `fraction` of roofline_fraction, with
 # their intervals; of an entry `cases`, `peaks`, `phases_s`. 4: `settlements`, `launch_noise`; of an entry and of its
 # history `machine`; of its history `ratio_error`. Its history has all judgements of the source that stands.
-# 5: of a settlement `looks`, `squares`, `confined`; of launch_noise `sha256`, `levels`.
-SCHEMA = 5
+# 5: of a settlement `looks`, `squares`, `confined`; of launch_noise `sha256`, `levels`. 6: of an entry, of what is held
+# and of their history `code`.
+SCHEMA = 6
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
@@ -45,7 +46,8 @@ HEADER = """\
 # The local leaderboard. Written by `make eval` (python -m harness eval), to be read by people and kept in git;
 # `make board` shows it as a table. Not to be edited by hand, but whole entries may be deleted.
 # ratio: how many times as good as the reference; places come from it. score: the contest's own. Both are the latest
-# evaluation's; the board shows estimates from it and from all of the history that is of the same source.
+# evaluation's; the board shows estimates from it and from all of the author's launches of the same source.
+# code: what the source has in common with its copies, which may differ in names, comments and blank lines.
 # fraction: of the limit. history: the same file's earlier figures, newest first (of other sources at most 5).
 # settlements: entries that `settle` timed head to head. launch_noise: what launches of one source differ by.
 # held: right but not believable, so without a place. holds: what was held of the same file before, and why no more.
@@ -55,7 +57,7 @@ HEADER = """\
 
 @dataclass(frozen=True, kw_only=True)
 class _File:
-    schema: Literal[5]
+    schema: Literal[6]
     entries: tuple[Entry, ...] = ()
     held: tuple[HeldEntry, ...] = ()
     settlements: tuple[Settlement, ...] = ()
@@ -110,9 +112,12 @@ def check_writable(path: Path) -> None:
             raise UsageError(f"{shown(kept)}/ cannot be written: {why}; run with --no-record to evaluate all the same")
 
 
-def record(path: Path, one: Judged, wait_s: float = LOCK_WAIT_S) -> Board:
-    """Adds what an evaluation is worth to the file, or updates its own, and returns the new board; see `change`."""
-    return change(path, lambda board: with_judged(board, one), wait_s)
+def record(
+    path: Path, one: Judged, wait_s: float = LOCK_WAIT_S, prepare: Callable[[Board], Board] = lambda board: board
+) -> Board:
+    """Adds what an evaluation is worth to the file, or updates its own, and returns the new board; see `change`. First
+    `prepare` adds what an older harness did not record."""
+    return change(path, lambda board: with_judged(prepare(board), one), wait_s)
 
 
 def change(path: Path, how: Callable[[Board], Board], wait_s: float = LOCK_WAIT_S) -> Board:

@@ -1,12 +1,16 @@
 """Who is where: entries in order, with places that the measurements can tell apart. Pure functions over a Board.
 
 Places come from the speedup over the reference, which was timed in turn with the entry: a machine that is slower today
-slows both. Of each source the estimate over all its launches counts (stats.over_launches), whoever's they are, with an
-interval that covers what launches and sessions differ by: what is known of that beforehand (board.noise), pooled with
-what all launches of the board show. One source is ahead of another where these intervals do not overlap and their
-difference is larger than any of the board would be by chance (95 %, stats.students_range). Others share a range of
-places: 1-2 of 5. `settle` times entries head to head and tells them apart further; where it did, its order replaces
-that of the intervals. Whoever is ahead of one that is ahead of a third is ahead of the third.
+slows both. Of each entry the estimate over all launches of its source by its author counts (stats.over_launches), with
+an interval that covers what launches and sessions differ by: what is known of that beforehand (board.noise), pooled
+with what all launches of the board show. So nobody moves another author's figure by evaluating that author's file. One
+entry is ahead of another where these intervals do not overlap and their difference is larger than any of the board
+would be by chance (95 %, stats.students_range). Others share a range of places: 1-2 of 5. `settle` times entries head
+to head and tells them apart further; where it did, its order replaces that of the intervals. Whoever is ahead of one
+that is ahead of a third is ahead of the third.
+
+Copies of one code (problems.same_code) are level for good, and are one to a settlement: no luckier launch puts a copy
+ahead of its original or of anybody that the original is not ahead of.
 
 The launches that `verify` ran are not in the estimate: the board keeps their mean without the extremes, but neither
 each launch nor the machine.
@@ -23,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.board.digits import rounded
-from harness.board.entries import Board, Entry, EntryCase, Group, Settlement, order
+from harness.board.entries import Board, Entry, EntryCase, Group, Settlement, is_same_code, order, short_file
 from harness.board.noise import Judgement, known_noise, sessions
 from harness.core.records import Estimate, Param, Score
 from harness.core.stats import (
@@ -39,7 +43,7 @@ from harness.core.stats import (
 )
 
 By = Literal["speedup", "score"]
-Key = tuple[str, str | None]  # of a source: sha256, and the version of the problem that it was judged under
+Key = tuple[str, str, str | None]  # author, code (or sha256), and the version of the problem that it was judged under
 Limits = Mapping[tuple[tuple[str, Param], ...], float]  # of a board's shapes, in the unit of their values
 TIE_DIGITS = 4  # scores that agree in these are one place
 MACHINES = math.log(1.25)  # by how much more intervals have to be apart where launches are not all of one machine
@@ -60,11 +64,22 @@ class Place:
         return str(self.place) if self.place == self.last else f"{self.place}-{self.last}"
 
 
+@dataclass(frozen=True, kw_only=True, order=True)
+class Origin:
+    """The evaluation in which a code was first seen on a board."""
+
+    date: str
+    author: str
+    file: str
+    run_id: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """An entry with its place and the estimates over the `launches` launches of its source. `ratio` is None where
-    nothing was measured beside it; `fraction` is of the limit that all entries of the board are held against. `same_as`
-    is another author's entry of the very same source that was evaluated earlier; `by` is what the place comes from."""
+    """An entry with its place and the estimates over the `launches` launches of its source by its author. `ratio` is
+    None where nothing was measured beside it; `fraction` is of the limit that all entries of the board are held
+    against. `code` is what its copies have in common with it; `copy_of` is where that was first seen, if that was
+    another author's evaluation; `by` is what the place comes from."""
 
     entry: Entry
     place: Place
@@ -72,7 +87,8 @@ class Ranked:
     score: Score
     fraction: float | None
     launches: int
-    same_as: Entry | None = None
+    code: str
+    copy_of: Origin | None = None
     by: By = "speedup"
 
 
@@ -81,11 +97,12 @@ def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...
     entries = sorted((entry for entry in board.entries if entry.group == group), key=order)
     if not entries:
         return ()
-    limits, sources = limits_of(board, group), _sources(board, entries)
-    rows = [_unplaced(entry, sources[key_of(entry)], limits, entries) for entry in entries]
+    codes, limits = codes_of(board), limits_of(board, group)
+    sources, origins = _sources(board, entries, codes), _origins(entries, codes)
+    rows = [_unplaced(entry, sources[_key_of(entry, codes)], limits, len(entries), origins, codes) for entry in entries]
     if by == "score" or any(entry.ratio is None or entry.score.unit != "s" for entry in entries):
         return _by_score(rows)
-    return _by_speedup(board, rows, sources)
+    return _by_speedup(board, rows, sources, codes)
 
 
 def ranked(board: Board, group: Group) -> list[tuple[int, Entry]]:
@@ -99,9 +116,9 @@ def place_of(board: Board, entry: Entry, by: By = "speedup") -> Place:
 
 
 def is_open(row: Ranked, rows: Sequence[Ranked]) -> bool:
-    """Whether `settle` may narrow the row's range of places: identical sources are level for good, and scores that
-    agree are no range."""
-    same = sum(other.entry.sha256 == row.entry.sha256 for other in rows)
+    """Whether `settle` may narrow the row's range of places: copies are level for good, and scores that agree are no
+    range."""
+    same = sum(other.code == row.code for other in rows)
     return row.by == "speedup" and row.place.last - row.place.place >= same
 
 
@@ -124,8 +141,8 @@ def machines(board: Board, group: Group) -> int:
 # ---- estimates -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The judgements of one source under one version of its problem, newest first, one for each run, whoever's they
-    are. `over` is None where no launch has an interval: nothing shows how good it is."""
+    """The judgements of one author's source under one version of its problem, newest first, one for each run. `over` is
+    None where no launch has an interval: nothing shows how good it is."""
 
     judgements: tuple[Judgement, ...]
     over: OverLaunches | None
@@ -152,22 +169,34 @@ def one_launch(found: Estimate, noise: LaunchNoise) -> Estimate:
 
 def judgements(entry: Entry) -> tuple[Judgement, ...]:
     """All judgements of the source that the entry stands with, under one version of its problem, newest first; one for
-    each run."""
-    same = [past for past in entry.history if (past.sha256, past.problem_version) == key_of(entry)]
+    each run. An edit that changes no code begins no other estimate."""
+    same = [
+        past for past in entry.history if is_same_code(past, entry) and past.problem_version == entry.problem_version
+    ]
     everything: tuple[Judgement, ...] = (entry, *same)
     return tuple({one.run_id: one for one in reversed(everything)}.values())[::-1]
 
 
-def key_of(entry: Entry) -> Key:
-    """What makes the judgements of two entries those of one source."""
-    return entry.sha256, entry.problem_version
+Codes = Mapping[str, str]  # by sha256
 
 
-def _sources(board: Board, entries: Sequence[Entry]) -> dict[Key, Source]:
+def codes_of(board: Board) -> Codes:
+    """The code of each source for which some record has it; those of others are not known, and are their own."""
+    found = {past.sha256: past.code for entry in board.entries for past in entry.history}
+    found |= {entry.sha256: entry.code or found.get(entry.sha256) for entry in board.entries}
+    return {sha256: code for sha256, code in found.items() if code is not None}
+
+
+def code_of(one: Judgement, codes: Codes) -> str:
+    """What the source has in common with its copies."""
+    return one.code or codes.get(one.sha256, one.sha256)
+
+
+def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, Source]:
     """The sources of a group's entries."""
     found: dict[Key, dict[str, Judgement]] = {}
     for entry in entries:
-        runs = found.setdefault(key_of(entry), {})
+        runs = found.setdefault(_key_of(entry, codes), {})
         runs.update((one.run_id, one) for one in judgements(entry) if one.run_id not in runs)
     first = entries[0]
     everything = {key: tuple(sorted(runs.values(), key=lambda one: one.date)[::-1]) for key, runs in found.items()}
@@ -178,6 +207,22 @@ def _sources(board: Board, entries: Sequence[Entry]) -> dict[Key, Source]:
         key: Source(judgements=known, over=over_launches(launches[key], noise) if launches[key] else None)
         for key, known in everything.items()
     }
+
+
+def _key_of(entry: Entry, codes: Codes) -> Key:
+    """What makes the judgements of two entries those of one source."""
+    return entry.author, code_of(entry, codes), entry.problem_version
+
+
+def _origins(entries: Sequence[Entry], codes: Codes) -> dict[str, Origin]:
+    """Where each code of a group was first seen, in whatever entry's past."""
+    seen: dict[str, list[Origin]] = {}
+    for entry in entries:
+        everything: tuple[Judgement, ...] = (entry, *entry.history)
+        for one in everything:
+            origin = Origin(date=one.date, author=entry.author, file=short_file(entry), run_id=one.run_id)
+            seen.setdefault(code_of(one, codes), []).append(origin)
+    return {code: min(found) for code, found in seen.items()}
 
 
 def _launches(known: Sequence[Judgement]) -> Sessions:
@@ -200,27 +245,25 @@ def _score(entry: Entry, source: Source) -> Score:
     return replace(entry.score, value=statistics.median(values))
 
 
-def _unplaced(entry: Entry, source: Source, limits: Limits, entries: Sequence[Entry]) -> Ranked:
+def _unplaced(
+    entry: Entry, source: Source, limits: Limits, count: int, origins: Mapping[str, Origin], codes: Codes
+) -> Ranked:
     ratio = None
     if source.over is not None:
         ratio = Estimate(value=math.exp(source.over.log), ci=source.over.interval())
     elif entry.ratio is not None:
         ratio = Estimate(value=entry.ratio, ci=None, why="no launch has samples enough for an interval")
-    copies = [one for one in entries if one.sha256 == entry.sha256 and one.author != entry.author]
-    first = min(copies, key=_first_seen, default=None)
+    code = code_of(entry, codes)
     return Ranked(
         entry=entry,
-        place=Place(place=1, last=1, of=len(entries)),
+        place=Place(place=1, last=1, of=count),
         ratio=ratio,
         score=_score(entry, source),
         fraction=_fraction(entry, limits),
         launches=len(source.judgements),
-        same_as=first if first is not None and _first_seen(first) < _first_seen(entry) else None,
+        code=code,
+        copy_of=origins[code] if origins[code].author != entry.author else None,
     )
-
-
-def _first_seen(entry: Entry) -> str:
-    return min(one.date for one in judgements(entry))
 
 
 # ---- one limit for a board -------------------------------------------------------------------------------------------
@@ -283,26 +326,28 @@ def _by_score(rows: Sequence[Ranked]) -> tuple[Ranked, ...]:
     )
 
 
-def _by_speedup(board: Board, rows: Sequence[Ranked], sources: Mapping[Key, Source]) -> tuple[Ranked, ...]:
+def _by_speedup(
+    board: Board, rows: Sequence[Ranked], sources: Mapping[Key, Source], codes: Codes
+) -> tuple[Ranked, ...]:
     """By the relation "ahead of": the best place possible is behind all that are ahead, the last before all that are
     behind."""
-    entries = {key_of(row.entry): row.entry for row in rows}
+    entries = {_key_of(row.entry, codes): row.entry for row in rows}
     met = {(a, b): settlement_of(board, entries[a], entries[b]) for a, b in itertools.permutations(entries, 2)}
-    count = len(entries)
+    count = len({code for _, code, _ in entries})  # copies are not counted: they would make every interval wider
 
     def is_ahead(one: Key, other: Key) -> bool:
-        if one[0] == other[0]:
+        if one[1] == other[1]:
             return False
         if settlement := met[one, other]:
-            ratios = {file.sha256: file.ratio for file in settlement.files}
-            return ratios[one[0]] > ratios[other[0]] * (1 + settlement.resolves)
-        return one[1] == other[1] and _is_apart(sources[one], sources[other], count)
+            ratios = {codes.get(file.sha256, file.sha256): file.ratio for file in settlement.files}
+            return ratios[one[1]] > ratios[other[1]] * (1 + settlement.resolves)
+        return one[2] == other[2] and _is_apart(sources[one], sources[other], count)
 
     ahead = closed({pair for pair in itertools.permutations(entries, 2) if is_ahead(*pair)})
     placed = []
     for row in rows:
-        key = key_of(row.entry)
-        others = [key_of(other.entry) for other in rows if other is not row]
+        key = _key_of(row.entry, codes)
+        others = [_key_of(other.entry, codes) for other in rows if other is not row]
         place = 1 + sum((other, key) in ahead for other in others)
         last = len(rows) - sum((key, other) in ahead for other in others)
         settlements = (met.get((key, other)) for other in others)
@@ -312,7 +357,7 @@ def _by_speedup(board: Board, rows: Sequence[Ranked], sources: Mapping[Key, Sour
 
     def best_first(one: Ranked) -> tuple[int, int, bool, float, str, str]:
         assert one.ratio is not None
-        is_copy = one.same_as is not None  # and leads nobody by a luckier launch
+        is_copy = one.copy_of is not None  # and leads nobody by a luckier launch
         return one.place.place, one.place.last, is_copy, -one.ratio.value, one.entry.author, one.entry.file
 
     return tuple(sorted(placed, key=best_first))
@@ -343,11 +388,13 @@ def closed(ahead: Collection[tuple[Key, Key]]) -> set[tuple[Key, Key]]:
 def settlement_of(board: Board, one: Entry, other: Entry) -> Settlement | None:
     """The latest settlement that timed these two sources against each other, under the version of the problem that
     both entries were judged under."""
+    codes = codes_of(board)
+    pair = {code_of(one, codes), code_of(other, codes)}
     both = [
         settlement
         for settlement in board.settlements
         if settlement.group == one.group == other.group
         and settlement.problem_version == one.problem_version == other.problem_version
-        and {one.sha256, other.sha256} <= {file.sha256 for file in settlement.files}
+        and pair <= {codes.get(file.sha256, file.sha256) for file in settlement.files}
     ]
     return max(both, key=lambda settlement: settlement.date, default=None)

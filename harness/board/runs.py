@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from harness.board import report_json
-from harness.board.entries import Board, Group, Judged, Standing
-from harness.board.judgements import problem_version
+from harness.board.entries import Board, Entry, Group, Judged, Standing
+from harness.board.judgements import code_of, problem_version
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, decode
 from harness.core.errors import HarnessError
@@ -121,6 +121,27 @@ def has_source(sha256: str, name: str, root: Path, run_id: str = "") -> bool:
     except SourceError:
         return False
     return True
+
+
+def with_source(report: EvalReport, root: Path) -> EvalReport:
+    """A report that was read, with its submission's source where that is kept."""
+    with contextlib.suppress(SourceError):
+        submission = report.submission
+        found = load_source(submission.sha256, submission.name, root, report.run_id)
+        return replace(report, submission=replace(found, path=submission.path))
+    return report
+
+
+def with_code(found: Board, root: Path) -> Board:
+    """The board with what older harnesses did not record: the `code` of entries whose source is kept."""
+
+    def filled(one: Entry) -> Entry:
+        if one.code is None:
+            with contextlib.suppress(SourceError):
+                return replace(one, code=code_of(load_source(one.sha256, one.file, root, one.run_id)))
+        return one
+
+    return replace(found, entries=tuple(map(filled, found.entries)))
 
 
 def standings(found: Board, root: Path) -> dict[str, Standing]:

@@ -1,6 +1,7 @@
 """One evaluation as a user asks for it: evaluated, then recorded in runs/ and on the board."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.board import entries, judgements, leaderboard, places, runs
@@ -53,7 +54,8 @@ def evaluated(
         if record:
             runs.store(report, checkout.root)
             if mode == "leaderboard" and (judged := judgements.judged(report, version)) is not None:
-                earlier = leaderboard.record(checkout.leaderboard, judged)
+                prepare = partial(runs.with_code, root=checkout.root)
+                earlier = leaderboard.record(checkout.leaderboard, judged, prepare=prepare)
                 place = places.place_of(earlier, judged, by) if isinstance(judged, entries.Entry) else None
     except HarnessError as error:
         return Ran(report=report, standing=earlier, place=None, unrecorded=error)

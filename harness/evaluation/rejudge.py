@@ -122,7 +122,7 @@ def from_report(one: Entry, report: EvalReport, problem: Problem) -> Judged:
             return judgements.held(one, "roofline", evidence, (one.run_id,))
     made = judgements.entry_of(again, one.problem_version)
     assert made is not None, "a report with figures is worth an entry"
-    made = replace(made, file=one.file, author=one.author)
+    made = replace(made, file=one.file, author=one.author, code=one.code)  # a report has no source
     kept = replace(made, verified=one.verified, history=one.history, holds=one.holds)
     if same_figures(kept, one):
         return one

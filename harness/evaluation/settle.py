@@ -231,7 +231,7 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
             refused.append(str(error))
             continue
         found.append(group)
-    several = [group for group in found if len({entry.sha256 for entry in board.entries if entry.group == group}) > 1]
+    several = [group for group in found if len({row.code for row in places.ranking(board, group)}) > 1]
     if len(several) == 1:
         return several[0]
     if several:
@@ -262,14 +262,16 @@ def contenders(
     entries: list[Entry] = []
     sources: list[Submission] = []
     left_out = []
+    taken: set[str] = set()
     rows = places.ranking(board, group)
     setting = verify.setting_for(rows[0].entry, problem, seconds, checkout)
     version = judgements.problem_version(setting.problem, setting.suite)
-    for entry in (row.entry for row in rows):
+    for row in rows:
+        entry = row.entry
         if len(entries) == top:
             break
-        if entry.sha256 in {one.sha256 for one in entries}:
-            continue  # an identical source is in the order by that one
+        if row.code in taken:
+            continue  # a copy is in the order by that one
         name = _name(entry)
         if entry.problem_version != version:
             left_out.append(f"{name}: judged under another version of the problem; evaluate it again")
@@ -280,6 +282,7 @@ def contenders(
             left_out.append(f"{name}: {error}")
             continue
         entries.append(entry)
+        taken.add(row.code)
     if len(entries) < 2:
         raise UsageError("fewer than two entries can be run here:" + "".join(f"\n  {why}" for why in left_out))
     return Contenders(

@@ -19,7 +19,7 @@ from rich.text import Text
 from harness.board.entries import Board, Entry, HeldEntry, Judged, Standing, short_file
 from harness.board.entries import Group as BoardGroup
 from harness.board.judgements import doubted
-from harness.board.places import MACHINES, By, Ranked, groups, held_groups, is_open, machines, ranking
+from harness.board.places import MACHINES, By, Ranked, codes_of, groups, held_groups, is_open, machines, ranking
 from harness.core.decode import encode
 from harness.core.metric_words import ratio_name
 from harness.core.words import (
@@ -42,7 +42,7 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "~": "judged under another version of the problem",
     "!": "the same source was also held",
     "^": "evaluated, verified or settled outside the sandbox",
-    "=": "the very source of an earlier entry by another author",
+    "=": "a copy of another author's earlier entry; comments, blank lines and names of locals do not count",
 }
 NARROW, NARROW_WITHOUT = 72, (">limit %", "file, run")  # columns below which these are left out of it
 WIDE = 120  # columns from which on the leaderboard shows intervals, and run ids in a column of their own
@@ -136,7 +136,7 @@ def board_json(board: Board, problem: str | None = None, standings: Standings | 
                 "score": row.score.value,
                 "fraction": row.fraction,
             },
-            "same_as": row.same_as.run_id if row.same_as else None,
+            "copy_of": encode(row.copy_of) if row.copy_of else None,
             **_known(row.entry, standings),
         }
         for row in _rows(board, problem, by)
@@ -221,13 +221,18 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
     """What is said below a group's entries: their memory, which orders were settled head to head, and how the others
     can be."""
     told = memory_notes(rows)
+    for row in rows:
+        if (first := row.copy_of) is not None:
+            own = f"{short_file(row.entry)} by {row.entry.author}"
+            told.append(f"{own} is a copy of {first.file} by {first.author}, {first.date[:10]}, {first.run_id}")
     used = {row.place.settled for row in rows}
-    here = {row.entry.sha256 for row in rows}
+    codes = codes_of(board)
+    here = {row.code for row in rows}
     is_by_score = any(row.by == "score" for row in rows)  # settling moves no such place: it is said alone
     for one in board.settlements:
         if one.group != group:
             continue
-        sources = {file.sha256 for file in one.files}
+        sources = {codes.get(file.sha256, file.sha256) for file in one.files}
         if one.date in used or (is_by_score and len(sources & here) >= min(2, len(sources))):
             names = ", ".join(f"{Path(file.file).name} by {file.author} {file.ratio:.3f}x" for file in one.files)
             where = f" on machine {one.machine}" if one.machine else ""
@@ -277,7 +282,7 @@ def _standing(board: Board, row: Ranked, standings: Standings | None) -> str:
     confined = [entry.confined, *(one.confined for one in settled)]
     if not all(confined) or (entry.verified and not entry.verified.confined):
         marks += "^"
-    if row.same_as is not None:
+    if row.copy_of is not None:
         marks += "="
     return entry.status + marks
 

@@ -34,8 +34,8 @@ from harness.report.summary import summary_lines
 
 # Of the data in the page. 1: first, with records of its own. 2: the board's entries, and parts of the reports. 3: all
 # figures are the entries'; one limit a board. 4: places as ranges, and what a board is ranked by. 5: `failed`, curves.
-# 6: the product that a case's points are.
-PAGE_SCHEMA = 6
+# 6: the product that a case's points are. 7: `copy_of` in place of `same_as`.
+PAGE_SCHEMA = 7
 FAILED_RUNS, FAILED_LINES, FAILED_HISTORY = 20, 60, 8  # that are shown
 Lines = Mapping[tuple[Group, str, str], history.Line]  # by group, author and file
 
@@ -88,7 +88,7 @@ class EntryOnPage:
 
     place: int
     last_place: int  # more than `place` where the measurements do not tell entries apart
-    same_as: str | None  # whose the same source was before
+    copy_of: str | None  # whose the code was before, and in which file
     file: str  # without the problem's folder
     entry: Entry  # without what stands beside it here
     reference: float | None
@@ -172,7 +172,7 @@ def page_of(
                 EntryOnPage(
                     place=row.place.place,
                     last_place=row.place.last,
-                    same_as=f"{row.same_as.author}'s {short_file(row.same_as)}" if row.same_as else None,
+                    copy_of=f"{row.copy_of.author}'s {row.copy_of.file}" if row.copy_of else None,
                     file=short_file(entry),
                     entry=replace(_detailed(entry, report), cases=(), history=(), holds=()),
                     reference=_reference(entry),

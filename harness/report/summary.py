@@ -127,8 +127,8 @@ def _place(report: EvalReport, board: Board | None, place: Place | None, rows: t
         text += f"; the same source was held on {doubt.date[:10]} ({doubt.check}): {again}"
     if place.last > place.place and own is not None and own.by == "score":
         text += f", shared with {count_text(place.last - place.place, 'other')}"
-    if own is not None and own.same_as is not None:
-        text += f"; the same source as {own.same_as.author}'s {short_file(own.same_as)}"
+    if own is not None and own.copy_of is not None:
+        text += f"; a copy of {own.copy_of.author}'s {own.copy_of.file} of {own.copy_of.date[:10]}"
     if own is not None and is_open(own, rows):
         text += f"; not resolved: `make settle PROBLEM={report.problem}` runs the entries head to head"
     return text

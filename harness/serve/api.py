@@ -10,6 +10,7 @@ An X-Popcorn-Cli-Id that is not known yet is taken on with its first submission:
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Header, HTTPException, Path, Query, Request, Response, UploadFile
@@ -29,7 +30,7 @@ from harness.serve.answers import (
 )
 from harness.serve.contest_api import add_routes
 from harness.serve.entry import Tooled, accepted, check_gpu, leaderboard_of
-from harness.serve.events import check_room, streamed
+from harness.serve.events import streamed
 from harness.serve.offers import NSIGHT
 from harness.serve.schemas import (
     Accepted,
@@ -226,6 +227,7 @@ async def join(secret: Secret) -> Response:
 )
 async def profile(
     service: Here,
+    request: Request,
     leaderboard_name: str,
     gpu_type: str,
     file: UploadFile,
@@ -249,9 +251,9 @@ async def profile(
     count = len(leaderboard.task["benchmarks"])
     if benchmark_index is not None and benchmark_index >= count:
         raise HTTPException(400, f"benchmark_index must be between 0 and {count - 1}")
-    await check_room(service, secret)
     tooled = Tooled(tool=NSIGHT, benchmark=benchmark_index, launch_count=ncu_launch_count)
-    return streamed(service, await accepted(service, leaderboard_name, gpu_type, "profile", file, secret, tooled))
+    queue = partial(accepted, service, leaderboard_name, gpu_type, "profile", file, secret, tooled)
+    return await streamed(service, request, secret, queue)
 
 
 @routes.post(
@@ -279,15 +281,20 @@ async def submit(
     responses={**STREAMED, **refusals(400, 403, 404, 405, 408, 413, 429, 503)},
 )
 async def submit_and_wait(
-    service: Here, leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
+    service: Here,
+    request: Request,
+    leaderboard_name: str,
+    gpu_type: str,
+    submission_mode: ModeName,
+    file: UploadFile,
+    secret: Secret,
 ) -> StreamingResponse:
     """Queues the file and streams its progress as server-sent events, to the end. A client that disconnects does
     not end the evaluation."""
     if leaderboard_name in RESERVED:
         raise HTTPException(405, "Method Not Allowed", headers={"Allow": "GET"})
-    await check_room(service, secret)
-    row = await accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
-    return streamed(service, row)
+    queue = partial(accepted, service, leaderboard_name, gpu_type, submission_mode, file, secret)
+    return await streamed(service, request, secret, queue)
 
 
 @routes.get("/", response_class=HTMLResponse, responses=refusals(500))

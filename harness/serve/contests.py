@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness.board import reports
+from harness.board import reports, runs
 from harness.board.entries import Board
 from harness.contest import acts, admission
 from harness.contest.acts import Contest, Outcome
@@ -150,7 +150,7 @@ class Contests:
             return replace(lost, kind="rejected", counts=True) if is_own else lost
         path = self._checkout.runs / row.run_id / reports.FILE
         try:
-            report = reports.load(path, self._checkout.root)
+            report = runs.with_source(reports.load(path, self._checkout.root), self._checkout.root)
         except BadFileError as error:
             return acts.not_run(entry.number, str(error))
         return acts.outcome(entry.number, report, self._version_of(row.problem))

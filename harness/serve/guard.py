@@ -5,7 +5,6 @@ host name of theirs that resolves to 127.0.0.1 (DNS rebinding) is refused by the
 refused because they lack X-Popcorn-Cli-Id, which a page of another origin cannot send: no answer has CORS headers.
 """
 
-import asyncio
 import base64
 import binascii
 import hmac
@@ -23,7 +22,6 @@ TOKEN_CHARS = 16  # at least
 TOKEN_VARIABLE = "HARNESS_SERVE_TOKEN"
 ORGANISER_VARIABLE = "HARNESS_ORGANISER_TOKEN"
 MAX_BODY_BYTES = MAX_BYTES + (64 << 10)  # a form's lines around the file
-BODY_S = 60.0  # for all of a body to come
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OPEN = "/health"  # answered without the token
 TOO_LARGE = "Submission file is too large (limit: 1MB)."
@@ -146,7 +144,7 @@ def _same(shown: bytes, token: str | None) -> bool:
 
 
 class _Body:
-    """A request's body. Refuses the request when the body is too long or too slow."""
+    """A request's body. Refuses the request when the body is too long."""
 
     def __init__(self, headers: dict[bytes, bytes], receive: Receive) -> None:
         length = headers.get(b"content-length", b"0")
@@ -154,26 +152,17 @@ class _Body:
             raise RefusedError(413, TOO_LARGE)
         self._receive, self._bytes, self._complete = receive, 0, False
         self.refused: RefusedError | None = None
-        self._deadline_s = asyncio.get_running_loop().time() + BODY_S
 
     async def receive(self) -> Message:
         if self._complete:
             return await self._receive()
-        try:
-            async with asyncio.timeout_at(self._deadline_s):
-                message = await self._receive()
-        except TimeoutError:
-            raise self._refuse(408, f"The request was not complete after {BODY_S:.0f} s.") from None
+        message = await self._receive()
         self._bytes += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
         if self._bytes > MAX_BODY_BYTES:
-            raise self._refuse(413, TOO_LARGE)
+            self.refused = RefusedError(413, TOO_LARGE)  # FastAPI answers 400 to any error while it reads a form
+            raise self.refused
         return message
-
-    def _refuse(self, status: int, detail: str) -> RefusedError:
-        """The refusal is also kept: FastAPI answers 400 to any error that is raised while it reads a form."""
-        self.refused = RefusedError(status, detail)
-        return self.refused
 
 
 async def _answer(refused: RefusedError, send: Send) -> None:

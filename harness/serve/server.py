@@ -85,6 +85,7 @@ def make_server(
     import uvicorn
 
     from harness.serve.api import make_app
+    from harness.serve.connections import BACKLOG, Connection
 
     names = LOOPBACK_NAMES | {host.lower()} if is_loopback(host) else None
     config = uvicorn.Config(
@@ -94,7 +95,9 @@ def make_server(
         log_level="warning",
         server_header=False,
         timeout_graceful_shutdown=5,
-        limit_concurrency=512,
+        http=Connection,
+        ws="none",
+        backlog=BACKLOG,
     )
     try:
         bound = config.bind_socket()

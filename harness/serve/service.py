@@ -46,4 +46,4 @@ class Service:
     login: str
     limits: Limits
     stopping: Callable[[], bool] = lambda: False
-    streams: Counter[int] = field(default_factory=Counter)  # open ones by user
+    streams: Counter[str] = field(default_factory=Counter)  # open ones, in all and by who opened them

@@ -298,7 +298,7 @@
 
   // The first row leads, and whoever has its place and its figures.
   const leads = (entry, { entries: [first] }) => entry.place === first.place && behind(entry, first) <= 1;
-  const marked = ({ same_as: same }) => (same === null ? [] : [`the same source as ${same}`]);
+  const marked = ({ copy_of: first }) => (first === null ? [] : [`a copy of ${first}`]);
 
   const title = (board) =>
     `${board.problem}, suite ${board.suite}, ${count(board.world_size, "rank")}, ${board.machine_class}`;
