@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 import yaml
 from factories import (
     CRASHED,
@@ -44,6 +45,7 @@ from harness.board.entries import (
     Earlier,
     Entry,
     EntryCase,
+    EntrySeries,
     HeldEntry,
     MeasuredNoise,
     SettledFile,
@@ -1000,12 +1002,14 @@ def test_a_problem_version_follows_what_is_judged_and_by_what(tmp_path: Path, mo
         shutil.copytree(ROOT / part, tmp_path / part)
     shapes, kernel = tmp_path / "shapes/gemm_rs.yaml", tmp_path / "reference/gemm_rs/reference.py"
 
-    def version(suite: str = "quick", ranks: int = 8) -> str:
+    def version(suite: str = "quick", ranks: int = 8, device: str = "cpu") -> str:
         problem = find("gemm_rs", Checkout(tmp_path))
-        return judgements.problem_version(problem, problem.with_world_size(problem.suite(suite), ranks))
+        return judgements.problem_version(problem, problem.with_world_size(problem.suite(suite), ranks), device)
 
     first = version()
     assert re.fullmatch("[0-9a-f]{16}", first)
+    assert version(device="rocm") == first  # the wall clock ranks there too
+    assert version(device="cuda") != first
     shapes.write_text(shapes.read_text() + "\n# a comment\n")
     (tmp_path / "reference/a2a/reference.py").write_text("# another problem's\n")
     assert version() == first
@@ -1191,3 +1195,30 @@ def _die_before(fatal: int) -> None:
     for name in ("open", "fsync", "replace", "close", "fchmod", "fdopen", "unlink"):
         setattr(os, name, counted(getattr(os, name)))
     fcntl.flock = counted(fcntl.flock)
+
+
+def test_by_wall_entries_are_in_the_order_of_their_times_on_the_hosts_clock() -> None:
+    """Whichever clock ranked them. One whose wall times are not kept stays with its score."""
+
+    def with_wall(one: Entry, wall_us: float, device_us: float) -> Entry:
+        def series(name: str, value: float) -> EntrySeries:
+            return EntrySeries(
+                metric=name, unit="us", low=None, value=value, high=None, baseline_low=None, baseline=300.0,
+                baseline_high=None, empty=None,
+            )  # fmt: skip
+
+        cases = tuple(
+            replace(case, series=(series("device", device_us), series("wall", wall_us)), metric="device")
+            for case in one.cases
+        )
+        return replace(one, cases=cases)
+
+    slow_host = with_wall(recorded.entry_for(recorded.run(3)), wall_us=200.0, device_us=20.0)
+    quick_host = with_wall(recorded.entry_for(recorded.run(4, author="bob", times=1.2)), wall_us=100.0, device_us=25.0)
+    board = Board(entries=(slow_host, quick_host))
+    rows = places.ranking(board, slow_host.group, "wall")
+    assert [row.entry.author for row in rows] == ["bob", slow_host.author]
+    assert [row.ratio.value for row in rows if row.ratio] == [pytest.approx(3.0), pytest.approx(1.5)]
+    assert [row.place.text for row in rows] == ["1", "2"]
+    assert {row.by for row in rows} == {"wall"}
+    assert not any(places.is_open(row, rows) for row in rows)

@@ -28,7 +28,7 @@ from harness.problems.shape_file import find
 from harness.report import export, history
 
 GEMM = find("gemm_rs", Checkout.here())
-NOW = judgements.problem_version(GEMM, GEMM.suite("cpu"))
+NOW = judgements.problem_version(GEMM, GEMM.suite("cpu"), "cpu")
 BEFORE = "0123456789abcdef"
 
 

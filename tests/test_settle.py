@@ -326,7 +326,7 @@ def test_what_ends_it_before_its_time_leaves_the_complete_rounds(error: BaseExce
 # ---- the verb --------------------------------------------------------------------------------------------------------
 
 GEMM = find("gemm_rs", Checkout.here())
-NOW = judgements.problem_version(GEMM, GEMM.suite("cpu"))
+NOW = judgements.problem_version(GEMM, GEMM.suite("cpu"), "cpu")
 THEIRS = replace(MINE, name="submissions/gemm_rs/theirs.py", source="B = 1\n" + MINE.source)
 
 

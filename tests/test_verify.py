@@ -169,7 +169,7 @@ def test_an_entry_that_is_reproduced_is_verified_and_its_launches_are_kept(root:
     assert now.verified.score_ci[0] < now.verified.score < now.verified.score_ci[1]
     assert now.verified.ratio == pytest.approx(before.ratio, rel=1e-4)
     suite = find("gemm_rs", Checkout.here()).suite("cpu")
-    assert now.problem_version == judgements.problem_version(find("gemm_rs", Checkout.here()), suite)
+    assert now.problem_version == judgements.problem_version(find("gemm_rs", Checkout.here()), suite, "cpu")
     assert replace(now, verified=None, problem_version=None) == before
     told = json.loads(out.read_text())
     assert (told["decision"]["word"], told["exit_code"], len(told["launches"])) == ("verified", 0, 3)

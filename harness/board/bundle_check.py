@@ -161,4 +161,6 @@ def version_here(manifest: Manifest, problem: str, checkout: Checkout) -> str:
     """The version that this checkout has of the problem, for the bundle's suite and ranks. Raises UsageError where it
     has no such problem, suite or split."""
     found = find(problem, checkout)
-    return problem_version(found, found.with_world_size(found.suite(manifest.suite), manifest.world_size))
+    return problem_version(
+        found, found.with_world_size(found.suite(manifest.suite), manifest.world_size), manifest.device
+    )

@@ -28,6 +28,7 @@ from harness.board.entries import (
 )
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.machine_records import Environment
+from harness.core.metrics import RANKED
 from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Score, Series, Submission
 from harness.core.stats import median, quartiles
 from harness.core.words import case_label
@@ -40,9 +41,10 @@ JUDGES = 1  # part of every problem version: raise it with a change of a check o
 KEPT = 5  # earlier judgements of other sources of a file that the board keeps; runs/ has the rest
 
 
-def problem_version(problem: Problem, suite: Suite) -> str:
+def problem_version(problem: Problem, suite: Suite, device: str) -> str:
     """What a judgement depends on, as 16 hexadecimal digits: the problem's files as ranks see them, the cases that run,
-    how they are ranked, and this harness's JUDGES. Raises BadFileError where a file cannot be read.
+    how they are ranked, the clock that ranks on that device, and this harness's JUDGES. Raises BadFileError where a
+    file cannot be read.
 
     What a fixed bound or a peak in hardware.yaml says is not in it: that is judged from reports (`rejudge`).
     """
@@ -51,7 +53,14 @@ def problem_version(problem: Problem, suite: Suite) -> str:
         for cases in (suite.tests, suite.benchmarks)
         for case in cases
     ]
-    rules = {"judges": JUDGES, "gate": problem.checker, "ranking_by": problem.ranking_by, "cases": cases}
+    rules: dict[str, object] = {
+        "judges": JUDGES,
+        "gate": problem.checker,
+        "ranking_by": problem.ranking_by,
+        "cases": cases,
+    }
+    if (clock := RANKED[device]) != "wall":
+        rules["clock"] = clock
     digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode())
     try:
         staged = sorted(problem.versioned().items())

@@ -16,7 +16,8 @@ The launches that `verify` ran are not in the estimate: the board keeps their me
 each launch nor the machine.
 
 Groups with entries that have no speedup (a folder's own eval.py) or whose score is no time are ranked by score, and so
-is any group on request: scores that agree to 4 digits share a place there.
+is any group on request: scores that agree to 4 digits share a place there. By the wall clock, entries are ranked by
+the geometric mean of their median times on it.
 """
 
 import itertools
@@ -29,6 +30,7 @@ from typing import Literal
 from harness.board.digits import rounded
 from harness.board.entries import Board, Entry, EntryCase, Group, Settlement, is_same_code, order, short_file
 from harness.board.noise import Judgement, known_noise, sessions
+from harness.core.metrics import CLOCKS
 from harness.core.records import Estimate, Param, Score
 from harness.core.stats import (
     CONFIDENCE,
@@ -42,7 +44,7 @@ from harness.core.stats import (
     with_seen,
 )
 
-By = Literal["speedup", "score"]
+By = Literal["speedup", "score", "wall"]
 Key = tuple[str, str, str | None]  # author, code (or sha256), and the version of the problem that it was judged under
 Limits = Mapping[tuple[tuple[str, Param], ...], float]  # of a board's shapes, in the unit of their values
 TIE_DIGITS = 4  # scores that agree in these are one place
@@ -102,6 +104,8 @@ def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...
     rows = [_unplaced(entry, sources[_key_of(entry, codes)], limits, len(entries), origins, codes) for entry in entries]
     if by == "score" or any(entry.ratio is None or entry.score.unit != "s" for entry in entries):
         return _by_score(rows)
+    if by == "wall":
+        return _by_score([_on_the_wall(row) for row in rows], "wall")
     return _by_speedup(board, rows, sources, codes)
 
 
@@ -311,7 +315,19 @@ def _fraction(entry: Entry, limits: Limits) -> float | None:
 
 
 # ---- places ----------------------------------------------------------------------------------------------------------
-def _by_score(rows: Sequence[Ranked]) -> tuple[Ranked, ...]:
+def _on_the_wall(row: Ranked) -> Ranked:
+    """The row with what its entry is worth on the host's clock: the geometric mean of its shapes' median times, and of
+    the speedups that these medians show. Unchanged where some shape has no such time."""
+    walls = [one for case in row.entry.cases for one in case.series if one.metric == CLOCKS["wall"].name]
+    times_us = [one.value for one in walls if one.value]
+    if not times_us or len(times_us) != len(row.entry.cases):
+        return row
+    ratios = [one.baseline / one.value for one in walls if one.baseline and one.value]
+    ratio = Estimate(value=geomean(ratios), ci=None, why="medians of one evaluation") if ratios else None
+    return replace(row, score=Score(value=geomean(times_us) / 1e6, unit="s", better="less"), ratio=ratio)
+
+
+def _by_score(rows: Sequence[Ranked], by: By = "score") -> tuple[Ranked, ...]:
     """By score; scores that agree to TIE_DIGITS share a place, which is a range with no meaning beside that."""
     sign = {"less": 1, "more": -1}
     rows = sorted(rows, key=lambda one: (sign[one.score.better] * one.score.value, one.entry.author, one.entry.file))
@@ -320,7 +336,7 @@ def _by_score(rows: Sequence[Ranked]) -> tuple[Ranked, ...]:
         replace(
             one,
             place=Place(place=values.index(value) + 1, last=len(rows) - values[::-1].index(value), of=len(rows)),
-            by="score",
+            by=by,
         )
         for one, value in zip(rows, values, strict=True)
     )

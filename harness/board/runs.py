@@ -164,7 +164,7 @@ def _version(one: Judged, root: Path) -> str | None:
     """The problem version of today; None where the problem, the suite or the split is not there any more."""
     try:
         problem = find(one.problem, Checkout(root))
-        return problem_version(problem, problem.with_world_size(problem.suite(one.suite), one.world_size))
+        return problem_version(problem, problem.with_world_size(problem.suite(one.suite), one.world_size), one.device)
     except HarnessError:
         return None
 

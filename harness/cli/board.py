@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="speedup",
         choices=get_args(By),
         help="what places come from: the speedup over the reference, estimated from all evaluations of a source (the "
-        "default), or GPU MODE's score, which is slower whenever the machine is",
+        "default), GPU MODE's score, which is slower whenever the machine is, or the median times on the host's clock",
     )
     result_files.add_json(parser)
     result_files.add_markdown(parser)

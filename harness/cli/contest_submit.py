@@ -76,7 +76,7 @@ def _evaluated(order: Submit, found: Contest, entry: ContestEntry, checkout: Che
         ran = recorded.evaluated(
             setting, submission, "leaderboard", entry.team, checkout, record=True, progress=progress
         )
-    version = judgements.problem_version(setting.problem, setting.suite)
+    version = judgements.problem_version(setting.problem, setting.suite, setting.device)
     entry = acts.settle(found, acts.outcome(entry.number, ran.report, version), world.now(), entry.member)
     _show_submitted(order, found, entry, ran.report, ran.standing)
     if ran.unrecorded is not None:

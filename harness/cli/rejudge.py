@@ -123,7 +123,7 @@ def _again(one: Judged, order: Options, noise: LaunchNoise, checkout: Checkout) 
     """The entry judged again, or why it could not be; None where it is not meant."""
     try:
         setting = replace(verify.setting_for(one, order.problem, order.seconds, checkout), confined=order.confined)
-        version = judgements.problem_version(setting.problem, setting.suite)
+        version = judgements.problem_version(setting.problem, setting.suite, setting.device)
     except UsageError as error:  # no such problem, suite or split any more
         if order.entries:
             raise

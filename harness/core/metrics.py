@@ -9,6 +9,7 @@ CLOCKS: dict[Clock, Metric] = {
     "gpumode": Metric(name="gpumode", unit="us"),
 }
 HOST = Metric(name="host", unit="us")  # what the hosts of GPUs need to queue a call
+RANKED: dict[str, Clock] = {"cpu": "wall", "cuda": "device", "rocm": "wall"}  # the clock that ranks, by device
 THEIRS = Metric(name="theirs", unit="us")  # whatever a folder's own eval.py times
 MEMORY = Metric(name="memory", unit="bytes")  # that a call holds of its device at most
 COST = Metric(name="cost", unit="cost")  # of a solver's last answer

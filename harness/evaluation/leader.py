@@ -40,7 +40,7 @@ def class_here(device: str, ranks: int, gpus: tuple[str, ...] | None = None) -> 
 def leading_source(entry: Entry, setting: Setting, checkout: Checkout) -> Submission:
     """Its source, named so that it is not taken for the file as it is now. Raises UsageError where the source is not
     kept, or was judged under another version of the problem."""
-    version = judgements.problem_version(setting.problem, setting.suite)
+    version = judgements.problem_version(setting.problem, setting.suite, setting.device)
     if entry.problem_version not in (None, version):
         raise UsageError(
             f"the leader {entry.run_id} was judged under another version of {entry.problem} than this checkout's: "

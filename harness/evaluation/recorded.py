@@ -42,7 +42,7 @@ def evaluated(
     with it afterwards does not take away what was measured. Its place is `by` speedup or score. Raises HarnessError
     where nothing could be measured."""
     earlier = leaderboard.load(checkout.leaderboard) if record else None
-    version = judgements.problem_version(setting.problem, setting.suite) if record else None
+    version = judgements.problem_version(setting.problem, setting.suite, setting.device) if record else None
     if record:
         leaderboard.check_writable(checkout.leaderboard)
     order = Order(setting=setting, submission=submission, mode=mode, author=author)

@@ -69,7 +69,7 @@ def rejudged(
 ) -> Row:
     """Judges the entry again: from its report where that suffices, else, or with `rerun`, by running it again. `noise`
     is what launches differ by; the usual where it is None."""
-    version = judgements.problem_version(setting.problem, setting.suite)
+    version = judgements.problem_version(setting.problem, setting.suite, setting.device)
     stale = one.problem_version != version
     if isinstance(one, Entry) and not stale and not rerun:
         with contextlib.suppress(UsageError, BadFileError):  # gone, or not readable any more

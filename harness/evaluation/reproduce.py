@@ -25,7 +25,7 @@ def prepared(found: Checked, problem: str | None, seconds: float | None, confine
         raise UsageError(f"{manifest.run_id} claims nothing: its status is {manifest.claim.status}, without figures")
     here = find(problem or manifest.problem, checkout)
     suite = here.with_world_size(here.suite(manifest.suite), manifest.world_size)
-    version = judgements.problem_version(here, suite)
+    version = judgements.problem_version(here, suite, manifest.device)
     if manifest.problem_version not in (None, version):
         raise UsageError(
             f"{manifest.run_id} was judged under version {manifest.problem_version} of {manifest.problem}, this "

@@ -265,7 +265,7 @@ def contenders(
     taken: set[str] = set()
     rows = places.ranking(board, group)
     setting = verify.setting_for(rows[0].entry, problem, seconds, checkout)
-    version = judgements.problem_version(setting.problem, setting.suite)
+    version = judgements.problem_version(setting.problem, setting.suite, setting.device)
     for row in rows:
         entry = row.entry
         if len(entries) == top:

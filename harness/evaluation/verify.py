@@ -257,7 +257,7 @@ def prepared(one: Judged, problem: str | None, seconds: float | None, confined: 
     where the source is not kept."""
     check_machine(one)
     setting = replace(setting_for(one, problem, seconds, checkout), confined=confined)
-    version = judgements.problem_version(setting.problem, setting.suite)
+    version = judgements.problem_version(setting.problem, setting.suite, setting.device)
     if one.problem_version not in (None, version):
         raise UsageError(
             f"{one.run_id} was judged under another version of {one.problem} than this checkout's: "

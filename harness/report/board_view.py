@@ -228,7 +228,7 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
     used = {row.place.settled for row in rows}
     codes = codes_of(board)
     here = {row.code for row in rows}
-    is_by_score = any(row.by == "score" for row in rows)  # settling moves no such place: it is said alone
+    is_by_score = any(row.by != "speedup" for row in rows)  # settling moves no such place: it is said alone
     for one in board.settlements:
         if one.group != group:
             continue

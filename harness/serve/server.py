@@ -132,7 +132,7 @@ def make_service(
         if offer is None:
             return None
         setting = settings.setting(replace(offer.asked, problem=offer.argument), checkout, offer.problem)
-        return judgements.problem_version(setting.problem, setting.suite)
+        return judgements.problem_version(setting.problem, setting.suite, setting.device)
 
     store = Store(folder / FILE)
     contests = Contests(opened_contests(options.contests), checkout, clock, version_of)
