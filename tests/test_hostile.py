@@ -10,7 +10,8 @@ tests/hostile/ holds ordinary submission files. A docstring says what each one t
     expect: ranked                      an honest control: right, timed, ranked
     devices: cpu                        or gpu; where there is no such line it is tried on both
     problem: a2a                        a2a where there is no such line; or a problem folder's path, iopddl or
-                                        llama_pretrain, which run as the command line has them
+                                        llama_pretrain, which run as the command line has them;
+                                        solvers on one core, with 0.5 GiB
     mode: test                          test where there is no such line
     gpus: 2                             on GPUs it takes so many; 1 where there is no such line
 
@@ -37,11 +38,13 @@ from harness.kinds import op_peaks
 from harness.kinds.kind import Order
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
+from harness.kinds.solver_build import ProgramPlan
 from harness.machine.host import gpus
-from harness.process import sandbox
+from harness.process import cgroup, sandbox
 
 CHECKOUT = Checkout(ROOT)
-OF_KINDS = ("iopddl", "llama_pretrain")
+SOLVERS_BYTES = 512 << 20
+OF_KINDS = {"iopddl": None, "llama_pretrain": 2}  # ranks of each
 FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm", "copy", "count")
@@ -96,6 +99,16 @@ def test_so_it_ends_on_gpus(hostile: Hostile, ends: Callable[[Hostile, str], Non
     ends(hostile, gpus().device)
 
 
+@pytest.mark.parametrize(
+    "hostile", [each for each in CORPUS if each.problem == "iopddl"], ids=lambda hostile: hostile.name
+)
+def test_so_solvers_end_where_no_cgroup_can_be_made(
+    hostile: Hostile, ends: Callable[[Hostile, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "make", lambda most: cgroup.Cgroup())
+    ends(hostile, "cpu")
+
+
 def ended(report: EvalReport) -> tuple[str, str]:
     """How, as docstrings have it ("right" for harmless and ranked), and what its message says."""
     failed = verdict.first_failure(report)
@@ -108,11 +121,14 @@ def ended(report: EvalReport) -> tuple[str, str]:
 
 def evaluated_by_kind(file: Path, _: str, problem: str, mode: Mode, **others: object) -> EvalReport:
     """An evaluation on CPU cores, as the command line plans it."""
-    made = setting(Asked(problem=problem, suite="quick", device="cpu", ranks=2), CHECKOUT)
+    made = setting(Asked(problem=problem, suite="quick", device="cpu", ranks=OF_KINDS[problem]), CHECKOUT)
     suite = dataclasses.replace(made.suite, benchmarks=made.suite.benchmarks[:1])
     made = dataclasses.replace(made, suite=suite)
     order = Order(setting=made, submission=read_submission(made.problem, file, CHECKOUT), mode=mode, author="tester")
-    return evaluate(kind_of(made).plan(order), Silent())
+    plan = kind_of(made).plan(order)
+    if isinstance(plan, ProgramPlan):
+        plan = dataclasses.replace(plan, cores=plan.cores[:1], memory_bytes=SOLVERS_BYTES)
+    return evaluate(plan, Silent())
 
 
 @pytest.fixture

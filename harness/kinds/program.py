@@ -255,7 +255,7 @@ class ProgramSession:
         wall_s = _most_s(self.task, case)
         seed = self.plan.seed(role, self.runs)
         try:
-            ran = self.workshop.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,))
+            ran = self.workshop.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
         finally:
             shutil.rmtree(given, ignore_errors=True)
             shutil.rmtree(place, ignore_errors=True)
