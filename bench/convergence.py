@@ -68,8 +68,9 @@ def samples_to_targets(
     import reference
 
     with device:
-        given = reference.generate_input(**params, rank=0, world_size=1, seed=seed)
-        log = Watching(reference, given, reference.held_out(**params, seed=seed), targets)
+        hidden = f"convergence {seed}"
+        given = reference.generate_input(**params, rank=0, world_size=1, seed=seed, hidden_seed=hidden)
+        log = Watching(reference, given, reference.held_out(**params, hidden_seed=hidden), targets)
     data = Data(given["tokens"], device, Counts())
     with contextlib.suppress(Reached, RunOver):
         train.train(config_of(given, hyperparameters), data, given["seed"], min(targets), log)

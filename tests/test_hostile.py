@@ -9,28 +9,42 @@ tests/hostile/ holds ordinary submission files. A docstring says what each one t
     expect: no gain|...                 it runs the reference, and is not shown faster (or ends as named behind the |)
     expect: ranked                      an honest control: right, timed, ranked
     devices: cpu                        or gpu; where there is no such line it is tried on both
-    problem: a2a                        a2a where there is no such line; or a problem folder's path
+    problem: a2a                        a2a where there is no such line; or a problem folder's path, iopddl or
+                                        llama_pretrain, which run as the command line has them;
+                                        solvers on one core, with 0.5 GiB
     mode: test                          test where there is no such line
     gpus: 2                             on GPUs it takes so many; 1 where there is no such line
 
 `honest_*` are unusual but legitimate, `wrong_*` merely wrong. A new cheat is a new file.
 """
 
+import dataclasses
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from conftest import Silent
 
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError
 from harness.core.machine_records import Peaks
 from harness.core.records import EvalReport, Held, Mode
+from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import op_peaks
+from harness.kinds.kind import Order
+from harness.kinds.registry import kind_of, read_submission
+from harness.kinds.settings import Asked, setting
+from harness.kinds.solver_build import ProgramPlan
 from harness.machine.host import gpus
-from harness.process import sandbox
+from harness.process import cgroup, sandbox
 
+CHECKOUT = Checkout(ROOT)
+SOLVERS_BYTES = 512 << 20
+OF_KINDS = {"iopddl": None, "llama_pretrain": 2}  # ranks of each
 FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm", "copy", "count")
@@ -85,6 +99,16 @@ def test_so_it_ends_on_gpus(hostile: Hostile, ends: Callable[[Hostile, str], Non
     ends(hostile, gpus().device)
 
 
+@pytest.mark.parametrize(
+    "hostile", [each for each in CORPUS if each.problem == "iopddl"], ids=lambda hostile: hostile.name
+)
+def test_so_solvers_end_where_no_cgroup_can_be_made(
+    hostile: Hostile, ends: Callable[[Hostile, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "make", lambda most: cgroup.Cgroup())
+    ends(hostile, "cpu")
+
+
 def ended(report: EvalReport) -> tuple[str, str]:
     """How, as docstrings have it ("right" for harmless and ranked), and what its message says."""
     failed = verdict.first_failure(report)
@@ -93,6 +117,18 @@ def ended(report: EvalReport) -> tuple[str, str]:
     if isinstance(failed.outcome, Held):
         return f"held {failed.outcome.check}", failed.outcome.evidence
     return failed.outcome.type, failed.outcome.message
+
+
+def evaluated_by_kind(file: Path, _: str, problem: str, mode: Mode, **others: object) -> EvalReport:
+    """An evaluation on CPU cores, as the command line plans it."""
+    made = setting(Asked(problem=problem, suite="quick", device="cpu", ranks=OF_KINDS[problem]), CHECKOUT)
+    suite = dataclasses.replace(made.suite, benchmarks=made.suite.benchmarks[:1])
+    made = dataclasses.replace(made, suite=suite)
+    order = Order(setting=made, submission=read_submission(made.problem, file, CHECKOUT), mode=mode, author="tester")
+    plan = kind_of(made).plan(order)
+    if isinstance(plan, ProgramPlan):
+        plan = dataclasses.replace(plan, cores=plan.cores[:1], memory_bytes=SOLVERS_BYTES)
+    return evaluate(plan, Silent())
 
 
 @pytest.fixture
@@ -108,8 +144,13 @@ def ends(evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch) 
         if hostile.name.startswith(NEED_NAMESPACES) and not sandbox.has_namespaces():
             pytest.skip("no namespaces are permitted here; every report says so")
         kind, _, pattern = hostile.expect.partition(":")
+        run = (
+            functools.partial(evaluated_by_kind, FOLDER / f"{hostile.name}.py")
+            if hostile.problem in OF_KINDS
+            else evaluated
+        )
         try:
-            report = evaluated(
+            report = run(
                 hostile.source,
                 hostile.problem,
                 mode=hostile.mode,

@@ -353,12 +353,14 @@ def test_what_a_program_does_wrong_is_named(tmp_path: Path, text: str, words: st
 def test_floods_and_fork_bombs_are_ended_and_named(tmp_path: Path, monkeypatch) -> None:
     from harness.process import answers
 
-    small = {"output_bytes": 1 << 20, "processes": 20}
+    small = {"output_bytes": 1 << 20, "tasks": 20}
     monkeypatch.setattr(answers.Limits, "__init__", _limited(answers.Limits.__init__, small))
     flood = program(tmp_path, "while True: print('x' * 100000)", "flood.py")
     assert "printed more than 1 MiB and was ended" in outcome_of(evaluated(flood))
     bomb = "import subprocess, sys\nwhile True: subprocess.Popen(['sleep', '60'])"
-    assert "ran more than 20 processes and was ended" in outcome_of(evaluated(program(tmp_path, bomb, "bomb.py")))
+    assert "ran more than 20 processes and threads and was ended" in outcome_of(
+        evaluated(program(tmp_path, bomb, "bomb.py"))
+    )
 
 
 def _limited(init, more: dict[str, int]):

@@ -1,5 +1,6 @@
 """Problems whose submissions train: runs, what they may not do, the score, and what trusted ranks make of weights."""
 
+import copy
 import dataclasses
 import functools
 import importlib
@@ -75,32 +76,45 @@ class OneRank:
         self.candidate = SimpleNamespace(opened_ns=0, sealed_ns=lambda: self.sealed_ns)
 
     def make(self, case: Any, inputs: list[wire.InputSpec]) -> None:
-        seed = inputs[0].seed
-        self.given = self.reference.generate_input(**self.params, rank=0, world_size=1, seed=seed)
-        self.held_out = self.reference.held_out(**self.params, seed=seed)
+        [spec] = inputs
+        hidden = {"hidden_seed": spec.hidden_seed}
+        whole = self.reference.generate_input(**self.params, rank=0, world_size=1, seed=spec.seed, **hidden)
+        self.held_out = self.reference.held_out(**self.params, **hidden)
+        every = self.params["every"]
+        self.given = {"tokens": whole["tokens"][every * spec.period :][:every]}
+        if not spec.period:
+            self.run = self.given = whole | self.given
+            self.before = whole["start"]
 
     def load(self, group: Any, indices: list[int]) -> None: ...
     def take(self, group: Any, called: Any) -> None: ...
     def rest(self, group: Any) -> None: ...
     def regain(self, group: Any) -> None: ...
 
-    def call(self, group: Any, indices: list[int], clock: str, again: bool) -> list[Any]:
+    def call(self, group: Any, indices: list[int], clock: str) -> list[Any]:
         group.opened_ns = time.monotonic_ns()
         self.output = self.kernel(self.given)
         self.sealed_ns = time.monotonic_ns()
-        nowhere: Any = SimpleNamespace(write=lambda *_: None)
+        weights = self.output["weights"]
+        self.weights = {name: copy.deepcopy(value) for name, value in weights.items()}
+        nowhere: Any = SimpleNamespace(write=lambda *_: None, place=lambda _: None)
         return [[SimpleNamespace(output=payload.write_output(nowhere, 0, self.output, 1 << 30))]]
 
     def judge(self, index: int) -> list[list[wire.Verified]]:
-        wrong = quality_trusted.unlike(self.output["weights"], self.reference.expected(self.given))
-        quality = None
+        expected = self.reference.expected(self.run)
+        wrong = quality_trusted.unlike(self.weights, expected)
+        quality, is_unchanged = None, False
         if not wrong:
             inputs, targets = self.held_out[:, :-1].long(), self.held_out[:, 1:].long()
             with torch.no_grad():
-                loss = self.reference.summed_loss(self.given, self.output["weights"], inputs, targets)
+                loss = self.reference.summed_loss(self.run, self.weights, inputs, targets)
             quality = self.reference.quality(loss.item() / targets.numel()) if loss.isfinite() else None
+            is_unchanged = all(torch.equal(self.weights[name], self.before[name]) for name in expected)
+            self.before = self.weights
         found = Verdict(passed=not wrong, message=wrong)
-        return [[wire.Verified(verdicts=Verdicts(strict=found, gpumode=found), quality=quality)]]
+        return [
+            [wire.Verified(verdicts=Verdicts(strict=found, gpumode=found), quality=quality, is_unchanged=is_unchanged)]
+        ]
 
 
 @pytest.fixture
@@ -123,9 +137,9 @@ def runs(staged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     return make
 
 
-def one_run(runs: Runs, seed: int = 1) -> Run | Wrong:
-    runs.make(seed)
-    return runs.run("candidate", seed)
+def one_run(runs: Runs, seed: int = 1) -> Run | Wrong | Held:
+    runs.make(seed, f"hidden {seed}")
+    return runs.run("candidate")
 
 
 def reference_text(name: str = "llama_pretrain") -> str:
@@ -137,6 +151,7 @@ def train(config, data, seed, target, log):
     weights = dict(config["start"])
     for done in range(32, config["samples"] + 1, 32):
         data.batch(32)
+        weights["embedding"] = weights["embedding"] * 1.001
         {each}
         if done % {every} == 0:
             log.evaluate(weights, done)
@@ -145,7 +160,7 @@ def train(config, data, seed, target, log):
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("name", "target"), [("llama_pretrain", 20.0), ("llama_lora", 2.5)])
+@pytest.mark.parametrize(("name", "target"), [("llama_pretrain", 20.0), ("llama_lora", 2.65)])
 def test_a_run_ends_at_the_first_evaluation_that_reaches_the_target(runs: Any, name: str, target: float) -> None:
     found = one_run(runs(reference_text(name), name, target=target))
     assert isinstance(found, Run), found
@@ -168,7 +183,7 @@ def test_the_clock_stands_while_weights_are_evaluated(runs: Any, monkeypatch: py
 
 
 def test_on_gpus_ranks_keep_their_input_until_a_run_is_over(runs: Any) -> None:
-    """A group that rests gives back what it has on its device, its input too."""
+    """A group that rests gives back what it has on its device, its input too. Each period's data is loaded anew."""
     made = runs(LOOP.format(each="pass", every=128))
     made.calls.has_files = False
     events: list[str] = []
@@ -177,24 +192,24 @@ def test_on_gpus_ranks_keep_their_input_until_a_run_is_over(runs: Any) -> None:
     made.calls.regain = lambda group: events.append("regain")
     found = one_run(made)
     assert isinstance(found, Run)
-    assert (len(found.evaluations), events) == (8, ["regain", "load", "rest"])
+    assert (len(found.evaluations), events) == (8, ["regain", *["load"] * 8, "rest"])
 
 
 def test_runs_on_the_same_seed_get_the_same_and_others_get_others(staged: Any) -> None:
     reference = staged()
     first, same, other = (
-        reference.generate_input(**CASE, rank=rank, world_size=2, seed=seed) for rank, seed in ((0, 5), (1, 5), (0, 6))
+        reference.generate_input(**CASE, rank=rank, world_size=2, seed=5, hidden_seed=hidden)
+        for rank, hidden in ((0, "a"), (1, "a"), (0, "b"))
     )
     assert torch.equal(first["tokens"], same["tokens"])
     assert not torch.equal(first["tokens"], other["tokens"])
-    assert first["seed"] not in (5, other["seed"]), "with it the language could be drawn again"
 
 
 def test_no_sequence_that_weights_are_evaluated_on_is_handed_out(staged: Any) -> None:
     reference = staged()
-    given = reference.generate_input(**CASE, rank=0, world_size=1, seed=3)
+    given = reference.generate_input(**CASE, rank=0, world_size=1, seed=3, hidden_seed="a")
     handed = {tuple(row) for row in given["tokens"].tolist()}
-    held_out = {tuple(row) for row in reference.held_out(**CASE, seed=3).tolist()}
+    held_out = {tuple(row) for row in reference.held_out(**CASE, hidden_seed="a").tolist()}
     assert not handed & held_out
     assert {name for name, value in given.items() if isinstance(value, torch.Tensor)} == {"tokens"}
 
@@ -218,7 +233,6 @@ def test_how_a_run_ended_that_did_not_converge(runs: Any, source: str, words: st
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (LOOP.format(each="data.batch(32)", every=128), "it logged 128 sequences and read 256: it trains on more than"),
         (LOOP.format(each="pass", every=64), "an evaluation after 64 sequences; the next is due after 128"),
         (LOOP.format(each="weights['layers.0.q'] = weights['norm']", every=128), "layers.0.q is torch.float32 [16]"),
         (LOOP.format(each="weights['more'] = weights['norm']", every=128), "the model has no more"),
@@ -239,6 +253,11 @@ def test_a_run_that_breaks_a_rule_is_wrong_and_says_which(runs: Any, source: str
         ("def train(config, data, seed, target, log): raise ValueError('no')", "no"),
         ("def train(config, data, seed, target, log): return 3", "train returned a int; it must return the weights"),
         ("def train(config, data, seed, target, log): data.batch(0)", r"data.batch\(0\): a multiple of"),
+        ("def train(config, data, seed, target, log): data.batch(16)", "HYPERPARAMETERS say that batch_size is 32"),
+        (
+            LOOP.format(each="data.batch(32)", every=128),
+            r"log.evaluate\(weights, 128\) is due, and the sequences behind it",
+        ),
         ("def train(config): pass", "train must take five arguments"),
         ("x = 1", "the submission defines no train"),
     ],
@@ -466,13 +485,13 @@ def test_a_shipped_submission_trains_as_the_reference_does(
     reference = staged(name)
     monkeypatch.syspath_prepend(str(ROOT / "submissions"))
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: None)
-    given = reference.generate_input(**CASE, rank=0, world_size=1, seed=3)
+    given = reference.generate_input(**CASE, rank=0, world_size=1, seed=3, hidden_seed="a")
     found = []
     for path in (f"reference/{name}/train.py", f"submissions/{name}/submission.py"):
         train, config = _shipped(path), _config(given)
         kept: list[dict[str, torch.Tensor]] = []
         log = SimpleNamespace(evaluate=functools.partial(_keep, kept))
-        data = training.Data(given["tokens"][:256], torch.device("cpu"), training.Counts())
+        data = training.Data(given["tokens"][:256], torch.device("cpu"), training.Counts(), 32, 256)
         with pytest.raises(training.RunOver):
             train(config, data, given["seed"], 1.0, log)
         found.append(kept)
@@ -491,7 +510,7 @@ def test_a_shipped_submission_does_not_wait_for_its_gpu_between_evaluations(
     """torch raises an error for a call that waits, from the first evaluation on."""
     reference = staged(name)
     monkeypatch.syspath_prepend(str(ROOT / "submissions"))
-    given = reference.generate_input(**CASE, rank=0, world_size=1, seed=3)
+    given = reference.generate_input(**CASE, rank=0, world_size=1, seed=3, hidden_seed="a")
     gpu = torch.device("cuda:0")
     for key in {"start", "base"} & given.keys():
         given[key] = {of: weight.to(gpu) for of, weight in given[key].items()}
@@ -501,7 +520,7 @@ def test_a_shipped_submission_does_not_wait_for_its_gpu_between_evaluations(
         evaluations.append(samples)
         torch.cuda.set_sync_debug_mode("error")
 
-    data = training.Data(given["tokens"][:256], gpu, training.Counts())
+    data = training.Data(given["tokens"][:256], gpu, training.Counts(), 32, 256)
     try:
         with pytest.raises(training.RunOver):
             _shipped(f"submissions/{name}/submission.py")(
@@ -516,7 +535,7 @@ def test_a_shipped_submission_does_not_wait_for_its_gpu_between_evaluations(
 def test_a_batch_is_loaded_while_the_gpu_is_busy() -> None:
     """So what counts as loading is not the time of earlier steps."""
     tokens = torch.randint(1 << 14, (96, 513), dtype=torch.int16)
-    data = training.Data(tokens, torch.device("cuda:0"), training.Counts())
+    data = training.Data(tokens, torch.device("cuda:0"), training.Counts(), 32, 96)
     data.batch(32)  # allocates the memory that further batches use
     torch.cuda.synchronize()
     torch.cuda._sleep(1 << 31)  # cycles: about a second

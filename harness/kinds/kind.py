@@ -92,6 +92,9 @@ class Order:
     opponent: Submission | None = None
 
 
+SECRET_BITS = 128  # of a run: more than any search covers
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What an evaluation will do, decided before anything runs. Every kind adds what its sessions need. `suite` already

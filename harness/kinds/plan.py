@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.records import Clock, Mode, Submission, Warning
-from harness.kinds.kind import Phase, Plan
+from harness.kinds.kind import SECRET_BITS, Phase, Plan
 from harness.machine import host
 from harness.machine.host import cores
 from harness.problems.problem import Problem, Suite
@@ -54,16 +54,25 @@ class OpPlan(Plan):
         return self.clocks[0] == "device"
 
     def seed(self, *place: int | str) -> int:
-        """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else."""
+        """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else. A search
+        finds it from the input, and learns no more by it."""
         return self._number(place) % 2**31
 
     def key(self, *place: int | str) -> int:
         """The key that masks one input: above 0, of KEY_BITS bits."""
         return self._number(("key", *place)) % ((1 << KEY_BITS) - 1) + 1
 
+    def hidden_seed(self, *place: int | str) -> str:
+        """SECRET_BITS bits in hex, of which what no candidate may foresee is drawn: no seed that is handed out tells
+        anything of them."""
+        return self._digest(("hidden", *place), SECRET_BITS // 8).hex()
+
     def _number(self, place: tuple[int | str, ...]) -> int:
+        return int.from_bytes(self._digest(place, 8), "big")
+
+    def _digest(self, place: tuple[int | str, ...], nbytes: int) -> bytes:
         text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+        return hashlib.blake2b(text, digest_size=nbytes).digest()
 
 
 def phases(suite: Suite, mode: Mode) -> tuple[Phase, ...]:
@@ -114,7 +123,7 @@ def make_plan(
         ranking_by=problem.ranking_by,
         checker=problem.checker,
         budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=block(device)),
-        secret=secrets.randbits(63),
+        secret=secrets.randbits(SECRET_BITS),
         threads=max(1, cores() // local_size),
         # The same for the rank of either side: a process keeps for life what its cores are worth to its device.
         cores=host.near_cores(local_size) if spin else (),

@@ -37,7 +37,7 @@ from harness.core.records import (
 )
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
-from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import SECRET_BITS, Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
 from harness.kinds.solver_build import ProgramPlan, Side, Workshop
 from harness.kinds.solver_files import BUILD, read_solver
@@ -99,7 +99,7 @@ class ProgramKind:
             ),
             ranking_by=problem.ranking_by,
             checker=problem.checker,
-            secret=secrets.randbits(63),
+            secret=secrets.randbits(SECRET_BITS),
             opponent=order.opponent,
             confined=setting.confined,
             notes=notes,
@@ -255,7 +255,7 @@ class ProgramSession:
         wall_s = _most_s(self.task, case)
         seed = self.plan.seed(role, self.runs)
         try:
-            ran = self.workshop.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,))
+            ran = self.workshop.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
         finally:
             shutil.rmtree(given, ignore_errors=True)
             shutil.rmtree(place, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import shutil
 import stat
@@ -104,10 +105,16 @@ class Workshop:
         return None
 
     def run(
-        self, arguments: tuple[str, ...], place: Path, wall_s: float, more: dict[str, str], given: tuple[Path, ...] = ()
+        self,
+        arguments: tuple[str, ...],
+        place: Path,
+        wall_s: float,
+        more: dict[str, str],
+        given: tuple[Path, ...] = (),
+        answer_s: float = math.inf,
     ) -> answers.Finished:
         """Runs a command in `place`/work, with the variables `more`. Of this evaluation's other folders it can read
-        those in `given`."""
+        those in `given`. Answers after `answer_s` do not count."""
         command = answers.Command(
             arguments=arguments,
             folder=place,
@@ -117,7 +124,8 @@ class Workshop:
             shown=given,
             confined=self.plan.confined,
         )
-        limits = answers.Limits(wall_s=wall_s, cores=self.plan.cores, memory_bytes=self.plan.memory_bytes)
+        plan = self.plan
+        limits = answers.Limits(wall_s=wall_s, answer_s=answer_s, cores=plan.cores, memory_bytes=plan.memory_bytes)
         return answers.run(command, limits)
 
 

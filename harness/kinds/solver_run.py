@@ -25,10 +25,12 @@ class Judged:
 
 
 def judged(ran: Finished, instance: Instance, task: Task, limit_s: float) -> Judged:
-    """The last complete answer counts, however the program ended. Earlier ones that are not right are passed over."""
+    """The last complete answer before the limit counts, however the program ended. Earlier ones that are not right are
+    passed over."""
     trouble = _trouble(ran, limit_s)
     if not ran.answers:
-        return Judged(cost=None, points=(), outcome=Wrong(message=f"no answer: it {trouble or 'printed none'}"))
+        lacking = "printed none" + " before its limit" * bool(ran.late_answers)
+        return Judged(cost=None, points=(), outcome=Wrong(message=f"no answer: it {trouble or lacking}"))
     *earlier, last = ran.answers
     try:
         cost = _cost(task, instance, last)
@@ -45,7 +47,8 @@ def judged(ran: Finished, instance: Instance, task: Task, limit_s: float) -> Jud
         points.append((answer.at_s, value))
     points.append((last.at_s, cost))
     curve = tuple(Point(at_s=at_s, value=float(value)) for at_s, value in points if value > 0)
-    note = f"{trouble}; its last answer counts" if trouble else ""
+    counts = "its last answer before that counts" if ran.late_answers or ran.is_late else "its last answer counts"
+    note = f"{trouble}; {counts}" if trouble else ""
     return Judged(cost=cost, points=curve, outcome=None, note=note)
 
 
@@ -55,6 +58,8 @@ def _trouble(ran: Finished, limit_s: float) -> str:
         return f"{ran.broke} and was ended"
     if ran.is_late:
         return f"still ran {ran.seconds:.1f} s after its start, with a limit of {limit_s:g} s, and was ended"
+    if ran.late_answers:
+        return f"printed answers after its limit of {limit_s:g} s, which do not count"
     if ran.ended:
         said = cut_line(ran.stderr.strip().rpartition("\n")[2], LINE_CHARS)
         return ran.ended + (f" ({said})" if said else "")

@@ -35,7 +35,7 @@ from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Plan, Pr
 from harness.kinds.op import OpKind, OpSession
 from harness.kinds.plan import OpPlan
 from harness.kinds.train_rules import Hyperparameters, Rules
-from harness.kinds.train_run import Run, Runs, Side, mllog_text
+from harness.kinds.train_run import Run, Runs, Side, idle_period, mllog_text
 from harness.problems.token_files import TokenFolder, read_folder
 from harness.ranks import wire
 
@@ -126,13 +126,15 @@ class TrainSession(OpSession):
         self.checked += 1
         calls.open(calls.candidate, calls.baseline)
         case = self._aimed(case)
-        runs, seed = Runs(calls, case), self.plan.seed("check", calls.at)
-        runs.make(seed)
+        runs = Runs(calls, case)
+        self._make(runs, "check", calls.at)
         if case.kind != "test":
             for side in SIDES:
                 runs.warm_up(side)
             return Checked(outcome=Passed())
-        found = self._run(runs, "candidate", seed)
+        found = self._run(runs, "candidate")
+        if isinstance(found, Held):
+            return Checked(outcome=found)
         outcome = found if isinstance(found, Wrong) else Wrong(message=f"the run {found.ending}")
         if isinstance(found, Run) and found.has_converged:
             passed = Verdict(passed=True)
@@ -151,7 +153,7 @@ class TrainSession(OpSession):
         if case.label not in self.targets:
             unreached = replace(case, params=case.params | {"target": 0.0})
             runs, number = Runs(self.calls, unreached), train_data.aim(case)
-            runs.make(self.plan.seed("target", case.label))
+            self._make(runs, "target", case.label)
             quality = runs.quality_after("baseline", number)
             if quality is None:
                 raise HarnessError(f"{self.plan.baseline_name} diverged, so there is no target; set --target")
@@ -165,25 +167,27 @@ class TrainSession(OpSession):
         runs = Runs(self.calls, case)
         found: dict[Side, list[Run]] = {side: [] for side in SIDES}
         for number in range(int(case.params["runs"])):  # type: ignore[arg-type]
-            seed = self.plan.seed("run", self.calls.at, number)
             began = time.monotonic()
-            runs.make(seed)
+            self._make(runs, "run", self.calls.at, number)
             self._count("data", time.monotonic() - began)
             for side in SIDES if number % 2 == 0 else SIDES[::-1]:
-                run = self._run(runs, side, seed)
-                if isinstance(run, Wrong):
+                run = self._run(runs, side)
+                if isinstance(run, Wrong | Held):
                     return run
                 found[side].append(run)
                 self._note(case, side, number, run)
         return self._judged(case, found)
 
-    def _run(self, runs: Runs, side: Side, seed: int) -> Run | Wrong:
+    def _make(self, runs: Runs, *place: int | str) -> None:
+        runs.make(self.plan.seed(*place), self.plan.hidden_seed(*place))
+
+    def _run(self, runs: Runs, side: Side) -> Run | Wrong | Held:
         """One run. Raises OpponentFailed where it is the opponent's that breaks a rule."""
-        run = runs.run(side, seed)
-        if isinstance(run, Wrong):
+        run = runs.run(side)
+        if isinstance(run, Wrong | Held):
             if side == "baseline":
-                failed = Raised(rank=0, message=run.message, traceback="")
-                raise OpponentFailed(runs.case.label, failed)
+                message = run.message if isinstance(run, Wrong) else run.evidence
+                raise OpponentFailed(runs.case.label, Raised(rank=0, message=message, traceback=""))
             return run
         self._count("evaluation", run.evaluation_s)
         self._count("training", run.seconds - run.loading_s)
@@ -213,6 +217,10 @@ class TrainSession(OpSession):
         failed = [run for run in own if not run.has_converged]
         if len(failed) > MOST_FAILED:
             return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
+        if evidence := idle_period(own):
+            return Held(check="training", evidence=evidence)
+        if self.plan.opponent is not None and (evidence := idle_period(other)):
+            raise OpponentFailed(case.label, Raised(rank=0, message=evidence, traceback=""))
         if held := self._too_fast(case, own, other):
             return held
         return Measured(

@@ -1,31 +1,35 @@
 """One training run of a group of ranks: trained on to each evaluation, evaluated by trusted ranks, timed by the parent.
 
-The clock runs from when the group is let into a call until its weights are here and cannot be changed any more.
-Evaluations, and making data, are between calls; on CPUs, where the group is frozen then, the clock stands.
+The sequences of each period between two evaluations are handed out when it begins, so that no run can have read more or
+fewer than it is evaluated after. The clock runs from when the group is let into a call until its weights are here and
+cannot be changed any more. Evaluations, and handing out data, are between calls; on CPUs, where the group is frozen
+then, the clock stands.
 """
 
 import io
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.core import mllog
 from harness.core.decode import DecodeError, decode
-from harness.core.records import Case, Wrong
+from harness.core.records import Case, Held, Wrong
+from harness.core.stats import median
 from harness.kinds.op_calls import Calls
 from harness.ranks import wire
 from harness.ranks.group import Group
 
 Side = Literal["candidate", "baseline"]
+LEAST_PART = 0.25  # of the time that a period typically takes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """What rank 0 says it has counted, of all ranks: sequences read and logged, and its seconds of loading."""
+    """What rank 0 says: after how many sequences of all ranks it has weights evaluated, its seconds of loading, and
+    whether it has returned."""
 
-    read: int
     samples: int
     loading_s: float
     is_done: bool
@@ -33,7 +37,8 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Weights after `samples` sequences and `seconds` of training; `quality` is None where it is not finite."""
+    """Weights after `samples` sequences, which were handed out, and `seconds` of training; `quality` is None where it
+    is not finite."""
 
     samples: int
     seconds: float
@@ -42,14 +47,15 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run to its end. `evaluation_s` is what trusted ranks took, beside the clock; `ending` says how a run ended that
-    did not reach the target."""
+    """A run to its end. `evaluation_s` is what trusted ranks took, beside the clock; `periods_s` what each period took
+    to the evaluation that train() asked for at its end; `ending` says how a run ended that did not reach the target."""
 
     seed: int
     evaluations: tuple[Evaluation, ...]
     loading_s: float
     evaluation_s: float
     ending: str
+    periods_s: tuple[float, ...] = ()
 
     @property
     def has_converged(self) -> bool:
@@ -69,9 +75,11 @@ class Run:
 
 @dataclass
 class _Going:
-    """A run that is under way."""
+    """A run that is under way. `periods` is how many have begun; `periods_s` has the times of those that have ended."""
 
     seconds: float = 0.0
+    periods_s: list[float] = field(default_factory=list)
+    periods: int = 0
     evaluation_s: float = 0.0
     evaluations: list[Evaluation] = field(default_factory=list)
 
@@ -83,10 +91,19 @@ class Runs:
         self.calls, self.case = calls, case
         self.target = float(case.params["target"])  # type: ignore[arg-type]
         self.every = int(case.params["every"])  # type: ignore[arg-type]
+        self.samples = int(case.params["samples"])  # type: ignore[arg-type]
+        self.seeds = 0, ""
 
-    def make(self, seed: int) -> None:
-        """Trusted ranks make what runs with that seed begin with, and their held-out data."""
-        self.calls.make(self.case, [wire.InputSpec(seed=seed, hardened=False)])
+    def make(self, seed: int, hidden_seed: str) -> None:
+        """Trusted ranks make what the next runs begin with, which have these seeds, and their held-out data."""
+        self.seeds = seed, hidden_seed
+        self._hand_out(0)
+
+    def _hand_out(self, period: int) -> None:
+        """Trusted ranks write the sequences of that period to where the group's next call finds them."""
+        seed, hidden_seed = self.seeds
+        spec = wire.InputSpec(seed=seed, hardened=False, hidden_seed=hidden_seed, period=period)
+        self.calls.make(self.case, [spec])
 
     def warm_up(self, side: Side) -> None:
         """Trains up to the first evaluation; nothing comes of it."""
@@ -94,10 +111,10 @@ class Runs:
         self._train(group, _Going())
         self.calls.rest(group)
 
-    def run(self, side: Side, seed: int) -> Run | Wrong:
-        """A run to the target, or to its own end; Wrong for one that breaks a rule."""
+    def run(self, side: Side) -> Run | Wrong | Held:
+        """A run to the target, or to its own end; Wrong or Held for one that breaks a rule."""
         group: Group = getattr(self.calls, side)
-        found = self._run(group, seed)
+        found = self._run(group)
         self.calls.rest(group)  # not before: what it has on its device goes with its input
         return found
 
@@ -109,44 +126,55 @@ class Runs:
             if isinstance(self._train(group, going), Wrong):
                 return None
             evaluated = self._evaluated(going)
-            if not isinstance(evaluated, float):
+            if isinstance(evaluated, Wrong) or evaluated.quality is None:
                 return None
-            quality = evaluated
+            quality = evaluated.quality
         self.calls.rest(group)
         return quality
 
-    def _run(self, group: Group, seed: int) -> Run | Wrong:
+    def _run(self, group: Group) -> Run | Wrong | Held:
         going = _Going()
         while True:
             claims = self._train(group, going)
             if isinstance(claims, Wrong):
                 return claims
             if claims.is_done and going.evaluations and claims.samples == going.evaluations[-1].samples:
-                return self._ended(going, claims, seed, self._why(claims, going))  # as evaluated before
+                return self._ended(going, claims, self._why(going))  # as evaluated before
             began = time.monotonic()
-            quality = self._evaluated(going)
-            if isinstance(quality, Wrong):
-                return quality
-            reached_s = going.seconds
+            judged = self._evaluated(going)
+            if isinstance(judged, Wrong):
+                return judged
+            reached_s, quality, samples = going.seconds, judged.quality, self.every * going.periods
             if not self.calls.has_files:  # on GPUs nobody is frozen: who is not on turn may go on training
                 going.seconds += time.monotonic() - began
-            if wrong := self._broken(claims, going):
-                return Wrong(message=wrong)
-            going.evaluations.append(Evaluation(samples=claims.samples, seconds=reached_s, quality=quality))
+            if claims.samples != samples and not claims.is_done:
+                message = (
+                    f"it asked for an evaluation after {claims.samples} sequences; the next is due after {samples}"
+                )
+                return Wrong(message=message)
+            if judged.is_unchanged and not claims.is_done:
+                evidence = (
+                    f"after {samples} sequences a run had the weights of {samples - self.every}: it did not train"
+                )
+                return Held(check="training", evidence=evidence)
+            going.evaluations.append(Evaluation(samples=samples, seconds=reached_s, quality=quality))
             if quality is not None and quality <= self.target:
-                return self._ended(going, claims, seed, "")
-            if claims.is_done or quality is None:
-                return self._ended(going, claims, seed, self._why(claims, going))
+                return self._ended(going, claims, "")
+            if claims.is_done or quality is None or samples == self.samples:
+                return self._ended(going, claims, self._why(going))
 
     def _train(self, group: Group, going: _Going) -> Claims | Wrong:
-        """Trains on to the next evaluation."""
+        """Trains on to the next evaluation, with the sequences of a further period."""
         calls = self.calls
-        is_first = not going.seconds
-        if is_first:
-            calls.regain(group)
-            calls.load(group, [0])
         began_ns = time.monotonic_ns()
-        [called] = calls.call(group, [0], "wall", again=not is_first)
+        self._hand_out(going.periods)
+        if not going.periods:
+            calls.regain(group)
+        calls.load(group, [0])
+        if not going.periods:
+            began_ns = time.monotonic_ns()
+        going.periods += 1
+        [called] = calls.call(group, [0], "wall")
         if calls.has_files:
             began_ns, ended_ns = group.opened_ns, group.sealed_ns()
             calls.rest(group)
@@ -155,47 +183,52 @@ class Runs:
             ended_ns = time.monotonic_ns()
         going.seconds += (ended_ns - began_ns) / 1e9
         try:
-            return claims_of(called[0].output)
+            claims = claims_of(called[0].output)
+            going.periods_s += [(ended_ns - began_ns) / 1e9] * (not claims.is_done)
+            return claims
         except (DecodeError, ValueError) as error:
             return Wrong(message=f"what rank 0 says of its run cannot be read: {error}")
 
-    def _evaluated(self, going: _Going) -> float | Wrong | None:
-        """The quality of the weights that were handed over."""
+    def _evaluated(self, going: _Going) -> wire.Verified | Wrong:
+        """What trusted ranks say of the weights that were handed over."""
         began = time.monotonic()
         [ranks] = self.calls.judge(0)
         going.evaluation_s += time.monotonic() - began
         wrong = next((one.verdicts.strict.message for one in ranks if not one.verdicts.strict.passed), "")
-        return Wrong(message=wrong) if wrong else ranks[0].quality
+        return Wrong(message=wrong) if wrong else ranks[0]
 
-    def _broken(self, claims: Claims, going: _Going) -> str:
-        """The rule that this evaluation breaks, or ""."""
-        if claims.read > claims.samples:
-            return (
-                f"it logged {claims.samples} sequences and read {claims.read}: it trains on more than it logs "
-                "(log.evaluate(weights, samples) counts those of all ranks since the run began)"
-            )
-        due = self.every * (len(going.evaluations) + 1)
-        if claims.samples != due and not claims.is_done:
-            return f"it asked for an evaluation after {claims.samples} sequences; the next is due after {due}"
-        return ""
-
-    def _why(self, claims: Claims, going: _Going) -> str:
+    def _why(self, going: _Going) -> str:
         """How it ended without having reached the target."""
         last = going.evaluations[-1] if going.evaluations else None
         if last is None or last.quality is None:
             return "diverged: the loss on held-out data is not finite"
         reached = f"{last.quality:.4g} after {last.samples} sequences, the target is {self.target:g}"
-        used_up = claims.samples >= int(self.case.params["samples"])  # type: ignore[arg-type]
-        return f"{'used all its data' if used_up else 'returned early'}: {reached}"
+        return f"{'used all its data' if last.samples >= self.samples else 'returned early'}: {reached}"
 
-    def _ended(self, going: _Going, claims: Claims, seed: int, ending: str) -> Run:
+    def _ended(self, going: _Going, claims: Claims, ending: str) -> Run:
         return Run(
-            seed=seed,
+            seed=self.seeds[0],
             evaluations=tuple(going.evaluations),
             loading_s=min(claims.loading_s, going.seconds),
             evaluation_s=going.evaluation_s,
+            periods_s=tuple(going.periods_s),
             ending=ending,
         )
+
+
+def idle_period(runs: Sequence[Run]) -> str:
+    """The period that took less than LEAST_PART of what a period of these runs takes in the median, in words; "" if
+    there is none. Its sequences cannot all have been trained on."""
+    spans = [span for run in runs for span in run.periods_s]
+    typical = median(spans) if spans else 0.0
+    for number, run in enumerate(runs):
+        for one, span in zip(run.evaluations, run.periods_s, strict=False):
+            if span < LEAST_PART * typical:
+                return (
+                    f"in run {number + 1} the period to {one.samples} sequences took {span:.3f} s, where one takes "
+                    f"{typical:.3f} s in the median: its sequences cannot all have been trained on"
+                )
+    return ""
 
 
 def claims_of(output: wire.Output | None) -> Claims:

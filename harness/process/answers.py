@@ -1,10 +1,11 @@
 """Runs an untrusted program that prints better and better answers, and time-stamps each answer as it arrives.
 
 An answer is a line that begins with `[` and ends with `]`. Knows how programs are started, limited, watched and ended;
-does not know what an answer means. The clock is the parent's.
+does not know what an answer means. The clock is the parent's; it runs from when the program is about to be executed.
 """
 
 import json
+import math
 import os
 import selectors
 import subprocess
@@ -15,34 +16,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-import psutil
-
 from harness.core.checkout import ROOT
 from harness.core.decode import encode
 from harness.core.errors import HarnessError
+from harness.machine.host import descendants
 from harness.machine.processes import end_tree
+from harness.process import cgroup, usage
 from harness.process.child import signal_name
-from harness.process.confined import ConfinedOrder
+from harness.process.confined import STARTED, ConfinedOrder
 
 POLL_S = 0.05
 WATCH_S = 0.25  # between two looks at what the program's processes use
 CHUNK_BYTES = 1 << 18
 LINE_BYTES = 64 << 20  # an answer for ten million nodes
-KEPT_BYTES = 256 << 20  # of answers; beyond, every second one of the older ones is dropped
-STDERR_BYTES = 1 << 16
+MOST_KEPT, KEPT_BYTES = 512, 256 << 20  # answers, and their text; beyond, every second one of the older ones is dropped
+START_S = 60.0  # for the launcher to come to the program
+OVERHEAD_TASKS = 2  # of the launcher, in the program's group
+STDERR_BYTES = STATUS_BYTES = 1 << 16
 DRAIN_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a program may take. `wall_s` has the grace in it; memory and processes are of all its processes together,
-    memory as proportional set size."""
+    """What a program may take. It is ended after `wall_s`; no answer counts that comes after `answer_s`. `memory_bytes`
+    is of all its processes together, with memory that they share and files of memory, once each; `tasks` are its
+    processes and their threads."""
 
     wall_s: float
     cores: tuple[int, ...]
     memory_bytes: int
+    answer_s: float = math.inf
     output_bytes: int = 1 << 30
-    processes: int = 512
+    tasks: int = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,7 @@ class Finished:
     ran."""
 
     answers: tuple[Answer, ...]
+    late_answers: int
     seconds: float
     is_late: bool  # it still ran at the limit of the wall clock
     broke: str
@@ -87,6 +93,9 @@ def run(command: Command, limits: Limits) -> Finished:
     """Runs it to its end or to a limit, and ends whatever is left of it. Raises HarnessError where it cannot be
     started."""
     status_fd, their_fd = os.pipe()
+    group = cgroup.make(
+        cgroup.Most(cores=limits.cores, memory_bytes=limits.memory_bytes, tasks=limits.tasks + OVERHEAD_TASKS)
+    )
     order = ConfinedOrder(
         command=command.arguments,
         folder=str(command.folder),
@@ -96,6 +105,8 @@ def run(command: Command, limits: Limits) -> Finished:
         cores=limits.cores,
         memory_bytes=limits.memory_bytes,
         status_fd=their_fd,
+        groups=group.places,
+        kept=group.kept,
         confined=command.confined,
     )
     child = subprocess.Popen(
@@ -109,27 +120,42 @@ def run(command: Command, limits: Limits) -> Finished:
         start_new_session=True,
     )
     os.close(their_fd)
-    reading = _Reading(child, limits)
+    reading = _Reading(child, limits, status_fd, group)
     try:
         reading.until_end()
     finally:
         end_tree(child.pid)
         child.wait()
+        hit = group.hit()
+        group.end()
         reading.drain()
-    with os.fdopen(status_fd, "rb") as status:
-        said, *lacking = status.read(1 << 16).decode(errors="replace").split("\n")
+    lacking, _, said = reading.status.decode(errors="replace").partition(STARTED.decode())
+    ended = _ending(said.partition("\n")[0])
+    if cgroup.MEMORY in hit:
+        reading.broke = _too_much(limits)
+    elif cgroup.TASKS in hit and ended:
+        reading.broke = _too_many(limits)
     if not said and not reading.broke and not reading.is_late:
         raise HarnessError(f"{command.arguments[0]} was not started: {reading.stderr_text()}")
     return Finished(
         answers=tuple(reading.answers),
+        late_answers=reading.late_answers,
         seconds=reading.seconds,
         is_late=reading.is_late,
         broke=reading.broke,
-        ended=_ending(said),
+        ended=ended,
         stderr=reading.stderr_text(),
         peak_bytes=reading.peak_bytes,
-        lacking=tuple(lacking),
+        lacking=tuple(filter(None, lacking.split("\n"))),
     )
+
+
+def _too_much(limits: Limits) -> str:
+    return f"used more than {limits.memory_bytes / 2**30:.1f} GiB of memory"
+
+
+def _too_many(limits: Limits) -> str:
+    return f"ran more than {limits.tasks} processes and threads"
 
 
 def _ending(said: str) -> str:
@@ -166,19 +192,24 @@ class _Line:
 class _Reading:
     """Reads a program's output as it comes, and watches what the program takes."""
 
-    def __init__(self, child: subprocess.Popen[bytes], limits: Limits) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], limits: Limits, status_fd: int, group: cgroup.Cgroup) -> None:
         assert child.stdout is not None
         assert child.stderr is not None
-        self.child, self.limits = child, limits
+        self.child, self.limits, self.group = child, limits, group
         self.began = time.monotonic()
         self.answers: list[Answer] = []
-        self.kept_bytes = self.output_bytes = self.peak_bytes = 0
+        self.late_answers = self.kept_bytes = self.output_bytes = self.peak_bytes = 0
+        self.status = b""
         self.line = _Line()
         self.stderr = bytearray()
         self.is_late, self.broke, self.seconds = False, "", 0.0
         self.selector = selectors.DefaultSelector()
-        pipes: tuple[tuple[IO[bytes], object], ...] = ((child.stdout, self._take), (child.stderr, self._take_error))
-        for pipe, take in pipes:
+        self.pipes: tuple[tuple[IO[bytes], object], ...] = (
+            (os.fdopen(status_fd, "rb"), self._take_status),
+            (child.stdout, self._take),
+            (child.stderr, self._take_error),
+        )
+        for pipe, take in self.pipes:
             os.set_blocking(pipe.fileno(), False)
             self.selector.register(pipe, selectors.EVENT_READ, take)
 
@@ -191,13 +222,14 @@ class _Reading:
             # not waited for, so that its number stays its own until all below it have been ended
             if os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return
-            if self.seconds >= self.limits.wall_s:
+            wall_s = self.limits.wall_s if STARTED in self.status else START_S
+            if self.seconds >= wall_s:
                 self.is_late = True
                 return
             if now >= watch_at:
                 watch_at = now + WATCH_S
                 self._watch()
-            self._read(min(POLL_S, self.limits.wall_s - self.seconds))
+            self._read(min(POLL_S, wall_s - self.seconds))
 
     def drain(self) -> None:
         """Reads what is still in the pipes, and closes them. What is last need not end with a line end."""
@@ -207,9 +239,8 @@ class _Reading:
         if not self.broke:
             self._keep(self.line.answer())
         self.selector.close()
-        for pipe in (self.child.stdout, self.child.stderr):
-            if pipe is not None:
-                pipe.close()
+        for pipe, _ in self.pipes:
+            pipe.close()
 
     def stderr_text(self) -> str:
         """The end of what it wrote there."""
@@ -230,43 +261,45 @@ class _Reading:
         if self.output_bytes > self.limits.output_bytes:
             self.broke = f"printed more than {self.limits.output_bytes >> 20} MiB"
         *whole, rest = data.split(b"\n")
+        newest = None  # of those that arrived at once
         for part in whole:
             self.line.add(part)
-            self._keep(self.line.answer())
+            newest = self.line.answer() or newest
             self.line = _Line()
         self.line.add(rest)
+        self._keep(newest)
 
     def _keep(self, text: bytes | None) -> None:
         if text is None:
             return
-        self.answers.append(Answer(at_s=time.monotonic() - self.began, text=text))
+        at_s = time.monotonic() - self.began
+        if at_s > self.limits.answer_s:
+            self.late_answers += 1
+            return
+        self.answers.append(Answer(at_s=at_s, text=text))
         self.kept_bytes += len(text)
-        if self.kept_bytes > KEPT_BYTES:
+        if self.kept_bytes > KEPT_BYTES or len(self.answers) > MOST_KEPT:
             self.answers = self.answers[-1::-2][::-1]  # the newest stays
             self.kept_bytes = sum(len(one.text) for one in self.answers)
+
+    def _take_status(self, data: bytes) -> None:
+        if STARTED in data and STARTED not in self.status:
+            self.began = time.monotonic()
+        self.status = (self.status + data)[:STATUS_BYTES]
 
     def _take_error(self, data: bytes) -> None:
         self.stderr = (self.stderr + data)[-STDERR_BYTES:]
 
     def _watch(self) -> None:
         """Ends what takes too many processes or too much memory."""
-        try:
-            found = psutil.Process(self.child.pid).children(recursive=True)
-        except psutil.Error:
-            return
-        if len(found) > self.limits.processes:
-            self.broke = f"ran more than {self.limits.processes} processes"
-            return
-        used = sum(map(_memory, found))
+        used = self.group.used_bytes()
+        if used is None or cgroup.TASKS not in self.group.kept:
+            below = descendants(self.child.pid)
+            tasks = sum(map(usage.tasks, below))
+            if tasks > self.limits.tasks + OVERHEAD_TASKS:
+                self.broke = _too_many(self.limits)
+                return
+            used = usage.memory(below) if used is None else used
         self.peak_bytes = max(self.peak_bytes, used)
         if used > self.limits.memory_bytes:
-            self.broke = f"used more than {self.limits.memory_bytes / 2**30:.1f} GiB of memory"
-
-
-def _memory(process: psutil.Process) -> int:
-    """What a process has of the machine's memory, its part of what it shares included."""
-    try:
-        with open(f"/proc/{process.pid}/smaps_rollup", "rb") as file:
-            return sum(int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:"))
-    except (OSError, ValueError):  # it has ended, or hides
-        return 0
+            self.broke = _too_much(self.limits)

@@ -70,7 +70,7 @@ class Sandbox:
     """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name. Of the
     folders in `hidden` they see no more than these two, the folders in `shown`, and what Python imports from there.
     With `link`, an address, their network has an interface beside its loopback, whose descriptor is then in
-    `link_fds`."""
+    `link_fds`. `refused` are system calls that are refused beside the usual ones."""
 
     folder: Path
     cache: Path
@@ -79,6 +79,7 @@ class Sandbox:
     shown: tuple[Path, ...] = ()
     link: str = ""
     link_fds: list[int] = field(default_factory=list)
+    refused: tuple[seccomp.Call, ...] = ()
 
     @property
     def has_devices(self) -> bool:
@@ -327,7 +328,7 @@ def _seccomp(sandbox: Sandbox) -> str:
     """No system call that changes, traces or copies another process, or has the kernel work for a stopped one."""
     has_own_pids = os.getpid() == FIRST_PID
     more = (() if has_own_pids else seccomp.OF_THREADS) + (() if sandbox.has_devices else seccomp.OF_DESCRIPTORS)
-    return seccomp.install(seccomp.ALWAYS + more)
+    return seccomp.install(seccomp.ALWAYS + more + sandbox.refused)
 
 
 # Limits come first, because they count the user's processes, which cannot be seen out of a PID namespace.

@@ -75,6 +75,10 @@ OF_THREADS = (
     Call("sched_setparam", 142, 118, SELF),
     Call("sched_setscheduler", 144, 119, SELF),
 )
+# Where a program is to keep to the cores that it starts on, and no cpuset does it.
+OF_CORES = (Call("sched_setaffinity", 203, 122),)
+# Memory that nothing shows to belong to a process, while none has it attached.
+OF_SEGMENTS = (Call("shmget", 29, 194, fails_with=errno.ENOSYS),)
 # On GPUs, torch's expandable segments and NVSHMEM share memory between ranks by these. Landlock keeps them in a group.
 OF_DESCRIPTORS = (Call("pidfd_open", 434, 434), Call("pidfd_getfd", 438, 438))
 

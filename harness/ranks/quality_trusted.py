@@ -1,10 +1,12 @@
-"""The trusted ranks' program for training runs: they make what a run begins with, and evaluate its weights.
+"""The trusted ranks' program for training runs: they make what a run begins with, hand out its data period by period,
+and evaluate its weights.
 
-The held-out data is made here, from the run's seed, and never leaves these ranks. Weights are rank 0's; all trusted
-ranks get them and evaluate a part of the data each.
+The held-out data is made here, from the run's hidden seed, and never leaves these ranks. Weights are rank 0's; all
+trusted ranks get them and evaluate a part of the data each.
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,11 +28,24 @@ class QualityTrusted(Trusted):
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         super().__init__(order, fds)
         self.held_out = torch.empty(0)
+        self.run: tuple[Params, wire.InputSpec] | None = None  # of which these are:
+        self.given: dict[str, Any] = {}  # all data that the run may read, and what it begins with
+        self.before: dict[str, Tensor] = {}  # the weights of its last evaluation
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
-        made = super().make_input(params, spec)
-        self.held_out = self.reference.held_out(**params, seed=spec.seed)
-        return made
+        """The sequences of one period, and in the first what the run begins with."""
+        run = (params, replace(spec, period=0))
+        if run != self.run:
+            where = {"rank": self.order.rank, "world_size": self.order.world_size, "seed": spec.seed}
+            self.given = self.reference.generate_input(**params, **where, hidden_seed=spec.hidden_seed)
+            self.held_out = self.reference.held_out(**params, hidden_seed=spec.hidden_seed)
+            self.run = run
+        every = int(params["every"])  # type: ignore[arg-type]
+        period = {"tokens": self.given["tokens"][every * spec.period :][:every]}
+        if spec.period:
+            return period
+        self.before = self.given["start"]
+        return self.given | period
 
     def right_result(self, data: Any) -> Any:
         return {"weights": self.reference.expected(data)}
@@ -44,7 +59,7 @@ class QualityTrusted(Trusted):
 
     def verified(self, command: wire.Verify) -> wire.Verified:
         """Evaluates rank 0's weights, on all ranks."""
-        data = self.made[command.index]
+        data = self.given
         output, lacking = self.taken[command.taken]
         self.taken[command.taken] = (None, "")
         expected = self.reference.expected(data)
@@ -59,9 +74,11 @@ class QualityTrusted(Trusted):
             verdict = Verdict(passed=not wrong, message=f"the weights: {wrong}" if wrong else "")
             return wire.Verified(verdicts=Verdicts(strict=verdict, gpumode=verdict))
         weights = self.shared(given, expected)
+        before, self.before = self.before, weights
+        is_unchanged = all(torch.equal(weights[name], before[name].to(one.device)) for name, one in expected.items())
         passed = Verdict(passed=True)
         verdicts = Verdicts(strict=passed, gpumode=passed)
-        return wire.Verified(verdicts=verdicts, quality=self.quality(data, weights))
+        return wire.Verified(verdicts=verdicts, quality=self.quality(data, weights), is_unchanged=is_unchanged)
 
     @property
     def is_joint(self) -> bool:

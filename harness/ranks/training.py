@@ -1,8 +1,9 @@
 """The candidate's and the baseline's side of a training run: train() as a kernel whose every call trains on to the next
 evaluation.
 
-The first call on an input begins a run: train() gets a thread of its own. A call ends when train() hands weights to
-log.evaluate(), or returns; a further call on the same input lets it go on. So the parent's clocks and gates, which know
+A run is a row of calls, one for each period between two evaluations. The first input has what the run begins with, and
+every input has the sequences of its period, which nobody had before. The first call gives train() a thread of its own;
+a call ends when train() hands weights to log.evaluate(), or returns. So the parent's clocks and gates, which know
 nothing but calls, time the run, and evaluations lie between calls. Nothing here is trusted: what it counts is a claim.
 """
 
@@ -32,7 +33,7 @@ class RunOver(BaseException):
 
 @dataclass
 class Counts:
-    """What is counted of a run, over all ranks' sequences: read and logged, and seconds spent on loading."""
+    """What is counted of a run, over all ranks' sequences: read and logged; and seconds spent on loading."""
 
     read: int = 0
     logged: int = 0
@@ -49,21 +50,39 @@ class Counts:
 
 
 class Data:
-    """The run's text, in its order: every rank reads its part of each batch."""
+    """The run's text, in its order, of the period at hand: every rank reads its part of each batch."""
 
-    def __init__(self, tokens: torch.Tensor, device: torch.device, counts: Counts) -> None:
+    def __init__(self, tokens: torch.Tensor, device: torch.device, counts: Counts, batch_size: int, most: int) -> None:
         self._tokens, self._device, self._counts = tokens, device, counts
+        self._before = 0  # sequences of earlier periods
+        self._batch_size, self._most = batch_size, most
+
+    def go_on(self, tokens: torch.Tensor) -> None:
+        """The next period begins, with these sequences."""
+        self._before += len(self._tokens)
+        self._tokens = tokens
 
     def batch(self, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         """This rank's part of the next `samples` sequences of all ranks: inputs and targets, [samples / W, S] int64 on
         the rank's device, to which they are copied in the order of the current stream. Does not wait for the device.
-        Raises ValueError where W does not divide `samples`; ends the run where not so many are left."""
+        Raises ValueError where `samples` is not the run's batch size, where W does not divide it, and where
+        log.evaluate has to come first; ends the run where all data is used."""
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         if samples < 1 or samples % world_size:
             raise ValueError(f"data.batch({samples}): a multiple of the number of ranks, {world_size}, is needed")
-        first = self._counts.read
-        if first + samples > len(self._tokens):
+        if samples != self._batch_size:
+            raise ValueError(
+                f"data.batch({samples}): HYPERPARAMETERS say that batch_size is {self._batch_size}; a batch may be "
+                "split once it is here"
+            )
+        if self._counts.read + samples > self._most:
             raise RunOver
+        first = self._counts.read - self._before
+        if first + samples > len(self._tokens):
+            raise ValueError(
+                f"data.batch({samples}): log.evaluate(weights, {self._before + len(self._tokens)}) is due, and the "
+                "sequences behind it are handed out then"
+            )
         with self._counts.loading():
             share = samples // world_size
             part = self._tokens[first + rank * share :][:share]
@@ -101,14 +120,14 @@ class _Run:
     """One run of train(), in a thread that works while a call lasts. Two queues pass the turn."""
 
     def __init__(self, train: Train, given: Any, hyperparameters: dict[str, Any], is_first: bool) -> None:
-        self.given, self.is_first, self.counts = given, is_first, Counts()
+        self.is_first, self.counts = is_first, Counts()
         self.outputs: queue.SimpleQueue[dict[str, Any] | BaseException] = queue.SimpleQueue()
         self.goes_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.is_done = False
         device = next(iter(given["start"].values())).device
         config = config_of(given, hyperparameters)
-        data = Data(given["tokens"], device, self.counts)
-        arguments = (config, data, given["seed"], given["target"], Log(self))
+        self.data = Data(given["tokens"], device, self.counts, config["batch_size"], config["samples"])
+        arguments = (config, self.data, given["seed"], given["target"], Log(self))
         settings = (torch.get_num_threads(), device)
         self.thread = threading.Thread(target=self._work, args=(train, arguments, settings), daemon=True)
 
@@ -131,9 +150,8 @@ class _Run:
             raise TypeError(f"train returned a {type(weights).__name__}; it must return the weights, a dict of tensors")
 
     def _output(self, weights: Any, is_done: bool) -> dict[str, Any]:
-        counts = self.counts
         shown = weights if self.is_first else None
-        counted = {"read": counts.read, "samples": counts.logged, "loading_s": counts.loading_s}
+        counted = {"samples": self.counts.logged, "loading_s": self.counts.loading_s}
         return {"weights": shown, "is_done": is_done, **counted}
 
     def hand_over(self, weights: Any, samples: int) -> None:
@@ -185,11 +203,14 @@ def kernel(hyperparameters_file: str) -> Callable[[Any], Any]:
 
     def call(given: Any) -> dict[str, Any]:
         nonlocal run
-        if run is None or run.given is not given:
+        if "start" in given:
             if run is not None:
                 run.stop()
             is_first = not dist.is_initialized() or dist.get_rank() == 0
             run = _Run(train, given, hyperparameters, is_first)
+        else:
+            assert run is not None
+            run.data.go_on(given["tokens"])
         return run.next_output()
 
     return call

@@ -126,11 +126,15 @@ class Buffers:
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """One input to make: `hardened` for the strict checker, or else as published; masked unless `key` is 0."""
+    """One input to make: `hardened` for the strict checker, or else as published; masked unless `key` is 0. For a
+    training run, `hidden_seed` is what its data is drawn from, which no candidate gets, and `period` is the number of
+    the evaluation before which the input is handed out."""
 
     seed: int
     hardened: bool
     key: int = 0
+    hidden_seed: str = ""
+    period: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,10 +406,12 @@ class Stepped:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """`quality` is that of an output which is judged by it; None where it is not finite."""
+    """`quality` is that of an output which is judged by it; None where it is not finite. `is_unchanged`: it has the
+    weights of the output before, or those that its run began with."""
 
     verdicts: Verdicts
     quality: float | None = None
+    is_unchanged: bool = False
     type: Literal["verified"] = "verified"
 
 

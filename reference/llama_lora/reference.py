@@ -1,7 +1,6 @@
 """What trusted ranks do for llama_lora: they train a model on one language, draw a dialect of it, and evaluate matrices
 of low rank that are added to the model's."""
 
-import hashlib
 from dataclasses import asdict
 from typing import Any
 
@@ -15,37 +14,47 @@ HELD_OUT = 256  # sequences
 SHIFT = 0.25  # part of the language that the dialect rewires
 RANK, SCALE = 8, 2.0
 BATCH, BASE_SAMPLES, RATE, WARMUP = 64, 4096, 0.01, 512  # of the model's training
-_trained: dict[str, tuple[int, model.Weights]] = {}  # by size: the language's seed, the weights
+_trained: dict[str, tuple[str, model.Weights]] = {}  # by size: the language's seed, the weights
 
 
 def generate_input(
-    *, size: str, target: float, runs: int, samples: int, every: int, rank: int, world_size: int, seed: int
+    *,
+    size: str,
+    target: float,
+    runs: int,
+    samples: int,
+    every: int,
+    rank: int,
+    world_size: int,
+    seed: int,
+    hidden_seed: str,
 ) -> dict[str, Any]:
-    """What train gets on every rank: the same. Everything is drawn from `seed`, which submissions do not know; the
-    model and its language stay those of the first run."""
+    """What train gets on every rank: the same. Dialect and text are drawn from `hidden_seed`, which submissions do not
+    know, the matrices from `seed`; the model and its language stay those of the first run."""
     shape, device = model.SIZES[size], torch.get_default_device()
-    own = int.from_bytes(hashlib.blake2b(f"{seed}/train".encode(), digest_size=4).digest(), "big") % 2**31
     if size not in _trained:
-        _trained[size] = (seed, trained(shape, seed, rank, world_size, device))
+        _trained[size] = (hidden_seed, trained(shape, seed, hidden_seed, rank, world_size, device))
     return {
-        "start": adapters(shape, own, device),
+        "start": adapters(shape, seed, device),
         "base": _trained[size][1],
-        "tokens": dialect(size, seed).text(samples, shape.sequence + 1, seed + 1),
+        "tokens": dialect(size, hidden_seed).text(samples, shape.sequence + 1, f"{hidden_seed}/train"),
         "config": {**asdict(shape), "samples": samples, "evaluate_every": every, "rank": RANK, "scale": SCALE},
-        "seed": own,
+        "seed": seed,
         "target": target,
     }
 
 
-def dialect(size: str, seed: int) -> Language:
+def dialect(size: str, hidden_seed: str) -> Language:
     """The run's, of the language that the model knows."""
-    return Language(model.SIZES[size].vocabulary, _trained[size][0], SHIFT, seed)
+    return Language(model.SIZES[size].vocabulary, _trained[size][0], SHIFT, f"{hidden_seed}/dialect")
 
 
-def trained(size: model.Size, seed: int, rank: int, world_size: int, device: torch.device) -> model.Weights:
+def trained(
+    size: model.Size, seed: int, hidden_seed: str, rank: int, world_size: int, device: torch.device
+) -> model.Weights:
     """A model that knows the language, trained by all trusted ranks together."""
     weights = {name: weight.requires_grad_() for name, weight in model.drawn(size, seed, device).items()}
-    text = Language(size.vocabulary, seed).text(BASE_SAMPLES, size.sequence + 1, seed + 3)
+    text = Language(size.vocabulary, hidden_seed).text(BASE_SAMPLES, size.sequence + 1, f"{hidden_seed}/base")
     text = text.to(device, torch.int64)
     optimizer = torch.optim.AdamW(weights.values(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
     for done in range(0, BASE_SAMPLES, BATCH):
@@ -74,9 +83,9 @@ def adapters(size: model.Size, seed: int, device: torch.device) -> model.Weights
     return found
 
 
-def held_out(*, size: str, seed: int, **others: Any) -> Tensor:
+def held_out(*, size: str, hidden_seed: str, **others: Any) -> Tensor:
     """Sequences of the dialect that no submission gets."""
-    return dialect(size, seed).text(HELD_OUT, model.SIZES[size].sequence + 1, seed + 2)
+    return dialect(size, hidden_seed).text(HELD_OUT, model.SIZES[size].sequence + 1, f"{hidden_seed}/held out")
 
 
 def expected(data: dict[str, Any]) -> model.Weights:

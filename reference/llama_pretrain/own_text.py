@@ -15,15 +15,15 @@ class OwnText:
     """Sequences of `length` tokens, side by side in their files. `held_out` of them are drawn from `seed`: of files
     that are held out, where there are some, else of all."""
 
-    def __init__(self, length: int, held_out: int, seed: int) -> None:
+    def __init__(self, length: int, held_out: int, seed: str) -> None:
         files = json.loads(FILE.read_text())
         self.length = length
         apart, text = ([file for file in files if file["is_held_out"] is held] for held in (True, False))
         self.parts = [_rows(file, length) for file in text]
         self.apart = [_rows(file, length) for file in apart] or self.parts
-        self.held = random.Random(seed).sample(range(sum(map(len, self.apart))), held_out)
+        self.held = random.Random(f"{seed}/held out").sample(range(sum(map(len, self.apart))), held_out)
 
-    def text(self, sequences: int, seed: int) -> torch.Tensor:
+    def text(self, sequences: int, seed: str) -> torch.Tensor:
         """[sequences, length] int32 on the host, drawn from `seed`, none of them held out."""
         held = set(self.held) if self.apart is self.parts else set()
         drawn = random.Random(seed).sample(range(sum(map(len, self.parts))), sequences + len(held))
@@ -37,7 +37,7 @@ class OwnText:
 _known: dict[tuple[str, int], OwnText] = {}
 
 
-def own_text(data: str, length: int, held_out: int, seed: int) -> OwnText:
+def own_text(data: str, length: int, held_out: int, seed: str) -> OwnText:
     """The evaluation's text, of that sha256. What is held out is drawn once, from the first run's seed, so that no run
     trains on what another one is evaluated on."""
     if (data, length) not in _known:

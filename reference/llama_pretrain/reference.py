@@ -1,6 +1,5 @@
 """What trusted ranks do for llama_pretrain: they draw a language, its text and the first weights, and judge."""
 
-import hashlib
 import math
 from dataclasses import asdict, replace
 from typing import Any
@@ -24,20 +23,21 @@ def generate_input(
     rank: int,
     world_size: int,
     seed: int,
+    hidden_seed: str,
     data: str = "",
     vocabulary: int = 0,
 ) -> dict[str, Any]:
-    """What train gets on every rank: the same. Everything is drawn from `seed`, which submissions do not know. With
-    `data`, the sha256 of a user's text, sequences are of that, and the model has its vocabulary."""
+    """What train gets on every rank: the same. Language and text are drawn from `hidden_seed`, which submissions do not
+    know, the first weights from `seed`. With `data`, the sha256 of a user's text, sequences are of that, and the model
+    has its vocabulary."""
     shape = shape_of(size, vocabulary)
-    own = int.from_bytes(hashlib.blake2b(f"{seed}/train".encode(), digest_size=4).digest(), "big") % 2**31
     return {
-        "start": model.drawn(shape, own, torch.get_default_device()),
-        "tokens": _own(size, data, seed).text(samples, seed + 1)
+        "start": model.drawn(shape, seed, torch.get_default_device()),
+        "tokens": _own(size, data, hidden_seed).text(samples, f"{hidden_seed}/train")
         if data
-        else Language(shape.vocabulary, seed).text(samples, shape.sequence + 1, seed + 1),
+        else Language(shape.vocabulary, hidden_seed).text(samples, shape.sequence + 1, f"{hidden_seed}/train"),
         "config": {**asdict(shape), "samples": samples, "evaluate_every": every},
-        "seed": own,
+        "seed": seed,
         "target": target,
     }
 
@@ -48,16 +48,17 @@ def shape_of(size: str, vocabulary: int) -> model.Size:
     return replace(shape, vocabulary=vocabulary) if vocabulary else shape
 
 
-def _own(size: str, data: str, seed: int) -> OwnText:
-    return own_text(data, model.SIZES[size].sequence + 1, HELD_OUT[size], seed)
+def _own(size: str, data: str, hidden_seed: str) -> OwnText:
+    return own_text(data, model.SIZES[size].sequence + 1, HELD_OUT[size], hidden_seed)
 
 
-def held_out(*, size: str, seed: int, data: str = "", **others: Any) -> Tensor:
+def held_out(*, size: str, hidden_seed: str, data: str = "", **others: Any) -> Tensor:
     """Sequences of the same language or text that no submission gets."""
     if data:
-        return _own(size, data, seed).held_out()
+        return _own(size, data, hidden_seed).held_out()
     shape = model.SIZES[size]
-    return Language(shape.vocabulary, seed).text(HELD_OUT[size], shape.sequence + 1, seed + 2)
+    language = Language(shape.vocabulary, hidden_seed)
+    return language.text(HELD_OUT[size], shape.sequence + 1, f"{hidden_seed}/held out")
 
 
 def expected(data: dict[str, Any]) -> model.Weights:

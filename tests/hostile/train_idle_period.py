@@ -1,0 +1,33 @@
+"""Has its first weights evaluated untrained, so that it seems to need more sequences than it does.
+
+expect: held training: a run had the weights of 0: it did not train
+problem: llama_pretrain
+mode: leaderboard
+devices: cpu
+"""
+
+import model
+import torch
+import torch.distributed as dist
+
+
+def train(config, data, seed, target, log):
+    size = model.Size(**{name: config[name] for name in model.Size.__dataclass_fields__})
+    batch, every = config["batch_size"], config["evaluate_every"]
+    weights = {name: weight.clone().requires_grad_() for name, weight in config["start"].items()}
+    optimizer = torch.optim.AdamW(weights.values(), lr=config["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1)
+    log.evaluate(weights, every)
+    data._counts.read += every
+    for done in range(batch, config["samples"] + 1, batch):
+        for group in optimizer.param_groups:
+            group["lr"] = config["learning_rate"] * min(1.0, done / config["warmup_samples"])
+        inputs, targets = data.batch(batch)
+        loss = model.summed_loss(size, weights, inputs, targets) / (batch * size.sequence)
+        loss.backward()
+        for weight in weights.values():
+            dist.all_reduce(weight.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+        if done % every == 0:
+            log.evaluate(weights, done + every)
+    return weights
