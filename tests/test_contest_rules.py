@@ -187,7 +187,7 @@ REFUSALS: dict[str, tuple[Act, str]] = {
     ),
     "somebody who is no organiser": (
         lambda found: acts.disqualify(found, submit(found, "ada").number, "no", OPEN, "ada"),
-        r"ada is no organiser of Kernel class 2027 \(grace may do this: --by NAME\) \(rule `organisers`",
+        r"ada is no organiser of Kernel class 2027 \(grace may do this\) \(rule `organisers`",
     ),
     "a freeze of what is frozen": (
         lambda found: acts.freeze(found, END, "grace", frozen=True),

@@ -173,6 +173,30 @@ def test_of_a_checkout_only_what_is_imported_is_there(tmp_path: Path, device: st
     assert (checkout / "leaderboard.yaml").exists()
 
 
+@needs_namespaces
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_hidden_file_is_empty_whatever_is_added_to_it(tmp_path: Path, device: str) -> None:
+    """One that is not within reach hides nothing and costs no layer."""
+    log, gone = tmp_path / "contest.log.jsonl", tmp_path / "gone" / "other.jsonl"
+    log.write_text("secret")
+    code = (
+        "import pathlib, sys\n"
+        "from harness.process.sandbox import Sandbox\n"
+        "log, own, gone = map(pathlib.Path, sys.argv[1:4])\n"
+        "print(Sandbox(folder=own, cache=own / 'cache', device=sys.argv[4], hidden=(log, gone)).enter())\n"
+        "print(log.read_bytes())\n"
+        "log.write_text('mine')\n"
+        "print(log.read_bytes())\n"
+    )
+    own = tmp_path / "own"
+    own.mkdir()
+    command = [sys.executable, "-c", code, str(log), str(own), str(gone), device]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-2:] == ["b''", "b''"], ran.stdout
+    assert "not permitted here" not in ran.stdout
+    assert log.read_text() == "secret"
+
+
 def test_what_the_kernel_does_not_give_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(confines: sandbox.Sandbox) -> str:
         return "landlock: this kernel has none"

@@ -133,7 +133,7 @@ def change(path: Path, how: Callable[[Board], Board], wait_s: float = LOCK_WAIT_
             old = load(path)
             board = how(old)
             if board != old:
-                replace_file(path, _text(board).encode(), is_alone=True)
+                replace_file(path, _text(board).encode(), is_alone=True, mode=0o600)
     except OSError as error:
         raise HarnessError(
             f"{shown(path)} was not written: {error.strerror}; make room or check rights there"

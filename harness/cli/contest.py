@@ -12,9 +12,9 @@ from harness.cli import contest_orders as orders
 from harness.cli import contest_settle, contest_submit, contest_verbs, options, result_files
 from harness.cli.contest_verbs import World
 from harness.contest.acts import FOLDER
+from harness.core.accounts import account
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
-from harness.machine import host
 
 DESCRIPTION = """Run a contest: teams register and submit within its rules, organisers freeze, verify, award and
 disqualify. A contest is a yaml file (docs/contest.md), with its audit log beside it; KernelBot's competition files are
@@ -145,13 +145,15 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], object]] = {
     ),
     "the-problem": lambda parser: parser.add_argument("problem", metavar="PROBLEM", help="its name in the contest"),
     "member": lambda parser: parser.add_argument(
-        "--member", metavar="NAME", help="who submits or withdraws (default: your login)"
+        "--member", metavar="NAME", help="who submits or withdraws (default: your login; an organiser may name another)"
     ),
     "of-team": lambda parser: parser.add_argument(
         "--team", metavar="TEAM", help="the member's team, to be told if it is another"
     ),
     "by": lambda parser: parser.add_argument(
-        "--by", metavar="NAME", help="who does this, for the audit log (default: your login)"
+        "--by",
+        metavar="NAME",
+        help="who does this, for the audit log (default: your login; an organiser may name another)",
     ),
     "full": lambda parser: parser.add_argument(
         "--full", action="store_true", help="for organisers: as it is now, also while it is frozen or private"
@@ -202,7 +204,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`contest VERB ...`: by this machine's clock."""
-    world = World(now=lambda: datetime.now(UTC), new_secret=lambda: secrets.token_urlsafe(16), login=host.login())
+    world = World(now=lambda: datetime.now(UTC), new_secret=lambda: secrets.token_urlsafe(16), login=account())
     return carry_out(namespace, checkout, world)
 
 

@@ -14,7 +14,7 @@ from harness.board import leaderboard
 from harness.board.entries import Board
 from harness.board.entries import order as best_first
 from harness.cli.contest_orders import Settle
-from harness.cli.contest_verbs import World, contest_of
+from harness.cli.contest_verbs import World, actor, runnable_contest
 from harness.cli.settle import Options, settle_board
 from harness.contest import admission, rules, standings
 from harness.core.checkout import Checkout
@@ -36,8 +36,8 @@ class _WithBoard(Checkout):
 
 def settle(order: Settle, checkout: Checkout, world: World) -> Exit:
     """`settle`: rounds of launches, the order, and the order on the leaderboard."""
-    found, now = contest_of(order.contest, checkout), world.now()
-    admission.check_organiser(found.rules, order.by or world.login, now)
+    found, now = runnable_contest(order.contest, checkout), world.now()
+    admission.check_organiser(found.rules, actor(order.by, found, world), now)
     listed = found.rules.problem(order.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     board = leaderboard.load(checkout.leaderboard)
@@ -53,7 +53,8 @@ def settle(order: Settle, checkout: Checkout, world: World) -> Exit:
         confined=order.confined,
         quiet=order.quiet,
     )
-    with tempfile.TemporaryDirectory(prefix="kernel-eval-") as folder:
+    checkout.cache.mkdir(parents=True, exist_ok=True)  # where no submission can see it
+    with tempfile.TemporaryDirectory(prefix="board-", dir=checkout.cache) as folder:
         scratch = _WithBoard(checkout.root, Path(folder, "leaderboard.yaml"))
         leaderboard.change(scratch.leaderboard, lambda _: of_contest)
         try:

@@ -7,7 +7,7 @@ from harness.board import judgements, report_json
 from harness.board.entries import Board
 from harness.cli import options
 from harness.cli.contest_orders import Submit
-from harness.cli.contest_verbs import World, console_of, contest_of, write_json
+from harness.cli.contest_verbs import World, actor, console_of, runnable_contest, write_json
 from harness.contest import acts, admission, rules
 from harness.contest.acts import Contest
 from harness.contest.state import ContestEntry
@@ -31,7 +31,8 @@ from harness.report.summary import show_summary
 def submit(order: Submit, checkout: Checkout, world: World) -> Exit:
     """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log. By
     another engine, the rules are checked here and now, and what waits in its queue is in time."""
-    found, member = contest_of(order.contest, checkout), order.member or world.login
+    found = runnable_contest(order.contest, checkout)
+    member = actor(order.member, found, world)
     if order.entered is not None:
         return _evaluated(order, found, found.state().entry(order.entered), checkout, world)
     name = order.problem or _problem_named(order.file, found, checkout)

@@ -28,6 +28,7 @@ from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean, encode
 from harness.core.errors import Exit, UsageError
 from harness.core.records import EvalReport
+from harness.core.unseen import keep_unseen
 from harness.evaluation import verify
 from harness.evaluation.verify import Decision, Ready
 from harness.report import contest_page, contest_stats, contest_view, decision
@@ -65,9 +66,17 @@ def contest_of(name: str, checkout: Checkout) -> Contest:
     return acts.opened(path)
 
 
-def _actor(order: orders.OfContest, world: World) -> str:
-    """Who does it, as the log has it."""
-    return order.by or world.login
+def runnable_contest(name: str, checkout: Checkout) -> Contest:
+    """The contest, whose log no submission that is run from now on can see."""
+    found = contest_of(name, checkout)
+    keep_unseen(found.log.path, checkout)
+    return found
+
+
+def actor(named: str | None, found: Contest, world: World) -> str:
+    """Who does it, as the log has it: who is logged in, or whom an organiser names."""
+    admission.check_named(found.rules, world.login, named or world.login, world.now())
+    return named or world.login
 
 
 def console_of(json: JsonFile | None, page: Path | None = None) -> Console:
@@ -115,7 +124,7 @@ def show(order: orders.Show, checkout: Checkout, world: World) -> Exit:
 def _check_insight(order: orders.Show, found: Contest, world: World) -> None:
     """Raises UsageError where results that are private or frozen now would be shown to somebody who is neither an
     organiser nor of the entry's team."""
-    now, state, who = world.now(), found.state(), _actor(order, world)
+    now, state, who = world.now(), found.state(), actor(order.by, found, world)
     own = state.team_of(who)
     if order.entry is not None and own is not None and state.entry(order.entry).team == own.name:
         return
@@ -152,7 +161,7 @@ def show_stats(order: orders.Stats, checkout: Checkout, world: World) -> Exit:
 def _is_organiser(order: orders.Standings | orders.Stats, found: Contest, world: World) -> bool:
     """Whether the full view was asked for, by somebody who may see it; UsageError for somebody else."""
     if order.full:
-        admission.check_organiser(found.rules, _actor(order, world), world.now())
+        admission.check_organiser(found.rules, actor(order.by, found, world), world.now())
     return order.full
 
 
@@ -161,7 +170,8 @@ def register(order: orders.Register, checkout: Checkout, world: World) -> Exit:
     """`register`."""
     found = contest_of(order.contest, checkout)
     rules.check(found.rules, found.file, checkout)
-    by = _actor(order, world)
+    by = actor(order.by, found, world)
+    admission.check_registrar(found.rules, found.state(), order.team, tuple(order.members), by, world.now())
     ids = acts.register(found, order.team, tuple(order.members), world.now(), by, world.new_secret)
     team = found.state().teams[order.team]
     print(f"team {team.name}: {', '.join(team.members)}")
@@ -174,7 +184,7 @@ def register(order: orders.Register, checkout: Checkout, world: World) -> Exit:
 def withdraw(order: orders.Withdraw, checkout: Checkout, world: World) -> Exit:
     """`withdraw`."""
     found = contest_of(order.contest, checkout)
-    print(contest_view.entry_line(acts.withdraw(found, order.entry, world.now(), order.member or world.login)))
+    print(contest_view.entry_line(acts.withdraw(found, order.entry, world.now(), actor(order.member, found, world))))
     return Exit.OK
 
 
@@ -182,7 +192,7 @@ def withdraw(order: orders.Withdraw, checkout: Checkout, world: World) -> Exit:
 def freeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
     """`freeze`."""
     found, now = contest_of(order.contest, checkout), world.now()
-    acts.freeze(found, now, _actor(order, world), frozen=True)
+    acts.freeze(found, now, actor(order.by, found, world), frozen=True)
     print(f"{found.key}: frozen; the public sees the standings of {shown_time(now)}")
     return Exit.OK
 
@@ -190,7 +200,7 @@ def freeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
 def unfreeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
     """`unfreeze`."""
     found = contest_of(order.contest, checkout)
-    acts.freeze(found, world.now(), _actor(order, world), frozen=False)
+    acts.freeze(found, world.now(), actor(order.by, found, world), frozen=False)
     print(f"{found.key}: unfrozen; the public sees the standings as they are")
     return Exit.OK
 
@@ -198,7 +208,7 @@ def unfreeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
 def review(order: orders.Review, checkout: Checkout, world: World) -> Exit:
     """`review`."""
     found = contest_of(order.contest, checkout)
-    entry = acts.review(found, order.entry, world.now(), _actor(order, world), order.note)
+    entry = acts.review(found, order.entry, world.now(), actor(order.by, found, world), order.note)
     print(contest_view.entry_line(entry))
     return Exit.OK
 
@@ -206,7 +216,7 @@ def review(order: orders.Review, checkout: Checkout, world: World) -> Exit:
 def award(order: orders.Award, checkout: Checkout, world: World) -> Exit:
     """`award`."""
     found, board = contest_of(order.contest, checkout), leaderboard.load(checkout.leaderboard)
-    entry = acts.award(found, order.entry, order.award, board, world.now(), _actor(order, world))
+    entry = acts.award(found, order.entry, order.award, board, world.now(), actor(order.by, found, world))
     print(contest_view.entry_line(entry))
     return Exit.OK
 
@@ -214,7 +224,7 @@ def award(order: orders.Award, checkout: Checkout, world: World) -> Exit:
 def disqualify(order: orders.Decide, checkout: Checkout, world: World) -> Exit:
     """`disqualify`."""
     found = contest_of(order.contest, checkout)
-    entry = acts.disqualify(found, order.entry, order.why, world.now(), _actor(order, world))
+    entry = acts.disqualify(found, order.entry, order.why, world.now(), actor(order.by, found, world))
     print(contest_view.entry_line(entry))
     return Exit.OK
 
@@ -222,7 +232,7 @@ def disqualify(order: orders.Decide, checkout: Checkout, world: World) -> Exit:
 def reinstate(order: orders.Decide, checkout: Checkout, world: World) -> Exit:
     """`reinstate`."""
     found = contest_of(order.contest, checkout)
-    entry = acts.reinstate(found, order.entry, order.why, world.now(), _actor(order, world))
+    entry = acts.reinstate(found, order.entry, order.why, world.now(), actor(order.by, found, world))
     print(contest_view.entry_line(entry))
     return Exit.OK
 
@@ -230,7 +240,8 @@ def reinstate(order: orders.Decide, checkout: Checkout, world: World) -> Exit:
 def verify_top(order: orders.VerifyTop, checkout: Checkout, world: World) -> Exit:
     """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
     decision's code."""
-    found, by = contest_of(order.contest, checkout), _actor(order, world)
+    found = runnable_contest(order.contest, checkout)
+    by = actor(order.by, found, world)
     admission.check_organiser(found.rules, by, world.now())
     found.rules.problem(order.problem)
     count = order.launches or found.rules.reproduce.launches

@@ -35,6 +35,7 @@ from harness.contest.log import Log, Record
 from harness.contest.rules import Competition
 from harness.contest.state import ContestEntry, ContestState, fold
 from harness.contest.times import shown_time
+from harness.core.accounts import owner
 from harness.core.errors import UsageError
 from harness.core.records import EvalReport
 from harness.judging import verdict
@@ -63,8 +64,11 @@ class Contest:
 
 
 def opened(file: Path) -> Contest:
-    """The contest of that file; BadFileError where file or log do not fit."""
-    contest = Contest(file=file, rules=rules.read(file), log=Log(file.with_suffix(LOG_SUFFIX)))
+    """The contest of that file; BadFileError where file or log do not fit. Without organisers, the owner of the file is
+    one."""
+    found = rules.read(file)
+    found = replace(found, organisers=found.organisers or (owner(file),))
+    contest = Contest(file=file, rules=found, log=Log(file.with_suffix(LOG_SUFFIX)))
     contest.state()
     return contest
 

@@ -32,7 +32,7 @@ def check_registration(
                 "underscores"
             )
     if not members:
-        raise UsageError(f"who is in {team}? Name at least one member: --member NAME")
+        raise UsageError(f"who is in {team}? Name at least one member")
     known = contest.teams.participants
     for index, name in enumerate(members):
         if name in members[:index]:
@@ -85,9 +85,27 @@ def check_withdrawal(state: ContestState, entry: ContestEntry, member: str, now:
 
 def check_organiser(contest: Competition, actor: str, now: datetime) -> None:
     """Raises UsageError where somebody else acts as an organiser."""
-    if contest.organisers and actor not in contest.organisers:
-        what = f"{actor} is no organiser of {contest.name} ({', '.join(contest.organisers)} may do this: --by NAME)"
+    if actor not in contest.organisers:
+        what = f"{actor} is no organiser of {contest.name} ({', '.join(contest.organisers)} may do this)"
         raise refused(what, "organisers", now)
+
+
+def check_named(contest: Competition, login: str, named: str, now: datetime) -> None:
+    """Raises UsageError where somebody who is no organiser acts under another name than the login's."""
+    if named != login and login not in contest.organisers:
+        organisers = ", ".join(contest.organisers)
+        what = f"{login} is logged in and may not act as {named}; an organiser may ({organisers})"
+        raise refused(what, "organisers", now)
+
+
+def check_registrar(
+    contest: Competition, state: ContestState, team: str, members: tuple[str, ...], actor: str, now: datetime
+) -> None:
+    """Raises UsageError where these people are registered by somebody who is neither an organiser nor of their team."""
+    own = state.teams[team].members if team in state.teams else members
+    if actor not in own and actor not in contest.organisers:
+        what = f"{actor} is not in team {team}; one of {', '.join(own)} registers its members, or an organiser does"
+        raise refused(what, "teams", now)
 
 
 def check_award_time(contest: Competition, entry: ContestEntry, rule: AwardRule, now: datetime) -> None:

@@ -6,6 +6,7 @@ recorded is lost. Readers tell it, and the next writer ends the line and records
 other line that does not decode, and a gap in the numbers, is an error: somebody edited the file.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from harness.contest.times import read_moment, written
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import BadFileError, HarnessError
-from harness.core.files import locked, open_ordinary
+from harness.core.files import locked, open_ordinary, private_mode
 
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
 
@@ -100,9 +101,11 @@ class Log:
         lines = [json.dumps(encode(one), separators=(",", ":"), allow_nan=False) for one in records]
         data = ("\n" if found.torn or found.unended else "") + "\n".join(lines) + "\n"
         is_new = not self.path.exists()
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            size = os.fstat(fd).st_size
+            size, mode = os.fstat(fd).st_size, os.fstat(fd).st_mode
+            with contextlib.suppress(PermissionError):  # a member of the group that the owner lets write
+                os.fchmod(fd, private_mode(mode))
             try:
                 rest = data.encode()
                 while rest:

@@ -164,7 +164,7 @@ class Competition:
     """A competition's file. A problem may open and close at times of its own; where it has none, the whole's `opens`
     and `deadline` count. An empty text is no such time. `freeze`: from then on the public standings stay as they are.
     `private`: until the end, nobody but a team and the organisers sees what the team submitted and reached.
-    `organisers` are those who may act as one on the command line; empty: anybody who can write the contest's log."""
+    `organisers` are those who may act as one on the command line; empty: the owner of the contest's file."""
 
     name: str
     problems: tuple[Listed, ...]

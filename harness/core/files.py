@@ -158,9 +158,15 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def replace_file(path: Path, data: bytes, is_alone: bool = False) -> None:
+def private_mode(mode: int) -> int:
+    """The mode without what it permits to everybody else. What an owner permits to a group stays."""
+    return stat.S_IMODE(mode) & ~stat.S_IRWXO
+
+
+def replace_file(path: Path, data: bytes, is_alone: bool = False, mode: int = 0o666) -> None:
     """Puts `data` in the file's place in one step, with the mode of the file that was there: whoever looks sees the old
-    file or the new one, and after a power failure finds one of them. Raises OSError where it cannot be written.
+    file or the new one, and after a power failure finds one of them. Raises OSError where it cannot be written. `mode`
+    is a new file's; one that permits others nothing takes from the old mode what that permits them.
 
     `is_alone`: nobody else writes the file now, as where its lock is held. The temporary file then has a fixed name, so
     that what a killed writer left there is written over.
@@ -170,11 +176,12 @@ def replace_file(path: Path, data: bytes, is_alone: bool = False) -> None:
     temporary = path.parent / f".{path.name}{middle}.tmp"
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(fd, "wb") as file:
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(fd, path.stat().st_mode & 0o7777)
+                old = path.stat().st_mode
+                os.fchmod(fd, stat.S_IMODE(old) if mode & stat.S_IRWXO else private_mode(old))
             file.write(data)
             file.flush()
             os.fsync(fd)  # the content is on the disk before the name points to it

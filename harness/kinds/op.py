@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness.core.checkout import ROOT, Checkout
+from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.files import remove
 from harness.core.machine_records import Peaks
@@ -341,7 +341,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             folder=top,
             caches=_caches(plan),
             # The judges' and the opponent's files too.
-            hidden=tuple(dict.fromkeys((plan.problem.root, ROOT, top, *plan.hidden))),
+            hidden=staging.hidden(plan.problem.root, top, *plan.hidden),
             checker=plan.problem.checker,
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,

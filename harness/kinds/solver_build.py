@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.checkout import ROOT
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
@@ -120,7 +119,7 @@ class Workshop:
             folder=place,
             cache=place / "cache",
             environ=staging.environ_of(place / "cache") | more,
-            hidden=tuple(dict.fromkeys((self.plan.problem.root, ROOT, self.folder))),
+            hidden=staging.hidden(self.plan.problem.root, self.folder),
             shown=given,
             confined=self.plan.confined,
         )

@@ -6,8 +6,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from harness.core.checkout import ROOT, Checkout
 from harness.core.files import remove
 from harness.core.records import Submission
+from harness.core.unseen import unseen
 from harness.kinds.kind import Account, Plan
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -32,6 +34,14 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def hidden(root: Path, *more: Path) -> tuple[Path, ...]:
+    """What a submission to a problem of the checkout at `root` may not see: that checkout, this harness's, what these
+    keep outside of themselves, and `more`."""
+    roots = (root, ROOT)
+    outside = (file for one in roots for file in unseen(Checkout(one)))
+    return tuple(dict.fromkeys((*roots, *more, *outside)))
 
 
 @contextlib.contextmanager

@@ -68,7 +68,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
     """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name. Of the
-    folders in `hidden` they see no more than these two, the folders in `shown`, and what Python imports from there.
+    folders in `hidden` they see no more than these two, the folders in `shown`, and what Python imports from there; the
+    files in `hidden` are empty for them.
     With `link`, an address, their network has an interface beside its loopback, whose descriptor is then in
     `link_fds`. `refused` are system calls that are refused beside the usual ones."""
 
@@ -165,7 +166,7 @@ def _namespaces(sandbox: Sandbox) -> str:
     if not has_namespaces(sandbox):
         return (
             "namespaces: not permitted here, so a submission has the host's network and its /dev/shm, can name the "
-            "user's processes and read the checkout"
+            "user's processes and read the checkout and the logs of contests"
         )
     _enter_namespaces(sandbox, own_pids=False)
     return (
@@ -196,6 +197,8 @@ def _enter_namespaces(sandbox: Sandbox, own_pids: bool) -> None:
         _mount_over(Path("/proc"), "proc", "", [path for path in masked if Path("/proc") in path.parents])
     for folder in filter(Path.is_dir, sandbox.hidden):
         _hide(folder, sandbox)
+    for file in filter(os.path.isfile, sandbox.hidden):  # outside of these folders, and within the user's reach
+        _checked("mount", _libc.mount(b"/dev/null", os.fsencode(file), None, MS_BIND, None))
     if sandbox.has_devices and uid == 0:
         _freeze_proc()
 

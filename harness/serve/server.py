@@ -13,6 +13,7 @@ from harness.board import judgements
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
+from harness.core.unseen import keep_unseen
 from harness.engine.base import Engine
 from harness.kinds import settings
 from harness.machine import host
@@ -136,6 +137,8 @@ def make_service(
 
     store = Store(folder / FILE)
     contests = Contests(opened_contests(options.contests), checkout, clock, version_of)
+    for contest in contests.all:
+        keep_unseen(contest.log.path, checkout)
     worker = Worker(
         store,
         engine or engine_of(options.engine, folder, checkout.root),

@@ -1,0 +1,20 @@
+"""Accounts of the operating system, by their numbers: a variable of the environment is no proof of who somebody is."""
+
+import os
+import pwd
+from pathlib import Path
+
+
+def account(uid: int | None = None) -> str:
+    """The name of the account with that number, or of the one that runs this process; the number where it has no name,
+    as in containers."""
+    number = os.getuid() if uid is None else uid
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def owner(file: Path) -> str:
+    """The name of the account that the file belongs to."""
+    return account(file.stat().st_uid)

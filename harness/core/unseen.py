@@ -1,0 +1,35 @@
+"""Files outside a checkout that no submission may see, such as the audit logs of contests: a list in the checkout's
+cache, which every evaluation of the checkout reads. What lies inside the checkout is hidden without it."""
+
+import json
+from pathlib import Path
+
+from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError
+from harness.core.files import read_text, replace_file
+
+FILE = "unseen.json"
+
+
+def unseen(checkout: Checkout) -> tuple[Path, ...]:
+    """The files. None where the list is missing or damaged: the next command that runs a contest writes it again."""
+    try:
+        found = json.loads(read_text(checkout.cache / FILE))
+    except (OSError, ValueError):
+        return ()
+    return tuple(Path(text) for text in found if isinstance(text, str)) if isinstance(found, list) else ()
+
+
+def keep_unseen(file: Path, checkout: Checkout) -> None:
+    """Adds the file to the list, from which files that are gone are left out. Raises HarnessError where the list cannot
+    be written."""
+    file, known = file.resolve(), unseen(checkout)
+    if file in known or file.is_relative_to(checkout.root.resolve()):
+        return
+    texts = [str(one) for one in (*known, file) if one.exists() or one == file]
+    try:
+        checkout.cache.mkdir(parents=True, exist_ok=True)
+        replace_file(checkout.cache / FILE, json.dumps(texts).encode(), mode=0o600)
+    except OSError as error:
+        where = checkout.cache / FILE
+        raise HarnessError(f"{where}: cannot be written: {error.strerror}; submissions could read {file}") from None
