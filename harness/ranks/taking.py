@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness.ranks import payload
 from harness.ranks.shared_buffer import Flat
-from harness.ranks.wire import Output
+from harness.ranks.wire import MAX_PARTS, Output
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 UNREADABLE = "its bytes cannot be read where they are said to lie"
@@ -65,7 +65,7 @@ class _Places:
         """The output with its tensors where they are copied to."""
         self.parts += 1
         plain = replace(output, memory="", strides=())
-        if self.parts > payload.MAX_PARTS or depth > payload.MAX_DEPTH:
+        if self.parts > MAX_PARTS or depth > payload.MAX_DEPTH:
             return replace(plain, items=(), note=UNREADABLE)
         if output.items:
             return replace(plain, items=tuple(self.moved(item, depth + 1) for item in output.items))
@@ -81,7 +81,7 @@ class _Places:
 
     def source(self, output: Output) -> Tensor | None:
         """The declared bytes as integers."""
-        dtype, sizes = payload.DTYPES.get(output.dtype), output.shape
+        dtype, sizes = payload.RESULT_DTYPES.get(output.dtype), output.shape
         size = dtype.itemsize if dtype else 0
         strides = output.strides if output.memory else _contiguous(sizes)
         is_whole = len(strides) == len(sizes) and all(0 < one < payload.MAX_REACH for one in sizes)

@@ -15,6 +15,9 @@ Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of,
 MAX_FILES = 64  # that go with one message
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
 INPUT_MEMORY = "input"  # of an output that lies where its input does
+# Of an output's description: dimensions of a tensor, parts of a tuple, list or dict, characters of a word; characters
+# of a text, or bits of a number, that is a value itself.
+MAX_RANK, MAX_PARTS, MAX_WORD_CHARS, MAX_PLAIN = 16, 256, 300, 1000
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
 
 
@@ -270,6 +273,19 @@ class Output:
     plain: int | bool | float | str | None = None
     memory: str = ""
     strides: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        words = (self.kind, self.dtype, self.device, self.note, self.memory, *self.keys)
+        if any(len(word) > MAX_WORD_CHARS for word in words):
+            raise DecodeError("", f"expected words of {MAX_WORD_CHARS} characters at most")
+        for name, most in (("shape", MAX_RANK), ("strides", MAX_RANK), ("items", MAX_PARTS), ("keys", MAX_PARTS)):
+            if len(getattr(self, name)) > most:
+                raise DecodeError(f".{name}", f"expected {most} at most, found {len(getattr(self, name))}")
+        size = (
+            len(self.plain) if isinstance(self.plain, str) else isinstance(self.plain, int) and self.plain.bit_length()
+        )
+        if size > MAX_PLAIN:
+            raise DecodeError(".plain", f"expected {MAX_PLAIN} characters or bits at most, found {size}")
 
 
 @dataclass(frozen=True, kw_only=True)
