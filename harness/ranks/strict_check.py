@@ -1,7 +1,7 @@
 """The strict verdict on what a call returned: one tensor, or a tuple of tensors that are judged one by one.
 
-An output's bytes become a tensor only where what is declared of them is what is expected. Knows tensors and how they are
-declared; knows nothing of processes. judging.correctness has the rule for one tensor.
+An output's bytes become a tensor only where what is declared of them is what is expected. Knows tensors and how they
+are declared; knows nothing of processes. judging.correctness has the rule for one tensor.
 """
 
 from collections.abc import Sequence

@@ -182,7 +182,7 @@ class Trusted(Program):
         return self.exchange.next_file() if self.device.has_files else nullcontext(self.exchange.output_buffer)
 
     def take(self, source: Source, output: wire.Output) -> Any:
-        """The output as it is declared, and a copy of its bytes: at most as many as a right one may have, since they take
+        """The output as it is declared, and a copy of its bytes: at most as many as a right one may have: they take
         the trusted rank's own memory."""
         return output, strict_check.read(source, output, self.limit)
 
