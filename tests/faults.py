@@ -89,7 +89,7 @@ def send(number: int, to: str) -> Does:
             while not (pid := ranks.ranks[role][int(rank)].pid):
                 ranks.poll(0.1)
         else:
-            pids = {"parent": os.getpid, "zygote": lambda: ranks.zygote.pid, "cell": lambda: _cell(ranks)}
+            pids = {"parent": os.getpid, "zygote": lambda: ranks.zygotes.processes[0].pid, "cell": lambda: _cell(ranks)}
             pid = pids[role]()
         with contextlib.suppress(ProcessLookupError):  # at the end it may be gone already
             os.kill(pid, number)
@@ -504,12 +504,12 @@ def main(name: str, arguments: Sequence[str]) -> None:
     from harness.cli import eval as verb
     from harness.cli import main as cli
     from harness.evaluation import recorded
-    from harness.ranks import launch, witness
+    from harness.ranks import launch, witness, zygotes
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
     # those are about how it starts
-    launch.subprocess = subprocess if fault.at in ("before", "spawn") else prefork.SUBPROCESS
+    zygotes.subprocess = subprocess if fault.at in ("before", "spawn") else prefork.SUBPROCESS
     phase, fired = "before", False
 
     def reached(moment: str, ranks: Any = None) -> None:

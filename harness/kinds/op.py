@@ -50,7 +50,8 @@ from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
 from harness.ranks.failure import RankFailure
-from harness.ranks.launch import ROLES, START_S, Launch, Ranks, log_name
+from harness.ranks.launch import START_S, Launch, Ranks, log_name
+from harness.ranks.zygotes import ROLES
 
 T = TypeVar("T")
 
@@ -341,7 +342,8 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             folder=top,
             caches=_caches(plan),
             # The judges' and the opponent's files too.
-            hidden=staging.hidden(plan.problem.root, top, *plan.hidden),
+            hidden=staging.hidden(plan.problem.root, top),
+            judges=plan.hidden,
             checker=plan.problem.checker,
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,

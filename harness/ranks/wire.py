@@ -36,8 +36,8 @@ class Network:
 class RankOrder:
     """Everything that a rank gets at its start. `role` names its program. `threads` and `cores` (empty: any) are its
     share of the machine. The rank starts in `workdir`; its group's compilers keep their files in `cache`. Of the
-    folders in `hidden` an untrusted rank sees only what is its own and what Python imports. Outputs are judged by
-    `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user
+    folders in `hidden` the rank sees only what is its own, what Python imports, and those in `shown`. `checker` judges
+    outputs. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user
     may. Of the ranks of the group each node runs `local_size`, one after the other; with more than one node there is a
     `network`. Of its device's memory it may keep `kept_bytes` for later calls while others are on turn."""
 
@@ -52,6 +52,7 @@ class RankOrder:
     workdir: str
     cache: str
     hidden: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
     checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
