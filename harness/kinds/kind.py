@@ -174,7 +174,7 @@ class OpponentFailed(HarnessError):
 
 class Session(Protocol):
     """One evaluation's processes. What the submission does wrong is returned; what is not its fault is raised as
-    HarnessError. After Raised, Crashed or TimedOut there is nothing left to ask it."""
+    HarnessError. After Raised, Crashed, TimedOut, or Held for a broken judge, there is nothing left to ask it."""
 
     def prepare(self) -> Passed | Failure:
         """Everything before the first case: compiling, importing, the clock's resolution, the machine's peaks."""

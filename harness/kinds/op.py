@@ -10,11 +10,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from harness.core.checkout import Checkout
-from harness.core.errors import UsageError
+from harness.core.errors import HarnessError, UsageError
 from harness.core.files import remove
 from harness.core.machine_records import Peaks
 from harness.core.records import (
@@ -23,6 +24,7 @@ from harness.core.records import (
     CheckerName,
     Crashed,
     Failure,
+    Held,
     Measured,
     Passed,
     Profile,
@@ -36,6 +38,7 @@ from harness.kinds import op_check, op_failures, op_measure, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
+from harness.kinds.op_control import Step, Then, control
 from harness.kinds.op_deadline import JUDGING, MAKING
 from harness.kinds.op_limits import Limits
 from harness.kinds.op_stepped import Stepping
@@ -51,7 +54,7 @@ from harness.process import compile_cache
 from harness.ranks import clocks, wire
 from harness.ranks.failure import RankFailure
 from harness.ranks.launch import START_S, Launch, Ranks, log_name
-from harness.ranks.zygotes import ROLES
+from harness.ranks.zygotes import OTHERS, ROLES
 
 T = TypeVar("T")
 
@@ -116,8 +119,11 @@ class OpSession:
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.logs: dict[str, str] = {}
         self.lacking: tuple[str, ...] = ()
-        self.has_run = False  # code of the submission's
-        self.cases, self.checked = [case for phase in plan.phases for case in phase.cases], 0
+        self.has_run = False  # code of the submission's or an opponent's
+        self.phase_now: Phase
+        self.step: Step | None = None  # that a case has come to; None before the first
+        self.cases = [case for phase in plan.phases for case in phase.cases]
+        self.checked = 0
         self.watch: Watch
         self.launch: Launch
         self.ranks: Ranks
@@ -175,11 +181,12 @@ class OpSession:
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
                     self.limits.measure(calls)
-        self.has_run = True
-        kernels = ((calls.baseline, self.plan.opponent), (calls.candidate, self.plan.submission))
+        kernels = ((calls.baseline, _entry(self.plan, "baseline")), (calls.candidate, _entry(self.plan, "candidate")))
+        of_others = [group for group, kernel in kernels if kernel is not None]
         if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
             try:
                 with self._timed("compile", compile_cache.COMPILE_S):
+                    self.has_run = True
                     for group in compiling:
                         group.ask(wire.CompileKernel(), wire.Imported, calls.deadline)
             finally:
@@ -187,6 +194,7 @@ class OpSession:
                     self.logs["compile"] = printed  # by compilers
         with self._timed("import", START_S):
             for group in (calls.baseline, calls.candidate):
+                self.has_run = self.has_run or group in of_others
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
         calls.freeze(calls.baseline, calls.candidate)
@@ -199,6 +207,7 @@ class OpSession:
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
         """Starts the phase's deadline."""
+        self.phase_now = phase
         with self._timed(phase.name, phase.limit_s):
             yield
 
@@ -221,16 +230,28 @@ class OpSession:
 
         def work() -> Checked:
             calls = self.calls
-            calls.at = self.checked
-            self.checked += 1
+            self.begin(case)
             calls.open(*([calls.candidate, calls.baseline] if case.kind == "benchmark" else [calls.candidate]))
             return op_check.check(calls, case, probe_all=self.checked == 1)
 
         found = self._guarded(work)
         return found if isinstance(found, Checked) else Checked(outcome=found)
 
+    def begin(self, case: Case) -> None:
+        """The next case begins."""
+        calls = self.calls
+        calls.at = self.checked
+        self.step = Step(phase=self.phase_now, case=case, at=calls.at, inputs_timed=calls.inputs_timed)
+        self.checked += 1
+
+    def goes_on(self, then: Then) -> None:
+        """The case that was just checked goes on with that."""
+        assert self.step is not None, "a case is checked first"
+        self.step = replace(self.step, then=then)
+
     def measure(self, case: Case) -> Measured | Failure:
         """Samples of every clock, every output verified."""
+        self.goes_on("measure")
         return self._within_limits(
             lambda: op_measure.measure(self.calls, self.stepping, case, self.bound(case), self.peaks, self.watch.timing)
         )
@@ -247,6 +268,7 @@ class OpSession:
 
     def profile(self, case: Case) -> Profile | Failure:
         """One call of every rank under torch's profiler."""
+        self.goes_on("profile")
         workdirs = [self.launch.workdir("candidate", rank) for rank in range(self.plan.world_size)]
         return self._guarded(lambda: op_measure.profile(self.calls, case, workdirs))
 
@@ -292,18 +314,38 @@ class OpSession:
         finally:
             self.phases_s[name] = time.monotonic() - began
 
-    def _guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut:
+    def _guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut | Held:
         """What `work` returns, or how a rank failed meanwhile. Raises HarnessError for what is not the submission's
         fault."""
         try:
             return work()
         except RankFailure as failure:
-            made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
-            case = self.cases[min(self.calls.at, len(self.cases) - 1)].label
-            found = op_failures.the_submissions(failure, self.plan, self.launch.folder, case, made, self.has_run)
-            if isinstance(found, TimedOut):
-                return replace(found, message=f"{found.message}; {self.calls.phase.told()}")
-            return found
+            return self._decided(failure)
+
+    def _decided(self, failure: RankFailure) -> Raised | Crashed | TimedOut | Held:
+        self.ranks.check_zygotes()
+        if not self.launch.folder.is_dir():
+            raise HarnessError(
+                f"{self.launch.folder} was removed while ranks ran in it; evaluate again, and keep what cleans up "
+                "there away from it (TMPDIR names another place)"
+            ) from None
+        made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
+        case = self.cases[min(self.calls.at, len(self.cases) - 1)].label
+        # A trusted process that only raises has not been reached before it has read an output.
+        reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
+        may_be_its = reached and not self.plan.is_control
+        found = op_failures.decided(failure, self.plan, case, made, may_be_its, partial(control, self))
+        if isinstance(found, TimedOut):
+            return replace(found, message=f"{found.message}; {self.calls.phase.told()}")
+        return found
+
+    def control_plan(self, opponent: Submission | None) -> OpPlan:
+        """This plan with the reference in the submission's place."""
+        return replace(self.plan, is_control=True, opponent=opponent)
+
+    def like_this(self, plan: OpPlan) -> Self:
+        """Another session of this kind."""
+        return type(self)(plan, self.progress)
 
 
 def _spread(plan: Plan) -> tuple[Warning, ...]:
@@ -363,11 +405,11 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
 
 def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:
     """The submission that ranks of that role run, if any."""
-    return {"candidate": plan.submission, "baseline": plan.opponent}.get(role)
+    return {"candidate": None if plan.is_control else plan.submission, "baseline": plan.opponent}.get(role)
 
 
 def _caches(plan: OpPlan) -> dict[wire.Role, Path]:
-    baseline = plan.opponent.sha256 if plan.opponent else plan.problem.cache_name
-    names: dict[wire.Role, str] = {"baseline": baseline, "candidate": plan.submission.sha256}
+    entries: dict[wire.Role, Submission | None] = {role: _entry(plan, role) for role in OTHERS}
+    names = {role: entry.sha256 if entry else plan.problem.cache_name for role, entry in entries.items()}
     folders = {role: compile_cache.folder(plan.problem.root, name) for role, name in names.items()}
     return {role: folder for role, folder in folders.items() if folder is not None}

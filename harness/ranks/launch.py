@@ -124,7 +124,7 @@ class Ranks:
         self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
         self.log = Log()
         self.zygotes = Zygotes()
-        self.is_lost = False  # a zygote has ended
+        self.is_lost = self.is_over = False  # a zygote has ended; so has everything
         self.selector = selectors.DefaultSelector()
         self._watch(self.log.fd, self.log.read)
         for rank in self.all_ranks():
@@ -140,7 +140,12 @@ class Ranks:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._end()
+        self.end()
+
+    def end(self) -> None:
+        """Ends every process below the zygotes, if that was not done yet."""
+        if not self.is_over:
+            self._end()
 
     def all_ranks(self) -> list[Rank]:
         return [rank for role in ROLES for rank in self.ranks[role]]
@@ -151,7 +156,8 @@ class Ranks:
 
     def logs(self) -> dict[str, str]:
         """What each rank printed (the end of it), where it printed anything."""
-        self.poll(0)
+        if not self.is_over:
+            self.poll(0)
         return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
     def freeze(self, role: wire.Role) -> None:
@@ -271,6 +277,7 @@ class Ranks:
         os.close(rank.log.write_fd)
 
     def _end(self) -> None:
+        self.is_over = True
         self.zygotes.end(self._can_go, lambda: self.poll(0.01))  # reading on, so that nobody is stuck in a write
         sandbox.hide(False)
         self.selector.close()
