@@ -48,6 +48,7 @@ from harness.kinds import external
 from harness.machine import hardware, peaks_cache, tune
 from harness.problems import merge, shape_file, submission
 from harness.ranks import channel, exchange, folder_check, payload, quality_trusted, strict_check, trace, wire
+from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import FileBuffer
 from harness.ranks.trusted import bounded
 from harness.report import mlperf as report_mlperf
@@ -347,7 +348,7 @@ def judged_output(data: bytes) -> None:
 
 SIZES = (0, 1, 1, 2, 3, 4, 8, 8, 31, 1 << 20, 1 << 31, 1 << 62)
 STRIDES = (0, 1, 1, 2, 8, 8, 31, 1 << 31)
-RANKS = (0, 1, 2, 2, 2, 3, 4, wire.MAX_RANK, wire.MAX_RANK + 1, 65, 4000)
+RANKS = (0, 1, 2, 2, 2, 3, 4, MAX_RANK, MAX_RANK + 1, 65, 4000)
 
 
 def tensor_by(luck: random.Random) -> torch.Tensor:
@@ -402,7 +403,7 @@ def judged(file: FileBuffer, declared: wire.Output) -> None:
         verdicts.append(Verdict(passed=True, note=quality_trusted.unlike(tree, {"weights": value})))
         for each in tensors_in(tree):
             assert str(each.dtype) in payload.RESULT_DTYPES
-            assert each.dim() <= wire.MAX_RANK
+            assert each.dim() <= MAX_RANK
             assert each.untyped_storage().nbytes() <= BUFFER_BYTES
             bytes(each.flatten().view(torch.uint8).tolist())
     reply = wire.Verified(verdicts=Verdicts(strict=verdicts[0], gpumode=verdicts[0]))

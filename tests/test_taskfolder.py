@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Silent, submission_of
+from harness.gpumode.refusals import culprit, refusal
 
 from harness.cli.main import main
 from harness.core.checkout import Checkout
@@ -21,7 +22,6 @@ from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.records import Case, EvalReport, Measured, Mode, Passed, Raised, Submission, Wrong
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
-from harness.gpumode.refusals import culprit, refusal
 from harness.judging import verdict
 from harness.judging.warnings import TEXTS, text_of
 from harness.kinds import op_measure
@@ -29,7 +29,7 @@ from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
 from harness.problems.submission import directives
 from harness.process import compile_cache, cuda_shim_site
-from harness.ranks import folder_check, payload
+from harness.ranks import folder_check, output_bounds, payload
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 
 FOLDERS = Path(__file__).parent / "folders"
@@ -564,7 +564,7 @@ def test_a_declared_tree_costs_no_more_than_it_may(buffer: FileBuffer) -> None:
         nested = dataclasses.replace(tree, items=(nested,))
     lies = [
         (dataclasses.replace(tree, items=(one,) * 50), 49 * one.nbytes),
-        (dataclasses.replace(tree, items=(one,) * payload.MAX_PARTS), 1 << 20),
+        (dataclasses.replace(tree, items=(one,) * output_bounds.MAX_PARTS), 1 << 20),
         (nested, 1 << 20),
         (dataclasses.replace(tree, kind="dict", keys=("a", "b")), 1 << 20),
         (dataclasses.replace(tree, items=(dataclasses.replace(one, nbytes=-8),)), 1 << 20),

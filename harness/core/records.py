@@ -255,9 +255,6 @@ class TimedOut:
     type: Literal["timed_out"] = "timed_out"
 
 
-BROKE_ITS_JUDGE = "broke its judge"  # of Held: a trusted process failed, and does not with the reference in its place
-
-
 @dataclass(frozen=True, kw_only=True)
 class Held:
     """Right, but not believable: `check` is what stopped it and `evidence` what it saw."""

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import get_args
 
 from harness.core.records import (
-    BROKE_ITS_JUDGE,
     Case,
     CaseResult,
     Crashed,
@@ -23,7 +22,7 @@ from harness.core.records import (
 )
 from harness.judging import warnings
 from harness.judging.figures import figured
-from harness.kinds.kind import Phase, Plan, Progress, Session
+from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Session
 from harness.kinds.registry import KINDS
 
 

@@ -35,6 +35,7 @@ from harness.core.records import (
 from harness.problems.problem import Problem, Suite
 
 Evaluator = Literal["ours", "theirs"]
+BROKE_ITS_JUDGE = "broke its judge"  # of Held: a trusted process failed, and does not with the reference in its place
 TORCH = "torch"  # the profiler that our ranks have; the others are process.profilers.TOOLS
 
 

@@ -10,35 +10,30 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from harness.core.checkout import Checkout
-from harness.core.errors import HarnessError, UsageError
+from harness.core.errors import UsageError
 from harness.core.files import remove
 from harness.core.machine_records import Peaks
 from harness.core.records import (
     Bound,
     Case,
     CheckerName,
-    Crashed,
     Failure,
-    Held,
     Measured,
     Passed,
     Profile,
-    Raised,
     Submission,
-    TimedOut,
     Warning,
 )
 from harness.judging import warnings
-from harness.kinds import op_check, op_failures, op_measure, staging
+from harness.kinds import op_check, op_measure, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
-from harness.kinds.op_control import Step, Then, control
+from harness.kinds.op_control import Guarded
 from harness.kinds.op_deadline import JUDGING, MAKING
 from harness.kinds.op_limits import Limits
 from harness.kinds.op_stepped import Stepping
@@ -52,7 +47,6 @@ from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
-from harness.ranks.failure import RankFailure
 from harness.ranks.launch import START_S, Launch, Ranks, log_name
 from harness.ranks.zygotes import OTHERS, ROLES
 
@@ -107,11 +101,11 @@ class OpKind:
             yield session
 
 
-class OpSession:
+class OpSession(Guarded):
     """The groups of one evaluation, from start to end."""
 
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
-        self.plan, self.progress = plan, progress
+        super().__init__(plan, progress)
         self.phases_s: dict[str, float] = {}
         self.device_model = ""
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
@@ -119,15 +113,7 @@ class OpSession:
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.logs: dict[str, str] = {}
         self.lacking: tuple[str, ...] = ()
-        self.has_run = False  # code of the submission's or an opponent's
-        self.phase_now: Phase
-        self.step: Step | None = None  # that a case has come to; None before the first
-        self.cases = [case for phase in plan.phases for case in phase.cases]
-        self.checked = 0
         self.watch: Watch
-        self.launch: Launch
-        self.ranks: Ranks
-        self.calls: Calls
         self.stepping: Stepping | None = None  # where the device's clock ranks
 
     @contextlib.contextmanager
@@ -165,7 +151,7 @@ class OpSession:
 
     def prepare(self) -> Passed | Failure:
         """Compiles and imports what runs, measures an empty call on every clock, and finds the device's peaks."""
-        return self._guarded(self._prepare)
+        return self.guarded(self._prepare)
 
     def _prepare(self) -> Passed:
         calls = self.calls
@@ -222,7 +208,7 @@ class OpSession:
             self.ranks.check_frozen(calls.deadline)
             return Passed()
 
-        return self._guarded(work)
+        return self.guarded(work)
 
     def check(self, case: Case) -> Checked:
         """The submission gets a new process group, and so does the reference where the case will be timed: connections
@@ -234,20 +220,8 @@ class OpSession:
             calls.open(*([calls.candidate, calls.baseline] if case.kind == "benchmark" else [calls.candidate]))
             return op_check.check(calls, case, probe_all=self.checked == 1)
 
-        found = self._guarded(work)
+        found = self.guarded(work)
         return found if isinstance(found, Checked) else Checked(outcome=found)
-
-    def begin(self, case: Case) -> None:
-        """The next case begins."""
-        calls = self.calls
-        calls.at = self.checked
-        self.step = Step(phase=self.phase_now, case=case, at=calls.at, inputs_timed=calls.inputs_timed)
-        self.checked += 1
-
-    def goes_on(self, then: Then) -> None:
-        """The case that was just checked goes on with that."""
-        assert self.step is not None, "a case is checked first"
-        self.step = replace(self.step, then=then)
 
     def measure(self, case: Case) -> Measured | Failure:
         """Samples of every clock, every output verified."""
@@ -259,18 +233,18 @@ class OpSession:
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
         """What that measures; once more with peaks that are measured again, where it makes these doubtful. That a
         submission has run by then is no danger, since it could only make them low too, and the best ones count."""
-        found, limits = self._guarded(measure), self.limits
+        found, limits = self.guarded(measure), self.limits
         if limits is None or not limits.doubted_by(found):
             return found
         self.progress.note("measures this machine's peaks again")
-        peaks = self._guarded(lambda: limits.measure(self.calls))
-        return self._guarded(measure) if isinstance(peaks, Peaks) else peaks
+        peaks = self.guarded(lambda: limits.measure(self.calls))
+        return self.guarded(measure) if isinstance(peaks, Peaks) else peaks
 
     def profile(self, case: Case) -> Profile | Failure:
         """One call of every rank under torch's profiler."""
         self.goes_on("profile")
         workdirs = [self.launch.workdir("candidate", rank) for rank in range(self.plan.world_size)]
-        return self._guarded(lambda: op_measure.profile(self.calls, case, workdirs))
+        return self.guarded(lambda: op_measure.profile(self.calls, case, workdirs))
 
     @property
     def peaks(self) -> Peaks | None:
@@ -313,39 +287,6 @@ class OpSession:
             yield
         finally:
             self.phases_s[name] = time.monotonic() - began
-
-    def _guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut | Held:
-        """What `work` returns, or how a rank failed meanwhile. Raises HarnessError for what is not the submission's
-        fault."""
-        try:
-            return work()
-        except RankFailure as failure:
-            return self._decided(failure)
-
-    def _decided(self, failure: RankFailure) -> Raised | Crashed | TimedOut | Held:
-        self.ranks.check_zygotes()
-        if not self.launch.folder.is_dir():
-            raise HarnessError(
-                f"{self.launch.folder} was removed while ranks ran in it; evaluate again, and keep what cleans up "
-                "there away from it (TMPDIR names another place)"
-            ) from None
-        made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
-        case = self.cases[min(self.calls.at, len(self.cases) - 1)].label
-        # A trusted process that only raises has not been reached before it has read an output.
-        reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
-        may_be_its = reached and not self.plan.is_control
-        found = op_failures.decided(failure, self.plan, case, made, may_be_its, partial(control, self))
-        if isinstance(found, TimedOut):
-            return replace(found, message=f"{found.message}; {self.calls.phase.told()}")
-        return found
-
-    def control_plan(self, opponent: Submission | None) -> OpPlan:
-        """This plan with the reference in the submission's place."""
-        return replace(self.plan, is_control=True, opponent=opponent)
-
-    def like_this(self, plan: OpPlan) -> Self:
-        """Another session of this kind."""
-        return type(self)(plan, self.progress)
 
 
 def _spread(plan: Plan) -> tuple[Warning, ...]:

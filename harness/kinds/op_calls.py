@@ -39,7 +39,6 @@ class Calls(Groups):
         self.making_s = 0.0  # how long the inputs that were made last took
         self.judging_s = 0.0  # how long judging one of their outputs took, at most
         self.shortened: set[int] = set()  # cases with fewer samples, since making or judging takes long
-        self.has_read = False  # trusted ranks, any output of a candidate or an opponent
         self.inputs_timed = 0
         self._keys: list[int] = []  # of the inputs that were made last
         self._taken = 0  # outputs judged, of those taken since these inputs were made
@@ -193,10 +192,6 @@ class Calls(Groups):
             self.unjudged.append((outputs, files))
         else:
             close(files)
-
-    def reads_of(self, group: Group) -> None:
-        """Trusted ranks read outputs of that group."""
-        self.has_read = self.has_read or group is self.candidate or self.plan.opponent is not None
 
     def verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
         """What the trusted ranks say of the next outputs taken, as ones of these inputs; a verdict passes when it does

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from harness.core.errors import UsageError
-from harness.core.records import BROKE_ITS_JUDGE, Crashed, Held, Raised, Submission, TimedOut
+from harness.core.records import Crashed, Held, Raised, Submission, TimedOut
 from harness.core.words import cut_line
 from harness.kinds import staging
-from harness.kinds.kind import OpponentFailed
+from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed
 from harness.kinds.plan import OpPlan
 from harness.ranks import wire
 from harness.ranks.failure import RankFailure

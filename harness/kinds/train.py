@@ -124,7 +124,7 @@ class TrainSession(OpSession):
     def check(self, case: Case) -> Checked:
         """A test is one run, which has to reach its target. Benchmarks are checked in every run that is timed; before
         that, either side trains up to its first evaluation, which warms it up."""
-        found = self._guarded(lambda: self._checked(case))
+        found = self.guarded(lambda: self._checked(case))
         return found if isinstance(found, Checked) else Checked(outcome=found)
 
     def _checked(self, case: Case) -> Checked:
@@ -151,7 +151,7 @@ class TrainSession(OpSession):
     def measure(self, case: Case) -> Measured | Failure:
         """Every run of either side, in turn."""
         self.goes_on("measure")
-        return self._guarded(lambda: self._measured(case))
+        return self.guarded(lambda: self._measured(case))
 
     def _aimed(self, case: Case) -> Case:
         """The case with its target; one that nobody has declared is what the reference reaches."""

@@ -13,6 +13,7 @@ from harness.core.decode import DecodeError, decode
 from harness.ranks import payload, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
+from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import (
     BufferView,
     FileBuffer,
@@ -162,7 +163,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 @functools.lru_cache
 def _of_plain(dtype: torch.dtype, shape: torch.Size) -> tuple[wire.Output, bytes] | None:
     """What such a tensor is, and as it stands in a file; None if no result is of that make."""
-    if str(dtype) not in payload.RESULT_DTYPES or len(shape) > wire.MAX_RANK:
+    if str(dtype) not in payload.RESULT_DTYPES or len(shape) > MAX_RANK:
         return None
     nbytes = shape.numel() * dtype.itemsize
     output = wire.Output(

@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
+from harness.ranks.output_bounds import MAX_PARTS, MAX_RANK, MAX_WORD_CHARS, is_short
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile, SharedBuffer, Source
-from harness.ranks.wire import MAX_PARTS, MAX_PLAIN, MAX_RANK, MAX_WORD_CHARS, Input, Output
+from harness.ranks.wire import Input, Output
 
 ALIGN_BYTES = 256
 MAX_REACH = 1 << 60  # elements
@@ -236,7 +237,7 @@ class _Writer:
         kind = next((base for base in (tuple, list, dict) if isinstance(value, base)), type(value))
         described: dict[str, Any] = {"kind": _type_name(kind), "dtype": "", "shape": (), "device": ""}
         described |= {"offset": self.offset, "nbytes": 0, "note": "not a tensor"}
-        if kind in (bool, int, float, str) and _is_short(value):
+        if kind in (bool, int, float, str) and is_short(value):
             finite = kind is not float or math.isfinite(value)
             return Output(**described, plain=value if finite else repr(value))
         is_dict = kind is dict and all(type(key) is str and len(key) <= MAX_WORD_CHARS for key in value)
@@ -351,12 +352,3 @@ def _type_name(kind: type) -> str:
         return "None"
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return name[:MAX_WORD_CHARS]
-
-
-def _is_short(value: bool | int | float | str) -> bool:
-    """Whether a plain value is one that an output may declare."""
-    return (
-        len(value) <= MAX_PLAIN
-        if isinstance(value, str)
-        else not isinstance(value, int) or value.bit_length() <= MAX_PLAIN
-    )

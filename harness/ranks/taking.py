@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from harness.ranks import payload
+from harness.ranks.output_bounds import MAX_PARTS
 from harness.ranks.shared_buffer import Flat
-from harness.ranks.wire import MAX_PARTS, Output
+from harness.ranks.wire import Output
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 UNREADABLE = "its bytes cannot be read where they are said to lie"

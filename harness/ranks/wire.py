@@ -6,6 +6,7 @@ from typing import Literal
 
 from harness.core.decode import DecodeError
 from harness.core.records import CheckerName, Clock, Params, Verdicts
+from harness.ranks import output_bounds
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 KEPT_BYTES = 256 << 20  # of a device, that any rank may keep for later calls while others are on turn
@@ -15,9 +16,6 @@ Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of,
 MAX_FILES = 64  # that go with one message
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
 INPUT_MEMORY = "input"  # of an output that lies where its input does
-# Of an output's description: dimensions of a tensor, parts of a tuple, list or dict, characters of a word; characters
-# of a text, or bits of a number, that is a value itself.
-MAX_RANK, MAX_PARTS, MAX_WORD_CHARS, MAX_PLAIN = 16, 256, 300, 1000
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
 
 
@@ -276,17 +274,8 @@ class Output:
     strides: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        words = (self.kind, self.dtype, self.device, self.note, self.memory, *self.keys)
-        if any(len(word) > MAX_WORD_CHARS for word in words):
-            raise DecodeError("", f"expected words of {MAX_WORD_CHARS} characters at most")
-        for name, most in (("shape", MAX_RANK), ("strides", MAX_RANK), ("items", MAX_PARTS), ("keys", MAX_PARTS)):
-            if len(getattr(self, name)) > most:
-                raise DecodeError(f".{name}", f"expected {most} at most, found {len(getattr(self, name))}")
-        size = (
-            len(self.plain) if isinstance(self.plain, str) else isinstance(self.plain, int) and self.plain.bit_length()
-        )
-        if size > MAX_PLAIN:
-            raise DecodeError(".plain", f"expected {MAX_PLAIN} characters or bits at most, found {size}")
+        if found := output_bounds.excess(vars(self)):
+            raise DecodeError("", found)
 
 
 @dataclass(frozen=True, kw_only=True)
