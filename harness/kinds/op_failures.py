@@ -52,15 +52,15 @@ def decided(
         raise OpponentFailed(case, outcome) from None
     what = cut_line(outcome.message, REASON_CHARS)
     if may_be_its:
+        why = ""
         for opponent in dict.fromkeys((plan.opponent, None)):
             if why := control(opponent):
-                what = why
                 continue
             evidence = f"{_who(failure)} failed: {what}; with the reference as the submission the same step passes"
             if opponent is not plan.opponent:
                 raise OpponentFailed(case, Crashed(rank=0, message=evidence, log_tail="")) from None
             return outcome if isinstance(outcome, TimedOut) else Held(check=BROKE_ITS_JUDGE, evidence=evidence)
-        raise UsageError(f"{what} (with the reference as the submission, too)") from None
+        raise UsageError(f"{why} (with the reference as the submission, too)") from None
     raise _refused(failure, plan, case, made_nbytes, what) from None
 
 
