@@ -66,6 +66,7 @@ class Setting:
     data: OwnData | None = None
     nodes: int = 1  # that the ranks are spread over, in equal shares
     notes: tuple[Warning, ...] = ()  # for the report
+    fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +120,7 @@ class Plan:
     data: str = ""  # sha256 of the user's own data, if it runs on that
     nodes: int = 1
     notes: tuple[Warning, ...] = ()
+    fresh_caches: bool = False  # as in Setting
 
     @property
     def suite_name(self) -> str:

@@ -350,6 +350,8 @@ def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:
 
 
 def _caches(plan: OpPlan) -> dict[wire.Role, Path]:
+    if plan.fresh_caches:
+        return {}  # each group's is in its own folder then
     entries: dict[wire.Role, Submission | None] = {role: _entry(plan, role) for role in OTHERS}
     names = {role: entry.sha256 if entry else plan.problem.cache_name for role, entry in entries.items()}
     folders = {role: compile_cache.folder(plan.problem.root, name) for role, name in names.items()}

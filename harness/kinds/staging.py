@@ -59,9 +59,11 @@ def kept(problem: Problem, printed: str) -> str:
 
 @contextlib.contextmanager
 def workplace(plan: Plan) -> Iterator[tuple[Path, Path]]:
-    """A new folder, gone when the `with` ends, and the submission's compile cache, in use until then."""
+    """A new folder, gone when the `with` ends, and the submission's compile cache, in use until then; in that folder
+    if it has to be fresh."""
     folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
-    cache = compile_cache.folder(plan.problem.root, plan.submission.sha256) or folder / "cache"
+    kept = None if plan.fresh_caches else compile_cache.folder(plan.problem.root, plan.submission.sha256)
+    cache = kept or folder / "cache"
     cache.mkdir(exist_ok=True)
     try:
         with compile_cache.held(cache):
