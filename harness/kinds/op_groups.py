@@ -14,14 +14,13 @@ from harness.ranks.launch import Ranks, free_port
 
 
 class Groups:
-    """`phase` is the running phase's deadline, `at` the number of the case that runs, among all. `has_read`: whether
-    trusted ranks have read any output of a candidate or an opponent."""
+    """`phase` is the running phase's deadline. `has_read`: whether trusted ranks have read any output of a candidate or
+    an opponent."""
 
     def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
         self.plan = plan
         self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
         self.phase = Deadline(0.0)
-        self.at = 0
         self.has_read = False
         self.has_files = plan.device == "cpu"  # each input and output is in a file of its own
         self.rested: list[Group] = []  # that gave memory back
@@ -57,11 +56,6 @@ class Groups:
         for group in groups:
             group.gather(wire.Done, self.deadline)
             group.gather(wire.Done, self.deadline)
-
-    def share_s(self) -> float:
-        """The seconds that the phase has left for each case to come, the running one among them."""
-        cases = sum(len(phase.cases) for phase in self.plan.phases)
-        return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
 
     def reads_of(self, group: Group) -> None:
         """Trusted ranks read outputs of that group."""
