@@ -1,6 +1,6 @@
 """Declares its output to be of a quantised dtype, whose elements torch stores in less memory than it says.
 
-expect: wrong: the dtype is quint2x4; expected float16
+expect: wrong: the dtype is quint2x4; expected float16|cannot be read where they are said to lie
 """
 
 import dataclasses
