@@ -4,6 +4,8 @@ memory for it."""
 from collections.abc import Mapping
 from typing import Any
 
+from harness.core.decode import DecodeError
+
 MAX_RANK = 16  # dimensions of a tensor
 MAX_PARTS = 256  # of a tuple, list or dict
 MAX_WORD_CHARS = 300
@@ -28,3 +30,11 @@ def is_short(plain: bool | int | float | str | None) -> bool:
     """Whether a plain value is one that a description may hold."""
     size = len(plain) if isinstance(plain, str) else plain.bit_length() if isinstance(plain, int) else 0
     return size <= MAX_PLAIN
+
+
+class Bounded:
+    """A description that is refused (DecodeError) if it holds more."""
+
+    def __post_init__(self) -> None:
+        if found := excess(vars(self)):
+            raise DecodeError("", found)

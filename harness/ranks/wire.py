@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.core.decode import DecodeError
 from harness.core.records import CheckerName, Clock, Params, Verdicts
-from harness.ranks import output_bounds
+from harness.ranks.output_bounds import Bounded
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 KEPT_BYTES = 256 << 20  # of a device, that any rank may keep for later calls while others are on turn
@@ -248,7 +248,7 @@ class StopProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Bounded):
     """What a call returned, as the candidate rank declares it. The bytes lie at `offset` in the output buffer, or in
     the call's file; a file has this record too, behind them, and that one is judged. There are no bytes if `note` says
     why the value could not be handed over.
@@ -272,10 +272,6 @@ class Output:
     plain: int | bool | float | str | None = None
     memory: str = ""
     strides: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if found := output_bounds.excess(vars(self)):
-            raise DecodeError("", found)
 
 
 @dataclass(frozen=True, kw_only=True)
