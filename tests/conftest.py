@@ -28,7 +28,7 @@ from harness.kinds.registry import find
 from harness.machine import peaks_cache
 from harness.machine.host import descendants, gpus
 from harness.process import child, sandbox
-from harness.ranks import launch
+from harness.ranks import zygotes as zygotes_module
 
 TIMEOUT_S = 30.0
 RANKS = 2  # two have all that is tried, and start in a quarter of the time of eight
@@ -91,7 +91,7 @@ def in_use(name: str) -> bool:
 def zygotes() -> Iterator[None]:
     """Zygotes come from a process that has imported torch: those of evaluations in this process, and those of
     commands that are started through prefork.py."""
-    server = prefork.Server({**sandbox.environment(os.environ), **launch.MALLOC, "PATH": child.search_path(),
+    server = prefork.Server({**sandbox.environment(os.environ), **zygotes_module.MALLOC, "PATH": child.search_path(),
                              "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
     commands = prefork.Server(os.environ, preloaded.__file__, preloaded.SOCKET)
     with pytest.MonkeyPatch.context() as patch:

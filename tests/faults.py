@@ -89,7 +89,7 @@ def send(number: int, to: str) -> Does:
             while not (pid := ranks.ranks[role][int(rank)].pid):
                 ranks.poll(0.1)
         else:
-            pids = {"parent": os.getpid, "zygote": lambda: ranks.zygote.pid, "cell": lambda: _cell(ranks)}
+            pids = {"parent": os.getpid, "zygote": lambda: ranks.zygotes.processes[0].pid, "cell": lambda: _cell(ranks)}
             pid = pids[role]()
         with contextlib.suppress(ProcessLookupError):  # at the end it may be gone already
             os.kill(pid, number)
@@ -390,11 +390,10 @@ MOUNTS = (sandbox.has_namespaces, "no namespace of mounts is permitted here")
 ZERO_RATES = '{"flops_per_s": 0.0, "hbm_bytes_per_s": 0.0, "link_bytes_per_s": 0.0, "source": "a disk error"}'
 ZERO_PEAKS = f'{{"peaks": {ZERO_RATES}, "count": 1, "first": "2026-05-01", "last": "2026-05-01", "load": 0.0}}'
 NOT_STARTED = "error: the ranks could not be started: "
-NOT_JUDGED = (
-    " failed, so the submission is not judged: was killed by SIGKILL(?s:.*)had already run and may be the cause"
-)
-JUDGE = r"error: a judge \(trusted rank 1\)" + NOT_JUDGED
-REFERENCE = r"error: the reference \(baseline rank 1\)" + NOT_JUDGED
+KILLED_BY = r"was killed by SIGKILL \(often the kernel's answer to running out of memory\)"
+REFUSED = f"error: {KILLED_BY}" + r" \((a judge \(trusted|the reference \(baseline) rank 1\)\): a2a does not run here"
+# The control run passes, since nobody kills its judges.
+HELD = rf"broke its judge.*(a judge \(trusted|the reference \(baseline) rank 1\) failed: {KILLED_BY}"
 CANDIDATE = "candidate|rank 1"
 WITH_ZYGOTE = "ended with the process that ranks are forked from"
 CRASHED = "verdict  .*rank 1 was killed by SIGKILL|crashed"
@@ -437,14 +436,14 @@ FAULTS = [
         run=HASTY,
     ),
     Fault("kill -9 of a trusted rank, start", "start", kill_unheard("trusted 0"), 1, NOT_STARTED + "was killed"),
-    Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 1, JUDGE),
-    Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 1, JUDGE),
-    Fault("kill -9 of a trusted rank, benchmark", "benchmark", kill("trusted 1"), 1, JUDGE, run=EVAL),
-    Fault("a trusted rank is stopped, test", "test", stop("trusted 1"), 114, "trusted rank 1 timed out", run=HASTY),
+    Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 2, REFUSED),
+    Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 112, HELD),
+    Fault("kill -9 of a trusted rank, benchmark", "benchmark", kill("trusted 1"), 112, HELD, run=EVAL),
+    Fault("a trusted rank is stopped, test", "test", stop("trusted 1"), 2, "trusted rank 1 timed out", run=HASTY),
     Fault("kill -9 of a baseline rank, start", "start", kill_unheard("baseline 0"), 1, NOT_STARTED + "was killed"),
-    Fault("kill -9 of a baseline rank, import", "import", kill("baseline 1"), 1, REFERENCE),
-    Fault("kill -9 of a baseline rank, test", "test", kill("baseline 1"), 1, REFERENCE),
-    Fault("kill -9 of a baseline rank, benchmark", "benchmark", kill("baseline 1"), 1, REFERENCE, run=EVAL),
+    Fault("kill -9 of a baseline rank, import", "import", kill("baseline 1"), 2, REFUSED),
+    Fault("kill -9 of a baseline rank, test", "test", kill("baseline 1"), 112, HELD),
+    Fault("kill -9 of a baseline rank, benchmark", "benchmark", kill("baseline 1"), 112, HELD, run=EVAL),
     Fault("kill -9 of a candidate rank, start", "start", kill_unheard("candidate 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a candidate rank, import", "import", kill("candidate 1"), 112, CRASHED),
     Fault("kill -9 of a candidate rank, test", "test", kill("candidate 1"), 112, CRASHED),
@@ -504,12 +503,12 @@ def main(name: str, arguments: Sequence[str]) -> None:
     from harness.cli import eval as verb
     from harness.cli import main as cli
     from harness.evaluation import recorded
-    from harness.ranks import launch, witness
+    from harness.ranks import launch, witness, zygotes
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
     # those are about how it starts
-    launch.subprocess = subprocess if fault.at in ("before", "spawn") else prefork.SUBPROCESS
+    zygotes.subprocess = subprocess if fault.at in ("before", "spawn") else prefork.SUBPROCESS
     phase, fired = "before", False
 
     def reached(moment: str, ranks: Any = None) -> None:

@@ -8,6 +8,7 @@ thousand, bench/fuzz.py as many as are asked for.
 
 import contextlib
 import copy
+import dataclasses
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from unittest import mock
 import factories
 import launches
 import recorded
+import torch
 import yaml
 
 from harness.board import bundle_check, bundle_make, leaderboard, report_json, reports, runs
@@ -34,17 +36,21 @@ from harness.contest.log import Log
 from harness.contest.state import fold
 from harness.core import checkout, mllog, words
 from harness.core.checkout import Checkout
-from harness.core.decode import DecodeError, encode
+from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import BadFileError, BadSubmissionError, HarnessError, UsageError
+from harness.core.records import Verdict, Verdicts
 from harness.evaluation import mlperf
 from harness.gpumode import folder as folder_file
 from harness.gpumode import result_lines
+from harness.judging.correctness import Expected
 from harness.judging.warnings import text_of
 from harness.kinds import external
 from harness.machine import hardware, peaks_cache, tune
 from harness.problems import merge, shape_file, submission
-from harness.ranks import channel, exchange, payload, trace, wire
+from harness.ranks import channel, exchange, folder_check, payload, quality_trusted, strict_check, trace, wire
+from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import FileBuffer
+from harness.ranks.trusted import bounded
 from harness.report import mlperf as report_mlperf
 
 ROOT = checkout.ROOT
@@ -306,7 +312,7 @@ def outputs_of(data: bytes) -> None:
     for reply in channel.Parser().feed(data):
         for sample in reply.samples if isinstance(reply, wire.Called) else ():
             if sample.output is not None:
-                payload.read_output(_buffer(), sample.output)
+                payload.viewed(sample.output, _buffer().read(sample.output.offset, sample.output.nbytes))
                 payload.read_tree(_buffer(), sample.output, BUFFER_BYTES)
 
 
@@ -316,10 +322,102 @@ def described_output(data: bytes) -> None:
     try:
         buffer.append(data)
         found = exchange.described(buffer)
-        payload.read_output(buffer, found)
+        payload.viewed(found, buffer.read(found.offset, found.nbytes))
         payload.read_tree(buffer, found, BUFFER_BYTES)
     finally:
         os.close(buffer.fd)
+
+
+def judged_output(data: bytes) -> None:
+    """A tensor of any dtype, sizes and strides as a rank hands it over, and then with anything else said of it, as
+    trusted ranks of every kind read and judge it. What they say of it fits a reply, and what becomes a tensor is of a
+    make that results have, and no larger."""
+    luck = random.Random(data)
+    file = FileBuffer(os.memfd_create("output"))
+    try:
+        result = tensor_by(luck)
+        nested = (result, {"weights": [result, 1.5]})
+        exchange.write_described(file, nested if luck.random() < 0.2 else result, BUFFER_BYTES)
+        declared = exchange.described(file)
+        judged(file, declared)
+        with contextlib.suppress(DecodeError):  # then the description is none
+            judged(file, decode(wire.Output, encode(declared) | lie_by(luck, declared)))
+    finally:
+        os.close(file.fd)
+
+
+SIZES = (0, 1, 1, 2, 3, 4, 8, 8, 31, 1 << 20, 1 << 31, 1 << 62)
+STRIDES = (0, 1, 1, 2, 8, 8, 31, 1 << 31)
+RANKS = (0, 1, 2, 2, 2, 3, 4, MAX_RANK, MAX_RANK + 1, 65, 4000)
+
+
+def tensor_by(luck: random.Random) -> torch.Tensor:
+    """Any that torch lets a submission make of a few bytes."""
+    dtype = torch.float32 if luck.random() < 0.2 else luck.choice(list(payload.DTYPES.values()))
+    rank = luck.choice(RANKS)
+    size = [luck.choice(SIZES[: 9 if luck.random() < 0.8 else None]) if rank < 5 else 1 for _ in range(rank)]
+    stride = [luck.choice(STRIDES) for _ in range(rank)]
+    storage = torch.UntypedStorage(1024)
+    storage.copy_(torch.frombuffer(bytearray(luck.randbytes(1024)), dtype=torch.uint8).untyped_storage())
+    for sized in (size, [4, 8] + [1] * (rank if rank > 4 else 0), [4, 8]):
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            if "q" in str(dtype).removeprefix("torch."):
+                return torch._empty_affine_quantized(sized, scale=0.1, zero_point=3, dtype=dtype)  # type: ignore[attr-defined]
+            lies = stride if len(stride) == len(sized) and luck.random() < 0.5 else [1] * len(sized)
+            return torch.empty(0, dtype=dtype).set_(storage, luck.choice((0, 0, 1, 16)), sized, lies)  # type: ignore[call-overload]
+    return torch.ones(4, 8)
+
+
+def lie_by(luck: random.Random, declared: wire.Output) -> dict[str, Any]:
+    """Some of what a description has, made up."""
+    sizes = (*SIZES, -1, -(1 << 62), 1 << 64, 10**400)
+    rank = luck.choice(RANKS)
+    made: dict[str, Callable[[], Any]] = {
+        "dtype": lambda: luck.choice(list(payload.DTYPES)),
+        "shape": lambda: [luck.choice(sizes) for _ in range(rank)],
+        "nbytes": lambda: luck.choice((*sizes, 128, 64, 32, 16, 256)),
+        "offset": lambda: luck.choice((*sizes, 64)),
+        "kind": lambda: luck.choice(("torch.Tensor", "tuple", "list", "dict", "int", "str", "None", "x" * 400)),
+        "device": lambda: luck.choice(("cpu", "cuda", "x" * 300)),
+        "note": lambda: luck.choice(("", "", "none", "x" * 300)),
+        "items": lambda: [encode(declared)] * luck.choice((0, 1, 2, 256, 257)),
+        "keys": lambda: [luck.choice(("weights", "x", "y" * 300))] * luck.choice((0, 1, 2)),
+        "plain": lambda: luck.choice((None, 1, True, 0.5, 10**400, "nan", "x" * 2000)),
+    }
+    return {name: make() for name, make in made.items() if luck.random() < 0.25}
+
+
+def judged(file: FileBuffer, declared: wire.Output) -> None:
+    value, expected = torch.zeros(4, 8), torch.ones(4, 8)
+    values = strict_check.read(file, declared, BUFFER_BYTES)
+    verdicts = []
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        one = Expected(value=value, noise=expected, dtype=dtype)
+        for right in (one, (one, one)):
+            verdicts.append(strict_check.judged(declared, values, right, "cpu"))
+            strict_check.for_check(declared, values, right, "cpu")
+    tree, lacking = payload.read_tree(file, declared, BUFFER_BYTES)
+    if not lacking:
+        verdicts.append(folder_check.checked(lambda: (bool((tree - value).abs().sum() < 1), "off")))
+        verdicts.append(Verdict(passed=True, note=folder_check.unlike(declared, tree, [value, {"weights": value}])))
+        verdicts.append(Verdict(passed=True, note=quality_trusted.unlike(tree, {"weights": value})))
+        for each in tensors_in(tree):
+            assert str(each.dtype) in payload.RESULT_DTYPES
+            assert each.dim() <= MAX_RANK
+            assert each.untyped_storage().nbytes() <= BUFFER_BYTES
+            bytes(each.flatten().view(torch.uint8).tolist())
+    reply = wire.Verified(verdicts=Verdicts(strict=verdicts[0], gpumode=verdicts[0]))
+    for verdict in verdicts:
+        both = Verdicts(strict=bounded(verdict), gpumode=bounded(verdict))
+        assert len(channel.frame(dataclasses.replace(reply, verdicts=both))) < wire.MAX_FRAME_BYTES // 16
+
+
+def tensors_in(tree: object) -> Iterator[torch.Tensor]:
+    items = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    for item in items:
+        yield from tensors_in(item)
 
 
 def shapes(path: Path) -> None:
@@ -689,6 +787,7 @@ BAD, REFUSED = (BadFileError,), (BadSubmissionError,)
 TARGETS = [
     Target("replies", replies, "frames", outputs_of, (channel.ProtocolError,), 12),
     Target("outputs' descriptions", descriptions, "json", described_output, (), 10),
+    Target("outputs", texts("a seed", "another"), "bytes", judged_output, (), 20),
     Target("shape files", texts(SHAPES), "yaml", of_file("shapes/a2a.yaml", shapes), BAD, 2),
     Target("leaderboard.yaml", boards, "yaml", of_file("leaderboard.yaml", leaderboard.load), BAD, 2),
     Target("hardware.yaml", texts(TABLE), "yaml", of_file("t.yaml", partial(hardware.match, "h200")), BAD, 4),

@@ -70,7 +70,7 @@ def popen(
         return Forked(int(server.recv(MESSAGE_BYTES)))
 
 
-# what harness.ranks.launch finds in place of the module
+# what harness.ranks.zygotes finds in place of the module
 SUBPROCESS: Any = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)
 
 
@@ -139,9 +139,9 @@ def serve(listening: socket.socket) -> None:
 
 def hasten(set_attribute: Callable[[Any, str, Any], None]) -> None:
     """Has this process's evaluations start and run in less time, by what sets attributes."""
-    from harness.ranks import launch
+    from harness.ranks import zygotes
 
-    set_attribute(launch, "subprocess", SUBPROCESS)
+    set_attribute(zygotes, "subprocess", SUBPROCESS)
 
 
 def settle_memory() -> None:

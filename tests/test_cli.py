@@ -360,7 +360,7 @@ def test_problems_of_a_folder_are_listed_good_ones_first_then_what_is_wrong(harn
     listed = harness("problems", str(tmp_path))
     assert listed.returncode == Exit.OK
     names = [line.split()[0] for line in listed.stdout.splitlines() if line.startswith("set/")]
-    assert names == ["set/cuda", "set/pair", "set/scale", "set/total", "set/wired", "set/words"]
+    assert names == ["set/cuda", "set/fragile", "set/pair", "set/scale", "set/total", "set/wired", "set/words"]
     task = tmp_path / "set" / "pair" / "task.yml"
     task.write_text(task.read_text().replace("lang:", "language:"))
     listed = harness("problems", str(tmp_path))

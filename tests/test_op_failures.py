@@ -1,4 +1,4 @@
-"""Whose fault a rank's failure is, and what is said of it: by codes that ranks send, never by what a message says."""
+"""Who is to blame for a rank's failure, and what is said of it: by process and by control, never by a message."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +8,10 @@ import pytest
 import torch
 from conftest import submission_of
 
-from harness.core.errors import HarnessError
-from harness.core.records import Crashed, Module, Raised, TimedOut
-from harness.kinds.op_failures import the_submissions
+from harness.core.errors import UsageError
+from harness.core.records import Crashed, Held, Module, Raised, TimedOut
+from harness.kinds import op_failures
+from harness.kinds.kind import OpponentFailed
 from harness.ranks import failure, program, wire
 from harness.ranks.failure import RankFailure
 from harness.ranks.rank import Rank
@@ -19,18 +20,29 @@ STAGED = 'File "/tmp/kernel-eval-a1b2c3/candidate/0/{}", line 3, in custom_kerne
 
 
 def plan(**changes: Any) -> Any:
-    problem = SimpleNamespace(check_failure=lambda *_: None)
+    problem = SimpleNamespace(name="a problem", advice=lambda *_: "", root=Path("/nowhere"))
     submission = submission_of("")
     known = {"problem": problem, "submission": submission, "opponent": None, "device": "cpu", "cuda_is_cpu": False}
     return SimpleNamespace(**known | {"world_size": 8} | changes)
 
 
-def decided(found: RankFailure, folder: Path, **changes: Any) -> Raised | Crashed | TimedOut:
-    return the_submissions(found, plan(**changes), folder, "m 64", 3 << 30, has_run=False)
+class Control:
+    """A control run that fails for these reasons, by opponent; it passes where there is none."""
+
+    def __init__(self, *why: str) -> None:
+        self.why, self.opponents = list(why), []  # type: ignore[var-annotated]
+
+    def __call__(self, opponent: Any) -> str:
+        self.opponents.append(opponent)
+        return self.why.pop(0) if self.why else ""
 
 
-def raised(reason: wire.Reason, message: str = "it broke") -> RankFailure:
-    return RankFailure("trusted", Raised(rank=1, message=message, traceback="Traceback ..."), reason)
+def decided(found: RankFailure, may_be_its: bool = False, control: Any = None, **changes: Any) -> Any:
+    return op_failures.decided(found, plan(**changes), "m 64", 3 << 30, may_be_its, control or Control("never run"))
+
+
+def raised(reason: wire.Reason, message: str = "it broke", role: wire.Role = "trusted") -> RankFailure:
+    return RankFailure(role, Raised(rank=1, message=message, traceback="Traceback ..."), reason)
 
 
 @pytest.mark.parametrize(
@@ -39,26 +51,65 @@ def raised(reason: wire.Reason, message: str = "it broke") -> RankFailure:
         ("memory", "Next: fewer ranks"),
         ("module", "Next: install the missing package"),
         ("", "Next: `python -m harness doctor --smoke`"),
-        ("device_memory", "this shape does not fit here: trusted rank it broke; an input and an output take 3.0 GiB"),
+        ("device_memory", "An input and an output take 3.0 GiB"),
     ],
 )
 @pytest.mark.parametrize("message", ["it broke", "it broke: No module named 'out of memory'"])
-def test_what_is_advised_after_a_judges_failure_hangs_on_its_reason(
-    reason: wire.Reason, advice: str, message: str, tmp_path: Path
+@pytest.mark.parametrize("role", ["trusted", "baseline"])
+def test_what_fails_before_the_submission_can_have_reached_it_is_refused_in_a_line(
+    reason: wire.Reason, advice: str, message: str, role: wire.Role
 ) -> None:
-    with pytest.raises(HarnessError) as caught:
-        decided(raised(reason, message), tmp_path)
-    assert advice.replace("it broke", message) in str(caught.value)
+    """The reason first. What is advised hangs on the code that the rank sent, never on the message."""
+    control = Control()
+    with pytest.raises(UsageError) as caught:
+        decided(raised(reason, message, role), control=control)
+    said = str(caught.value)
+    assert said.startswith(f"{message} (")
+    assert advice in said
+    assert "a problem does not run here, at m 64" in said
+    assert "\n" not in said
+    assert not control.opponents
 
 
-def test_one_rank_is_not_told_to_be_fewer(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match=r"Next: smaller shapes \(--suite\) need less memory"):
-        decided(raised("memory"), tmp_path, world_size=1)
+@pytest.mark.parametrize("role", ["trusted", "baseline"])
+def test_what_the_reference_passes_in_its_place_holds_the_submission(role: wire.Role) -> None:
+    found = decided(raised("", role=role), may_be_its=True, control=Control())
+    assert isinstance(found, Held)
+    assert found.check == "broke its judge"
+    assert "it broke; with the reference as the submission the same step passes" in found.evidence
 
 
-def test_a_submission_that_lacks_device_memory_is_told_who_else_has_it(tmp_path: Path) -> None:
+def test_what_the_reference_fails_in_its_place_is_refused_for_that_reason() -> None:
+    with pytest.raises(UsageError, match=r"^no FP4 \(with the reference as the submission, too\)$"):
+        decided(raised(""), may_be_its=True, control=Control("no FP4"))
+
+
+def test_a_judge_that_is_not_done_in_time_times_the_submission_out_where_the_reference_is() -> None:
+    late = RankFailure("trusted", TimedOut(message="trusted rank 0 timed out", stacks=("", "")))
+    assert decided(late, may_be_its=True, control=Control()) == late.outcome
+    with pytest.raises(UsageError):
+        decided(late, may_be_its=True, control=Control("trusted rank 0 timed out"))
+
+
+def test_an_opponent_that_broke_the_judge_is_named() -> None:
+    """The control run passes only without it."""
+    opponent, control = submission_of("B"), Control("so it is")
+    with pytest.raises(OpponentFailed, match="broke"):
+        decided(raised(""), may_be_its=True, control=control, opponent=opponent)
+    assert control.opponents == [opponent, None]
+    assert isinstance(decided(raised(""), may_be_its=True, control=Control(), opponent=opponent), Held)
+    with pytest.raises(OpponentFailed):
+        decided(raised("", role="baseline"), opponent=opponent)
+
+
+def test_one_rank_is_not_told_to_be_fewer() -> None:
+    with pytest.raises(UsageError, match=r"Next: smaller shapes \(--suite\) need less memory"):
+        decided(raised("memory"), world_size=1)
+
+
+def test_a_submission_that_lacks_device_memory_is_told_who_else_has_it() -> None:
     lacks = RankFailure("candidate", Raised(rank=0, message="out of memory", traceback=""), "device_memory")
-    assert "a judge and the reference are on the same device" in decided(lacks, tmp_path).message
+    assert "a judge and the reference are on the same device" in decided(lacks).message
 
 
 @pytest.mark.parametrize(
@@ -92,7 +143,7 @@ def test_a_rank_that_was_given_up_before_it_was_killed_is_not_called_out_of_memo
     assert (found.reason, found.outcome.message) == ("", "sent a file that it can still change")
 
 
-def test_the_users_own_files_stand_in_what_a_failure_leaves(tmp_path: Path) -> None:
+def test_the_users_own_files_stand_in_what_a_failure_leaves() -> None:
     own = Module(name="common.heap", file="submissions/common/heap.py", source="")
     submission = submission_of("")
     submission = type(submission)(path="mine.py", name="mine.py", source="", sha256="0" * 64, modules=(own,))
@@ -106,11 +157,6 @@ def test_the_users_own_files_stand_in_what_a_failure_leaves(tmp_path: Path) -> N
         TimedOut(message="no", stacks=(text, "")),
     )
     for outcome in outcomes:
-        found: Any = decided(RankFailure("candidate", outcome), tmp_path, submission=submission)
+        found: Any = decided(RankFailure("candidate", outcome), submission=submission)
         kept = {"raised": "traceback", "crashed": "log_tail", "timed_out": "stacks"}[found.type]
         assert getattr(found, kept) == ((wanted, "") if kept == "stacks" else wanted)
-
-
-def test_a_folder_that_somebody_removed_is_told(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="was removed while ranks ran in it"):
-        decided(RankFailure("candidate", Raised(rank=0, message="no", traceback="")), tmp_path / "gone")

@@ -141,7 +141,7 @@ def test_every_tensor_of_a_tuple_is_judged_and_a_bad_one_named(
     verdict = strict_check.judged(declared, values, expected, "cpu")
     assert verdict.passed == (not message)
     assert message in verdict.message
-    checked = strict_check.for_check(values, expected)
+    checked = strict_check.for_check(declared, values, expected, "cpu")
     assert [type(part) for part in checked] == [torch.Tensor] * 2
 
 

@@ -547,6 +547,50 @@ def test_an_evaluation_is_held_to_what_it_claims(
     assert (now["entries"], [one["author"] for one in now["held"]]) == ([], ["ada"])
 
 
+FRAGILE = Path(__file__).parent / "folders" / "single" / "fragile"
+BREAKS = """
+import os
+from reference import ref_kernel
+
+def custom_kernel(data):
+    return ref_kernel(data) * (float("nan") if os.path.exists({!r}) else 1.0)
+"""
+
+
+def test_a_file_that_ends_its_judge_in_launches_is_held_by_two_of_them(
+    harness: Callable[..., subprocess.CompletedProcess[str]], checkout: Path, tmp_path: Path
+) -> None:
+    """It was ranked, and knows by a file of its author's that it is verified now. The launches cannot be judged."""
+    mark, file = tmp_path / "now", checkout / "mine.py"
+    file.write_text(BREAKS.format(str(mark)))
+    setting = ("--device", "cpu", "--author", "ada", *FEW)
+    made = harness("eval", str(FRAGILE), str(file), *setting)
+    assert made.returncode == 0, made.stdout + made.stderr
+    mark.touch()
+    result = harness("verify", "mine.py", "--problem", str(FRAGILE), "--launches", "3", *FEW)
+    assert result.returncode == Exit.INVALID, result.stdout + result.stderr
+    (held,) = leaderboard.load(checkout / "leaderboard.yaml").held
+    assert held.check == "broke its judge"
+    assert "launch 2 of 3: a judge (trusted rank 0) failed: was killed by SIGABRT" in held.evidence
+
+
+def test_launches_have_caches_in_which_nothing_of_an_earlier_one_is(
+    harness: Callable[..., subprocess.CompletedProcess[str]], checkout: Path
+) -> None:
+    """Unlike another evaluation of the same file."""
+    file = checkout / "mine.py"
+    file.write_text((ROOT / "tests/hostile/break_its_judge_when_run_again.py").read_text())
+    setting = ("--device", "cpu", "--author", "ada", *FEW)
+    assert harness("eval", str(FRAGILE), str(file), *setting).returncode == 0
+    result = harness("verify", "mine.py", "--problem", str(FRAGILE), "--launches", "3", "--json", "out.json", *FEW)
+    assert "SIGABRT" not in result.stdout + result.stderr
+    told = json.loads((checkout / "out.json").read_text())
+    assert len(told["launches"]) >= 3, result.stdout
+    again = harness("eval", str(FRAGILE), str(file), *setting, "--no-record")
+    assert again.returncode == Exit.INVALID
+    assert "broke its judge" in again.stdout
+
+
 def test_launches_without_a_reference_decide_nothing(root: Path, launches: Launches, capsys: Any) -> None:
     """A reference solver that found no answer in its time, say; `verify` ended with a traceback."""
     lone = launch(11)

@@ -17,7 +17,7 @@ from harness.evaluation.compare_runs import recorded
 from harness.evaluation.leader import LEADER, leading, leading_source
 from harness.kinds import settings
 from harness.kinds.kind import Order, Plan, Setting
-from harness.kinds.registry import kind_of, read_submission
+from harness.kinds.registry import plan_of, read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.shape_file import problem_names
@@ -167,7 +167,7 @@ def _compare_files(order: Options, setting: Setting, leader: Submission | None, 
 
     def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
         wanted = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)
-        return kind_of(setting).plan(wanted)
+        return plan_of(wanted)
 
     with ProgressLine(new_console(stderr=True), silent=order.quiet) as progress:
         progress.note(f"A, {first.name}: tests")

@@ -12,6 +12,7 @@ from harness.core.records import (
     Crashed,
     EvalReport,
     Failure,
+    Held,
     NotRun,
     Outcome,
     Passed,
@@ -21,10 +22,8 @@ from harness.core.records import (
 )
 from harness.judging import warnings
 from harness.judging.figures import figured
-from harness.kinds.kind import Phase, Plan, Progress, Session
+from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Session
 from harness.kinds.registry import KINDS
-
-OVER = (Raised, Crashed, TimedOut)  # after these a session can be asked nothing more
 
 
 def evaluate(plan: Plan, progress: Progress) -> EvalReport:
@@ -58,7 +57,7 @@ def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseR
                 if isinstance(found, Passed) and (phase.independent or not failed):
                     found = _further(session, phase, case)
                 is_last = index + 1 == len(phase.cases)
-                if is_last and not isinstance(found, OVER) and not isinstance(closed := session.close(), Passed):
+                if is_last and not _is_over(found) and not isinstance(closed := session.close(), Passed):
                     found = closed
                 profile = found if isinstance(found, Profile) else None
                 outcome = Passed() if isinstance(found, Profile) else found
@@ -69,10 +68,17 @@ def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseR
                     profile=profile,
                 )
                 failed = failed or isinstance(outcome, get_args(Failure))
-                if isinstance(outcome, OVER):
+                if _is_over(outcome):
                     return
         if failed:
             return
+
+
+def _is_over(found: Outcome | Profile) -> bool:
+    """Whether the session can be asked nothing more."""
+    return isinstance(found, Raised | Crashed | TimedOut) or (
+        isinstance(found, Held) and found.check == BROKE_ITS_JUDGE
+    )
 
 
 def _further(session: Session, phase: Phase, case: Case) -> Outcome | Profile:

@@ -12,7 +12,7 @@ from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.kind import Order, Progress, Setting
-from harness.kinds.registry import kind_of
+from harness.kinds.registry import plan_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def evaluated(
     if record:
         leaderboard.check_writable(checkout.leaderboard)
     order = Order(setting=setting, submission=submission, mode=mode, author=author)
-    report = evaluate(kind_of(setting).plan(order), progress)
+    report = evaluate(plan_of(order), progress)
     place = None
     try:
         if mode == "profile":

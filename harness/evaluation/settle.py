@@ -33,7 +33,7 @@ from harness.core.stats import CONFIDENCE, LaunchNoise, students_range
 from harness.evaluation import compare, verify
 from harness.evaluation.leader import class_here
 from harness.kinds.kind import OpponentFailed, Order, Progress, Setting
-from harness.kinds.registry import kind_of
+from harness.kinds.registry import plan_of
 from harness.machine import host
 
 FIRST_LOOK, FIRST_LOOK_AT_TWO = 4, 8
@@ -339,7 +339,7 @@ def launch(meeting: Contenders, number: int, one: int, other: int, progress: Pro
         author=host.login(),
         opponent=meeting.sources[opponent],
     )
-    plan = kind_of(meeting.setting).plan(order)
+    plan = plan_of(order)
     for is_last in (False, True):  # checks that compare times hold an honest launch now and then; twice is no chance
         try:
             found = compare.live(plan, compare.MARGIN, progress)

@@ -20,9 +20,11 @@ How often it errs (200,000 simulated entries, N = 5): of honest ones whose launc
 2.1, 2.2 %; of entries that claim 30 % too much 100, 92, 41 %; twice too much 100, 100, 99 %. These are rates of one
 decision; points are a second one.
 
-A launch that does not pass, or is held by a check itself, holds the entry at once. One exception: checks that compare
-times (BY_CHANCE) hold an honest launch now and then on a busy machine. The first such launch is noted and another runs
-in its place; the second holds the entry. A claim that needs a cheat needs it in most launches, so it is seen twice.
+A launch that does not pass, or is held by a check itself, holds the entry at once. One exception: some checks (those of
+BY_CHANCE) hold an honest launch now and then on a busy machine. They compare times, or tell of a broken judge, which
+the machine may have ended. The first such launch is noted and another runs in its place; the second holds the entry. A
+claim that needs a cheat needs it in most launches, so it is seen twice. Each launch has compile caches of its own, in
+which a file finds nothing of an earlier one.
 """
 
 import math
@@ -43,7 +45,7 @@ from harness.core.stats import student_t
 from harness.core.words import score_text
 from harness.evaluation import recorded
 from harness.judging import verdict
-from harness.kinds.kind import Progress, Setting
+from harness.kinds.kind import BROKE_ITS_JUDGE, Progress, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 
@@ -53,7 +55,7 @@ CONFIDENCE = 0.975  # one-sided; two-sided it is the 95 % of every interval here
 LEAST_ALLOWANCE = math.log(1.05)
 MOST_ALLOWANCE = math.log(1.25)
 Z95 = 1.96  # half of a 95 % interval in standard errors
-BY_CHANCE = ("clock", "cache")  # checks that compare times
+BY_CHANCE = ("clock", "cache", BROKE_ITS_JUDGE)  # checks that a busy machine may cause
 JSON_SCHEMA = 1  # of --json; 1: first
 Word = Literal["verified", "held", "undecided"]
 SEVERITY: tuple[Word, ...] = ("verified", "undecided", "held")
@@ -206,8 +208,11 @@ def check_machine(one: Judged) -> None:
 
 
 def setting_for(one: Judged, problem: str | None, seconds: float | None, checkout: Checkout) -> Setting:
-    """Where and on which shapes the entry was evaluated, as they are today. `problem` is where its problem lies, where
-    its name does not say that. Raises UsageError where there is no such problem, suite or split any more."""
+    """Where and on which shapes the entry was evaluated, as they are today, with fresh compile caches. `problem` is
+    where its problem lies, where its name does not say that.
+
+    Raises UsageError where there is no such problem, suite or split any more.
+    """
     if isinstance(one, Entry) and one.ratio is None:
         raise UsageError(
             f"{one.run_id} is what a problem folder's own eval.py told, without a reference beside it: there is no "
@@ -222,7 +227,12 @@ def setting_for(one: Judged, problem: str | None, seconds: float | None, checkou
     if seconds is not None:
         suite = replace(suite, benchmark_s=seconds)
     return Setting(
-        problem=found, suite=suite, device=one.device, world_size=one.world_size, is_cpu_asked=one.device == "cpu"
+        problem=found,
+        suite=suite,
+        device=one.device,
+        world_size=one.world_size,
+        is_cpu_asked=one.device == "cpu",
+        fresh_caches=True,
     )
 
 
@@ -324,7 +334,7 @@ def deciding(reports: Sequence[EvalReport]) -> int | None:
 
 
 def held_by_chance(report: EvalReport) -> str:
-    """The check that compares times and held the launch, or ""."""
+    """The check that held the launch, if a busy machine may have caused that, or ""."""
     failed = verdict.first_failure(report)
     outcome = failed.outcome if failed else None
     return outcome.check if isinstance(outcome, Held) and outcome.check in BY_CHANCE else ""

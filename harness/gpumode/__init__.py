@@ -1,3 +1,3 @@
 """GPU MODE's formats and rules, each written once: the problem folder (task.yml), the result lines of POPCORN_FD, what
-its service refuses of a file (front_door, plain_words), and failures that this machine causes (refusals). Runs nothing.
+its service refuses of a file (front_door, plain_words). Runs nothing.
 """

@@ -24,7 +24,6 @@ from harness.core.files import read_bytes, read_text
 from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
-from harness.gpumode.refusals import refusal
 from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Suite
 
 FILE = "task.yml"
@@ -185,9 +184,12 @@ class TaskProblem(Problem):
         if self.only_theirs:
             raise UsageError(f"{shown(self.folder)}: {self.only_theirs}; {THEIRS}")
 
-    def check_failure(self, message: str, device: str, cuda_is_cpu: bool, who: str = "") -> None:
-        if (text := refusal(message, who or shown(self.folder), device, cuda_is_cpu)) is not None:
-            raise UsageError(text)
+    def advice(self, device: str, cuda_is_cpu: bool) -> str:
+        if device != "cpu":
+            return f"it is for {', '.join(self.gpus)}; evaluate it on such a GPU" if self.gpus else ""
+        if self.mentions("cuda", "") and not cuda_is_cpu:
+            return "DEVICE=cpu (--device cpu) puts the CPU in the place of CUDA, which this machine does not have"
+        return "evaluate it on a machine with a GPU, if it needs one" if cuda_is_cpu else ""
 
     def mentions(self, word: str, submission: str) -> bool:
         """Whether the staged files or the submission's text contain this word."""

@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from harness.core.checkout import Checkout, shown
-from harness.core.errors import BadFileError, HarnessError, UsageError
-from harness.core.files import replace_file
+from harness.core.checkout import Checkout
+from harness.core.errors import BadFileError, UsageError
 from harness.core.metrics import THEIRS
 from harness.core.records import (
     Bound,
@@ -42,9 +41,8 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
-from harness.core.words import TAIL_CHARS
+from harness.core.words import TAIL_CHARS, cut_line
 from harness.gpumode.folder import TaskProblem, cases_text, read
-from harness.gpumode.refusals import SHOWN_CHARS, culprit
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
@@ -67,7 +65,8 @@ RUNS: dict[tuple[Mode, str], tuple[EvalMode, ...]] = {
     ("profile", "profile"): ("profile",),
 }
 SUITE = "theirs"  # what such a run is recorded under, and so ranked apart from ours
-FAILED_LOG = "failed.log"  # in runs/: what the last evaluator printed that failed by itself
+CONTROL = "from reference import ref_kernel as custom_kernel\n"  # the submission of a control run
+REASON_CHARS = 300
 UNDER_NCU = "its eval.py profiles only under ncu: --tool ncu"  # where its profile has no text
 EXITS = {110: "a CUDA call failed", 111: "it was given no POPCORN_FD", 112: "it says that the submission is wrong"}
 
@@ -262,52 +261,64 @@ class ExternalSession:
         return staging.account(self.plan, self.phases_s, self.logs)
 
     def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
-        """One run of eval.py, and what became of each of its cases."""
-        began, folder, environ = time.monotonic(), self.folder, self.environ
+        """One run of eval.py, and what became of each of its cases. Where one has failed, the run is made again with
+        the folder's ref_kernel as the submission: if that fails too, the folder or the machine is to blame."""
+        began = time.monotonic()
         self.progress.phase(mode)
-        self._stage(self.program.files)
-        cases = folder / "cases.txt"
-        cases.write_text(cases_text(placed), encoding="utf-8")
-        suite = self.plan.suite
-        limits = {"test": suite.test_timeout_s, "leaderboard": suite.ranked_timeout_s}
-        limit_s = limits.get(mode, suite.benchmark_timeout_s)
-        command = [*self.program.command, mode, str(cases)]
-        ran = told_by(run_child(command, self._staged, environ, limit_s), Path(self.program.command[-1]).name)
+        ran = self._ran(mode, placed, self.program.files)
         self.phases_s[mode] = self.phases_s.get(mode, 0.0) + time.monotonic() - began
         texts = {"stdout": ran.stdout, "stderr": ran.stderr}
         self.logs |= {f"{label} {name}": text for name, text in texts.items() if text}
         if mode == "profile":
             self.profiles.append(profile_text(ran.told.get("benchmark.0.report", "")) or UNDER_NCU)
-        self._check(ran, mode)
-        return outcomes_of(mode, len(placed), ran, limit_s)
+        outcomes = outcomes_of(mode, len(placed), ran, self._limit_s(mode))
+        problem = self.plan.task_problem
+        if not any(isinstance(one, get_args(Failure)) for one in outcomes):
+            return outcomes
+        if problem.lang == "py" and not problem.missing:
+            self.progress.note("eval.py failed: runs it again with the reference as the submission")
+            ran = self._ran(mode, placed, {**self.program.files, **problem.staged_submission(CONTROL)})
+            again = outcomes_of(mode, len(placed), ran, self._limit_s(mode))
+            if not any(isinstance(one, get_args(Failure)) for one in again):
+                return outcomes
+            self._check_codes(ran, mode)
+            raise self._refused(ran, next(one for one in again if isinstance(one, get_args(Failure))))
+        self._check_codes(ran, mode)
+        return outcomes
 
-    def _check(self, ran: Ran, phase: EvalMode) -> None:
-        """Raises HarnessError for what is not the submission's fault."""
-        order, problem = self.plan, self.plan.task_problem
-        said = ran.stderr.strip()[-TAIL_CHARS:]
-        # Where it ended in order, it says in its lines what went wrong.
-        words = "\n".join(_errors(ran.told)) if ran.code in (0, 112) else f"{ran.stderr}\n{ran.told.get('error', '')}"
-        is_submissions = any(f'/{name}", line' in ran.stderr for name in problem.entries)
-        who = order.submission.name if is_submissions else ""
-        problem.check_failure(words, order.device, order.cuda_is_cpu, who)
-        if ran.code and ran.code > 0 and ran.code not in EXITS and "fail" not in ran.told.values():
-            part, last = culprit(ran.stderr, problem.entries), ran.stderr.strip().rpartition("\n")[2][:SHOWN_CHARS]
-            if part:
-                raise HarnessError(f"{problem.name}: the folder's own {part} failed here: {last}{self._kept(ran)}")
+    def _limit_s(self, mode: EvalMode) -> float:
+        suite = self.plan.suite
+        limits = {"test": suite.test_timeout_s, "leaderboard": suite.ranked_timeout_s}
+        return limits.get(mode, suite.benchmark_timeout_s)
+
+    def _ran(self, mode: EvalMode, placed: tuple[Params, ...], files: Mapping[str, bytes]) -> Ran:
+        """One run of the program with these files."""
+        self._stage(files)
+        cases = self.folder / "cases.txt"
+        cases.write_text(cases_text(placed), encoding="utf-8")
+        command = [*self.program.command, mode, str(cases)]
+        ended = run_child(command, self._staged, self.environ, self._limit_s(mode))
+        return told_by(ended, Path(self.program.command[-1]).name)
+
+    def _check_codes(self, ran: Ran, mode: EvalMode) -> None:
+        """Raises BadFileError or UsageError where eval.py says by its exit code that it was not asked as it wants."""
+        name, said = self.plan.problem.name, ran.stderr.strip()[-TAIL_CHARS:]
         if ran.code == 113:
-            raise BadFileError(f"{problem.name}: its eval.py does not take its cases (exit 113): {said}")
+            raise BadFileError(f"{name}: its eval.py does not take its cases (exit 113): {said}")
         if ran.code == 2 and not ran.told:
-            raise UsageError(f"{problem.name}: its eval.py does not know the mode {phase} (exit 2): {said}")
+            raise UsageError(f"{name}: its eval.py does not know the mode {mode} (exit 2): {said}")
 
-    def _kept(self, ran: Ran) -> str:
-        """Where what it printed is kept, as the end of a message; an evaluation without a report has no other log."""
-        path = self.plan.problem.root / "runs" / FAILED_LOG
-        try:
-            path.parent.mkdir(exist_ok=True)
-            replace_file(path, f"{ran.stdout}\n{ran.stderr}".encode(errors="replace"))
-        except OSError:
-            return ""
-        return f"; its traceback is in {shown(path)}"
+    def _refused(self, ran: Ran, outcome: Outcome) -> UsageError:
+        """That the folder does not run here, in a line that begins with the reason."""
+        plan = self.plan
+        last = ran.stderr.strip().rpartition("\n")[2]  # of a traceback: the exception
+        reason = last if isinstance(outcome, Crashed) and last else getattr(outcome, "message", "")
+        advice = plan.problem.advice(plan.device, plan.cuda_is_cpu)
+        log = staging.kept(plan.problem, f"{ran.stdout}\n{ran.stderr}")
+        return UsageError(
+            f"{cut_line(reason, REASON_CHARS)}: {plan.problem.name} does not run here; {ran.name} fails so with the "
+            f"folder's own reference as the submission{f'. Next: {advice}' if advice else ''}{log}"
+        )
 
     @property
     def _staged(self) -> Path:
@@ -384,11 +395,6 @@ def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
         worst=(values["worst"] or mean) / 1000,
     )
     return Measured(series=(Series(metric=THEIRS, own=(), summary=summary),))
-
-
-def _errors(told: Mapping[str, str]) -> list[str]:
-    """What eval.py says went wrong, in a case or as a whole."""
-    return [value for key, value in told.items() if key == "error" or key.endswith(".error")]
 
 
 def _ended(phase: EvalMode, ran: Ran, limit_s: float) -> Wrong | Crashed | TimedOut:

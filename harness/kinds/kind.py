@@ -35,6 +35,7 @@ from harness.core.records import (
 from harness.problems.problem import Problem, Suite
 
 Evaluator = Literal["ours", "theirs"]
+BROKE_ITS_JUDGE = "broke its judge"  # of Held: a trusted process failed, and does not with the reference in its place
 TORCH = "torch"  # the profiler that our ranks have; the others are process.profilers.TOOLS
 
 
@@ -65,6 +66,7 @@ class Setting:
     data: OwnData | None = None
     nodes: int = 1  # that the ranks are spread over, in equal shares
     notes: tuple[Warning, ...] = ()  # for the report
+    fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,7 @@ class Plan:
     data: str = ""  # sha256 of the user's own data, if it runs on that
     nodes: int = 1
     notes: tuple[Warning, ...] = ()
+    fresh_caches: bool = False  # as in Setting
 
     @property
     def suite_name(self) -> str:
@@ -174,7 +177,7 @@ class OpponentFailed(HarnessError):
 
 class Session(Protocol):
     """One evaluation's processes. What the submission does wrong is returned; what is not its fault is raised as
-    HarnessError. After Raised, Crashed or TimedOut there is nothing left to ask it."""
+    HarnessError. After Raised, Crashed, TimedOut, or Held for a broken judge, there is nothing left to ask it."""
 
     def prepare(self) -> Passed | Failure:
         """Everything before the first case: compiling, importing, the clock's resolution, the machine's peaks."""

@@ -55,6 +55,7 @@ class ModelSession(OpSession):
 
     def measure(self, case: Case) -> Measured | Failure:
         """First tokens, whole generations, memory, and the share of own kernels."""
+        self.goes_on("measure")
         first_case = with_new(case, 1)
         first = self._within_limits(
             lambda: op_measure.measure(
@@ -68,11 +69,11 @@ class ModelSession(OpSession):
         )
         if not isinstance(whole, Measured):
             return whole
-        kernels = self._guarded(lambda: self._own_kernels(case))
+        kernels = self.guarded(lambda: self._own_kernels(case))
         if not isinstance(kernels, tuple):
             return kernels
         told = whole.by_name.get(MEMORY.name)
-        memory = told if told is not None else self._guarded(lambda: _memory(self.calls))
+        memory = told if told is not None else self.guarded(lambda: _memory(self.calls))
         if not isinstance(memory, Series):
             return memory
         of_step = self._step(case)

@@ -21,21 +21,19 @@ from harness.core.records import (
     Bound,
     Case,
     CheckerName,
-    Crashed,
     Failure,
     Measured,
     Passed,
     Profile,
-    Raised,
     Submission,
-    TimedOut,
     Warning,
 )
 from harness.judging import warnings
-from harness.kinds import op_check, op_failures, op_measure, staging
+from harness.kinds import op_check, op_measure, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
+from harness.kinds.op_control import Guarded
 from harness.kinds.op_deadline import JUDGING, MAKING
 from harness.kinds.op_limits import Limits
 from harness.kinds.op_stepped import Stepping
@@ -49,8 +47,8 @@ from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
-from harness.ranks.failure import RankFailure
-from harness.ranks.launch import ROLES, START_S, Launch, Ranks, log_name
+from harness.ranks.launch import START_S, Launch, Ranks, log_name
+from harness.ranks.zygotes import OTHERS, ROLES
 
 T = TypeVar("T")
 
@@ -103,11 +101,11 @@ class OpKind:
             yield session
 
 
-class OpSession:
+class OpSession(Guarded):
     """The groups of one evaluation, from start to end."""
 
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
-        self.plan, self.progress = plan, progress
+        super().__init__(plan, progress)
         self.phases_s: dict[str, float] = {}
         self.device_model = ""
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
@@ -115,12 +113,7 @@ class OpSession:
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.logs: dict[str, str] = {}
         self.lacking: tuple[str, ...] = ()
-        self.has_run = False  # code of the submission's
-        self.cases, self.checked = [case for phase in plan.phases for case in phase.cases], 0
         self.watch: Watch
-        self.launch: Launch
-        self.ranks: Ranks
-        self.calls: Calls
         self.stepping: Stepping | None = None  # where the device's clock ranks
 
     @contextlib.contextmanager
@@ -158,7 +151,7 @@ class OpSession:
 
     def prepare(self) -> Passed | Failure:
         """Compiles and imports what runs, measures an empty call on every clock, and finds the device's peaks."""
-        return self._guarded(self._prepare)
+        return self.guarded(self._prepare)
 
     def _prepare(self) -> Passed:
         calls = self.calls
@@ -174,11 +167,12 @@ class OpSession:
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
                     self.limits.measure(calls)
-        self.has_run = True
-        kernels = ((calls.baseline, self.plan.opponent), (calls.candidate, self.plan.submission))
+        kernels = ((calls.baseline, _entry(self.plan, "baseline")), (calls.candidate, _entry(self.plan, "candidate")))
+        of_others = [group for group, kernel in kernels if kernel is not None]
         if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
             try:
                 with self._timed("compile", compile_cache.COMPILE_S):
+                    self.has_run = True
                     for group in compiling:
                         group.ask(wire.CompileKernel(), wire.Imported, calls.deadline)
             finally:
@@ -186,6 +180,7 @@ class OpSession:
                     self.logs["compile"] = printed  # by compilers
         with self._timed("import", START_S):
             for group in (calls.baseline, calls.candidate):
+                self.has_run = self.has_run or group in of_others
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
         calls.freeze(calls.baseline, calls.candidate)
@@ -198,6 +193,7 @@ class OpSession:
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
         """Starts the phase's deadline."""
+        self.phase_now = phase
         with self._timed(phase.name, phase.limit_s):
             yield
 
@@ -212,7 +208,7 @@ class OpSession:
             self.ranks.check_frozen(calls.deadline)
             return Passed()
 
-        return self._guarded(work)
+        return self.guarded(work)
 
     def check(self, case: Case) -> Checked:
         """The submission gets a new process group, and so does the reference where the case will be timed: connections
@@ -220,16 +216,16 @@ class OpSession:
 
         def work() -> Checked:
             calls = self.calls
-            calls.at = self.checked
-            self.checked += 1
+            self.begin(case)
             calls.open(*([calls.candidate, calls.baseline] if case.kind == "benchmark" else [calls.candidate]))
             return op_check.check(calls, case, probe_all=self.checked == 1)
 
-        found = self._guarded(work)
+        found = self.guarded(work)
         return found if isinstance(found, Checked) else Checked(outcome=found)
 
     def measure(self, case: Case) -> Measured | Failure:
         """Samples of every clock, every output verified."""
+        self.goes_on("measure")
         return self._within_limits(
             lambda: op_measure.measure(self.calls, self.stepping, case, self.bound(case), self.peaks, self.watch.timing)
         )
@@ -237,17 +233,18 @@ class OpSession:
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
         """What that measures; once more with peaks that are measured again, where it makes these doubtful. That a
         submission has run by then is no danger, since it could only make them low too, and the best ones count."""
-        found, limits = self._guarded(measure), self.limits
+        found, limits = self.guarded(measure), self.limits
         if limits is None or not limits.doubted_by(found):
             return found
         self.progress.note("measures this machine's peaks again")
-        peaks = self._guarded(lambda: limits.measure(self.calls))
-        return self._guarded(measure) if isinstance(peaks, Peaks) else peaks
+        peaks = self.guarded(lambda: limits.measure(self.calls))
+        return self.guarded(measure) if isinstance(peaks, Peaks) else peaks
 
     def profile(self, case: Case) -> Profile | Failure:
         """One call of every rank under torch's profiler."""
+        self.goes_on("profile")
         workdirs = [self.launch.workdir("candidate", rank) for rank in range(self.plan.world_size)]
-        return self._guarded(lambda: op_measure.profile(self.calls, case, workdirs))
+        return self.guarded(lambda: op_measure.profile(self.calls, case, workdirs))
 
     @property
     def peaks(self) -> Peaks | None:
@@ -291,19 +288,6 @@ class OpSession:
         finally:
             self.phases_s[name] = time.monotonic() - began
 
-    def _guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut:
-        """What `work` returns, or how a rank failed meanwhile. Raises HarnessError for what is not the submission's
-        fault."""
-        try:
-            return work()
-        except RankFailure as failure:
-            made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
-            case = self.cases[min(self.calls.at, len(self.cases) - 1)].label
-            found = op_failures.the_submissions(failure, self.plan, self.launch.folder, case, made, self.has_run)
-            if isinstance(found, TimedOut):
-                return replace(found, message=f"{found.message}; {self.calls.phase.told()}")
-            return found
-
 
 def _spread(plan: Plan) -> tuple[Warning, ...]:
     """That the suite's shapes are split over another number of ranks than it is for, or ranks over several nodes."""
@@ -341,7 +325,8 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             folder=top,
             caches=_caches(plan),
             # The judges' and the opponent's files too.
-            hidden=staging.hidden(plan.problem.root, top, *plan.hidden),
+            hidden=staging.hidden(plan.problem.root, top),
+            judges=plan.hidden,
             checker=plan.problem.checker,
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
@@ -361,11 +346,13 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
 
 def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:
     """The submission that ranks of that role run, if any."""
-    return {"candidate": plan.submission, "baseline": plan.opponent}.get(role)
+    return {"candidate": None if plan.is_control else plan.submission, "baseline": plan.opponent}.get(role)
 
 
 def _caches(plan: OpPlan) -> dict[wire.Role, Path]:
-    baseline = plan.opponent.sha256 if plan.opponent else plan.problem.cache_name
-    names: dict[wire.Role, str] = {"baseline": baseline, "candidate": plan.submission.sha256}
+    if plan.fresh_caches:
+        return {}  # each group's is in its own folder then
+    entries: dict[wire.Role, Submission | None] = {role: _entry(plan, role) for role in OTHERS}
+    names = {role: entry.sha256 if entry else plan.problem.cache_name for role, entry in entries.items()}
     folders = {role: compile_cache.folder(plan.problem.root, name) for role, name in names.items()}
     return {role: folder for role, folder in folders.items() if folder is not None}

@@ -39,7 +39,7 @@ class Calls(Groups):
         self.making_s = 0.0  # how long the inputs that were made last took
         self.judging_s = 0.0  # how long judging one of their outputs took, at most
         self.shortened: set[int] = set()  # cases with fewer samples, since making or judging takes long
-        self._inputs_timed = 0
+        self.inputs_timed = 0
         self._keys: list[int] = []  # of the inputs that were made last
         self._taken = 0  # outputs judged, of those taken since these inputs were made
 
@@ -91,8 +91,8 @@ class Calls(Groups):
 
     def fresh(self, count: int, masked: bool = False) -> list[wire.InputSpec]:
         """That many inputs that no call has seen."""
-        self._inputs_timed += count
-        numbers = [self._inputs_timed - index for index in range(count)]
+        self.inputs_timed += count
+        numbers = [self.inputs_timed - index for index in range(count)]
         keys = [self.plan.key(number) if masked else 0 for number in numbers]
         seeds = [self.plan.seed("timed", number) for number in numbers]
         return [wire.InputSpec(seed=seed, hardened=True, key=key) for seed, key in zip(seeds, keys, strict=True)]
@@ -183,6 +183,7 @@ class Calls(Groups):
         judged = judged and (group is self.candidate or CHECKERS[self.plan.checker].judges_baseline)
         outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
         if not self.has_files:
+            self.reads_of(group)
             commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
             self.trusted.ask(commands, wire.Done, self.deadline)
             return
@@ -207,6 +208,7 @@ class Calls(Groups):
         """The same, each rank's own."""
         began = time.monotonic()
         unjudged, self.unjudged = self.unjudged, []
+        self.has_read = self.has_read or bool(unjudged)
         for outputs, files in unjudged:
             self.trusted.send([wire.TakeOutputs(outputs=each, judged=True) for each in outputs], files)
             close(files)

@@ -1,17 +1,25 @@
-"""Whose fault a rank's failure is: the submission's, or that of what judges it, which is told with what to do."""
+"""Who is to blame for a rank's failure: by whose process failed, and by a control run; never by what a message says.
+
+A candidate's failure is its own. A trusted or a baseline rank that fails before anything of the submission's could
+reach it fails by the problem or the machine, which is refused. If one fails later, the step is repeated with the
+reference as the submission, in fresh processes (kinds.op_control). Where that passes, the submission is held.
+"""
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-from harness.core.errors import HarnessError
-from harness.core.records import Crashed, Raised, Submission, TimedOut
-from harness.kinds.kind import OpponentFailed
+from harness.core.errors import UsageError
+from harness.core.records import Crashed, Held, Raised, Submission, TimedOut
+from harness.core.words import cut_line
+from harness.kinds import staging
+from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed
 from harness.kinds.plan import OpPlan
 from harness.ranks import wire
 from harness.ranks.failure import RankFailure
 
+REASON_CHARS = 300
 LESS = "{}smaller shapes (--suite) need less memory"
 NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "device_memory": LESS,
@@ -21,51 +29,73 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
 }
 # A file of a rank's working folder, in a traceback.
 STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/[a-z]+/\d+/([^"\s]+)')
-WHOSE = {"trusted": "a judge (trusted rank {})", "baseline": "the reference (baseline rank {})"}
-MAY_BE_ITS = (
-    "The submission had already run and may be the cause. To find out, run `python -m harness check` with the "
-    "problem's reference.py as the submission: if that passes, the submission is the cause.\n"
-)
-
-
+FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/[a-z]+/\d+/([^"]+)", line (\d+)')
+WHOSE = {"trusted": "a judge", "baseline": "the reference"}
 BESIDE_IT = "; a judge and the reference are on the same device, and with less than they leave it may be right"
 
+Control = Callable[[Submission | None], str]
 
-def _trusted_failure(failure: RankFailure, outcome: Raised | Crashed, has_run: bool, world_size: int) -> str:
-    details = outcome.traceback if isinstance(outcome, Raised) else outcome.log_tail
-    advice = NEXT[failure.reason].format("fewer ranks (--ranks) or " if world_size > 1 else "")
-    return (
-        f"{WHOSE[failure.role].format(outcome.rank)} failed, so the submission is not judged: {outcome.message}\n"
-        f"{details}\n{MAY_BE_ITS if has_run else ''}Next: {advice}."
+
+def decided(
+    failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, may_be_its: bool, control: Control
+) -> Raised | Crashed | TimedOut | Held:
+    """The failure as the submission's outcome. `made_nbytes`: of the case's input and output on a rank, 0 where it is
+    not known. `may_be_its`: whether the submission can have reached a rank that is not its own. `control` repeats the
+    step with the reference as the submission, against that opponent, and returns why it fails too, or "".
+
+    Raises UsageError where neither the submission nor an opponent is to blame, OpponentFailed where that is.
+    """
+    outcome = failure.outcome
+    if failure.role == "candidate":
+        return _advised(failure, plan)
+    if failure.role == "baseline" and plan.opponent is not None:
+        raise OpponentFailed(case, outcome) from None
+    what = cut_line(outcome.message, REASON_CHARS)
+    if may_be_its:
+        why = ""
+        for opponent in dict.fromkeys((plan.opponent, None)):
+            if why := control(opponent):
+                continue
+            evidence = f"{_who(failure)} failed: {what}; with the reference as the submission the same step passes"
+            if opponent is not plan.opponent:
+                raise OpponentFailed(case, Crashed(rank=0, message=evidence, log_tail="")) from None
+            return outcome if isinstance(outcome, TimedOut) else Held(check=BROKE_ITS_JUDGE, evidence=evidence)
+        raise UsageError(f"{why} (with the reference as the submission, too)") from None
+    raise _refused(failure, plan, case, made_nbytes, what) from None
+
+
+def _who(failure: RankFailure) -> str:
+    outcome = failure.outcome
+    number = "" if isinstance(outcome, TimedOut) else f" {outcome.rank}"
+    return f"{WHOSE[failure.role]} ({failure.role} rank{number})"
+
+
+def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, what: str) -> UsageError:
+    """That the problem does not run here, in a line that begins with the reason. What else there is to see is kept."""
+    outcome, reason = failure.outcome, failure.reason
+    details = {"raised": "traceback", "crashed": "log_tail", "timed_out": "stacks"}[outcome.type]
+    told = getattr(outcome, details)
+    text = "\n".join(told) if isinstance(told, tuple) else told
+    frames = FRAME.findall(text)
+    place = f"{frames[-1][0]}:{frames[-1][1]}, " if frames else ""
+    known = f" An input and an output take {made_nbytes / 2**30:.1f} GiB, of which the harness holds several copies."
+    fewer = "fewer ranks (--ranks) or " if plan.world_size > 1 else ""
+    advice = (reason == "" and plan.problem.advice(plan.device, plan.cuda_is_cpu)) or NEXT[reason].format(fewer)
+    return UsageError(
+        f"{what} ({place}{_who(failure)}): {plan.problem.name} does not run here, at {case}."
+        f"{known if made_nbytes and reason == 'device_memory' else ''} Next: {advice}{staging.kept(plan.problem, text)}"
     )
 
 
-def the_submissions(
-    failure: RankFailure, plan: OpPlan, folder: Path, case: str, made_nbytes: int, has_run: bool
-) -> Raised | Crashed | TimedOut:
-    """The failure as the submission's outcome. `folder` is where ranks work; `made_nbytes`: of the case's input and
-    output on a rank, 0 where it is not known; `has_run`: code of the submission's. Raises HarnessError where it is not
-    the submission's, and OpponentFailed where it is the opponent's."""
-    if not folder.is_dir():
-        raise HarnessError(
-            f"{folder} was removed while ranks ran in it; evaluate again, and keep what cleans up there away from it "
-            "(TMPDIR names another place)"
-        ) from None
+def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
+    """A submission's failure, with what may be behind it on this machine, and its own files in tracebacks."""
     outcome = failure.outcome
-    if failure.role == "baseline" and plan.opponent is not None:
-        raise OpponentFailed(case, outcome) from None
-    who = plan.submission.name if failure.role == "candidate" else ""
-    plan.problem.check_failure(outcome.message, plan.device, plan.cuda_is_cpu, who)
-    if failure.role != "candidate" and failure.reason == "device_memory":
-        known = f"; an input and an output take {made_nbytes / 2**30:.1f} GiB, and the harness holds several copies"
-        raise HarnessError(
-            f"{case}: this shape does not fit here: {failure.role} rank {outcome.message}{known if made_nbytes else ''}"
-            f"{'; the submission may hold memory too' if has_run else ''}"
-        ) from None
-    if failure.role != "candidate" and not isinstance(outcome, TimedOut):
-        raise HarnessError(_trusted_failure(failure, outcome, has_run, plan.world_size)) from None
     if failure.reason == "device_memory":
         outcome = replace(outcome, message=outcome.message + BESIDE_IT)
+    elif isinstance(outcome, Raised) and failure.reason == "module":
+        outcome = replace(outcome, message=f"{outcome.message}; what is installed for {sys.executable} counts")
+    elif isinstance(outcome, Raised) and (advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)):
+        outcome = replace(outcome, message=f"{outcome.message}; this machine may be the reason: {advice}")
     return _named(outcome, plan.submission)
 
 

@@ -14,12 +14,14 @@ from harness.ranks.launch import Ranks, free_port
 
 
 class Groups:
-    """`phase` is the running phase's deadline."""
+    """`phase` is the running phase's deadline. `has_read`: whether trusted ranks have read any output of a candidate or
+    an opponent."""
 
     def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
         self.plan = plan
         self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
         self.phase = Deadline(0.0)
+        self.has_read = False
         self.has_files = plan.device == "cpu"  # each input and output is in a file of its own
         self.rested: list[Group] = []  # that gave memory back
         self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
@@ -54,6 +56,10 @@ class Groups:
         for group in groups:
             group.gather(wire.Done, self.deadline)
             group.gather(wire.Done, self.deadline)
+
+    def reads_of(self, group: Group) -> None:
+        """Trusted ranks read outputs of that group."""
+        self.has_read = self.has_read or group is self.candidate or self.plan.opponent is not None
 
     def freeze(self, *groups: Group) -> None:
         """These are not on turn. Groups on AMD's GPUs and on several nodes' are not frozen: that has not been tried."""

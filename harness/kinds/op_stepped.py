@@ -66,6 +66,7 @@ class Stepping:
         inputs = sorted({index for index in indices if index >= 0})
         if inputs:
             calls.load(group, range(len(calls.made[0].inputs)), stepped=True)
+        calls.reads_of(group)
         judged = group is calls.candidate or CHECKERS[calls.plan.checker].judges_baseline
         whose = "the submission" if group is calls.candidate else calls.plan.baseline_name
         with calls.phase.spent_on(f"calls of {whose}"):

@@ -35,7 +35,7 @@ class OpPlan(Plan):
     """With an `opponent` the baseline ranks run it in place of the reference. `cuda_is_cpu`: "cuda" means the CPU to
     all ranks. `confined`: whether ranks that nobody trusts are. `hidden` are folders that those may not see.
     `in_flight_bytes`: how much of a device inputs may take, if several are made at a time. `kept_bytes`: how much of it
-    each group may keep while another is on turn."""
+    each group may keep while another is on turn. `is_control`: the reference takes the submission's place."""
 
     budget: Budget
     threads: int
@@ -46,6 +46,7 @@ class OpPlan(Plan):
     in_flight_bytes: int = IN_FLIGHT_BYTES
     kept_bytes: int = MOST_KEPT_BYTES
     hidden: tuple[Path, ...] = ()
+    is_control: bool = False
 
     @property
     def is_stepped(self) -> bool:

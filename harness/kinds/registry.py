@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout, shown
@@ -11,7 +12,7 @@ from harness.core.records import Submission
 from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
-from harness.kinds.kind import TORCH, Kind, Setting
+from harness.kinds.kind import TORCH, Kind, Order, Plan, Setting
 from harness.kinds.model import ModelKind
 from harness.kinds.op import OpKind
 from harness.kinds.program import ProgramKind
@@ -96,6 +97,11 @@ def kind_of(setting: Setting) -> Kind:
             )
         return KINDS["vendor"]
     return KINDS["external"] if setting.evaluator == "theirs" else own
+
+
+def plan_of(order: Order) -> Plan:
+    """What an evaluation will do, by the kind that evaluates it. Raises what that kind's `plan` does."""
+    return replace(kind_of(order.setting).plan(order), fresh_caches=order.setting.fresh_caches)
 
 
 def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:

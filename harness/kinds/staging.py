@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.core.checkout import ROOT, Checkout
-from harness.core.files import remove
+from harness.core.checkout import ROOT, Checkout, shown
+from harness.core.files import remove, replace_file
 from harness.core.records import Submission
 from harness.core.unseen import unseen
 from harness.kinds.kind import Account, Plan
@@ -16,6 +16,8 @@ from harness.machine.gpus import gpu_names
 from harness.problems.problem import Problem
 from harness.process import compile_cache, sandbox
 from harness.process.child import search_path
+
+FAILED_LOG = "failed.log"  # in runs/: what the last evaluation printed that had no report
 
 
 def files_of(problem: Problem, submission: Submission) -> dict[str, bytes]:
@@ -44,11 +46,24 @@ def hidden(root: Path, *more: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys((*roots, *more, *outside)))
 
 
+def kept(problem: Problem, printed: str) -> str:
+    """Keeps what an evaluation without a report has printed, as its only log. Where, as the end of a message."""
+    path = problem.root / "runs" / FAILED_LOG
+    try:
+        path.parent.mkdir(exist_ok=True)
+        replace_file(path, printed.encode(errors="replace"))
+    except OSError:
+        return ""
+    return f"; its traceback is in {shown(path)}"
+
+
 @contextlib.contextmanager
 def workplace(plan: Plan) -> Iterator[tuple[Path, Path]]:
-    """A new folder, gone when the `with` ends, and the submission's compile cache, in use until then."""
+    """A new folder, gone when the `with` ends, and the submission's compile cache, in use until then; in that folder
+    if it has to be fresh."""
     folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
-    cache = compile_cache.folder(plan.problem.root, plan.submission.sha256) or folder / "cache"
+    kept = None if plan.fresh_caches else compile_cache.folder(plan.problem.root, plan.submission.sha256)
+    cache = kept or folder / "cache"
     cache.mkdir(exist_ok=True)
     try:
         with compile_cache.held(cache):

@@ -24,6 +24,7 @@ from harness.core.records import (
     Profile,
     Raised,
     Series,
+    Submission,
     Verdict,
     Verdicts,
     Warning,
@@ -114,16 +115,21 @@ class TrainSession(OpSession):
         hyperparameters = json.dumps(self.plan.hyperparameters[role]).encode()
         return files | {"submission.py": STAGED.encode(), HYPERPARAMETERS: hyperparameters}
 
+    def control_plan(self, opponent: Submission | None) -> TrainPlan:
+        """With the reference's hyperparameters, too."""
+        reference = train_rules.reference_hyperparameters(self.plan.problem, self.plan.rules)
+        sides = self.plan.hyperparameters | {"candidate": reference} | ({} if opponent else {"baseline": reference})
+        return replace(self.plan, is_control=True, opponent=opponent, hyperparameters=sides)
+
     def check(self, case: Case) -> Checked:
         """A test is one run, which has to reach its target. Benchmarks are checked in every run that is timed; before
         that, either side trains up to its first evaluation, which warms it up."""
-        found = self._guarded(lambda: self._checked(case))
+        found = self.guarded(lambda: self._checked(case))
         return found if isinstance(found, Checked) else Checked(outcome=found)
 
     def _checked(self, case: Case) -> Checked:
         calls = self.calls
-        calls.at = self.checked
-        self.checked += 1
+        self.begin(case)
         calls.open(calls.candidate, calls.baseline)
         case = self._aimed(case)
         runs = Runs(calls, case)
@@ -144,7 +150,8 @@ class TrainSession(OpSession):
 
     def measure(self, case: Case) -> Measured | Failure:
         """Every run of either side, in turn."""
-        return self._guarded(lambda: self._measured(case))
+        self.goes_on("measure")
+        return self.guarded(lambda: self._measured(case))
 
     def _aimed(self, case: Case) -> Case:
         """The case with its target; one that nobody has declared is what the reference reaches."""

@@ -274,7 +274,6 @@ class VendorSession:
             how = f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"
             return Crashed(rank=rank, message=f"under {plan.tool} the process {how}", log_tail=printed[-TAIL_CHARS:])
         if said.raised:
-            plan.problem.check_failure(said.raised, plan.device, False, plan.submission.name)
             return Raised(rank=rank, message=said.raised, traceback=said.traceback)
         if said.wrong:
             return Wrong(message=f"rank {rank}: {said.wrong}")

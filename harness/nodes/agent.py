@@ -1,6 +1,6 @@
 """A node's agent: starts the ranks of one evaluation that run here, and carries what they and the parent say.
 
-It has a zygote of its own, to which it is what the parent is elsewhere: ranks are confined, frozen and ended as on one
+It has zygotes of its own, to which it is what the parent is elsewhere: ranks are confined, frozen and ended as on one
 machine. It ends with the evaluation, and everything below it.
 """
 
@@ -9,14 +9,15 @@ import io
 import json
 import os
 import socket
-import subprocess
 import tarfile
 import tempfile
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
-from harness.core.decode import decode, encode
+from harness.core.decode import decode
 from harness.core.errors import HarnessError
 from harness.core.files import remove
 from harness.nodes.frames import Frame, Kind, PeerGoneError
@@ -25,8 +26,8 @@ from harness.process import sandbox
 from harness.process.link import INTERFACE, interface_of
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier, make_barrier
-from harness.ranks.launch import GOODBYE_S, ROLES, start_zygote
 from harness.ranks.zygote_messages import MAX_MESSAGE_BYTES, Confined, ZygoteOrder
+from harness.ranks.zygotes import ROLES, Zygotes
 
 ADDRESSES = "10.77.0.{}"  # in each group's own network, which nobody else is in: node 0 has 1
 IPV4 = 4
@@ -41,7 +42,7 @@ class Agent(Relay):
         self.node, self.master, self.folder = node, master, folder
         self.interface = interface_of(sock.getsockname()[0])
         self.hub = self.peers[0]
-        self.zygote: subprocess.Popen[bytes] | None = None
+        self.zygotes = Zygotes()
         self.links: dict[wire.Role, int] = {}  # descriptors of the groups' own networks
         self.barriers: dict[wire.Role, int] = {}
         self.bells: dict[wire.Role, int] = {}
@@ -58,14 +59,13 @@ class Agent(Relay):
             if isinstance(order, wire.RankOrder):
                 self._start(order)
             else:
-                self._tell(order, [])
+                self.zygotes.tell(order)
 
     def _start(self, order: wire.RankOrder) -> None:
-        if self.zygote is None:
-            self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self.zygote = start_zygote(theirs, self.folder, order.threads, log=2)
-            theirs.close()
-            self.watch_read(self.control, self._on_zygote)
+        if not self.zygotes.processes:
+            self.zygotes.start(self.folder, order.threads, log=2)
+            for control in self.zygotes.each_control():
+                self.watch_read(control, partial(self._on_zygote, control))
         if order.role not in self.barriers:
             self.barriers[order.role] = make_barrier(order.world_size)
             self.bells[order.role] = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -80,7 +80,7 @@ class Agent(Relay):
         end = self.add_rank(number, self.hub, ours, log, writes_log=False)
         if order.role != "trusted":
             end.distrust()
-        self._tell(here, [channel.fileno(), their_log, self.barriers[order.role], self.bells[order.role]])
+        self.zygotes.tell(here, [channel.fileno(), their_log, self.barriers[order.role], self.bells[order.role]])
         channel.close()
         os.close(their_log)
 
@@ -88,7 +88,7 @@ class Agent(Relay):
         """The order with this node's folders and network."""
         group, there = self.folder / order.role, Path(order.workdir).parents[1]
         network = wire.Network(master=self.master, interface=self.interface)
-        if order.role != "trusted" and has_own_network(order.confined, order.device):
+        if has_own_network(order.confined, order.device):
             own = ADDRESSES.format(self.node + 1)
             network = wire.Network(master=ADDRESSES.format(1), interface=INTERFACE, own=own)
         return replace(
@@ -99,11 +99,8 @@ class Agent(Relay):
             network=network,
         )
 
-    def _tell(self, order: ZygoteOrder, fds: list[int]) -> None:
-        socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
-
-    def _on_zygote(self) -> None:
-        message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, 1)
+    def _on_zygote(self, control: socket.socket) -> None:
+        message, fds, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 1)
         if not message:
             raise EOFError
         if fds:
@@ -123,19 +120,13 @@ class Agent(Relay):
                 self.hub.send(Kind.PACKET, number, packet)
 
     def end(self) -> None:
-        """Ends the zygote, and all below it."""
-        if self.zygote is None:
-            return
-        self.control.close()
-        try:
-            self.zygote.wait(GOODBYE_S)
-        except subprocess.TimeoutExpired:
-            self.zygote.kill()
-            self.zygote.wait()
+        """Ends the zygotes, and all below them."""
+        self.zygotes.end(lambda: True, lambda: time.sleep(0.01))
+        self.zygotes.close()
 
 
 def has_own_network(confined: bool, device: str) -> bool:
-    """Whether untrusted ranks have no network but their group's; see Sandbox.enter."""
+    """Whether ranks have no network but their group's; see Sandbox.enter."""
     return confined and device != "rocm"
 
 

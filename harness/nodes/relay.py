@@ -19,7 +19,7 @@ from harness.nodes.frames import Frame, Kind, Peer
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.channel import Parser
-from harness.ranks.launch import ROLES
+from harness.ranks.zygotes import ROLES
 
 READ_BYTES = 1 << 17
 PACKET_BYTES = 1 << 16

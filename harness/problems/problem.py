@@ -148,9 +148,10 @@ class Problem:
     def check_runnable(self) -> None:
         """Raises UsageError if our ranks cannot run the problem."""
 
-    def check_failure(self, message: str, device: str, cuda_is_cpu: bool, who: str = "") -> None:
-        """Raises HarnessError if the failure has a known reason that is not the submission's. `message` is what the
-        reference, or `who`, said."""
+    def advice(self, device: str, cuda_is_cpu: bool) -> str:
+        """What to do if the problem or a submission fails on that device of this machine, where the device may be the
+        reason; or "". `cuda_is_cpu`: the CPU stands in for CUDA already."""
+        return ""
 
     def cost(self, case: Case) -> Cost:
         """What one rank must do at least in one call of `case`. Raises UsageError if the problem has no cost(),

@@ -13,6 +13,7 @@ from harness.core.decode import DecodeError, decode
 from harness.ranks import payload, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
+from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import (
     BufferView,
     FileBuffer,
@@ -144,10 +145,10 @@ def write_described(buffer: FileBuffer, result: Any, limit: int) -> wire.Output:
     """Writes the output into an empty file, and behind it what it is: a description that came later could still be
     chosen then. What most calls return, one plain tensor, takes the fewest steps, since whoever did it in fewer would
     hide as much of its call."""
-    if type(result) is torch.Tensor and _is_plain(result) and result.nbytes <= limit:
-        output, description = _of_plain(result.dtype, result.shape)
-        buffer.fill(result, description)
-        return output
+    is_plain = type(result) is torch.Tensor and _is_plain(result) and result.nbytes <= limit
+    if is_plain and (plain := _of_plain(result.dtype, result.shape)) is not None:
+        buffer.fill(result, plain[1])
+        return plain[0]
     output = payload.write_output(buffer, 0, result, limit)
     buffer.append(_as_json(output))
     return output
@@ -160,8 +161,10 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 @functools.lru_cache
-def _of_plain(dtype: torch.dtype, shape: torch.Size) -> tuple[wire.Output, bytes]:
-    """What such a tensor is, and as it stands in a file."""
+def _of_plain(dtype: torch.dtype, shape: torch.Size) -> tuple[wire.Output, bytes] | None:
+    """What such a tensor is, and as it stands in a file; None if no result is of that make."""
+    if str(dtype) not in payload.RESULT_DTYPES or len(shape) > MAX_RANK:
+        return None
     nbytes = shape.numel() * dtype.itemsize
     output = wire.Output(
         kind="torch.Tensor", dtype=str(dtype), shape=tuple(shape), device="cpu", offset=0, nbytes=nbytes

@@ -33,7 +33,7 @@ class FolderTrusted(Trusted):
 
     def take(self, source: Source, output: wire.Output) -> Any:
         """The output as it is declared, its value, and why it has none."""
-        return output, *payload.read_tree(source, output, self.most_nbytes())
+        return output, *payload.read_tree(source, output, self.limit)
 
     def own_failure(self, index: int) -> Verdict | None:
         """That the reference's result fails, too, on this input; None where it passes."""

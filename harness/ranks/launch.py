@@ -5,27 +5,22 @@ that dies, floods its log or sends nonsense is noticed while the parent waits fo
 process below it. Never imports torch.
 """
 
-import contextlib
 import json
 import os
 import selectors
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import cast, get_args
+from typing import cast
 
-from harness.core.checkout import ROOT
-from harness.core.decode import decode, encode
+from harness.core.decode import decode
 from harness.core.errors import HarnessError
 from harness.core.records import CheckerName
-from harness.machine.host import state
 from harness.process import sandbox
-from harness.process.child import search_path
 from harness.ranks import failure, wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group, RankGroup
@@ -42,28 +37,23 @@ from harness.ranks.zygote_messages import (
     ShowStacks,
     Thaw,
     ZygoteMessage,
-    ZygoteOrder,
 )
+from harness.ranks.zygotes import ROLES, Zygotes
 
-ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
 START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
-# Above the level at which torch's profiler reports that it began and ended, as lines `USDT:...` of every rank's output.
-PROFILER_LOG = {"KINETO_LOG_LEVEL": "6"}
-# glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
-# heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 NO_ANSWER = "the process that ranks are forked from did not answer"
+ENDED = "ended with the process that ranks are forked from"
 ASKS = "Was it stopped from outside? Is the machine out of memory?"
 FROZEN_S = 10.0  # for all processes of a group to stop, which takes milliseconds
-GOODBYE_S = 6.0  # for the zygote to kill everything and go
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
-    that outlives the run. `hidden`, `checker`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder.
-    `nodes` has a connection to the agent of each node that runs ranks; without, all run here."""
+    that outlives the run. `hidden`, `checker`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder;
+    `judges` are folders that trusted ranks see and no others. `nodes` has a connection to the agent of each node that
+    runs ranks; without, all run here."""
 
     world_size: int
     device: str
@@ -73,6 +63,7 @@ class Launch:
     folder: Path
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
     hidden: tuple[Path, ...] = ()
+    judges: tuple[Path, ...] = ()
     checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
@@ -90,6 +81,7 @@ class Launch:
 
     def order(self, role: wire.Role, rank: int) -> wire.RankOrder:
         """All that a rank gets at its start."""
+        is_judge = role == "trusted"
         return wire.RankOrder(
             role=role,
             rank=rank,
@@ -101,7 +93,8 @@ class Launch:
             spin=self.spin,
             workdir=str(self.workdir(role, rank)),
             cache=str(self.caches.get(role, self.folder / role / "cache")),
-            hidden=tuple(map(str, self.hidden)),
+            hidden=tuple(map(str, self.hidden if is_judge else dict.fromkeys((*self.hidden, *self.judges)))),
+            shown=tuple(map(str, self.judges)) if is_judge else (),
             checker=self.checker,
             cuda_is_cpu=self.cuda_is_cpu,
             confined=self.confined,
@@ -115,7 +108,7 @@ def log_name(role: wire.Role, rank: int) -> str:
 
 
 class Ranks:
-    """All groups, as a context: entering starts zygote and ranks, leaving ends every process below them.
+    """All groups, as a context: entering starts zygotes and ranks, leaving ends every process below them.
 
     Raises HarnessError when they cannot be started, OSError where the machine has not even pipes or processes left.
     """
@@ -129,11 +122,10 @@ class Ranks:
         self.freezing: dict[wire.Role, int] = {}  # those of them that have not answered yet
         self.bells: dict[wire.Role, int] = {}  # of the groups' barriers, where they have ranks on several nodes
         self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
-        self.control, self.their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.log = Log()
-        self.zygote: subprocess.Popen[bytes] | None = None
+        self.zygotes = Zygotes()
+        self.is_lost = self.is_over = False  # a zygote has ended; so has everything
         self.selector = selectors.DefaultSelector()
-        self._watch(self.control, self._read_control)
         self._watch(self.log.fd, self.log.read)
         for rank in self.all_ranks():
             self._watch(rank.sock, rank.read)
@@ -148,41 +140,46 @@ class Ranks:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._end()
+        self.end()
+
+    def end(self) -> None:
+        """Ends every process below the zygotes, if that was not done yet."""
+        if not self.is_over:
+            self._end()
 
     def all_ranks(self) -> list[Rank]:
         return [rank for role in ROLES for rank in self.ranks[role]]
 
     def pids(self) -> list[int]:
-        """The process ids of the zygote and of every rank."""
-        assert self.zygote is not None
-        return [self.zygote.pid, *self.by_pid]
+        """The process ids of the zygotes and of every rank."""
+        return [*(process.pid for process in self.zygotes.processes), *self.by_pid]
 
     def logs(self) -> dict[str, str]:
         """What each rank printed (the end of it), where it printed anything."""
-        self.poll(0)
+        if not self.is_over:
+            self.poll(0)
         return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
     def freeze(self, role: wire.Role) -> None:
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
-            self._tell(Freeze(role=role, number=self.freezes))
+            self.zygotes.tell(Freeze(role=role, number=self.freezes))
 
     def thaw(self, role: wire.Role) -> None:
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)
-            self._tell(Thaw(role=role))
+            self.zygotes.tell(Thaw(role=role))
 
     def show_stacks(self, role: wire.Role) -> None:
-        self._tell(ShowStacks(role=role))
+        self.zygotes.tell(ShowStacks(role=role))
 
-    def check_zygote(self) -> None:
-        """Raises HarnessError if the process that ranks are forked from was stopped: it lets no group go on then, and a
-        rank that is waited for is not to blame."""
-        assert self.zygote is not None
-        if state(self.zygote.pid) == "T":
+    def check_zygotes(self) -> None:
+        """Raises HarnessError if a process that ranks are forked from was stopped or has ended: no rank is to blame."""
+        if self.is_lost:
+            raise HarnessError(f"ranks {ENDED}. {ASKS}")
+        if self.zygotes.is_stopped():
             raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def wait_frozen(self, deadline: float) -> None:
@@ -197,10 +194,6 @@ class Ranks:
         self.wait_frozen(deadline)
         Watch(self, "candidate").check_all(deadline, ())
 
-    def _tell(self, order: ZygoteOrder, fds: Sequence[int] = ()) -> None:
-        with contextlib.suppress(ConnectionError):  # the zygote is gone; poll will tell
-            socket.send_fds(self.control, [json.dumps(encode(order)).encode()], fds)
-
     def poll(self, timeout_s: float) -> None:
         """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
         for key, _ in self.selector.select(min(max(0.0, timeout_s), 3600.0)):
@@ -210,14 +203,15 @@ class Ranks:
     def _watch(self, source: int | socket.socket, read: object) -> None:
         self.selector.register(source, selectors.EVENT_READ, read)
 
-    def _read_control(self) -> bool:
+    def _read_control(self, control: socket.socket) -> bool:
         try:
-            data = self.control.recv(MAX_MESSAGE_BYTES)
+            data = control.recv(MAX_MESSAGE_BYTES)
         except ConnectionError:
             data = b""
         if not data:
+            self.is_lost = True
             for rank in self.all_ranks():
-                rank.gone = rank.gone or "ended with the process that ranks are forked from"
+                rank.gone = rank.gone or ENDED
             return False
         message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
         if isinstance(message, NodeLost):
@@ -243,8 +237,9 @@ class Ranks:
     def _start(self) -> None:
         launch = self.launch
         sandbox.hide(True)  # a submission's ranks could read the run's secret out of this process
-        self.zygote = start_zygote(self.their_control, launch.folder, launch.threads, self.log.write_fd, launch.nodes)
-        self.their_control.close()
+        self.zygotes.start(launch.folder, launch.threads, self.log.write_fd, launch.nodes)
+        for control in self.zygotes.each_control():
+            self._watch(control, partial(self._read_control, control))
         os.close(self.log.write_fd)
         barriers = {role: make_barrier(launch.world_size) for role in ROLES}
         self.bells = {role: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for role in ROLES if launch.nodes}
@@ -275,25 +270,18 @@ class Ranks:
 
     def _order(self, rank: Rank, barrier: int) -> None:
         bell = [self.bells[rank.role]] if self.bells else []
-        self._tell(
+        self.zygotes.tell(
             self.launch.order(rank.role, rank.rank), [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell]
         )
         rank.their_sock.close()
         os.close(rank.log.write_fd)
 
     def _end(self) -> None:
-        with contextlib.suppress(OSError):
-            self.control.shutdown(socket.SHUT_RDWR)  # the zygote now kills every process below it and goes
-        if self.zygote is not None:
-            deadline = time.monotonic() + GOODBYE_S
-            while self.zygote.poll() is None and self._can_go() and time.monotonic() < deadline:
-                self.poll(0.01)  # reading on, so that nobody is stuck in a write
-            if self.zygote.poll() is None:
-                self.zygote.kill()  # its ranks die with it
-            self.zygote.wait()
+        self.is_over = True
+        self.zygotes.end(self._can_go, lambda: self.poll(0.01))  # reading on, so that nobody is stuck in a write
         sandbox.hide(False)
         self.selector.close()
-        self.control.close()
+        self.zygotes.close()
         os.close(self.log.fd)
         for bell in self.bells.values():
             os.close(bell)
@@ -302,35 +290,9 @@ class Ranks:
             os.close(rank.log.fd)
 
     def _can_go(self) -> bool:
-        """Whether the zygote will soon see that it is to go: it is not stopped, nor still importing torch."""
-        assert self.zygote is not None
-        return state(self.zygote.pid) != "T" and bool(self.by_pid or self.launch.nodes)
-
-
-def start_zygote(
-    control: socket.socket, folder: Path, threads: int, log: int, nodes: Sequence[socket.socket] = ()
-) -> subprocess.Popen[bytes]:
-    """Starts the process that ranks are forked from, which takes its orders from `control`; or, where ranks run on
-    nodes, the one that has those nodes' agents start them."""
-    program = ["harness.nodes.hub" if nodes else "harness.ranks.zygote", str(control.fileno()), str(folder)]
-    sockets = [node.fileno() for node in nodes]
-    return subprocess.Popen(
-        [sys.executable, "-m", *program, *map(str, sockets)],
-        cwd=ROOT,
-        env={
-            **sandbox.environment(os.environ),
-            **MALLOC,
-            **PROFILER_LOG,
-            "PATH": search_path(),
-            "OMP_NUM_THREADS": str(threads),
-            "MKL_NUM_THREADS": str(threads),
-        },
-        pass_fds=[control.fileno(), *sockets],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,  # Ctrl-C goes to the parent alone, which then ends the ranks in order
-    )
+        """Whether the zygotes will soon see that they are to go: none is stopped, nor still importing torch."""
+        roles = {rank.role for rank in self.by_pid.values()}
+        return not self.zygotes.is_stopped() and (bool(self.launch.nodes) or (len(roles) > 1 and "trusted" in roles))
 
 
 def free_port() -> int:

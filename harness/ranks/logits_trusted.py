@@ -3,9 +3,11 @@
 import functools
 from typing import Any
 
+import torch
+
 from harness.core.records import Verdict, Verdicts
 from harness.judging import logits
-from harness.ranks import strict_check, wire
+from harness.ranks import payload, strict_check, wire
 from harness.ranks.trusted import Trusted
 
 
@@ -22,10 +24,10 @@ class LogitsTrusted(Trusted):
     def verified(self, command: wire.Verify) -> wire.Verified:
         data = self.made[command.index]
         declared, values = self.taken[command.taken]
-        output = strict_check.tensor_of(declared, values[0] if values else None, self.device.kind)
+        shape, dtype = self.reference.output_shape(data), payload.RESULT_DTYPES.get(declared.dtype, torch.float32)
+        output = strict_check.tensor_of(declared, values[0] if values else None, dtype, shape, self.device.kind)
         if isinstance(output, Verdict):
             return wire.Verified(verdicts=Verdicts(strict=output, gpumode=output))
-        shape = self.reference.output_shape(data)
         exact = functools.cache(functools.partial(self.reference.exact_kernel, data, output))
         strict = logits.judged(output, shape, exact)
         gpumode = Verdict(passed=True)

@@ -6,8 +6,8 @@ which is small and travels as text in messages. A tensor keeps its memory layout
 subclass, Parameter too, arrives as torch.Tensor. Inputs that are handed out together can be masked:
 their bytes are XORed with what torch's generator makes of a key, and ranks get the key when the input's turn has come.
 
-Outputs come back as declared dtype and shape plus bytes, alone or in tuples, lists and dicts. Nothing that a candidate
-rank wrote is ever unpickled.
+Outputs come back as bytes with a declared dtype and shape, alone or in tuples, lists and dicts. Bytes become a tensor
+only of a dtype in RESULT_DTYPES and of few dimensions. Nothing that a candidate rank wrote is ever unpickled.
 """
 
 import base64
@@ -19,14 +19,22 @@ from typing import Any
 
 import torch
 
+from harness.ranks.output_bounds import MAX_PARTS, MAX_RANK, MAX_WORD_CHARS, is_short
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile, SharedBuffer, Source
 from harness.ranks.wire import Input, Output
 
 ALIGN_BYTES = 256
 MAX_REACH = 1 << 60  # elements
-MAX_PARTS, MAX_DEPTH = 256, 8  # of an output that is no tensor
+MAX_DEPTH = 8  # of an output that is no tensor
 PLAIN = {"bool": bool, "int": int, "float": float, "str": str}
 DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+# Of what a candidate returns: dtypes whose elements are whole bytes that may have any value. What torch stores in parts
+# of a byte, or quantised, takes another number of bytes than it says. Not every torch has all of these.
+_RESULTS = (
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
+)
+_NARROW = "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2"
+RESULT_DTYPES = {name: DTYPES[name] for word in f"{_RESULTS} {_NARROW}".split() if (name := f"torch.{word}") in DTYPES}
 
 
 def aligned(offset: int) -> int:
@@ -176,9 +184,11 @@ class _Reading(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
         dtype, shape, offset, order, device, gaps, traits = pid
-        tensor = self.buffer.read(offset, shape, DTYPES[dtype])
-        if tensor is None:
+        kind = DTYPES[dtype]
+        data = self.buffer.read(offset, math.prod(shape) * kind.itemsize)
+        if data is None:
             raise EOFError(f"no input at {offset}")
+        tensor = data.view(kind).view(shape)
         if self.masked is not None and device == self.buffer.kind:
             self.masked.append((tensor, offset))
         return _restored(tensor.cpu() if device == "cpu" else tensor, order, gaps, traits)
@@ -227,10 +237,10 @@ class _Writer:
         kind = next((base for base in (tuple, list, dict) if isinstance(value, base)), type(value))
         described: dict[str, Any] = {"kind": _type_name(kind), "dtype": "", "shape": (), "device": ""}
         described |= {"offset": self.offset, "nbytes": 0, "note": "not a tensor"}
-        if kind in (bool, int, float, str) and len(repr(value)) < 1000:
+        if kind in (bool, int, float, str) and is_short(value):
             finite = kind is not float or math.isfinite(value)
             return Output(**described, plain=value if finite else repr(value))
-        is_dict = kind is dict and all(type(key) is str for key in value)
+        is_dict = kind is dict and all(type(key) is str and len(key) <= MAX_WORD_CHARS for key in value)
         if (is_dict or kind in (tuple, list)) and depth < MAX_DEPTH and self.parts + len(value) <= MAX_PARTS:
             start = self.offset
             items = tuple(self.output(item, depth + 1) for item in (value.values() if is_dict else value))
@@ -241,10 +251,14 @@ class _Writer:
 
 def _write_tensor(buffer: SharedBuffer, offset: int, value: torch.Tensor, max_nbytes: int) -> Output:
     name = _type_name(type(value))
-    shape, device = tuple(value.shape), value.device.type
+    shape, device = tuple(value.shape)[:MAX_RANK], value.device.type
     described: dict[str, Any] = {"kind": name, "dtype": str(value.dtype), "shape": shape, "device": device}
+    if value.dim() > MAX_RANK:
+        return Output(**described, offset=offset, nbytes=0, note=f"it has {value.dim()} dimensions")
     if value.layout is not torch.strided:
         return Output(**described, offset=offset, nbytes=0, note=f"its layout is {value.layout}")
+    if str(value.dtype) not in RESULT_DTYPES:
+        return Output(**described, offset=offset, nbytes=0, note=f"no result is of {value.dtype}")
     nbytes = value.numel() * value.element_size()
     if nbytes > max_nbytes:
         return Output(**described, offset=offset, nbytes=0, note=f"{nbytes} bytes are more than any right result has")
@@ -260,19 +274,21 @@ def nothing() -> Output:
     return Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
-def read_output(buffer: Source, output: Output) -> torch.Tensor | None:
-    """The declared tensor; None if there is none, or its bytes are not what it declares."""
-    dtype = DTYPES.get(output.dtype)
-    if output.note or dtype is None:
+def viewed(output: Output, data: torch.Tensor | None) -> torch.Tensor | None:
+    """The tensor that an output declares, on its bytes `data`; None if there are none, if they are more or fewer than
+    it declares, or if no result is of that make."""
+    dtype = RESULT_DTYPES.get(output.dtype)
+    if output.note or data is None or dtype is None or len(output.shape) > MAX_RANK:
         return None
     count = reach = 1
     for size in output.shape:
         count, reach = count * size, reach * max(1, size)
         if size < 0 or reach >= MAX_REACH:  # of an empty tensor too: torch has no strides that long
             return None
-    if count * dtype.itemsize != output.nbytes:
+    if count * dtype.itemsize != data.numel():
         return None
-    return buffer.read(output.offset, output.shape, dtype)
+    # A bool that is neither 0 nor 1 is none that torch's kernels are written for.
+    return (data != 0 if dtype is torch.bool else data.view(dtype)).view(output.shape)
 
 
 def read_tree(buffer: Source, output: Output, max_nbytes: int) -> tuple[Any, str]:
@@ -312,8 +328,12 @@ class _Reader:
         self.left -= output.nbytes
         if output.nbytes < 0 or self.left < 0:
             raise _NoValue("it is larger than any right result")
-        if (tensor := read_output(self.buffer, output)) is None:
-            raise _NoValue(output.note or "its bytes do not fit its dtype and shape")
+        if output.note:
+            raise _NoValue(output.note)
+        if output.dtype not in RESULT_DTYPES:
+            raise _NoValue(f"no result is of {output.dtype}")
+        if (tensor := viewed(output, self.buffer.read(output.offset, output.nbytes))) is None:
+            raise _NoValue("its bytes do not fit its dtype and shape")
         return tensor.cpu() if output.device == "cpu" else tensor
 
     def plain(self, output: Output) -> bool | int | float | str:
@@ -330,4 +350,5 @@ def _type_name(kind: type) -> str:
         return "torch.Tensor"
     if kind is type(None):
         return "None"
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return name[:MAX_WORD_CHARS]

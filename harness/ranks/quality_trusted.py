@@ -55,7 +55,7 @@ class QualityTrusted(Trusted):
 
     def take(self, source: Source, output: wire.Output) -> Any:
         """The value, and why it has none."""
-        return payload.read_tree(source, output, self.most_nbytes())
+        return payload.read_tree(source, output, self.limit)
 
     def verified(self, command: wire.Verify) -> wire.Verified:
         """Evaluates rank 0's weights, on all ranks."""

@@ -35,7 +35,7 @@ class Candidate(Program):
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         torch_settings.apply(command.settings)
-        self.kernel = custom_kernel(self.order.workdir)
+        self.kernel = staged_kernel(self.order.workdir)
         return wire.Imported(device="")
 
     def start_profile(self, command: wire.StartProfile) -> wire.Reply:
@@ -76,11 +76,7 @@ class Baseline(Program):
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         torch_settings.apply(command.settings)
-        if (Path(self.order.workdir) / "submission.py").exists():  # staged for an opponent, see Plan
-            self.kernel = custom_kernel(self.order.workdir)
-        else:
-            sys.path.insert(0, self.order.workdir)
-            self.kernel = importlib.import_module("reference").ref_kernel
+        self.kernel = staged_kernel(self.order.workdir)
         return wire.Imported(device="")
 
 
@@ -104,6 +100,14 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
         cuda_shim.install()
     program = PROGRAMS.get(order.role) or CHECKERS[order.checker]
     program(order, fds).serve()
+
+
+def staged_kernel(workdir: str) -> Kernel:
+    """The kernel that is staged: a submission's, an opponent's among them, or else the reference's (see OpPlan)."""
+    if (Path(workdir) / "submission.py").exists():
+        return custom_kernel(workdir)
+    sys.path.insert(0, workdir)
+    return importlib.import_module("reference").ref_kernel  # type: ignore[no-any-return]
 
 
 def custom_kernel(workdir: str) -> Kernel:

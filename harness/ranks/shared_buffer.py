@@ -29,8 +29,8 @@ class Source(Protocol):
 
     kind: str
 
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        """A new tensor with the bytes at `offset`; None if they are not all there."""
+    def read(self, offset: int, nbytes: int) -> Tensor | None:
+        """A new tensor, uint8 [nbytes], of the bytes at `offset`; None if they are not all there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +79,14 @@ class FileBuffer:
             for offset, part in zip((0, len(parts[0])), parts, strict=True):
                 write_bytes(self.fd, offset, part)
 
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        # Before there is a tensor: what is declared may be more than any machine has.
-        nbytes = math.prod(shape) * dtype.itemsize  # nothing is anywhere, behind the end too
-        if offset < 0 or (nbytes and os.fstat(self.fd).st_size < offset + nbytes):
+    def read(self, offset: int, nbytes: int) -> Tensor | None:
+        # Looked at before there is a tensor: what is declared may be more than any machine has. No bytes are anywhere,
+        # behind the end too.
+        if offset < 0 or nbytes < 0 or (nbytes and os.fstat(self.fd).st_size < offset + nbytes):
             return None
-        tensor = torch.empty(shape, dtype=dtype, device="cpu")
-        read_bytes(self.fd, offset, _bytes_of(tensor))
-        return tensor
+        data = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+        read_bytes(self.fd, offset, _bytes_of(data))
+        return data
 
     def append(self, data: bytes) -> None:
         """Writes data that is no tensor behind everything else."""
@@ -116,13 +116,10 @@ class LoadedFile:
         self.bytes = torch.empty(os.fstat(fd).st_size, dtype=torch.uint8, device="cpu").numpy()
         read_bytes(fd, 0, memoryview(cast(bytearray, self.bytes)))
 
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        end = offset + math.prod(shape) * dtype.itemsize
-        if end == offset:
-            return torch.empty(shape, dtype=dtype, device="cpu")
-        if not 0 <= offset < end <= len(self.bytes):
+    def read(self, offset: int, nbytes: int) -> Tensor | None:
+        if nbytes and not 0 <= offset < offset + nbytes <= len(self.bytes):
             return None
-        return torch.from_numpy(self.bytes[offset:end]).view(dtype).view(shape)
+        return torch.from_numpy(self.bytes[offset : offset + nbytes])
 
     def appended(self) -> bytes:
         """What was appended last."""
@@ -144,7 +141,7 @@ class DeviceBuffer:
 
     def queue(self, offset: int, tensor: Tensor) -> None:
         """Copies the tensor to `offset` when its stream comes to it."""
-        source = tensor.contiguous().reshape(-1).view(torch.uint8)
+        source = _flat(tensor.contiguous())
         self.memory.bytes[offset : offset + source.numel()].copy_(source)
 
     def place(self, tensor: Tensor) -> Place | None:
@@ -157,13 +154,12 @@ class DeviceBuffer:
             return None
         return self.memory.bytes[offset:end].view(dtype).view(shape)
 
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        if offset < 0 or self.memory.nbytes < offset + math.prod(shape) * dtype.itemsize:
+    def read(self, offset: int, nbytes: int) -> Tensor | None:
+        if offset < 0 or nbytes < 0 or self.memory.nbytes < offset + nbytes:
             return None
-        tensor = torch.empty(shape, dtype=dtype, device=self.device)
-        tensor.reshape(-1).view(torch.uint8).copy_(self.memory.bytes[offset : offset + tensor.nbytes])
+        data = self.memory.bytes[offset : offset + nbytes].clone()
         torch.cuda.synchronize(self.device)
-        return tensor
+        return data
 
     def close(self) -> None:
         self.memory.close()
@@ -177,8 +173,8 @@ class BufferView:
     def __init__(self, buffer: SharedBuffer) -> None:
         self.buffer = cast(DeviceBuffer, buffer)
 
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        return self.buffer.view(offset, shape, dtype)
+    def read(self, offset: int, nbytes: int) -> Tensor | None:
+        return self.buffer.view(offset, (nbytes,), torch.uint8) if nbytes >= 0 else None
 
 
 class LeftInPlace:
@@ -193,7 +189,7 @@ class LeftInPlace:
     def write(self, offset: int, tensor: Tensor) -> None:
         self.outputs.queue(offset, tensor)
 
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+    def read(self, offset: int, nbytes: int) -> Tensor | None:
         raise AssertionError("a rank does not read what it has handed over")
 
     def place(self, tensor: Tensor) -> Place | None:
@@ -221,9 +217,8 @@ class Flat:
     def __init__(self, data: Tensor) -> None:
         self.bytes = data
 
-    def read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        end = offset + math.prod(shape) * dtype.itemsize
-        return self.bytes[offset:end].view(dtype).view(shape) if 0 <= offset <= end <= len(self.bytes) else None
+    def read(self, offset: int, nbytes: int) -> Tensor | None:
+        return self.bytes[offset : offset + nbytes] if 0 <= offset <= offset + nbytes <= len(self.bytes) else None
 
 
 def _with_length(data: bytes) -> bytes:
@@ -279,4 +274,9 @@ def read_bytes(fd: int, offset: int, into: memoryview) -> None:
 def _bytes_of(tensor: Tensor) -> memoryview:
     if tensor.numel() == 0:  # which numpy has no buffer for
         return memoryview(b"")
-    return memoryview(cast(bytearray, tensor.reshape(-1).view(torch.uint8).numpy()))
+    return memoryview(cast(bytearray, _flat(tensor).numpy()))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """The bytes of a contiguous tensor. torch calls one element contiguous whatever its stride, and keeps that."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)

@@ -1,6 +1,7 @@
 """The strict verdict on what a call returned: one tensor, or a tuple of tensors that are judged one by one.
 
-Knows tensors and how they are declared; knows nothing of processes. judging.correctness has the rule for one tensor.
+An output's bytes become a tensor only where what is declared of them is what is expected. Knows tensors and how they
+are declared; knows nothing of processes. judging.correctness has the rule for one tensor.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from harness.ranks.shared_buffer import Source
 from harness.ranks.wire import Output
 
 Right = Expected | tuple[Expected, ...]  # what exact_kernel returns
-Values = tuple[torch.Tensor | None, ...]  # a part each; None where its bytes cannot be what is declared
+Values = tuple[torch.Tensor | None, ...]  # a part each, uint8; None where its bytes are not there
 
 
 def parts_of(expected: Right) -> tuple[Expected, ...]:
@@ -30,12 +31,12 @@ def nbytes_of(expected: Right) -> int:
 
 
 def read(source: Source, output: Output, most_nbytes: int) -> Values:
-    """Copies of the declared tensors. Reads at most `most_nbytes`, whatever is declared."""
-    declared = _declared(output)
+    """Copies of the declared tensors' bytes. Reads at most `most_nbytes`, whatever is declared."""
     left, values = most_nbytes, []
-    for part in declared[: payload.MAX_PARTS]:
+    for part in _declared(output):
         left -= max(0, part.nbytes)
-        values.append(payload.read_output(source, part) if left >= 0 else None)
+        is_tensor = part.dtype in payload.RESULT_DTYPES
+        values.append(source.read(part.offset, part.nbytes) if is_tensor and left >= 0 else None)
     return tuple(values)
 
 
@@ -56,27 +57,41 @@ def judged(output: Output, values: Values, expected: Right, device: str) -> Verd
     return Verdict(passed=True)
 
 
-def for_check(values: Values, expected: Right) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """What check_implementation is given: as many tensors as are right, empty ones where there is none."""
-    padded = [*values, *([None] * len(parts_of(expected)))]
-    present = [torch.empty(0) if value is None else value for value in padded]
-    return tuple(present[: len(expected)]) if isinstance(expected, tuple) else present[0]
+def for_check(output: Output, values: Values, expected: Right, device: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """What check_implementation is given: as many tensors as are right, empty ones where there is none of the right
+    make."""
+    found = [
+        tensor_of(part, value, right.dtype, tuple(right.value.shape), device)
+        for part, value, right in zip(_declared(output), values, parts_of(expected), strict=False)
+    ]
+    found += [_failed("")] * (len(parts_of(expected)) - len(found))
+    present = tuple(torch.empty(0) if isinstance(one, Verdict) else one for one in found)
+    return present if isinstance(expected, tuple) else present[0]
 
 
 def _declared(output: Output) -> Sequence[Output]:
     return output.items if output.kind in ("tuple", "list") else (output,)
 
 
-def tensor_of(output: Output, value: torch.Tensor | None, device: str) -> torch.Tensor | Verdict:
-    """The tensor that an output is, or why it is none."""
+def tensor_of(
+    output: Output, data: torch.Tensor | None, dtype: torch.dtype, shape: tuple[int, ...], device: str
+) -> torch.Tensor | Verdict:
+    """The tensor of that dtype and shape that an output with these bytes is, or why it is none."""
     verdict = correctness.strict_declared(output.kind, output.device, device, output.note)
     if not verdict.passed:
         return verdict
-    return _failed("its bytes do not fit its dtype and shape") if value is None else value
+    if output.dtype != str(dtype):
+        return _failed(
+            f"the dtype is {output.dtype.removeprefix('torch.')}; expected {str(dtype).removeprefix('torch.')}"
+        )
+    if output.shape != shape:
+        return _failed(f"the shape is {list(output.shape)}; expected {list(shape)}")
+    found = payload.viewed(output, data)
+    return _failed("its bytes do not fit its dtype and shape") if found is None else found
 
 
-def _judged_part(output: Output, value: torch.Tensor | None, expected: Expected, device: str) -> Verdict:
-    found = tensor_of(output, value, device)
+def _judged_part(output: Output, data: torch.Tensor | None, expected: Expected, device: str) -> Verdict:
+    found = tensor_of(output, data, expected.dtype, tuple(expected.value.shape), device)
     return found if isinstance(found, Verdict) else correctness.strict(found, expected)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.ranks import payload
+from harness.ranks.output_bounds import MAX_PARTS
 from harness.ranks.shared_buffer import Flat
 from harness.ranks.wire import Output
 
@@ -65,7 +66,7 @@ class _Places:
         """The output with its tensors where they are copied to."""
         self.parts += 1
         plain = replace(output, memory="", strides=())
-        if self.parts > payload.MAX_PARTS or depth > payload.MAX_DEPTH:
+        if self.parts > MAX_PARTS or depth > payload.MAX_DEPTH:
             return replace(plain, items=(), note=UNREADABLE)
         if output.items:
             return replace(plain, items=tuple(self.moved(item, depth + 1) for item in output.items))
@@ -81,7 +82,7 @@ class _Places:
 
     def source(self, output: Output) -> Tensor | None:
         """The declared bytes as integers."""
-        dtype, sizes = payload.DTYPES.get(output.dtype), output.shape
+        dtype, sizes = payload.RESULT_DTYPES.get(output.dtype), output.shape
         size = dtype.itemsize if dtype else 0
         strides = output.strides if output.memory else _contiguous(sizes)
         is_whole = len(strides) == len(sizes) and all(0 < one < payload.MAX_REACH for one in sizes)

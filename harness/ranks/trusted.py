@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,11 +15,12 @@ import torch
 from torch import Tensor
 
 from harness.core.records import Params, Verdict, Verdicts
+from harness.core.words import both_ends
 from harness.ranks import driver, payload, peaks, strict_check, torch_settings, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
 from harness.ranks.exchange import Exchange, described
-from harness.ranks.program import Program, output_limit
+from harness.ranks.program import MAX_MESSAGE_CHARS, Program, output_limit
 from harness.ranks.shared_buffer import DeviceBuffer, FileBuffer, SharedBuffer, Source, sealed_file
 from harness.ranks.taking import INTEGERS, Taking, taking, warm
 
@@ -179,15 +181,10 @@ class Trusted(Program):
         """Where the next output is."""
         return self.exchange.next_file() if self.device.has_files else nullcontext(self.exchange.output_buffer)
 
-    def most_nbytes(self) -> int:
-        """The most bytes that an output may declare. More would not fit its place, and reading it would use the trusted
-        rank's own memory."""
-        buffers = self.exchange.buffers
-        return self.limit if buffers is None else buffers.outputs.nbytes
-
     def take(self, source: Source, output: wire.Output) -> Any:
-        """The output as it is declared, and a copy of each of its tensors."""
-        return output, strict_check.read(source, output, self.most_nbytes())
+        """The output as it is declared, and a copy of its bytes: at most as many as a right one may have: they take
+        the trusted rank's own memory."""
+        return output, strict_check.read(source, output, self.limit)
 
     def serve_call(self, command: wire.Serve) -> wire.Reply:
         """Whatever may wait for the device comes first: behind the words of a step, the device waits for the parent."""
@@ -199,7 +196,7 @@ class Trusted(Program):
             device.forget_caches()
         if command.take is not None:
             room = functools.partial(self.room, judged=command.judged)
-            taken = taking(command.take, exchange.memory, self.most_nbytes(), room)
+            taken = taking(command.take, exchange.memory, self.limit, room)
             self.stepped += [taken] * command.judged
         if command.put is not None:
             device.between(0, functools.partial(self.put, parts), command.epoch)
@@ -234,7 +231,8 @@ class Trusted(Program):
         with self.default_device():
             verified = self.verified(command)
         self.device.release()
-        return verified
+        verdicts = verified.verdicts
+        return replace(verified, verdicts=Verdicts(strict=bounded(verdicts.strict), gpumode=bounded(verdicts.gpumode)))
 
     def expected(self, index: int) -> Any:
         """The right result for that input."""
@@ -259,7 +257,7 @@ class Trusted(Program):
         gpumode = Verdict(passed=True)
         if command.published:
             data = payload.copied(self.made[command.index])  # since a reference may write its result into its input
-            checked = strict_check.for_check(values, expected)
+            checked = strict_check.for_check(declared, values, expected, self.device.kind)
             passed, message = self.reference.check_implementation(data, checked)
             gpumode = Verdict(passed=bool(passed), message="" if passed else str(message))
         return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))
@@ -268,3 +266,9 @@ class Trusted(Program):
         device, group_folder = self.device.id or torch.device("cpu"), Path(self.order.workdir).parent
         order = self.order
         return peaks.measure(order.rank, order.world_size, order.local_size, device, group_folder)
+
+
+def bounded(verdict: Verdict) -> Verdict:
+    """The verdict, with no more text than a reply has room for: a check may repeat what an output says of itself."""
+    message, note = (both_ends(text, MAX_MESSAGE_CHARS) for text in (verdict.message, verdict.note))
+    return replace(verdict, message=message, note=note)

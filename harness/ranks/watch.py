@@ -32,8 +32,8 @@ class Processes(Protocol):
     def show_stacks(self, role: wire.Role) -> None:
         """Has each of its ranks write its Python stack into its log."""
 
-    def check_zygote(self) -> None:
-        """Raises HarnessError if the process that ranks are forked from was stopped."""
+    def check_zygotes(self) -> None:
+        """Raises HarnessError if a process that ranks are forked from was stopped or has ended."""
 
     def wait_frozen(self, deadline: float) -> None:
         """Returns when all have stopped that are to."""
@@ -88,7 +88,7 @@ class Watch:
         )
 
     def _timed_out(self, waiting: Sequence[Rank]) -> NoReturn:
-        self.processes.check_zygote()
+        self.processes.check_zygotes()
         self.processes.thaw(self.role)  # to tell where they are
         marks = {rank: rank.log.total_bytes for rank in self.members}
         self.processes.show_stacks(self.role)

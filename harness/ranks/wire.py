@@ -6,6 +6,7 @@ from typing import Literal
 
 from harness.core.decode import DecodeError
 from harness.core.records import CheckerName, Clock, Params, Verdicts
+from harness.ranks.output_bounds import Bounded
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 KEPT_BYTES = 256 << 20  # of a device, that any rank may keep for later calls while others are on turn
@@ -33,8 +34,8 @@ class Network:
 class RankOrder:
     """Everything that a rank gets at its start. `role` names its program. `threads` and `cores` (empty: any) are its
     share of the machine. The rank starts in `workdir`; its group's compilers keep their files in `cache`. Of the
-    folders in `hidden` an untrusted rank sees only what is its own and what Python imports. Outputs are judged by
-    `checker`. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user
+    folders in `hidden` the rank sees only what is its own, what Python imports, and those in `shown`. `checker` judges
+    outputs. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user
     may. Of the ranks of the group each node runs `local_size`, one after the other; with more than one node there is a
     `network`. Of its device's memory it may keep `kept_bytes` for later calls while others are on turn."""
 
@@ -49,6 +50,7 @@ class RankOrder:
     workdir: str
     cache: str
     hidden: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
     checker: CheckerName = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
@@ -246,7 +248,7 @@ class StopProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Bounded):
     """What a call returned, as the candidate rank declares it. The bytes lie at `offset` in the output buffer, or in
     the call's file; a file has this record too, behind them, and that one is judged. There are no bytes if `note` says
     why the value could not be handed over.

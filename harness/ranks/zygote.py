@@ -1,8 +1,8 @@
-"""The process that ranks are forked from. It imports torch once, so that a rank starts in milliseconds.
+"""A process that ranks are forked from. It imports torch once, so that a rank starts in milliseconds.
 
 The parent runs it as `python -m harness.ranks.zygote FD FOLDER`, where FD is a SOCK_SEQPACKET socket. A RankOrder with
 its file descriptors starts a rank; an Exited message reports its end. The zygote has touched no device and no process
-group, so a fork inherits only code.
+group, so a fork inherits only code. Trusted ranks have a zygote of their own.
 
 A cell also freezes its group while another one is timed: see process.freezer.
 
@@ -10,10 +10,11 @@ The zygote also cleans up. As a child subreaper it inherits the processes that a
 closes the socket, or dies, the zygote kills every descendant, removes FOLDER, and ends. A rank dies with the zygote
 (PDEATHSIG).
 
-Ranks of an untrusted group come from a cell: a fork of the zygote that is confined (process.sandbox) and then does the
-zygote's job for that group alone. Such ranks can do with each other what two processes of one user can do, and nothing
-of the kind with other processes. A cell is usually the first process of a PID namespace. Its ranks then have other
-numbers inside than outside; the parent hears of the outer ones only.
+The ranks of a group come from a cell: a fork of the zygote that is confined (process.sandbox) and then does the
+zygote's job for that group alone. Its ranks can do with each other what two processes of one user can do, and nothing
+of the kind with other processes. Judges are confined like candidates, since they read what candidates made. A cell is
+usually the first process of a PID namespace. Its ranks then have other numbers inside than outside; the parent hears of
+the outer ones only.
 """
 
 import contextlib
@@ -88,7 +89,7 @@ class Cell:
 
 
 class Zygote:
-    """With `is_cell` it is confined, and forks the ranks of all its orders itself."""
+    """With `is_cell` it is confined, and forks the ranks of all its orders itself. Else it has a cell for a group."""
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell
@@ -124,7 +125,7 @@ class Zygote:
             sweep()
 
     def obey(self, order: ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
-        if order.role != "trusted" and not self.is_cell:
+        if not self.is_cell:
             if isinstance(order, RankOrder) and order.role not in self.cells:
                 self.cells[order.role] = Cell(open_cell(order))
             if order.role in self.cells:  # else it is gone, which was told
@@ -147,8 +148,8 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             try:
-                if self.is_cell:  # who sends it is told with the message, in the receiver's numbers
-                    self.tell(Started(role=order.role, rank=order.rank, pid=os.getpid()))
+                # Who sends it is told with the message, in the receiver's numbers.
+                self.tell(Started(role=order.role, rank=order.rank, pid=os.getpid()))
                 become_rank(order, fds, zygote)
                 os._exit(0)
             except Exception:
@@ -156,8 +157,6 @@ class Zygote:
             finally:
                 os._exit(1)
         self.ranks.add(pid)
-        if not self.is_cell:
-            self.tell(Started(role=order.role, rank=order.rank, pid=pid))
 
     def hear(self, cell: Cell) -> bool:
         """Hands on what the cell and its ranks tell; False once the cell is gone, and all of its ranks with it."""
@@ -234,6 +233,7 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
         cache=Path(order.cache),
         device=order.device,
         hidden=tuple(map(Path, order.hidden)),
+        shown=tuple(map(Path, order.shown)),
         link=order.network.own if order.network else "",
     )
     lacking = sandbox.enter(order.confined)
@@ -278,8 +278,8 @@ def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    gc.collect()
     gc.freeze()  # keep the preloaded pages shared
+    gc.enable()  # which was off while they were loaded
     hide(True)
     try:
         Zygote(control).run()

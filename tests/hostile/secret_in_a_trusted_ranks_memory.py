@@ -16,10 +16,13 @@ def stat(pid):
         return ["", "0"]
 
 
-CELL = os.getppid()
-ZYGOTE = int(stat(CELL)[1])
-TRUSTED = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(stat(name)[1]) == ZYGOTE]
-TRUSTED.remove(CELL)
+def below(pid):
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(stat(name)[1]) == pid]
+
+
+ZYGOTE = int(stat(os.getppid())[1])
+OTHERS = [pid for pid in below(int(stat(ZYGOTE)[1])) if pid != ZYGOTE]
+TRUSTED = [rank for zygote in OTHERS for cell in below(zygote) for rank in below(cell)]
 
 
 def custom_kernel(data):
