@@ -24,7 +24,7 @@ from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
 from harness.core.records import CheckerName
 from harness.machine.host import state
-from harness.process import sandbox
+from harness.process import cgroup, sandbox
 from harness.process.child import search_path
 from harness.ranks import failure, wire
 from harness.ranks.barrier import Barrier, make_barrier
@@ -88,7 +88,7 @@ class Launch:
         """The folder that a rank starts in, its own."""
         return self.folder / role / str(rank)
 
-    def order(self, role: wire.Role, rank: int) -> wire.RankOrder:
+    def order(self, role: wire.Role, rank: int, groups: tuple[str, ...] = ()) -> wire.RankOrder:
         """All that a rank gets at its start."""
         return wire.RankOrder(
             role=role,
@@ -106,6 +106,7 @@ class Launch:
             cuda_is_cpu=self.cuda_is_cpu,
             confined=self.confined,
             kept_bytes=self.kept_bytes,
+            groups=groups,
         )
 
 
@@ -128,6 +129,7 @@ class Ranks:
         self.frozen: dict[wire.Role, int] = {}  # groups that do not run, each by the number of its last Freeze
         self.freezing: dict[wire.Role, int] = {}  # those of them that have not answered yet
         self.bells: dict[wire.Role, int] = {}  # of the groups' barriers, where they have ranks on several nodes
+        self.groups: dict[wire.Role, cgroup.Cgroup] = {}  # of ranks that nobody trusts, on this machine
         self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
         self.control, self.their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.log = Log()
@@ -248,6 +250,8 @@ class Ranks:
         os.close(self.log.write_fd)
         barriers = {role: make_barrier(launch.world_size) for role in ROLES}
         self.bells = {role: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for role in ROLES if launch.nodes}
+        if launch.confined and not launch.nodes:
+            self.groups = {role: cgroup.make(sandbox.most()) for role in ROLES if role != "trusted"}
         for rank in self.all_ranks():
             self._order(rank, barriers[rank.role])
         groups = {role: self._group(role, barriers[role]) for role in ROLES}
@@ -275,9 +279,9 @@ class Ranks:
 
     def _order(self, rank: Rank, barrier: int) -> None:
         bell = [self.bells[rank.role]] if self.bells else []
-        self._tell(
-            self.launch.order(rank.role, rank.rank), [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell]
-        )
+        group = self.groups.get(rank.role)
+        order = self.launch.order(rank.role, rank.rank, group.places if group else ())
+        self._tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
         rank.their_sock.close()
         os.close(rank.log.write_fd)
 
@@ -291,6 +295,8 @@ class Ranks:
             if self.zygote.poll() is None:
                 self.zygote.kill()  # its ranks die with it
             self.zygote.wait()
+        for group in self.groups.values():
+            group.end()
         sandbox.hide(False)
         self.selector.close()
         self.control.close()
