@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core.checkout import ROOT
-from harness.process import link, seccomp
+from harness.process import cgroup, link, seccomp
 
 # What a kernel, a compiler or a driver is known to look at. A list of what may stay and not of what must go: nobody
 # knows all the names that secrets have. DENIED then takes NVIDIA_API_KEY and its like back out.
@@ -44,6 +44,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "nvidia*/*", 
 MAX_FILE_BYTES = 16 << 30
 MAX_OPEN_FILES = 8192
 MORE_PROCESSES = 4096  # than the user has; threads count, and eight ranks of torch on a large host have hundreds
+SPARE_PART = 16  # of the memory, which no group of ranks may use
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x20000, 0x8000000, 0x10000000  # linux/sched.h
@@ -118,6 +119,13 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name.startswith(tuple(ALLOWED)) and not any(word in name.upper() for word in DENIED)
     }
+
+
+def most() -> cgroup.Most:
+    """What a group of ranks may use of this machine, where a cgroup can be made."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    return cgroup.Most(cores=cores, memory_bytes=memory - memory // SPARE_PART, tasks=MORE_PROCESSES)
 
 
 def prctl(option: int, value: int) -> None:

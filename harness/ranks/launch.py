@@ -20,7 +20,7 @@ from typing import cast
 from harness.core.decode import decode
 from harness.core.errors import HarnessError
 from harness.core.records import CheckerName
-from harness.process import sandbox
+from harness.process import cgroup, sandbox
 from harness.ranks import failure, wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group, RankGroup
@@ -79,7 +79,7 @@ class Launch:
         """The folder that a rank starts in, its own."""
         return self.folder / role / str(rank)
 
-    def order(self, role: wire.Role, rank: int) -> wire.RankOrder:
+    def order(self, role: wire.Role, rank: int, groups: tuple[str, ...] = ()) -> wire.RankOrder:
         """All that a rank gets at its start."""
         is_judge = role == "trusted"
         return wire.RankOrder(
@@ -99,6 +99,7 @@ class Launch:
             cuda_is_cpu=self.cuda_is_cpu,
             confined=self.confined,
             kept_bytes=self.kept_bytes,
+            groups=groups,
         )
 
 
@@ -121,6 +122,7 @@ class Ranks:
         self.frozen: dict[wire.Role, int] = {}  # groups that do not run, each by the number of its last Freeze
         self.freezing: dict[wire.Role, int] = {}  # those of them that have not answered yet
         self.bells: dict[wire.Role, int] = {}  # of the groups' barriers, where they have ranks on several nodes
+        self.groups: dict[wire.Role, cgroup.Cgroup] = {}  # of ranks that nobody trusts, on this machine
         self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
         self.log = Log()
         self.zygotes = Zygotes()
@@ -243,6 +245,8 @@ class Ranks:
         os.close(self.log.write_fd)
         barriers = {role: make_barrier(launch.world_size) for role in ROLES}
         self.bells = {role: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for role in ROLES if launch.nodes}
+        if launch.confined and not launch.nodes:
+            self.groups = {role: cgroup.make(sandbox.most()) for role in ROLES if role != "trusted"}
         for rank in self.all_ranks():
             self._order(rank, barriers[rank.role])
         groups = {role: self._group(role, barriers[role]) for role in ROLES}
@@ -270,15 +274,17 @@ class Ranks:
 
     def _order(self, rank: Rank, barrier: int) -> None:
         bell = [self.bells[rank.role]] if self.bells else []
-        self.zygotes.tell(
-            self.launch.order(rank.role, rank.rank), [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell]
-        )
+        group = self.groups.get(rank.role)
+        order = self.launch.order(rank.role, rank.rank, group.places if group else ())
+        self.zygotes.tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
         rank.their_sock.close()
         os.close(rank.log.write_fd)
 
     def _end(self) -> None:
         self.is_over = True
         self.zygotes.end(self._can_go, lambda: self.poll(0.01))  # reading on, so that nobody is stuck in a write
+        for group in self.groups.values():
+            group.end()
         sandbox.hide(False)
         self.selector.close()
         self.zygotes.close()

@@ -37,7 +37,8 @@ class RankOrder:
     folders in `hidden` the rank sees only what is its own, what Python imports, and those in `shown`. `checker` judges
     outputs. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user
     may. Of the ranks of the group each node runs `local_size`, one after the other; with more than one node there is a
-    `network`. Of its device's memory it may keep `kept_bytes` for later calls while others are on turn."""
+    `network`. Its group's processes join the cgroup of the folders `groups`. Of its device's memory it may keep
+    `kept_bytes` for later calls while others are on turn."""
 
     role: Role
     rank: int
@@ -56,6 +57,7 @@ class RankOrder:
     confined: bool = True
     network: Network | None = None
     kept_bytes: int = KEPT_BYTES
+    groups: tuple[str, ...] = ()
     type: Literal["rank"] = "rank"
 
     @property
@@ -128,9 +130,8 @@ class Buffers:
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """One input to make: `hardened` for the strict checker, or else as published; masked unless `key` is 0. For a
-    training run, `hidden_seed` is what its data is drawn from, which no candidate gets, and `period` is the number of
-    the evaluation before which the input is handed out."""
+    """One input to make: `hardened` for the strict checker, or else as published; masked unless `key` is 0. A training
+    run's data is drawn from `hidden_seed`, which no candidate gets, and handed out period by period."""
 
     seed: int
     hardened: bool

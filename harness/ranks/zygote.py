@@ -36,6 +36,7 @@ from typing import Any, cast
 from harness.core.decode import decode, encode
 from harness.core.files import remove
 from harness.machine.host import descendants
+from harness.process import cgroup
 from harness.process.freezer import Freezer
 from harness.process.sandbox import (
     MAX_FDS,
@@ -228,6 +229,7 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
     os.closerange(control.fileno() + 1, MAX_FDS)
     hide(False)  # its own files in /proc are not its own while it hides
     die_first()
+    cgroup.join(order.groups)
     sandbox = Sandbox(
         folder=Path(order.workdir).parent,
         cache=Path(order.cache),
