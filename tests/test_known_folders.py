@@ -1,6 +1,7 @@
 """A problem folder is found by the names that hints and boards have for it, once its path was named."""
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,10 @@ def test_a_file_in_a_folder_is_for_that_folder(place: str, folder: Path) -> None
 def test_names_of_a_competition_are_known_once_its_file_was_read(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    yaml = folder.parent.parent / "set.yaml"
-    yaml.write_text(
-        "name: S\nproblems: [{directory: my_set/scale, name: scale_v3, deadline: 2030-01-01, gpus: [L4]}]\n"
-    )
+    yaml, name = folder.parent.parent / "set.yaml", f"scale_{time.time_ns()}"
+    yaml.write_text("name: S\nproblems: [{directory: my_set/scale, name: {name}, deadline: 2030-01-01, gpus: [L4]}}]\n")
     file = yaml.parent / "mine.py"
-    file.write_text(f"#!POPCORN leaderboard scale_v3\n{CALLS}")
+    file.write_text(f"#!POPCORN leaderboard {name}\n{CALLS}")
     assert exit_code("check", str(file), "--device", "cpu", "--quiet") == 2
     assert exit_code("competition", str(yaml), "--list") == 0
     assert exit_code("check", str(file), "--device", "cpu", "--quiet") == 0
