@@ -80,7 +80,9 @@ def test_names_of_a_competition_are_known_once_its_file_was_read(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     yaml, name = folder.parent.parent / "set.yaml", f"scale_{time.time_ns()}"
-    yaml.write_text("name: S\nproblems: [{directory: my_set/scale, name: {name}, deadline: 2030-01-01, gpus: [L4]}}]\n")
+    yaml.write_text(
+        f"name: S\nproblems: [{{directory: my_set/scale, name: {name}, deadline: 2030-01-01, gpus: [L4]}}]\n"
+    )
     file = yaml.parent / "mine.py"
     file.write_text(f"#!POPCORN leaderboard {name}\n{CALLS}")
     assert exit_code("check", str(file), "--device", "cpu", "--quiet") == 2
