@@ -348,7 +348,7 @@ def test_a_mode_that_is_none_is_a_bad_argument(runner: Runner, mode: str) -> Non
     [
         ("", "the file has no case"),
         (CASES + "\n", "line 3: expected `key: value; key: value`, found ''"),
-        (CASES.replace("16;", "16.5;"), "line 1: expected"),
+        (CASES.replace("16;", "16.5;"), "line 1.n: expected a whole number"),
         (CASES.replace("m: 8", "m: eight"), "line 1.m: expected a whole number"),
         (CASES.replace("m: 8", "m: 7"), "line 1.m: 7 is not divisible"),
         (CASES.replace("m: 8", "m: 8; m: 8"), "'m' appears twice"),

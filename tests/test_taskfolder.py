@@ -137,7 +137,7 @@ def test_what_is_no_problem_is_said_to_be_none(name: str, told: str, monkeypatch
         ('{"name": "task.py"', '{"name": "utils.py"', "'utils.py' is staged twice"),
         ('"@SUBMISSION@"', '"task.py"', "no file has the source @SUBMISSION@"),
         ('main: "eval.py"', 'main: "run.py"', "$.config.main: 'run.py' is not among the files"),
-        ('"seed": 12', '"seed": -1', "$.tests[1].seed: expected a whole number from 0"),
+        ('"seed": 12', '"seed": 18446744073709551616', "$.tests[1].seed: expected a whole number from -9223"),
         ('"seed": 12', '"seed": {}', "$.tests[1].seed: expected"),
         ("test_timeout: 60", "test_timeout: 0", "$.test_timeout: expected seconds above 0"),
         ('ranking_by: "last"', 'ranking_by: "best"', "$.ranking_by: expected one of 'last', 'mean', 'geom'"),
@@ -158,9 +158,9 @@ def test_a_bad_task_is_told_its_place(old: str, new: str, told: str, folder: Pat
 
 
 def test_what_kernelbot_passes_over_is_passed_over(folder: Path) -> None:
-    """Keys of a file, a validation, an empty list of GPUs."""
+    """Keys of a file, an empty list of GPUs."""
     edit(folder / "task.yml", '"source": "task.py"}', '"source": "task.py", "note": 1}')
-    edit(folder / "task.yml", "gpus:\n  - L4", "gpus:\nvalidation: {version: v1, script: validate.py}")
+    edit(folder / "task.yml", "gpus:\n  - L4", "gpus:")
     assert read(folder, Checkout.here()).task.gpus == ()
 
 
@@ -192,7 +192,7 @@ def test_what_a_reference_defines_is_read_off_its_text(
 
 
 def test_without_a_submission_or_a_template_there_is_nothing_to_evaluate(folder: Path) -> None:
-    (folder / "template.py").unlink()
+    edit(folder / "task.yml", "templates:\n", "# templates:\n#")
     with pytest.raises(UsageError, match=r"neither a submission.py nor a Python template.*SUBMISSION=path"):
         read(folder, Checkout.here()).default_submission()
 

@@ -19,6 +19,7 @@ from harness.core.records import Submission
 from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
 from harness.kinds import registry, settings
+from harness.kinds.known_folders import remember
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import directives, read_submission
@@ -88,6 +89,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         json=namespace.json,
     )
     competition = read(order.file)
+    remember({one.name: order.file.resolve().parent / one.directory for one in competition.problems}, checkout)
     chosen = _chosen(competition, order.only)
     files = _assigned([read_submission(file, checkout.root) for file in order.submissions], chosen)
     if not namespace.list:

@@ -1,6 +1,7 @@
-"""The verb `export`: everything recorded, as rows for other programs."""
+"""The verb `export`: everything recorded, as rows for other programs; or a problem, as a KernelBot folder."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,17 @@ from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
-from harness.kinds.registry import find_name
+from harness.gpumode import task_folder
+from harness.kinds.registry import find, find_name
+from harness.problems.problem import OFFICIAL
 from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, leaderboards, rows
 
 DESCRIPTION = """Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
 of GPU MODE's public dataset. --leaderboards writes the problems instead, as its leaderboards file has them. Parquet
-needs the extra `parquet`."""
+needs the extra `parquet`.
+
+--task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
+checkout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `export`."""
     parser.add_argument("--format", choices=list(FORMATS), help="default: as FILE's name ends, else csv")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: -, standard output")
-    options.add_problem(parser, "only this problem's runs")
+    options.add_problem(parser, "only this problem's runs; with --task, the problem that is written")
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="with --task: a new folder to write")
+    parser.add_argument("--task", action="store_true", help="write PROBLEM as a KernelBot problem folder")
+    parser.add_argument("--suite", metavar="S", help="with --task: the cases (default: official)")
     parser.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
 
 
@@ -52,6 +61,10 @@ def target(form: str | None, out: Path | None) -> Target:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
+    if namespace.task:
+        return write_task(namespace, checkout)
+    if namespace.folder or namespace.suite:
+        raise UsageError(f"{namespace.folder or '--suite'}: only --task takes it; add that, or leave it out")
     to = target(namespace.format, namespace.out)
     named = options.problem_of(namespace)
     if namespace.leaderboards:
@@ -69,6 +82,21 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     _write(to, found, COLUMNS, f"{len(found)} rows of {runs} runs")
     for message in unreadable:
         print(f"left out: {clean_line(message)}", file=sys.stderr)
+    return Exit.OK
+
+
+def write_task(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`export --task`: writes the folder. Raises UsageError for a problem that KernelBot has
+    no place for."""
+    named, folder = options.problem_of(namespace), namespace.folder or namespace.out
+    if named is None or folder is None:
+        raise UsageError("--task: name a problem and a new folder: `export --task a2a my-a2a`")
+    if namespace.leaderboards or namespace.format:
+        raise UsageError("--task writes a folder; leave --leaderboards and --format out")
+    problem = find(named, checkout)
+    task_folder.write(folder, task_folder.files_of(problem, problem.suite(namespace.suite or OFFICIAL)))
+    print(f"{folder}: {problem.name} as a KernelBot problem folder, whose eval.py runs {checkout.root}")
+    print(f"evaluate it        make eval PROBLEM={shlex.quote(str(folder))} EVAL=theirs")
     return Exit.OK
 
 

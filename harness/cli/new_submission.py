@@ -1,13 +1,14 @@
 """The verb `new-submission`: a submission that is right, to begin with."""
 
 import argparse
+import shlex
 
 from harness.cli import options
 from harness.cli.new import write
-from harness.core.checkout import Checkout
+from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
+from harness.kinds.registry import find
 from harness.kinds.solver_files import BUILD
-from harness.problems.shape_file import find
 from harness.problems.skeleton import submission_text
 
 DESCRIPTION = "Write a submission that passes at once: most call the reference."
@@ -30,9 +31,13 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     problem = find(asked.problem, checkout)
     folder = problem.submissions_folder
     is_one = (folder / BUILD).is_file()  # the folder is a submission, of which another file would become a part
-    path = str(asked.file or f"submissions/{problem.name}{'_' if is_one else '/'}mine.py")
+    path = str(
+        asked.file
+        or f"submissions/{problem.leaderboard if problem.is_upstream else problem.name}{'_' if is_one else '/'}mine.py"
+    )
     if (checkout.root / path).exists():
         raise UsageError(f"{path} is there already; name another file")
     write(checkout, path, submission_text(problem))
-    print(f"Next: `python -m harness check {problem.name} {path}`")
+    name = shlex.quote(shown(problem.folder)) if problem.is_upstream else problem.name
+    print(f"Next: `python -m harness check {name} {path}`")
     return Exit.OK

@@ -18,7 +18,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -28,7 +28,9 @@ from harness.core.decode import DecodeError, decode
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.records import Case, Crashed, EvalReport, Mode, Raised
 from harness.core.words import clean
+from harness.core.yaml_file import read_yaml
 from harness.evaluation.evaluate import evaluate
+from harness.gpumode.folder import FILE
 from harness.gpumode.result_lines import (
     Line,
     Pairs,
@@ -138,12 +140,9 @@ def recognise(lines: Sequence[Line], reference: str, checkout: Checkout) -> Prob
     }
     arguments = _arguments(tree, "generate_input")
     fitting = [problem for name in problem_names(checkout) if _keys(problem := find(name, checkout)) == keys]
-    found = [
-        problem
-        for problem in fitting
-        if reference == (problem.folder / "reference.py").read_text(encoding="utf-8")
-        or (arguments == keys | {"rank"} and _marked(problem.marks, names))
-    ]
+    ours = [one for one in fitting if reference == (one.folder / "reference.py").read_text(encoding="utf-8")]
+    marked = [one for one in fitting if arguments == keys | {"rank"} and _marked(one.marks, names)]
+    found = ours or marked
     if len(found) == 1:
         return found[0]
     known = ", ".join(problem_names(checkout))
@@ -157,11 +156,11 @@ def recognise(lines: Sequence[Line], reference: str, checkout: Checkout) -> Prob
     )
 
 
-def _switch(value: int | str, words_are_true: bool) -> object:
+def _switch(value: int | float | str, words_are_true: bool) -> object:
     """What a switch's value means; what is no switch is left for decode to refuse."""
-    if isinstance(value, int):
-        return bool(value) if value in (0, 1) else value
-    return True if words_are_true else WORDS.get(value.lower(), value)
+    if isinstance(value, str):
+        return True if words_are_true else WORDS.get(value.lower(), value)
+    return bool(value) if type(value) is int and value in (0, 1) else value
 
 
 def _keys(problem: Problem) -> set[str]:
@@ -273,7 +272,7 @@ def _evaluated(
     submission = read_submission(Path("submission.py"), checkout.root)
     where = f"{world_size} ranks on {device}"
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
-    suite = _suite(problem, mode, cases, options.timeout, options.seconds)
+    suite = _suite(problem, mode, cases, options.timeout, options.seconds, Path(FILE))
     plan = make_plan(problem, suite, submission, mode, device, world_size, host.login())
     with ProgressLine(new_console(stderr=True)) as progress:
         report = evaluate(plan, progress)
@@ -288,13 +287,39 @@ def traces_folder(staged: Path) -> Path:
     return max(made, key=lambda path: path.stat().st_mtime_ns, default=staged / TRACES)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Those of a staged task.yml, in seconds. KernelBot's runner tells an evaluator nothing of them."""
+
+    test_timeout: float | None = None
+    benchmark_timeout: float | None = None
+    ranked_timeout: float | None = None
+
+
+def timeouts(task: Path) -> Timeouts:
+    """What a staged task.yml says; none where it is not staged. Raises BadFileError for what is no number."""
+    if not task.is_file():
+        return Timeouts()
+    names = [field.name for field in dataclasses.fields(Timeouts)]
+    return read_yaml(
+        Timeouts,
+        task,
+        prepare=lambda value: {name: value[name] for name in names if name in value} if isinstance(value, dict) else {},
+    )
+
+
 def _suite(
-    problem: Problem, mode: Mode, cases: tuple[Case, ...], timeout_s: float | None, benchmark_s: float | None
+    problem: Problem,
+    mode: Mode,
+    cases: tuple[Case, ...],
+    timeout_s: float | None,
+    benchmark_s: float | None,
+    task: Path,
 ) -> Suite:
-    """The problem's official suite with these cases in place of its own."""
+    """The problem's official suite with these cases in place of its own, and with the timeouts of a staged task.yml."""
     check_seconds("--timeout", timeout_s)
     check_seconds("--seconds", benchmark_s)
-    official = problem.suite(OFFICIAL)
+    official, said = problem.suite(OFFICIAL), timeouts(task)
 
     def limit_s(published_s: float) -> float:
         return timeout_s or max(published_s - MARGIN_S, published_s / 2)
@@ -303,9 +328,9 @@ def _suite(
         official,
         tests=cases if mode == "test" else (),
         benchmarks=() if mode == "test" else cases,
-        test_timeout_s=limit_s(official.test_timeout_s),
-        benchmark_timeout_s=limit_s(official.benchmark_timeout_s),
-        ranked_timeout_s=limit_s(official.ranked_timeout_s),
+        test_timeout_s=limit_s(said.test_timeout or official.test_timeout_s),
+        benchmark_timeout_s=limit_s(said.benchmark_timeout or official.benchmark_timeout_s),
+        ranked_timeout_s=limit_s(said.ranked_timeout or official.ranked_timeout_s),
         benchmark_s=benchmark_s or official.benchmark_s,
     )
 

@@ -14,7 +14,8 @@ from harness.core.machine_records import Environment, MachineState, Peaks, Sampl
 # Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
 # the figures that are shown.
 REPORT_SCHEMA = 2
-Param = int | bool | float | str | tuple[int, ...]
+Scalar = int | bool | float | str | None
+Param = Scalar | tuple[Scalar, ...]
 Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
@@ -58,10 +59,10 @@ class Case:
 
 
 def param_text(value: Param) -> str:
-    """A parameter's value without spaces of ours: `true`, `1e-05`, `gelu`, `[64,32]`."""
+    """A parameter's value without spaces of ours: `true`, `1e-05`, `gelu`, `[64,32]`, `none`."""
     if isinstance(value, tuple):
-        return f"[{','.join(map(str, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return f"[{','.join(map(param_text, value))}]"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """A problem folder of GPU MODE's KernelBot: task.yml and the files that it names, as a Problem.
 
-Knows the format (after gpu-mode/kernelbot src/libkernelbot/task.py and the folders of gpu-mode/reference-kernels, read
-2026-11). What KernelBot accepts in task.yml is accepted here; other values are refused with their place. The folder's
-Python is only read as text, to see what it defines; ranks run it.
+Knows the format (after gpu-mode/kernelbot src/libkernelbot/task.py at 1aa92757 and the folders of
+gpu-mode/reference-kernels, read 2026-11). What KernelBot's loader refuses is refused here with its place, and so is
+what it takes although no run can pass; tests/data/kernelbot_tasks.yaml lists such values. The folder's Python is only
+read as text, to see what it defines; ranks run it.
 
 Such a problem has one suite, the official one. It has no cost, hence no roofline, and no hardened inputs. Its outputs
 are judged by its own check_implementation (checker `folder`), unless its reference.py also has what the strict checker
@@ -29,6 +30,8 @@ from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Pro
 FILE = "task.yml"
 SUBMISSION = "@SUBMISSION@"  # the source of the user's own file
 TIMEOUT_S = 180.0  # KernelBot's, where task.yml does not say
+SEEDS = -(2**63), 2**64 - 1  # the least and the largest that torch.manual_seed takes
+NULLABLE = ("gpus", "libraries", "multi_gpu")  # keys whose null KernelBot takes for nothing
 NEEDED = ("generate_input", "check_implementation", "ref_kernel")  # of reference.py, to be timed by our clocks
 STRICT = ("exact_kernel", "harden")  # what the strict checker needs beside them
 ONLY_CUDA = "it is a CUDA C++ problem, whose evaluator is a program of its own"
@@ -90,15 +93,29 @@ class CudaConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Validation:
+    """A program that validates ranked entries by an application of the kernel: its contract's version, and its file
+    relative to task.yml."""
+
+    version: str | int
+    script: str
+
+    def __post_init__(self) -> None:
+        if not self.version:
+            raise DecodeError(".version", f"expected a version, found {self.version!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """The content of task.yml. Cases are as they stand there, with world_size and seed among their keys."""
 
     files: tuple[StagedFile, ...]
     lang: Literal["py", "cu"]
     config: PythonConfig | CudaConfig
-    description: str = ""
+    description: str
     libraries: tuple[str, ...] = ()
-    templates: dict[str, str] = field(default_factory=dict)
+    templates: dict[str, str] | None = None
+    validation: Validation | None = None
     tests: tuple[Params, ...] = ()
     benchmarks: tuple[Params, ...] = ()
     test_timeout: float = TIMEOUT_S
@@ -120,6 +137,8 @@ class Task:
             self.config.check(names)
         except DecodeError as error:
             raise DecodeError(f".config{error.path}", error.problem) from None
+        if self.templates is not None:
+            _check_templates(self.templates)
         for name in ("test_timeout", "benchmark_timeout", "ranked_timeout"):
             if getattr(self, name) <= 0:
                 raise DecodeError(f".{name}", f"expected seconds above 0, found {getattr(self, name)}")
@@ -155,7 +174,8 @@ class TaskProblem(Problem):
         """The folder's own submission, or else a template of task.yml's. Raises UsageError if there is neither."""
         name, kinds = DEFAULTS[self.lang]
         own = self.folder / (name or self.entries[0])
-        templates = [self.folder / self.task.templates[kind] for kind in kinds if kind in self.task.templates]
+        known = self.task.templates or {}
+        templates = [self.folder / known[kind] for kind in kinds if kind in known]
         found = next((path for path in (own, *templates) if path.is_file()), None)
         if found is None:
             raise UsageError(
@@ -218,6 +238,14 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
             if not os.path.isfile(source):  # False for what cannot be a name, too
                 raise BadFileError(f"{where}: $.files[{index}].source: there is no file {file.source} from there")
             sources[file.name] = source.resolve()
+    needed = {f"templates.{kind}": name for kind, name in (task.templates or {}).items()}
+    if task.validation:
+        needed["validation.script"] = task.validation.script
+    for key, name in needed.items():
+        if not os.path.isfile(folder / name):
+            raise BadFileError(f"{where}: $.{key}: there is no file {name} from there")
+    if task.validation and not os.path.getsize(folder / task.validation.script):
+        raise BadFileError(f"{where}: $.validation.script: {task.validation.script} is empty")
     names = _defined(sources["reference.py"]) if "reference.py" in sources else set()
     missing = () if names is None else tuple(name for name in NEEDED if name not in names)
     return TaskProblem(
@@ -279,21 +307,32 @@ def _case(kind: Kind, values: Params) -> Case:
 
 
 def _check_case(case: Params, multi_gpu: bool, path: str) -> None:
-    for key, least in (("seed", 0), ("world_size", 1)):
+    for key, least, most in (("seed", *SEEDS), ("world_size", 1, MAX_INT)):
         if key not in case:
             continue
         value = case[key]
-        if type(value) is not int or not least <= value <= MAX_INT:
-            raise DecodeError(f"{path}.{key}", f"expected a whole number from {least} on, found {value!r}")
+        if type(value) is not int or not least <= value <= most:
+            raise DecodeError(f"{path}.{key}", f"expected a whole number from {least} to {most}, found {value!r}")
     if multi_gpu and "world_size" not in case:
         raise DecodeError(path, "the key 'world_size' is missing, which every case needs where multi_gpu is true")
 
 
+def _check_templates(templates: Mapping[str, str]) -> None:
+    known = ("CUDA", "Python", "Triton", "HIP", "CuteDSL")
+    if not templates:
+        raise DecodeError(".templates", "the mapping is empty; leave the key out")
+    for kind in templates:
+        if kind not in known:
+            raise DecodeError(f".templates.{kind}", f"expected one of {', '.join(known)}")
+
+
 def _prepared(value: object) -> object:
-    """The content without what KernelBot ignores: `validation`, and keys of a file other than name and source."""
+    """The content without what KernelBot ignores: keys of a file other than name and source, and some nulls."""
     if not isinstance(value, Mapping):
         return value
-    found: dict[Any, Any] = {key: item for key, item in value.items() if key != "validation"}
+    found: dict[Any, Any] = dict(value)
+    if "templates" in found and found["templates"] is None:
+        found["templates"] = {}  # refused: KernelBot's loader fails on either
     if isinstance(found.get("config"), Mapping):  # whose keys go by the language
         found["config"] = {"type": "cu" if found.get("lang") == "cu" else "py", **found["config"]}
     if isinstance(found.get("files"), list):
@@ -303,7 +342,9 @@ def _prepared(value: object) -> object:
             else file
             for file in found["files"]
         ]
-    return {key: item for key, item in found.items() if item is not None or key not in ("templates", "gpus")}
+    if "description" in found and found["description"] is None:
+        found["description"] = ""
+    return {key: item for key, item in found.items() if item is not None or key not in NULLABLE}
 
 
 def _defined(path: Path) -> set[str] | None:

@@ -36,6 +36,7 @@ PIPE_BYTES = 1 << 20  # what Linux lets an ordinary user ask for (fs.pipe-max-si
 PAGE_BYTES = 4096  # a pipe is filled by pages; one is left free
 TEXTS = ("error", "message")  # the keys whose values may be shortened to fit
 SHORTEST_CHARS = 64
+FLOAT = r"[+-]?[0-9]{1,40}(?:\.[0-9]{0,40}(?:[eE][+-]?[0-9]{1,3})?|[eE][+-]?[0-9]{1,3})"
 REPORT_CHARS = 2000  # of a failure that stands in place of a profile: reports are not shortened to fit
 STALL_S = 10.0  # with nobody reading
 Pairs = list[tuple[str, str]]
@@ -47,30 +48,30 @@ class Line:
 
     number: int
     spec: str
-    values: dict[str, int | str]
+    values: dict[str, int | float | str]
 
 
 # ---- what comes in -----------------------------------------------------------------------------------------------
 def parse_cases(text: str) -> list[Line]:
-    """The lines `key: value; key: value` of a cases file; values are whole numbers or words.
+    """The lines `key: value; key: value` of a cases file; values are numbers or words.
 
     Raises DecodeError (`line 3: ...`) for any other line, and for a file without cases: a run that tested nothing must
     not pass.
     """
     lines = []
     for number, spec in enumerate(text.splitlines(), start=1):
-        values: dict[str, int | str] = {}
+        values: dict[str, int | float | str] = {}
         for part in spec.split(";"):
             key, colon, value = (piece.strip() for piece in part.partition(":"))
             if (
                 not colon
                 or not re.fullmatch("[a-zA-Z_]+", key)
-                or not re.fullmatch("[a-zA-Z]+|[+-]?[0-9]{1,40}", value)
+                or not re.fullmatch(f"[a-zA-Z]+|[+-]?[0-9]{{1,40}}|{FLOAT}", value)
             ):
                 raise DecodeError(f"line {number}", f"expected `key: value; key: value`, found {part.strip()!r}")
             if key in values:
                 raise DecodeError(f"line {number}", f"the key '{key}' appears twice; remove one")
-            values[key] = value if value.isalpha() else int(value)
+            values[key] = value if value.isalpha() else float(value) if re.fullmatch(FLOAT, value) else int(value)
         lines.append(Line(number=number, spec=spec, values=values))
     if not lines:
         raise DecodeError("line 1", "the file has no case")

@@ -9,15 +9,13 @@ from harness.core.records import Verdicts
 @dataclass(frozen=True)
 class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
-    path of its folder, `is_pure` whether a kernel must leave its inputs as they are, `longest` how many times its
-    limit a phase may take: if it is more than 1, the time in which inputs are made and outputs judged does not count
-    towards the limit. `after_wrong` is what to try once a test has shown that an output is wrong. `tally` puts verdicts
-    into words."""
+    path of its folder, `longest` how many times its limit a phase may take: if it is more than 1, the time in which
+    inputs are made and outputs judged does not count towards the limit. `after_wrong` is what to try once a test has
+    shown that an output is wrong. `tally` puts verdicts into words."""
 
     note: str = ""
     needs_path: bool = False
     name: str = "strict"
-    is_pure: bool = True
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
     longest: float = 1.0
@@ -41,7 +39,6 @@ CHECKERS = {
     "strict": Checker(has_published=True),
     "folder": Checker(
         name="folder",
-        is_pure=False,
         longest=4.0,
         needs_path=True,
         note="the folder's own check_implementation; looser than the strict checker: its tolerance, no hardened inputs",

@@ -45,6 +45,9 @@ TEXTS = {
     "more: they could not be counted; --launch-count N profiles more of them, in more time",
     "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
     "confined: its word is taken, and such runs are ranked apart",
+    "validation": "task.yml's validation {version}: {text}",
+    "unvalidated": "task.yml's validation {version} was not run, because it takes the submission into its own process; "
+    "EVAL=theirs runs it",
     "own_data": "trained on {folder} ({tokens:,} tokens, sha256 {sha256}): such a run is not ranked",
     "run": "{case}: {text}",
     "said": "{text}",  # by a report of schema 1, which kept the text alone

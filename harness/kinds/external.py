@@ -49,6 +49,7 @@ from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
 from harness.kinds.programs import LANGUAGES, Program
+from harness.kinds.validation import validated
 from harness.machine import host
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
@@ -178,6 +179,7 @@ class ExternalSession:
         self.profiles: list[str] = []  # of those that were profiled
         self.at = 0
         self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
+        self.validation: tuple[Warning, ...] = ()  # its verdict, once the submission has been ranked
         self.program: Program
 
     def prepare(self) -> Passed | Failure:
@@ -217,6 +219,12 @@ class ExternalSession:
                     self.outcomes += [NotRun()] * (len(phase.cases) - len(self.outcomes))
                     yield
                     return
+            if mode == "leaderboard" and self.plan.task_problem.task.validation:
+                self.progress.phase("validation")
+                began = time.monotonic()
+                self._stage(self._files())
+                self.validation = (validated(self.plan.task_problem, self._staged, self.environ),)
+                self.phases_s["validation"] = time.monotonic() - began
         yield
 
     def _runs(self, mode: EvalMode, phase: Phase) -> list[tuple[str, tuple[Params, ...]]]:
@@ -257,8 +265,8 @@ class ExternalSession:
         return (name,) if name else ()
 
     def account(self) -> Account:
-        """What eval.py printed is among the logs."""
-        return staging.account(self.plan, self.phases_s, self.logs)
+        """What eval.py printed is among the logs; the verdict of a validation is a note."""
+        return replace(staging.account(self.plan, self.phases_s, self.logs), warnings=self.validation)
 
     def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
         """One run of eval.py, and what became of each of its cases. Where one has failed, the run is made again with

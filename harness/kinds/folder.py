@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.core.records import CheckerName
+from harness.core.records import CheckerName, Warning
 from harness.gpumode import folder
 from harness.kinds.kind import Order, Plan
 from harness.kinds.op import OpKind
@@ -33,4 +33,8 @@ class FolderKind(OpKind):
         """An op's plan, with less room for several inputs at a time and for what groups keep."""
         plan = super().plan(order)
         assert isinstance(plan, OpPlan)
+        task = plan.problem.task if isinstance(plan.problem, folder.TaskProblem) else None
+        if plan.mode == "leaderboard" and task and task.validation:
+            note = Warning(code="unvalidated", values={"version": str(task.validation.version)})
+            plan = replace(plan, notes=(*plan.notes, note))
         return replace(plan, in_flight_bytes=IN_FLIGHT_BYTES, kept_bytes=wire.KEPT_BYTES)

@@ -14,7 +14,6 @@ from pathlib import Path
 from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Measured, Profile, Wrong
 from harness.core.stats import median
-from harness.judging.checkers import CHECKERS
 from harness.kinds import op_memory
 from harness.kinds.op_calls import Calls
 from harness.kinds.op_check import probe_s, wrong
@@ -179,9 +178,9 @@ def _budget(calls: Calls, call_us: float) -> clocks.Budget:
 
 def _cached(calls: Calls, stepping: Stepping | None, case: Case) -> Wrong | Held | None:
     """Whether the submission seems to cache results for inputs that come again. No timed input does; a submission that
-    caches results is optimising for the benchmark."""
+    caches results is optimising for the benchmark. Each call has a copy of its input of its own, since a call may use
+    its inputs as scratch."""
     clock: Clock = "device" if "device" in calls.plan.clocks else "wall"
-    is_pure = CHECKERS[calls.plan.checker].is_pure and not calls.plan.problem.in_place
     if stepping is not None:
         times_us, found = stepping.on_the_same_inputs(case, max(1, min(CACHE_PAIRS, calls.room())))
         doubt = "" if found else credibility.kept(times_us)
@@ -190,15 +189,12 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case) -> Wrong | Held
     while len(called) < 2 * CACHE_PAIRS:
         fresh = calls.fresh(max(1, min(CACHE_PAIRS, calls.room())))
         calls.make(case, fresh)
-        calls.load(calls.candidate, range(len(fresh)))
-        judged = []
-        for index in range(len(fresh)):
-            for is_again in (False, True):
-                once = calls.call(calls.candidate, [index], clock, again=is_again)
-                is_judged = is_pure or not is_again  # else the first call may have written to its input
-                calls.take(calls.candidate, once, is_judged)
-                judged += [index] * is_judged
-                called += once
+        judged = [index for index in range(len(fresh)) for _ in range(2)]
+        for index in judged:
+            calls.load(calls.candidate, [index])
+            once = calls.call(calls.candidate, [0], clock)
+            calls.take(calls.candidate, once)
+            called += once
         calls.rest(calls.candidate)
         if (found := wrong(calls, judged, "a call on an input, or on the same once more")) is not None:
             return found

@@ -13,6 +13,7 @@ from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
 from harness.kinds.kind import TORCH, Kind, Order, Plan, Setting
+from harness.kinds.known_folders import recalled, remember
 from harness.kinds.model import ModelKind
 from harness.kinds.op import OpKind
 from harness.kinds.program import ProgramKind
@@ -36,7 +37,8 @@ KINDS: dict[str, Kind] = {
 
 
 def find(name: str, checkout: Checkout) -> Problem:
-    """The problem folder at that path, or else the checkout's problem of that name.
+    """The problem folder at that path, or else the checkout's problem of that name, or else the problem folder that has
+    this name on boards and was last named by its path.
 
     Raises UsageError where there is neither, BadFileError where its files are bad.
     """
@@ -48,8 +50,9 @@ def find(name: str, checkout: Checkout) -> Problem:
     may_be_path = is_path or name.lower().replace("-", "_") not in folded  # what is no problem's name
     claimed = next((kind for kind in KINDS.values() if kind.claims(path)), None)
     if claimed is not None and may_be_path:
-        found = claimed.read(path, checkout)
-        return checked(found) if claimed.checkers else found  # without any, its problems have no shape files
+        return _read(claimed, path, checkout)
+    if may_be_path and (folder := _recalled(name, checkout)) is not None:
+        return folder
     if path.is_file() and may_be_path:
         raise UsageError(
             f"{name}: a file, and no problem; name a problem that `python -m harness problems` lists, and behind it "
@@ -63,9 +66,37 @@ def find(name: str, checkout: Checkout) -> Problem:
     return named(name, checkout)
 
 
-def named(name: str, checkout: Checkout) -> Problem:
-    """The checkout's problem of that name, or of that name at GPU MODE. Raises what `find` does."""
-    return checked(find_named(name, checkout))
+def _read(kind: Kind, path: Path, checkout: Checkout) -> Problem:
+    """The problem at that path. A problem folder is found by its names from now on."""
+    found = kind.read(path, checkout)
+    if kind.checkers:
+        return checked(found)
+    remember({found.name: found.folder, found.leaderboard: found.folder}, checkout)
+    return found  # not of a shape file
+
+
+def _recalled(name: str, checkout: Checkout) -> Problem | None:
+    folder = recalled(name, checkout)
+    claimed = next((kind for kind in KINDS.values() if kind.claims(folder)), None) if folder else None
+    return claimed.read(folder, checkout) if claimed and folder else None
+
+
+def named(name: str, checkout: Checkout, folder: Problem | None = None) -> Problem:
+    """The checkout's problem of that name, or of that name at GPU MODE; or else `folder`, or else the folder of that
+    name, see `find`. Raises what `find` does."""
+    try:
+        return checked(find_named(name, checkout))
+    except UsageError:
+        if (found := folder or _recalled(name, checkout)) is not None:
+            return found
+        raise
+
+
+def beside(file: Path, checkout: Checkout) -> Problem | None:
+    """The problem folder that the file lies in, or in a folder below it such as solutions/; or None."""
+    folders = file.resolve().parents[:3]
+    folder = next((folder for folder in folders if os.path.isfile(folder / FILE)), None)
+    return find(str(folder), checkout) if folder else None
 
 
 def checked(problem: Problem) -> Problem:

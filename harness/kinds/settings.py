@@ -134,14 +134,15 @@ def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[Warning, .
     """The problem that a submission's first lines name, and what is to be said of the GPUs that they name."""
     submission = read_submission(file, checkout.root)
     said = directives(submission.source, submission.name)
-    if said.leaderboard is None:
+    folder = registry.beside(file, checkout)  # which the user has named by naming the file
+    if said.leaderboard is None and folder is None:
         raise UsageError(
             f"{submission.name}: for which problem? Name it (`python -m harness eval a2a {file}`), or begin the file "
             "with `#!POPCORN leaderboard amd-all2all`"
         )
     try:
-        # No folder: whose code is trusted is not the submission's to say.
-        problem = registry.named(said.leaderboard, checkout)
+        # No path: whose code is trusted is not the submission's to say.
+        problem = registry.named(said.leaderboard or "", checkout, folder)
     except UsageError as error:
         raise UsageError(f"{submission.name}: its `#!POPCORN leaderboard` line: {error}") from None
     gpus = host.gpus()

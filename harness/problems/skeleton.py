@@ -59,13 +59,20 @@ def submission_text(problem: Problem) -> str:
     Raises BadFileError where the problem has none of them."""
     reference = problem.folder / "reference.py"
     own, program = problem.folder / START, problem.folder / "train.py"
-    if not own.is_file() and CALLED in read_text(reference):
-        return SUBMISSION.format(
+    staged = {name: data.decode(errors="replace") for name, data in problem.staged().items()}
+    if not own.is_file() and CALLED in staged.get("reference.py", ""):
+        text = SUBMISSION.format(
             leaderboard=problem.leaderboard,
             name=problem.name,
             description=" ".join(problem.description.split()).rstrip(".").replace('"""', "''") + ".",
-            reference=f"reference/{problem.name}/reference.py",
+            reference="the folder's reference.py" if problem.is_upstream else shown(reference, problem.root),
         )
+        if problem.is_upstream:  # whose leaderboard has a name of its own
+            text = text.partition("\n")[2]
+        if "input_t" not in staged.get("task.py", ""):
+            text = text.replace("from task import input_t, output_t\n", "")
+            text = text.replace("data: input_t) -> output_t", "data)")
+        return text
     found = next((path for path in (own, program) if path.is_file()), None)
     if found is None:
         raise BadFileError(

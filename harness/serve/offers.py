@@ -14,6 +14,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Mode, Submission
 from harness.engine.registry import LOCAL
+from harness.gpumode.task_folder import task_of, unfit
 from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
@@ -185,28 +186,8 @@ def _unprofiled(setting: Setting) -> str:
 
 
 def _task(setting: Setting) -> dict[str, Any]:
-    """The problem under the keys of task.yml, with the cases that will run."""
-    suite, problem = setting.suite, setting.problem
-    staged = problem.staged_submission("@SUBMISSION@") | problem.staged()
-    files = {name: data.decode(errors="replace") for name, data in staged.items()}
-
-    def cases(of: Sequence[Any]) -> list[dict[str, Any]]:
-        return [{"world_size": case.world_size, **case.params, "seed": case.seed} for case in of]
-
-    return {
-        "lang": problem.lang,
-        "files": files,
-        "config": problem.config,
-        "libraries": list(problem.libraries),
-        "tests": cases(suite.tests),
-        "benchmarks": cases(suite.benchmarks),
-        "test_timeout": suite.test_timeout_s,
-        "benchmark_timeout": suite.benchmark_timeout_s,
-        "ranked_timeout": suite.ranked_timeout_s,
-        "ranking_by": problem.ranking_by,
-        "seed": None,
-        "multi_gpu": problem.multi_gpu,
-    }
+    """The problem under the keys of task.yml, with the cases that will run; empty if KernelBot knows no such task."""
+    return {} if unfit(setting.problem) else task_of(setting.problem, setting.suite)
 
 
 def finder(known: Sequence[Leaderboard]) -> Callable[[str], Leaderboard | None]:

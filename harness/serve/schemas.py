@@ -23,7 +23,8 @@ class AuthState(BaseModel):
 
 
 class LeaderboardItem(BaseModel):
-    """A leaderboard; `task` has task.yml's keys, and the texts of its files."""
+    """A leaderboard; `task` has task.yml's keys, and the texts of its files; it is empty
+    for a solver, a model or a training, which are no tasks of KernelBot's."""
 
     id: int
     name: str
