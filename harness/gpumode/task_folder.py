@@ -8,7 +8,7 @@ there.
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -55,8 +55,7 @@ def task_of(problem: Problem, suite: Suite) -> dict[str, Any]:
     if why := unfit(problem):
         raise UsageError(f"{problem.name}: {why}")
     if problem.is_upstream:
-        assert isinstance(problem, TaskProblem)
-        return _of_folder(problem, suite)
+        return _of_folder(cast(TaskProblem, problem), suite)
     staged = {name: data.decode() for name, data in problem.staged().items()}
     files = problem.staged_submission(SUBMISSION)
     texts = {name: data.decode() for name, data in files.items()} | staged

@@ -167,6 +167,15 @@ class ExternalKind:
             yield ExternalSession(plan, progress, folder, cache)
 
 
+def check_codes(ran: Ran, mode: EvalMode, name: str) -> None:
+    """Raises BadFileError or UsageError where eval.py says by its exit code that it was not asked as it wants."""
+    said = ran.stderr.strip()[-TAIL_CHARS:]
+    if ran.code == 113:
+        raise BadFileError(f"{name}: its eval.py does not take its cases (exit 113): {said}")
+    if ran.code == 2 and not ran.told:
+        raise UsageError(f"{name}: its eval.py does not know the mode {mode} (exit 2): {said}")
+
+
 class ExternalSession:
     """The runs of eval.py. A phase of ours is one run or several, made when the first of its cases is asked for."""
 
@@ -289,9 +298,9 @@ class ExternalSession:
             again = outcomes_of(mode, len(placed), ran, self._limit_s(mode))
             if not any(isinstance(one, get_args(Failure)) for one in again):
                 return outcomes
-            self._check_codes(ran, mode)
+            check_codes(ran, mode, self.plan.problem.name)
             raise self._refused(ran, next(one for one in again if isinstance(one, get_args(Failure))))
-        self._check_codes(ran, mode)
+        check_codes(ran, mode, self.plan.problem.name)
         return outcomes
 
     def _limit_s(self, mode: EvalMode) -> float:
@@ -307,14 +316,6 @@ class ExternalSession:
         command = [*self.program.command, mode, str(cases)]
         ended = run_child(command, self._staged, self.environ, self._limit_s(mode))
         return told_by(ended, Path(self.program.command[-1]).name)
-
-    def _check_codes(self, ran: Ran, mode: EvalMode) -> None:
-        """Raises BadFileError or UsageError where eval.py says by its exit code that it was not asked as it wants."""
-        name, said = self.plan.problem.name, ran.stderr.strip()[-TAIL_CHARS:]
-        if ran.code == 113:
-            raise BadFileError(f"{name}: its eval.py does not take its cases (exit 113): {said}")
-        if ran.code == 2 and not ran.told:
-            raise UsageError(f"{name}: its eval.py does not know the mode {mode} (exit 2): {said}")
 
     def _refused(self, ran: Ran, outcome: Outcome) -> UsageError:
         """That the folder does not run here, in a line that begins with the reason."""

@@ -133,7 +133,7 @@ class TrainSession(OpSession):
         calls.open(calls.candidate, calls.baseline)
         case = self._aimed(case)
         runs = Runs(calls, case)
-        self._make(runs, "check", calls.at)
+        self._make_input(runs, "check", calls.at)
         if case.kind != "test":
             for side in SIDES:
                 runs.warm_up(side)
@@ -160,7 +160,7 @@ class TrainSession(OpSession):
         if case.label not in self.targets:
             unreached = replace(case, params=case.params | {"target": 0.0})
             runs, number = Runs(self.calls, unreached), train_data.aim(case)
-            self._make(runs, "target", case.label)
+            self._make_input(runs, "target", case.label)
             quality = runs.quality_after("baseline", number)
             if quality is None:
                 raise HarnessError(f"{self.plan.baseline_name} diverged, so there is no target; set --target")
@@ -175,7 +175,7 @@ class TrainSession(OpSession):
         found: dict[Side, list[Run]] = {side: [] for side in SIDES}
         for number in range(int(case.params["runs"])):  # type: ignore[arg-type]
             began = time.monotonic()
-            self._make(runs, "run", self.calls.at, number)
+            self._make_input(runs, "run", self.calls.at, number)
             self._count("data", time.monotonic() - began)
             for side in SIDES if number % 2 == 0 else SIDES[::-1]:
                 run = self._run(runs, side)
@@ -185,7 +185,7 @@ class TrainSession(OpSession):
                 self._note(case, side, number, run)
         return self._judged(case, found)
 
-    def _make(self, runs: Runs, *place: int | str) -> None:
+    def _make_input(self, runs: Runs, *place: int | str) -> None:
         runs.make(self.plan.seed(*place), self.plan.hidden_seed(*place))
 
     def _run(self, runs: Runs, side: Side) -> Run | Wrong | Held:

@@ -221,11 +221,10 @@ Work = Literal["call", "nothing", "copy"]  # of a stepped call: the kernel, or w
 
 @dataclass(frozen=True, kw_only=True)
 class StepCalls:
-    """Make these stepped calls, one after the other, from `epoch` on. For each: queue on the device, behind the first
-    step, the kernel (or what `work` says: nothing, or a copy of the last result) on that input, and behind the kernel
-    the word that the second step is done; answer Stepped; wait for the barrier's epoch, after which nobody reads the
-    result any more. If the call is not `ahead`, wait for the barrier's epoch before calling the kernel, and a second
-    time, one epoch later, after it. Answer Called, without samples."""
+    """Make these stepped calls, one after the other, from `epoch` on. For each: queue on the device, between the words
+    of the second step, the kernel (or `work`: nothing, or a copy of the last result) on that input; answer Stepped; wait
+    for the barrier's next epoch, after which nobody reads the result. If the calls are not `ahead`, also wait for the
+    barrier's epoch before the kernel. Answer Called, without samples."""
 
     indices: tuple[int, ...]
     work: tuple[Work, ...]
