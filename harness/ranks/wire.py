@@ -222,9 +222,8 @@ Work = Literal["call", "nothing", "copy"]  # of a stepped call: the kernel, or w
 @dataclass(frozen=True, kw_only=True)
 class StepCalls:
     """Make these stepped calls, one after the other, from `epoch` on. For each: queue on the device, between the words
-    of the second step, the kernel (or `work`: nothing, or a copy of the last result) on that input; answer Stepped; wait
-    for the barrier's next epoch, after which nobody reads the result. If the calls are not `ahead`, also wait for the
-    barrier's epoch before the kernel. Answer Called, without samples."""
+    of the second step, the kernel (or `work`: nothing, or a copy of the last result); answer Stepped; wait for the
+    barrier's next epoch. If they are not `ahead`, wait for its epoch before the kernel. Answer Called."""
 
     indices: tuple[int, ...]
     work: tuple[Work, ...]
