@@ -150,7 +150,7 @@ class PlayedKind:
 def play(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluations are played from now on, on the machine of the factories."""
     kind = PlayedKind()
-    monkeypatch.setattr(recorded, "kind_of", lambda setting: kind)
+    monkeypatch.setattr(recorded, "plan_of", kind.plan)
     monkeypatch.setattr(host, "environment", lambda *_: ENVIRONMENT)
     monkeypatch.setattr(stats, "_interval", functools.cache(stats._interval))  # the same samples come again and again
 

@@ -58,7 +58,7 @@ class Group:
 
 def calls_of(device: str, kept_bytes: int = 0) -> tuple[Calls, Any]:
     groups: Any = SimpleNamespace(trusted=Group(), baseline=Group(kept_bytes), candidate=Group(kept_bytes))
-    return Calls(SimpleNamespace(device=device), groups), groups  # type: ignore[arg-type]
+    return Calls(SimpleNamespace(device=device, is_stepped=False), groups), groups  # type: ignore[arg-type]
 
 
 def case(m: int) -> Case:
