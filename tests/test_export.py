@@ -46,7 +46,9 @@ def exported(root: Path, found: Board) -> list[Row]:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> list[Row]:
-    return exported(tmp_path, recorded.checkout(tmp_path))
+    board = recorded.checkout(tmp_path)
+    (tmp_path / "runs" / run_id(3) / "submission.py").write_text("def custom_kernel(data): ...\n")
+    return exported(tmp_path, board)
 
 
 def of(rows: list[Row], number: int) -> list[Row]:
