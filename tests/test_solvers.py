@@ -369,7 +369,7 @@ def test_a_flood_of_answers_leaves_a_sample_and_the_newest() -> None:
 
     with subprocess.Popen(["true"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         limits = answers.Limits(wall_s=9, cores=(0,), memory_bytes=1)
-        reading = answers._Reading(child, limits, os.open(os.devnull, os.O_RDONLY), answers.cgroup.Cgroup())
+        reading = answers._Reading(child, limits, os.pipe()[0], answers.cgroup.Cgroup())
         for number in range(5000):
             reading._take(b"[1]\n" * 100 + b"[%d]\n" % number)
         assert len(reading.answers) <= answers.MOST_KEPT
