@@ -29,6 +29,9 @@ def test_every_place_of_a_run_has_a_seed_of_its_own_and_no_two_runs_share_them()
     assert one.seed("timed", 3) == one.seed("timed", 3)
     assert one.secret != other.secret
     assert one.seed("timed", 3) != other.seed("timed", 3)
+    hidden = {one.hidden_seed("run", index) for index in range(100)} | {other.hidden_seed("run", 0)}
+    assert len(hidden) == 101
+    assert all(len(text) == 128 // 4 for text in hidden)
 
 
 def test_the_leaderboard_mode_tests_before_it_ranks() -> None:

@@ -363,6 +363,23 @@ def test_floods_and_fork_bombs_are_ended_and_named(tmp_path: Path, monkeypatch) 
     )
 
 
+def test_a_flood_of_answers_leaves_a_sample_and_the_newest() -> None:
+    """One object an answer once took 100 MiB a second."""
+    from harness.process import answers
+
+    with subprocess.Popen(["true"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        limits = answers.Limits(wall_s=9, cores=(0,), memory_bytes=1)
+        reading = answers._Reading(child, limits, os.pipe()[0], answers.cgroup.Cgroup())
+        for number in range(5000):
+            reading._take(b"[1]\n" * 100 + b"[%d]\n" % number)
+        assert len(reading.answers) <= answers.MOST_KEPT
+        assert reading.answers[-1].text == b"[4999]"
+        assert int(reading.answers[0].text[1:-1]) < 2500, "the curve begins early"
+        reading.limits = dataclasses.replace(limits, answer_s=0.0)
+        reading._take(b"[0]\n")
+        assert (reading.answers[-1].text, reading.late_answers) == (b"[4999]", 1)
+
+
 def _limited(init, more: dict[str, int]):
     return lambda self, **given: init(self, **(given | more))
 

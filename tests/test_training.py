@@ -35,7 +35,7 @@ from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
 from harness.kinds.train import TrainPlan, TrainSession
-from harness.kinds.train_run import Evaluation, Run, Runs, mllog_text
+from harness.kinds.train_run import Evaluation, Run, Runs, idle_period, mllog_text
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
 from harness.ranks import payload, quality_trusted, training, wire
@@ -323,6 +323,32 @@ def session_of(name: str = "llama_pretrain", convergence: tuple[int, ...] = ()) 
 def run_of(seconds: float, samples: int = 1024, ending: str = "") -> Run:
     last = Evaluation(samples=samples, seconds=seconds, quality=1.0)
     return Run(seed=1, evaluations=(last,), loading_s=0.0, evaluation_s=0.0, ending=ending)
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ([(3.0, 0.4)] * 3, ""),  # whoever prepares something at the start of each run
+        ([(0.4, 0.4), (1.9, 0.4), (0.5, 0.4)], ""),  # a busy machine
+        ([(0.1, 0.1)] * 3, ""),  # whoever is fast
+        ([(0.01, 0.5)] * 3, "in run 1 the period to 256 sequences took 0.010 s, where one takes 0.255 s"),
+        ([(0.5, 0.5), (0.5, 0.05)], "in run 2 the period to 512 sequences took 0.050 s"),
+    ],
+)
+def test_a_period_that_is_too_short_is_found(own: list[tuple[float, ...]], words: str) -> None:
+    def run(spans: tuple[float, ...]) -> Run:
+        evaluations = tuple(Evaluation(samples=256 * (at + 1), seconds=1.0, quality=9.0) for at in range(len(spans)))
+        return Run(seed=1, evaluations=evaluations, loading_s=0, evaluation_s=0, ending="", periods_s=spans)
+
+    found = idle_period(list(map(run, own)), [run((0.6, 0.6))])
+    assert words in found
+    assert bool(words) == bool(found)
+
+
+def test_a_run_that_hands_over_the_same_weights_again_is_held(runs: Any) -> None:
+    found = one_run(runs("def train(config, data, seed, target, log):\n    log.evaluate(config['start'], 128)"))
+    assert isinstance(found, Held)
+    assert (found.check, "after 128 sequences a run had the weights of 0" in found.evidence) == ("training", True)
 
 
 def judged(own: list[Run], convergence: tuple[int, ...] = ()) -> Any:

@@ -224,9 +224,9 @@ class TrainSession(OpSession):
         failed = [run for run in own if not run.has_converged]
         if len(failed) > MOST_FAILED:
             return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
-        if evidence := idle_period(own):
+        if evidence := idle_period(own, other):
             return Held(check="training", evidence=evidence)
-        if self.plan.opponent is not None and (evidence := idle_period(other)):
+        if self.plan.opponent is not None and (evidence := idle_period(other, own)):
             raise OpponentFailed(case.label, Raised(rank=0, message=evidence, traceback=""))
         if held := self._too_fast(case, own, other):
             return held

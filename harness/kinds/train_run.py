@@ -216,11 +216,12 @@ class Runs:
         )
 
 
-def idle_period(runs: Sequence[Run]) -> str:
-    """The period that took less than LEAST_PART of what a period of these runs takes in the median, in words; "" if
-    there is none. Its sequences cannot all have been trained on."""
-    spans = [span for run in runs for span in run.periods_s]
-    typical = median(spans) if spans else 0.0
+def idle_period(runs: Sequence[Run], beside: Sequence[Run]) -> str:
+    """The period that took less than LEAST_PART of what a period takes in the median, of these runs or of those of the
+    other side, whichever is less, in words; "" if there is none. Its sequences cannot all have been trained on. The
+    other side's count because what a run does once, at its start, may make half of its own periods long."""
+    sides = [[span for run in side for span in run.periods_s] for side in (runs, beside)]
+    typical = min((median(spans) for spans in sides if spans), default=0.0)
     for number, run in enumerate(runs):
         for one, span in zip(run.evaluations, run.periods_s, strict=False):
             if span < LEAST_PART * typical:

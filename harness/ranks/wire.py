@@ -36,9 +36,8 @@ class RankOrder:
     share of the machine. The rank starts in `workdir`; its group's compilers keep their files in `cache`. Of the
     folders in `hidden` the rank sees only what is its own, what Python imports, and those in `shown`. `checker` judges
     outputs. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user
-    may. Of the ranks of the group each node runs `local_size`, one after the other; with more than one node there is a
-    `network`. Its group's processes join the cgroup of the folders `groups`. Of its device's memory it may keep
-    `kept_bytes` for later calls while others are on turn."""
+    may. Each node runs `local_size` ranks of the group, one after the other; with more than one node there is a
+    `network`. It joins the cgroup `groups`. It may keep `kept_bytes` of its device for calls after others' turns."""
 
     role: Role
     rank: int
@@ -407,8 +406,7 @@ class Stepped:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """`quality` is that of an output which is judged by it; None where it is not finite. `is_unchanged`: it has the
-    weights of the output before, or those that its run began with."""
+    """`quality` is that of an output which is judged by it; None where it is not finite. `is_unchanged`: as before."""
 
     verdicts: Verdicts
     quality: float | None = None
