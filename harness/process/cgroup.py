@@ -81,9 +81,10 @@ class Cgroup:
         for folder in dict.fromkeys(self.folders.values()):
             while folder.exists() and time.monotonic() < deadline:
                 with contextlib.suppress(OSError):
-                    for pid in (folder / MEMBERS).read_text().split():
+                    pids = map(int, (folder / MEMBERS).read_text().split())
+                    for pid in filter(None, pids):  # 0: of another PID namespace; to kill, 0 means our own group
                         with contextlib.suppress(ProcessLookupError):
-                            os.kill(int(pid), signal.SIGKILL)
+                            os.kill(pid, signal.SIGKILL)
                     folder.rmdir()
                     break
                 time.sleep(LOOK_S)
