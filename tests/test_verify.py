@@ -479,7 +479,7 @@ def test_a_full_disk_when_the_board_is_written_changes_nothing_and_shows_the_res
     launches.script = [launch(11), launch(12), launch(13)]
     before = (root / "leaderboard.yaml").read_bytes()
 
-    def full(path: Path, data: bytes, is_alone: bool) -> None:
+    def full(path: Path, data: bytes, is_alone: bool, mode: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(leaderboard, "replace_file", full)
