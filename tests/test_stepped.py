@@ -21,7 +21,6 @@ from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.clocks import Samples
 from harness.ranks.device_witness import DeviceWitness, is_sharp
 from harness.ranks.group import Late
-from harness.ranks.payload import nothing
 from harness.ranks.stepped import CALL, COME, COPY, WRITE, Seen, Stepper
 
 WORLD_SIZE = 2
@@ -107,7 +106,7 @@ class Played:
                 time.sleep(self.work_s)
             else:
                 self.queues[rank].put(lambda rank=rank, epoch=epoch, work=work: self._stepped(rank, epoch, work))
-            self.members[rank].inbox.append(wire.Stepped(epoch=epoch, output=nothing(), host_us=5.0))
+            self.members[rank].inbox.append(wire.Stepped(epoch=epoch, output=wire.NO_OUTPUT, host_us=5.0))
             self.barrier.wait(epoch + 1)
 
     def _stepped(self, rank: int, epoch: int, work: str) -> None:
@@ -209,7 +208,6 @@ def made(
         ended_ns=done_ns + int(400 * around_us),
         is_ahead=is_ahead,
         gap_ns=gap_ns,
-        outputs=(),
         host_us=host_us,
     )
 
@@ -379,6 +377,14 @@ def test_what_lies_about_its_place_is_not_read(changes: dict[str, Any]) -> None:
     found = taking.taking(output, memory, 1 << 20, room)
     assert not found.copies
     assert found.output.note
+
+
+def test_bytes_are_viewed_as_the_widest_integers_that_fit_where_they_lie() -> None:
+    data = torch.arange(64, dtype=torch.uint8)
+    for start, end, dtype in ((0, 64, torch.int64), (4, 64, torch.int32), (2, 64, torch.int16), (8, 21, torch.uint8)):
+        found = taking.as_integers(data[start:end])
+        assert found.dtype == dtype
+        assert torch.equal(found.view(torch.uint8), data[start:end])
 
 
 def test_parts_beyond_any_right_result_are_not_looked_at() -> None:

@@ -22,7 +22,6 @@ EMPTY_CALLS = 30
 # Of each input and output of a block, at most, on one device: made, in its buffer, loaded on either side; taken, and in
 # both sides' buffers.
 INPUT_COPIES, OUTPUT_COPIES = 4, 3
-NO_OUTPUT = wire.Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
 class Calls(Groups):
@@ -181,7 +180,7 @@ class Calls(Groups):
         """Keeps the results of these calls for `verify`: trusted ranks copy them, or they stay in their files. The
         baseline's results are kept only if the checker judges them. With `judged` false nothing is kept."""
         judged = judged and (group is self.candidate or CHECKERS[self.plan.checker].judges_baseline)
-        outputs = [tuple(call.output or NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
+        outputs = [tuple(call.output or wire.NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
         if not self.has_files:
             self.reads_of(group)
             commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]

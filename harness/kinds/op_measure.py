@@ -28,7 +28,6 @@ FEWEST = 8  # samples, in two blocks, which an interval takes
 LONG_US = 30_000  # a call beside which what a host's cold caches cost, half a millisecond, is little
 OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
 IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks also make an idle call, on CPUs
-COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -98,7 +97,7 @@ def _samples(calls: Calls, stepping: Stepping | None, case: Case, sampling: Samp
         while not clocks.enough(budget, samples, time.monotonic() - began):
             for clock in clocks.due(plan.clocks, number):
                 if stepping is not None and clock == "device":
-                    failure = stepping.block(case, budget, samples, probe, traffic)
+                    failure = stepping.block(number, case, budget, samples, probe, traffic)
                 else:
                     failure = _block(calls, case, budget, samples, clock, probe, traffic)
                 if failure is not None:
@@ -130,7 +129,7 @@ def _block(
     count = 1 + max(index for _, indices in turns for index in indices)
     calls.make(case, calls.fresh(count + (late is not None), masked))
     number = samples.count(clock) // budget.block
-    is_counted = clock == samples.ranked and (not number or probe.secret("counted", number) % COUNT_EVERY == 0)
+    is_counted = clock == samples.ranked and probe.counts(number)
     own: dict[int, Sequence[wire.CallSample]] = {}
     ref: dict[int, Sequence[wire.CallSample]] = {}
     judged: list[int] = []

@@ -9,6 +9,7 @@ from harness.ranks.group import Late
 
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
 PROBE_FIRST, PROBE_EVERY = 16, 64
+COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
 
 
 class Probe:
@@ -20,7 +21,6 @@ class Probe:
     def __init__(self, calls: Calls, case: Case, hold_s: float, salt: int) -> None:
         self.calls, self.case, self.hold_s, self.salt = calls, case, hold_s, salt
         self.number = 0  # of delayed calls
-        self.blocks = 0  # of stepped calls so far
 
     def secret(self, *what: str | int) -> int:
         """A number that nobody can know ahead."""
@@ -41,15 +41,22 @@ class Probe:
         self.number += 1
         return Late(rank=probed[self._secret("rank", len(probed))], hold_s=self.hold_s)
 
+    def counts(self, block: int) -> bool:
+        """Whether traffic is counted in that block."""
+        return not block or self.secret("counted", block) % COUNT_EVERY == 0
+
+    def held(self, late: Late) -> Held | None:
+        """Whether a rank did not wait for the late one in the last call, though its result depends on it."""
+        return silent(self.calls, late.rank, dependents(self.calls.plan, self.case, late.rank), late.hold_s)
+
     def place(self, count: int) -> int:
         """Before which of so many turns."""
         return self._secret("place", count)
 
     def call(self, late: Late, index: int) -> Held | None:
         """One call on that input."""
-        calls = self.calls
-        calls.turn(calls.candidate, [index], late=late)
-        return silent(calls, late.rank, dependents(calls.plan, self.case, late.rank), late.hold_s)
+        self.calls.turn(self.calls.candidate, [index], late=late)
+        return self.held(late)
 
     def burst(self, late: Late, count: int) -> Wrong | Held | None:
         """A burst of so many calls, one of which is delayed: not the first, since all ranks get that input at once."""
@@ -57,5 +64,4 @@ class Probe:
         calls.make(self.case, calls.fresh(count, masked=True))
         late = replace(late, at=1 + self._secret("place", count - 1))
         calls.turn(calls.candidate, range(count), late=late)
-        held = silent(calls, late.rank, dependents(calls.plan, self.case, late.rank), late.hold_s)
-        return held or wrong(calls, range(count), "a call in a burst with a late rank")
+        return self.held(late) or wrong(calls, range(count), "a call in a burst with a late rank")

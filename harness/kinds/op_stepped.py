@@ -12,7 +12,7 @@ from harness.core.errors import HarnessError
 from harness.core.records import Case, Held, Wrong
 from harness.judging.checkers import CHECKERS
 from harness.kinds.op_calls import Calls
-from harness.kinds.op_check import dependents, silent, wrong
+from harness.kinds.op_check import wrong
 from harness.kinds.op_probe import Probe
 from harness.kinds.op_traffic import TrafficCount
 from harness.ranks import clocks, failure, wire
@@ -22,7 +22,6 @@ from harness.ranks.stepped import Seen, Stepper
 
 EMPTY_CALLS = 30
 OVERHEADS: tuple[wire.Work, ...] = ("nothing", "nothing", "copy", "copy")  # calls of the baseline's ranks in a block
-COUNT_EVERY = 4  # blocks, of which the secret chooses one in which traffic is counted, and the first
 
 
 class Stepping:
@@ -63,8 +62,7 @@ class Stepping:
         self._drain()
         self.before = group
         calls.regain(group)
-        inputs = sorted({index for index in indices if index >= 0})
-        if inputs:
+        if max(indices) >= 0:
             calls.load(group, range(len(calls.made[0].inputs)), stepped=True)
         calls.reads_of(group)
         judged = group is calls.candidate or CHECKERS[calls.plan.checker].judges_baseline
@@ -109,16 +107,20 @@ class Stepping:
         return DeviceWitness(is_trusted=self.calls.plan.opponent is None, empty_us=self.empty_us, idle=self.idle)
 
     def block(
-        self, case: Case, budget: clocks.Budget, samples: clocks.Samples, probe: Probe, traffic: TrafficCount
+        self,
+        number: int,
+        case: Case,
+        budget: clocks.Budget,
+        samples: clocks.Samples,
+        probe: Probe,
+        traffic: TrafficCount,
     ) -> Wrong | Held | None:
-        """One block of samples; None where every call was right."""
+        """The case's block of that number; None where every call was right."""
         calls, witness, count = self.calls, samples.device, samples.count("device")
         assert witness is not None
         late = probe.due(count, budget.block)
         calls.make(case, calls.fresh(budget.block + (late is not None)), stepped=True)
-        number = probe.blocks
-        probe.blocks += 1
-        is_counted = not number or probe.secret("counted", number) % COUNT_EVERY == 0
+        is_counted = probe.counts(number)
         waiting = set(self.waits)
         sides: dict[bool, list[Seen]] = {}
         for is_baseline in (True, False) if number % 4 in (0, 3) else (False, True):  # ABBA
@@ -132,7 +134,7 @@ class Stepping:
         judged = list(range(budget.block))
         if late is not None:
             self.turn(calls.candidate, [budget.block], late=late)
-            if (held := silent(calls, late.rank, dependents(calls.plan, case, late.rank), late.hold_s)) is not None:
+            if (held := probe.held(late)) is not None:
                 return held
             judged.append(budget.block)
         found = wrong(calls, judged, "a timed call (device clock)")

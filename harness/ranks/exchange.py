@@ -122,7 +122,7 @@ class Exchange:
         """Says where what a stepped call returned lies. What another process cannot read there is copied, behind the
         call."""
         if self.buffers is None:  # nothing was loaded: an empty call
-            return payload.nothing()
+            return wire.NO_OUTPUT
         buffer = LeftInPlace(self.input_buffer, self.output_buffer)
         return payload.write_output(buffer, 0, result, self.output_limit)
 

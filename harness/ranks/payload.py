@@ -269,11 +269,6 @@ def _write_tensor(buffer: SharedBuffer, offset: int, value: torch.Tensor, max_nb
     return Output(**described, offset=offset, nbytes=nbytes)
 
 
-def nothing() -> Output:
-    """What stands for no output."""
-    return Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
-
-
 def viewed(output: Output, data: torch.Tensor | None) -> torch.Tensor | None:
     """The tensor that an output declares, on its bytes `data`; None if there are none, if they are more or fewer than
     it declares, or if no result is of that make."""

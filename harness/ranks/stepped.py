@@ -39,7 +39,6 @@ class Seen:
     ended_ns: int
     is_ahead: bool
     gap_ns: int
-    outputs: tuple[wire.Output, ...]
     host_us: float
 
     @property
@@ -125,7 +124,7 @@ class Stepper:
         steps, ours = group.barrier.steps, self.trusted.barrier.steps
         replies = self._queued(group, epoch, deadline, PATIENCE_S) if ahead else None
         is_ahead = replies is not None
-        self._serve([None] * len(group.members) if replies is None else replies, deadline, max(index, -1), judged)
+        self._serve([None] * len(group.members) if replies is None else replies, deadline, index, judged)
         began_ns, _ = ours.let(WRITE, self.epoch)
         _done(self.trusted, WRITE, self.epoch, deadline)
         steps.let(COME, epoch)
@@ -154,7 +153,6 @@ class Stepper:
             ended_ns=max(ended_ns),
             is_ahead=is_ahead,
             gap_ns=let_gap_ns + gap_ns,
-            outputs=tuple(reply.output for reply in replies),
             host_us=max(reply.host_us for reply in replies),
         )
 

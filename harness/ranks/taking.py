@@ -50,6 +50,12 @@ def taking(output: Output, memory: Memory, most_nbytes: int, room: Callable[[int
     return Taking(output=moved, into=Flat(data), copies=copies)
 
 
+def as_integers(data: Tensor) -> Tensor:
+    """The bytes (uint8, one behind the other) as the widest integers that they can be viewed as."""
+    widest = next(width for width in (8, 4, 2, 1) if not (data.storage_offset() | len(data)) % width)
+    return data.view(INTEGERS[widest])
+
+
 def warm(device: torch.device) -> None:
     """Loads the kernels that copies are made by. Loading one waits for the device, which may wait for the parent."""
     for dtype in INTEGERS.values():
@@ -95,8 +101,7 @@ class _Places:
             return None
         flat = data[output.offset : output.offset + reach * size]
         if strides == _contiguous(sizes):
-            widest = next(width for width in (8, 4, 2, 1) if not (output.offset | output.nbytes) % width)
-            return flat.view(INTEGERS[widest])
+            return as_integers(flat)
         if size not in INTEGERS:  # complex128: two words each
             sizes, strides, size = (*sizes, 2), (*(2 * stride for stride in strides), 1), 8
         return flat.view(INTEGERS[size]).as_strided(sizes, strides)

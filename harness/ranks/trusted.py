@@ -22,7 +22,7 @@ from harness.ranks.device import Device
 from harness.ranks.exchange import Exchange, described
 from harness.ranks.program import MAX_MESSAGE_CHARS, Program, output_limit
 from harness.ranks.shared_buffer import DeviceBuffer, FileBuffer, SharedBuffer, Source, sealed_file
-from harness.ranks.taking import INTEGERS, Taking, taking, warm
+from harness.ranks.taking import Taking, as_integers, taking, warm
 
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 OUTPUT_PARTS = 16  # of an output, each of which begins at an address of its own
@@ -218,11 +218,9 @@ class Trusted(Program):
     def put(self, parts: Sequence[tuple[Tensor, int]]) -> None:
         """Writes an input's tensors to the buffer, and evicts it from the caches."""
         for tensor, place in parts:
-            source = tensor.reshape(-1).view(torch.uint8)
-            width = next(width for width in (8, 4, 2, 1) if not len(source) % width)
-            buffer = cast(DeviceBuffer, self.exchange.input_buffer)
-            into = cast(Tensor, buffer.view(place, (len(source) // width,), INTEGERS[width]))
-            torch.bitwise_or(source.view(INTEGERS[width]), 0, out=into)
+            source = as_integers(tensor.reshape(-1).view(torch.uint8))
+            into = cast(DeviceBuffer, self.exchange.input_buffer).view(place, tuple(source.shape), source.dtype)
+            torch.bitwise_or(source, 0, out=cast(Tensor, into))
         self.device.evict()
 
     def verify(self, command: wire.Verify) -> wire.Reply:

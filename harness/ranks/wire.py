@@ -255,8 +255,7 @@ class Output(Bounded):
     value is in `plain`. The strict checker takes a tensor, or a tuple of tensors where that is the right result.
 
     The bytes that a stepped call leaves where they are lie at `offset` in `memory`, an allocation of the rank's by its
-    IPC handle, or INPUT_MEMORY for the input buffer, with these strides (in elements).
-    """
+    IPC handle, or INPUT_MEMORY for the input buffer, with these strides (in elements)."""
 
     kind: str  # the value's exact type, "torch.Tensor" when right
     dtype: str
@@ -270,6 +269,9 @@ class Output(Bounded):
     plain: int | bool | float | str | None = None
     memory: str = ""
     strides: tuple[int, ...] = ()
+
+
+NO_OUTPUT = Output(kind="None", dtype="", shape=(), device="", offset=0, nbytes=0, note="nothing returned")
 
 
 @dataclass(frozen=True, kw_only=True)
