@@ -192,7 +192,7 @@ def test_a_target_that_is_not_declared_is_what_the_reference_reaches(
     session.calls = SimpleNamespace(at=0)  # type: ignore[assignment]
     case = session.plan.phases[1].cases[0]
     assert "target" not in case.params
-    monkeypatch.setattr(Runs, "make", lambda self, seed: None)
+    monkeypatch.setattr(Runs, "make", lambda self, *seeds: None)
     seen: list[Any] = []
     monkeypatch.setattr(Runs, "quality_after", lambda self, *order: seen.append(order) or 41.5)
     assert [session._aimed(case).params["target"] for _ in range(2)] == [41.5, 41.5]
