@@ -24,6 +24,8 @@ FORM = (
 )
 HEAD = POST + b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n" % len(FORM)
 
+WHOLE = re.compile(rb"(?is).*?^content-length: (\d+)\r\n.*?\r\n\r\n(.*)", re.MULTILINE)  # headers, and a body
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -54,10 +56,10 @@ def end_of(connection: socket.socket) -> bytes:
 def answer_of(connection: socket.socket) -> bytes:
     """The whole of one answer, whose headers and body may come apart; the connection stays open."""
     found = b""
-    while (size := re.search(rb"content-length: (\d+)\r\n", found, re.IGNORECASE)) is None or b"\r\n\r\n" not in found:
-        found += connection.recv(4096)
-    while len(found.partition(b"\r\n\r\n")[2]) < int(size[1]):
-        found += connection.recv(4096)
+    while (whole := WHOLE.match(found)) is None or len(whole[2]) < int(whole[1]):
+        data = connection.recv(4096)
+        assert data, found
+        found += data
     return found
 
 
