@@ -23,9 +23,9 @@ class Group:
     opened_ns = 0
     told_ns = ()
 
-    def __init__(self, kept_bytes: int = 0) -> None:
+    def __init__(self, kept_bytes: int = 0, freed_bytes: int = 0) -> None:
         self.told: list[Any] = []
-        self.kept_bytes = kept_bytes
+        self.kept_bytes, self.freed_bytes = kept_bytes, freed_bytes
 
     def send(self, commands: Any, files: Any = ()) -> None:
         self.told += commands if isinstance(commands, list) else [commands]
@@ -35,7 +35,7 @@ class Group:
         made = wire.InputsMade(
             inputs=(wire.Input(tree="", nbytes=1, masked=False),), buffers=buffers, output_limit=1, spare_bytes=1
         )
-        return [made if reply is wire.InputsMade else wire.Done()]
+        return [made if reply is wire.InputsMade else wire.Done(freed_bytes=self.freed_bytes)]
 
     def ask(self, commands: Any, reply: type, deadline: float) -> list[Any]:
         self.send(commands)
@@ -91,6 +91,16 @@ def test_a_group_that_holds_much_yields_it_after_its_turn(kept_bytes: int, yield
     calls.turn(groups.candidate, [0])
     assert len(groups.candidate.of(wire.Regain)) == yields  # ahead of the second turn
     assert groups.candidate.of(wire.Yield)[1:] == [wire.Yield()] * (2 * yields)
+
+
+@pytest.mark.parametrize("freed_bytes", [0, 1])
+def test_what_a_group_gave_back_is_open_nowhere_any_more(freed_bytes: int) -> None:
+    """Device memory that another process has mapped stays taken."""
+    calls, groups = calls_of("cuda", KEPT_BYTES + 1)
+    calls.make(case(1), SPEC)
+    groups.candidate.freed_bytes = freed_bytes
+    calls.turn(groups.candidate, [0])
+    assert groups.trusted.of(wire.Yield) == [wire.Yield()] * freed_bytes
 
 
 def test_what_was_released_is_taken_again_before_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:

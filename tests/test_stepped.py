@@ -50,6 +50,7 @@ class Played:
         self.engines, self.behave, self.work_s = engines, behave, work_s
         self.epoch, self.early, self.kept_bytes = 0, (), 0
         self.order: list[str] = []  # what the first device did
+        self.told_s = [0.0] * WORLD_SIZE  # when each host was let go last, of those that wait
         self.queues: list[queue.Queue[Callable[[], None]]] = [queue.Queue() for _ in range(WORLD_SIZE)]
         for each in self.queues:
             threading.Thread(target=self._device, args=(each,), daemon=True).start()
@@ -100,6 +101,9 @@ class Played:
             epoch = command.epoch + wire.STEP_EPOCHS * at
             if not command.ahead or self.behave == "waits":
                 self._queue(rank, COME, epoch, "come", 0.0)
+                if not command.ahead:
+                    self.barrier.key(rank, epoch)
+                    self.told_s[rank] = time.monotonic()
                 while self.barrier.steps.words[self.barrier.steps.let_at(CALL, rank) // 4] < epoch:
                     time.sleep(0.0002)
                 self._queue(rank, CALL, epoch, work, self.work_s)
@@ -178,6 +182,13 @@ def test_a_call_that_waits_for_its_device_is_let_go_and_said_to() -> None:
 
 def test_ranks_that_do_not_wait_for_the_late_one_are_noted() -> None:
     _, _, group = step("honest", calls=1, late=Late(rank=0, hold_s=4 * WORK_S))
+    assert group.early == [1]
+
+
+def test_the_host_of_a_late_rank_is_held_too() -> None:
+    """Its streams may not wait for the one that it is called on."""
+    _, _, group = step("honest", calls=1, ahead=False, late=Late(rank=0, hold_s=4 * WORK_S))
+    assert group.told_s[0] - group.told_s[1] > 3 * WORK_S
     assert group.early == [1]
 
 

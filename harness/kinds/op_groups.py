@@ -90,6 +90,7 @@ class Groups:
         """The group is not on turn: what it keeps of its devices is somebody else's, if it is much; and it does not
         run."""
         if group.kept_bytes > wire.KEPT_BYTES:
-            group.ask(wire.Yield(), wire.Done, self.deadline)
+            if any(rank.freed_bytes for rank in group.ask(wire.Yield(), wire.Done, self.deadline)):
+                self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
             self.rested.append(group)
         self.freeze(group)

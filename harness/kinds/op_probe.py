@@ -22,6 +22,10 @@ class Probe:
         self.calls, self.case, self.hold_s, self.salt = calls, case, hold_s, salt
         self.number = 0  # of delayed calls
 
+    def restart(self) -> None:
+        """Samples begin anew, and delayed calls among them, at places that nobody has seen."""
+        self.salt, self.number = self.salt + 1, 0
+
     def secret(self, *what: str | int) -> int:
         """A number that nobody can know ahead."""
         return self.calls.plan.seed("measured", self.salt, *what)

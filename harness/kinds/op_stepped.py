@@ -132,12 +132,12 @@ class Stepping:
                 self.idle += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "nothing"]
                 witness.copies += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "copy"]
         judged = list(range(budget.block))
+        held = None
         if late is not None:
             self.turn(calls.candidate, [budget.block], late=late)
-            if (held := probe.held(late)) is not None:
-                return held
+            held = probe.held(late)
             judged.append(budget.block)
-        found = wrong(calls, judged, "a timed call (device clock)")
+        found = held or wrong(calls, judged, "a timed call (device clock)")
         if found is not None and calls.candidate not in self.waits:
             # Its streams may not wait for the one that it is called on: where inputs lie ready before a call, they
             # need not. Such calls are made when their input is there.
@@ -146,6 +146,7 @@ class Stepping:
             return found
         if waiting != self.waits:
             samples.restart()
+            probe.restart()
             return None
         samples.add_stepped(sides[False], sides[True])
         return None

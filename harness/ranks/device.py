@@ -72,9 +72,9 @@ class Device(Protocol):
     def kept_bytes(self) -> int:
         """How much memory the allocator holds for later calls."""
 
-    def release(self) -> None:
-        """Gives back what the allocator holds and nobody uses, where it is much. Returns when no call feels it any
-        more."""
+    def release(self) -> int:
+        """Gives back what the allocator holds and nobody uses, where it is much, and says how many bytes that were.
+        Returns when no call feels it any more."""
 
     def regain(self) -> None:
         """Takes as much again, so that no timed call has to ask the device for memory. After a release, or nothing
@@ -139,7 +139,8 @@ class Cpu:
     def kept_bytes(self) -> int:
         return 0  # the C library's allocator shares the host's memory well enough
 
-    def release(self) -> None: ...
+    def release(self) -> int:
+        return 0
 
     def regain(self) -> None: ...
 
@@ -242,11 +243,14 @@ class Gpu:
     def kept_bytes(self) -> int:
         return torch.cuda.memory_reserved(self.id)
 
-    def release(self) -> None:
-        if (held := self.kept_bytes()) > self.most_kept_bytes:
-            self.released = max(self.released, held)
-            torch.cuda.empty_cache()
-            time.sleep(CLEARING_S + (held - self.kept_bytes()) / CLEARED_BYTES_PER_S)
+    def release(self) -> int:
+        if (held := self.kept_bytes()) <= self.most_kept_bytes:
+            return 0
+        self.released = max(self.released, held)
+        torch.cuda.empty_cache()
+        freed = held - self.kept_bytes()
+        time.sleep(CLEARING_S + freed / CLEARED_BYTES_PER_S)
+        return freed
 
     def regain(self) -> None:
         if (lacking := self.released - self.kept_bytes()) > 0:

@@ -128,8 +128,7 @@ class Program:
         self.loaded = self.masked = []
         if command.buffers:
             self.exchange.close_buffers()
-        self.device.release()
-        return wire.Done()
+        return wire.Done(freed_bytes=self.device.release())
 
     def regain_memory(self, command: wire.Regain) -> wire.Reply:
         self.device.regain()
@@ -187,7 +186,7 @@ class Program:
         for at, (index, work) in enumerate(zip(command.indices, command.work, strict=True)):
             epoch = command.epoch + wire.STEP_EPOCHS * at
             self.exchange.output_offset = 0
-            call = partial(self.step_call, index, work, epoch if not command.ahead else 0)
+            call = partial(self.step_call, index, work, 0 if command.ahead else epoch)
             result, output, host_us = self.device.stepped(call, epoch)
             self.channel.send(wire.Stepped(epoch=epoch, output=output, host_us=host_us))
             self.barrier.wait(epoch + 1)  # the result has to stay until then
@@ -198,14 +197,16 @@ class Program:
         return wire.Called(samples=(), kept_bytes=self.device.kept_bytes())
 
     def step_call(self, index: int, work: wire.Work, epoch: int) -> tuple[Any, wire.Output, float]:
-        """What that work returns, where it lies, and how long the host took (us); begins with the barrier's epoch."""
+        """What that work returns, where it lies, and how long the host took (us); not before the parent tells this rank
+        the epoch, unless that is 0."""
         kernels: dict[wire.Work, Kernel] = {
             "call": self.kernel,
             "nothing": partial(_whatever, self.returned),
             "copy": lambda data: cloned(self.returned),
         }
         data = self.loaded[index] if work == "call" else None
-        self.barrier.wait(epoch)
+        if epoch:
+            self.barrier.key(self.order.rank, epoch)
         start_ns = time.monotonic_ns()
         result = kernels[work](data)
         host_us = (time.monotonic_ns() - start_ns) / 1000

@@ -135,9 +135,9 @@ class Stepper:
         others = None if late is None else [rank.rank for rank in group.members if rank.rank != late.rank]
         let_ns, let_gap_ns = steps.let(CALL, epoch, others)
         if not ahead:
-            group.barrier.release(epoch)
+            group.barrier.tell([rank.rank for rank in group.members] if others is None else others, epoch, 0)
         if late is not None:
-            self._hold(group, late, epoch, deadline)
+            self._hold(group, late, epoch, deadline, ahead)
         done_ns, gap_ns = _done(group, CALL, epoch, deadline)
         if replies is None:
             replies = self._queued(group, epoch, deadline)
@@ -178,7 +178,7 @@ class Stepper:
                 raise failure.crashed(rank, f"told of call {reply.epoch} in call {epoch}")
         return replies
 
-    def _hold(self, group: RankGroup, late: Late, epoch: int, deadline: float) -> None:
+    def _hold(self, group: RankGroup, late: Late, epoch: int, deadline: float, ahead: bool) -> None:
         """Lets the late rank go when it has been held. `early` are the ranks whose devices were done before."""
         until = time.monotonic() + late.hold_s
         while (now := time.monotonic()) < until:
@@ -186,6 +186,8 @@ class Stepper:
             group.watch.check_all(deadline, group.members)
         group.early = [rank for rank in group.barrier.steps.done_by(CALL, epoch) if rank != late.rank]
         group.barrier.steps.let(CALL, epoch, [late.rank])
+        if not ahead:
+            group.barrier.tell([late.rank], epoch, 0)
 
 
 def _done(group: RankGroup, step: int, epoch: int, deadline: float) -> tuple[list[int], int]:

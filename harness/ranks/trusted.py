@@ -60,11 +60,16 @@ class TrustedExchange(Exchange):
         raise AssertionError("a trusted rank made its buffers itself")
 
     def close_buffers(self) -> None:
-        for memory in self.opened.values():
-            memory.close()
+        self.close_opened()
         for buffer in self.made:
             buffer.close()
-        self.made, self.buffers, self.opened = [], None, {}
+        self.made, self.buffers = [], None
+
+    def close_opened(self) -> None:
+        """Closes other ranks' memory. What they give back stays taken as long as it is open here."""
+        for memory in self.opened.values():
+            memory.close()
+        self.opened = {}
 
     def memory(self, name: str) -> Tensor | None:
         """All bytes of what wire.Output names as its memory."""
@@ -149,6 +154,10 @@ class Trusted(Program):
         return wire.InputsMade(
             inputs=tuple(inputs), buffers=self.exchange.buffers, output_limit=limit, spare_bytes=spare
         )
+
+    def yield_memory(self, command: wire.Yield) -> wire.Reply:
+        self.exchange.close_opened()
+        return wire.Done()
 
     def written(self, offset: int, data: Any, key: int) -> wire.Input:
         """The input as other ranks get it: in the buffer at that offset, or in a file that goes before the reply."""

@@ -101,9 +101,8 @@ class CloseGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One input as it travels: a pickle without its tensors (base64, written by a trusted rank). The tensors lie in the
-    input buffer and take `nbytes` of it. If `masked`, they are noise without their key. An input in a file of its own
-    has its pickle there too."""
+    """One input as it travels: a pickle (base64, by a trusted rank) without its tensors, which take `nbytes` of the
+    input buffer. If `masked`, they are noise without their key. In a file of its own, its pickle is there too."""
 
     tree: str
     nbytes: int
@@ -166,8 +165,8 @@ class LoadInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Yield:
-    """Drop the loaded inputs, and give the device the memory back that the rank's allocator keeps for later calls, as
-    far as it is worth it; `buffers`: close the shared buffers, too. Answer: Done."""
+    """Drop the loaded inputs and give the device back what the allocator keeps, if it is much; `buffers`: close the
+    shared buffers, too. A trusted rank closes what it has opened of other ranks' memory instead. Answer: Done."""
 
     buffers: bool = False
     type: Literal["yield"] = "yield"
@@ -341,6 +340,7 @@ Command = (
 # ---- replies: rank to parent -----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Done:
+    freed_bytes: int = 0  # of the device's memory, that a rank gave back
     type: Literal["done"] = "done"
 
 
