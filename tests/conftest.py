@@ -152,6 +152,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         device: str = "cpu",
         burst: bool = False,
         benchmarks: int | None = None,
+        launches: int = 1,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
@@ -163,7 +164,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
             benchmark_timeout_s=timeout_s,
             ranked_timeout_s=timeout_s,
         )
-        plan = make_plan(found, cases, submission_of(source), mode, device, ranks, "tester")
+        plan = make_plan(found, cases, submission_of(source), mode, device, ranks, "tester", launches=launches)
         if burst:  # as on GPUs, but for the device's clock
             budget = dataclasses.replace(plan.budget, burst=True)
             plan = dataclasses.replace(plan, budget=budget, clocks=("wall", "gpumode"))

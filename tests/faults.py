@@ -535,10 +535,10 @@ def main(name: str, arguments: Sequence[str]) -> None:
             reached(phase, self)
         real_poll(self, timeout_s)
 
-    def end(self: Any) -> None:
+    def end(self: Any, keep_zygotes: bool = False) -> None:
         nonlocal phase
         phase = "end"
-        real_end(self)
+        real_end(self, keep_zygotes)
 
     def evaluate(plan: Any, progress: Any) -> Any:
         reached("plan")

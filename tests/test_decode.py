@@ -27,8 +27,8 @@ from harness.core.records import (
     Profile,
     Score,
     Series,
-    Summary,
 )
+from harness.core.summary import Summary
 
 RECORDS = [Case, Peaks, CaseResult, EvalReport]
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {

@@ -78,6 +78,7 @@ def test_what_an_evaluation_was_asked_for_is_one_frozen_record() -> None:
     assert asked == Asked(
         problem="a2a",
         file=Path("mine.py"),
+        launches=None,
         suite="quick",
         ranks=2,
         device="cpu",

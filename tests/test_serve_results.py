@@ -38,8 +38,8 @@ from harness.core.records import (
     Profile,
     RankProfile,
     Series,
-    Summary,
 )
+from harness.core.summary import Summary
 from harness.gpumode import result_lines
 from harness.report import export
 from harness.serve.results import TEXT_CHARS, ended

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.core import stats
 from harness.core.records import Bound, Estimate, Measured
-from harness.core.stats import estimate, geomean, log_ratios, median, ratio, spread
+from harness.core.stats import CaseLogs, Launch, estimate, geomean, median, ratio, ratios_of, spread
 from harness.judging.figures import case_figures
 from harness.judging.scoring import SCORINGS
 
@@ -29,7 +29,7 @@ def speedup(one: Measured) -> float:
 
 
 def geomean_speedup(cases: list[Measured]) -> Estimate:
-    return estimate([(log_ratios(one.ranked), one.ranked.block) for one in cases])
+    return estimate([ratios_of(one.ranked) for one in cases])
 
 
 @st.composite
@@ -124,9 +124,9 @@ def test_one_block_gives_no_interval_and_the_reason_names_the_case() -> None:
 
 def test_the_same_samples_give_the_same_interval_in_another_process() -> None:
     series = timed(samples=20).ranked
-    here = estimate([(log_ratios(series), series.block)])
+    here = estimate([ratios_of(series)])
     imports = "from factories import measured, timed; from harness.core.stats import *"
-    code = f"{imports}; one = timed(samples=20).ranked; print(repr(estimate([(log_ratios(one), one.block)])))"
+    code = f"{imports}; one = timed(samples=20).ranked; print(repr(estimate([ratios_of(one)])))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert there.stdout.strip() == repr(here)
@@ -173,7 +173,7 @@ def test_what_is_drawn_is_what_scipys_bootstrap_draws() -> None:
     wider = stdtrit(59, 0.975) / ndtri(0.975) * math.sqrt(60 / 59)
     center = np.median(logs)
     expected = np.exp(center + wider * (np.quantile(draws, [0.025, 0.975]) - center))
-    assert stats.estimate([(logs.tolist(), 1)]).ci == pytest.approx(tuple(expected), rel=1e-9)
+    assert stats.estimate([stats.CaseLogs(logs=logs.tolist())]).ci == pytest.approx(tuple(expected), rel=1e-9)
 
 
 def test_six_cases_of_a_hundred_samples_take_well_under_a_second() -> None:
@@ -219,7 +219,7 @@ NOISE = stats.Noise(
 
 def width(*sessions: list[float]) -> float:
     """Of the interval by launches with these logarithms, whose error is 0.02."""
-    of = [[(log, 0.02) for log in session] for session in sessions]
+    of = [[Launch(log, 0.02) for log in session] for session in sessions]
     low, high = stats.over_launches(of, stats.with_seen(NOISE, [of])).interval()
     return high / low
 
@@ -238,7 +238,7 @@ def test_launches_of_one_session_narrow_an_interval_to_what_sessions_differ_by()
 
 def test_a_launch_with_a_better_interval_counts_for_more() -> None:
     noise = stats.Noise(launch=stats.LaunchNoise(sd=0.01, freedom=4), session=stats.LaunchNoise(sd=0.01, freedom=4))
-    for sessions in ([[(0.0, 0.001), (1e-3, 0.5)]], [[(0.0, 0.001)], [(1e-3, 0.5)]]):
+    for sessions in ([[Launch(0.0, 0.001), Launch(1e-3, 0.5)]], [[Launch(0.0, 0.001)], [Launch(1e-3, 0.5)]]):
         assert stats.over_launches(sessions, noise).log < 1e-4
 
 
@@ -249,7 +249,7 @@ def test_what_is_seen_is_pooled_with_what_is_known_by_degrees_of_freedom() -> No
     sources = []
     for _ in range(400):
         means = [chance.gauss(0, 0.03) for _ in range(3)]
-        sources.append([[(mean + chance.gauss(0, 0.05), 0.03) for _ in range(2)] for mean in means])
+        sources.append([[Launch(mean + chance.gauss(0, 0.05), 0.03) for _ in range(2)] for mean in means])
     seen = stats.with_seen(NOISE, sources)
     assert seen.launch.sd == pytest.approx(0.04, abs=0.003), "without the 3 % that their own samples explain"
     assert seen.session.sd == pytest.approx(0.03, abs=0.003)
@@ -262,10 +262,48 @@ def test_intervals_over_launches_hold_what_they_promise() -> None:
     for _ in range(trials):
         noise = stats.Noise(launch=guessed(chance, 0.06), session=guessed(chance, 0.05))
         means = [chance.gauss(0, 0.05) for _ in range(3)]
-        of = [[(mean + chance.gauss(0, math.hypot(0.06, 0.02)), 0.02) for _ in range(2)] for mean in means]
+        of = [[Launch(mean + chance.gauss(0, math.hypot(0.06, 0.02)), 0.02) for _ in range(2)] for mean in means]
         low, high = stats.over_launches(of, stats.with_seen(noise, [of])).interval()
         missed += not low <= 1 <= high
     assert 0.02 * trials <= missed <= 0.065 * trials
+
+
+def evaluation(chance: random.Random, launch: float, cases: int = 3, launches: int = 4) -> list[CaseLogs]:
+    """Cases of a source as good as its reference, in launches that differ by that standard deviation."""
+    effects = [chance.gauss(0, launch) for _ in range(launches)]
+    return [
+        CaseLogs(
+            logs=[chance.gauss(effect, 0.01) for effect in effects for _ in range(14)],
+            block=7,
+            launches=[14] * launches,
+        )
+        for _ in range(cases)
+    ]
+
+
+@pytest.mark.parametrize("launch", [0.0, 0.003, 0.01])
+def test_an_evaluation_of_several_launches_knows_how_well_it_knows(launch: float) -> None:
+    """Samples alone would say that launches which differ by 1 % are known to 0.3 %."""
+    chance, trials = random.Random(3), 400
+    found = [estimate(evaluation(chance, launch), guessed(chance, max(launch, 0.002))) for _ in range(trials)]
+    missed = sum(not one.ci[0] <= 1 <= one.ci[1] for one in found if one.ci)
+    assert all(one.launches == 4 for one in found)
+    assert missed <= 0.075 * trials
+
+
+def test_what_launches_differ_by_is_in_the_interval_and_weighs_more_than_what_is_usual_the_more_they_are() -> None:
+    chance, usual = random.Random(4), stats.LaunchNoise(sd=0.001, freedom=4)
+    few, many = (estimate(evaluation(chance, 0.02, launches=count), usual) for count in (4, 64))
+    assert few.ci is not None
+    assert many.ci is not None
+    assert math.log(few.ci[1] / few.ci[0]) > 0.01, "though only few were seen"
+    assert math.log(many.ci[1] / many.ci[0]) == pytest.approx(2 * 1.98 * 0.02 / 8, rel=0.25)
+
+
+def test_a_launch_counts_once_however_many_samples_it_has() -> None:
+    logs = [0.1] * 100 + [0.0] * 3
+    [found] = [estimate([CaseLogs(logs=logs, launches=[100, 3])], stats.LaunchNoise(sd=0.01, freedom=4))]
+    assert found.value == pytest.approx(math.exp(0.05))
 
 
 def guessed(chance: random.Random, sd: float) -> stats.LaunchNoise:

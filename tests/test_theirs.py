@@ -32,11 +32,11 @@ from harness.core.records import (
     NotRun,
     Passed,
     Submission,
-    Summary,
     TimedOut,
     Warning,
     Wrong,
 )
+from harness.core.summary import Summary
 from harness.core.words import SHOWN_CHARS
 from harness.evaluation import recorded
 from harness.evaluation.evaluate import evaluate

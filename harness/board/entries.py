@@ -29,7 +29,7 @@ class Versions:
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
     """What an earlier judgement of the same file said, and why it is history. `ratio_error` is the standard error of
-    log(ratio) by that launch's own samples."""
+    log(ratio), over that evaluation's `launches` or by its only one's samples."""
 
     date: str
     run_id: str
@@ -42,9 +42,10 @@ class Earlier:
     ratio_error: float | None = None
     machine: str | None = None
     code: str | None = None
+    launches: int = 1
 
     def __post_init__(self) -> None:
-        _check_positive(self, "score", "ratio")
+        _check_positive(self, "score", "ratio", "launches")
         check_printable(self, "why")
         if self.ratio_error is not None and self.ratio_error < 0:
             raise DecodeError(".ratio_error", f"expected a number from 0, found {self.ratio_error}")
@@ -178,11 +179,13 @@ class Entry(OfFile):
     intervals (null where there were too few samples for one). The ratio is null where no reference was
     measured, the fraction where no bound is known. `peaks` are those behind the bounds, `phases_s` how long each phase
     of the evaluation took. `cases`, `peaks` and `phases_s` are empty where an older harness recorded the entry, and so
-    is `problem_version` null, which is what it was judged under. `holds`: held evaluations of this file in the past."""
+    is `problem_version` null, which is what it was judged under. `holds`: held evaluations of this file in the past.
+    The interval of the ratio is over `launches`; that of a single one does not cover what launches differ by."""
 
     score: Score
     ratio: float | None
     ratio_ci: tuple[float, float] | None
+    launches: int = 1
     fraction: float | None
     fraction_ci: tuple[float, float] | None = None
     date: str  # ISO 8601, UTC
@@ -198,14 +201,14 @@ class Entry(OfFile):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_positive(self, "ratio", "fraction")
+        _check_positive(self, "ratio", "fraction", "launches")
         for name in ("ratio_ci", "fraction_ci"):
             if getattr(self, name):
                 _check_interval(self, name)
 
     @property
     def log_error(self) -> float | None:
-        """The standard error of log(ratio) by the launch's own samples; None where there is no interval."""
+        """The standard error of log(ratio) by its interval; None where there is none."""
         return standard_error(self.ratio_ci) if self.ratio_ci else None
 
     @property

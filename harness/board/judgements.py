@@ -112,6 +112,7 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
         score=found.score,
         **_pair("ratio", found.ratio),
         **_pair("fraction", found.fraction),
+        launches=found.ratio.launches if found.ratio else 1,
         date=report.started_at,
         run_id=report.run_id,
         versions=_versions(report),
@@ -360,6 +361,7 @@ def _earlier(old: Entry, why: str) -> Earlier:
         problem_version=old.problem_version,
         why=one_line(why),
         ratio_error=None if old.log_error is None else rounded(old.log_error, 3),
+        launches=old.launches,
         machine=old.machine,
         code=old.code,
     )

@@ -34,6 +34,7 @@ from harness.core.metrics import CLOCKS
 from harness.core.records import Estimate, Param, Score
 from harness.core.stats import (
     CONFIDENCE,
+    Launch,
     LaunchNoise,
     OverLaunches,
     Sessions,
@@ -146,10 +147,17 @@ def machines(board: Board, group: Group) -> int:
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """The judgements of one author's source under one version of its problem, newest first, one for each run. `over` is
-    None where no launch has an interval: nothing shows how good it is."""
+    None where no launch has an interval: nothing shows how good it is. `within` covers what launches differ by, and not
+    what sessions do; None where they were several, and on CPU cores, on which hours of one session differ too."""
 
     judgements: tuple[Judgement, ...]
     over: OverLaunches | None
+    within: OverLaunches | None = None
+
+    @property
+    def shown(self) -> OverLaunches | None:
+        """What its own figure is shown with."""
+        return self.within or self.over
 
     @property
     def machines(self) -> set[str | None]:
@@ -207,8 +215,14 @@ def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, 
     launches = {key: _launches(known) for key, known in everything.items()}
     noise = known_noise(board, first.problem, first.machine_class, first.device)
     noise = with_seen(noise, list(launches.values()))
+    quiet = replace(noise, session=replace(noise.session, sd=0.0))
+    is_gpu = first.device != "cpu"
     return {
-        key: Source(judgements=known, over=over_launches(launches[key], noise) if launches[key] else None)
+        key: Source(
+            judgements=known,
+            over=over_launches(launches[key], noise) if launches[key] else None,
+            within=over_launches(launches[key], quiet) if is_gpu and len(launches[key]) == 1 else None,
+        )
         for key, known in everything.items()
     }
 
@@ -236,7 +250,11 @@ def _launches(known: Sequence[Judgement]) -> Sessions:
         return []
     usual = statistics.fmean(errors)  # of launches that an older harness recorded without an interval
     return [
-        [(math.log(one.ratio), usual if one.log_error is None else one.log_error) for one in session if one.ratio]
+        [
+            Launch(math.log(one.ratio), usual if one.log_error is None else one.log_error, one.launches > 1)
+            for one in session
+            if one.ratio
+        ]
         for session in sessions([one for one in known if one.ratio is not None])
     ]
 
@@ -253,8 +271,9 @@ def _unplaced(
     entry: Entry, source: Source, limits: Limits, count: int, origins: Mapping[str, Origin], codes: Codes
 ) -> Ranked:
     ratio = None
-    if source.over is not None:
-        ratio = Estimate(value=math.exp(source.over.log), ci=source.over.interval())
+    if source.shown is not None:
+        count = sum(one.launches for one in source.judgements)
+        ratio = Estimate(value=math.exp(source.shown.log), ci=source.shown.interval(), launches=count)
     elif entry.ratio is not None:
         ratio = Estimate(value=entry.ratio, ci=None, why="no launch has samples enough for an interval")
     code = code_of(entry, codes)
@@ -264,7 +283,7 @@ def _unplaced(
         ratio=ratio,
         score=_score(entry, source),
         fraction=_fraction(entry, limits),
-        launches=len(source.judgements),
+        launches=sum(one.launches for one in source.judgements),
         code=code,
         copy_of=origins[code] if origins[code].author != entry.author else None,
     )
@@ -381,12 +400,13 @@ def _by_speedup(
 
 def _is_apart(one: Source, other: Source, count: int) -> bool:
     """Whether the one is ahead by the intervals of a board of `count` sources."""
-    a, b = one.over, other.over
+    is_one_session = len(list(sessions([*one.judgements, *other.judgements]))) == 1
+    a, b = (one.within, other.within) if is_one_session and one.within else (one.over, other.over)
     if a is None or b is None:
         return False
     apart = 0.0 if one.machines == other.machines and len(one.machines) == 1 else MACHINES
-    together = students_range(CONFIDENCE, count, min(a.freedom, b.freedom)) * math.hypot(a.error, b.error)
-    return math.log(a.interval()[0] / b.interval()[1]) > apart and a.log - b.log > apart + together
+    chance = students_range(CONFIDENCE, count, min(a.freedom, b.freedom)) * math.hypot(a.error, b.error)
+    return math.log(a.interval()[0] / b.interval()[1]) > apart and a.log - b.log > apart + chance
 
 
 def closed(ahead: Collection[tuple[Key, Key]]) -> set[tuple[Key, Key]]:

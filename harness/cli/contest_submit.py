@@ -62,7 +62,7 @@ def submit(order: Submit, checkout: Checkout, world: World) -> Exit:
 def _setting(order: Submit, found: Contest, problem: Problem, checkout: Checkout) -> Setting:
     given = found.rules.setting
     asked = Asked(problem="", suite=given.suite, ranks=given.ranks, device=given.device, seconds=given.seconds)
-    return settings.setting(replace(asked, confined=order.confined), checkout, problem)
+    return settings.setting(replace(asked, launches=None, confined=order.confined), checkout, problem)
 
 
 def _evaluated(order: Submit, found: Contest, entry: ContestEntry, checkout: Checkout, world: World) -> Exit:

@@ -95,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure this machine's peak rates again, which the limit comes from; the best ever seen count",
     )
     options.add_seconds(parser)
+    options.add_launches(parser)
     options.add_recording(parser)
     options.add_engine(parser)
 

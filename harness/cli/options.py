@@ -11,7 +11,7 @@ from harness.cli import result_files
 from harness.core.errors import UsageError
 from harness.core.files import replace_file
 from harness.kinds.kind import Evaluator
-from harness.kinds.settings import DEVICES, Asked
+from harness.kinds.settings import DEVICES, LAUNCHES, Asked
 
 STDOUT = Path(result_files.STDOUT)
 AUTHOR_CHARS = 64
@@ -137,6 +137,18 @@ def add_seconds(parser: argparse.ArgumentParser) -> None:
     """How long to measure."""
     parser.add_argument(
         "--seconds", type=float, help="about how long each benchmark is measured (default: its suite's)"
+    )
+
+
+def add_launches(parser: argparse.ArgumentParser) -> None:
+    """In how many launches to measure."""
+    usual = ", ".join(f"{count} on {device}" for device, count in LAUNCHES.items())
+    parser.add_argument(
+        "--launches",
+        type=int,
+        metavar="N",
+        help="measure in N launches, each of fresh processes: the more, the narrower the interval "
+        f"(docs/statistics.md; default: {usual})",
     )
 
 

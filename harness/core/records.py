@@ -10,6 +10,7 @@ from typing import Literal
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling, Traffic
+from harness.core.summary import Summary
 
 # Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
 # the figures that are shown.
@@ -89,7 +90,7 @@ class Submission:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One judgement of one output: `message` says what is wrong, if anything; `note` what is odd about a right one."""
+    """A judgement of an output: `message` says what is wrong, if anything; `note` what is odd about a right one."""
 
     passed: bool
     message: str = ""
@@ -126,31 +127,14 @@ class Metric:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Statistics of `runs` calls in the metric's unit, from an evaluator that tells no samples. `err` is the standard
-    error of the mean."""
-
-    runs: int
-    mean: float
-    std: float
-    err: float
-    best: float
-    worst: float
-
-    def __post_init__(self) -> None:
-        if self.mean <= 0:
-            raise DecodeError(".mean", f"expected a mean above 0, found {self.mean}")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Series:
     """One metric of one case: a sample a call of the submission, and of the baseline (the reference, or an opponent).
 
     Where `paired`, samples with the same index saw the same input, and `block` consecutive ones were taken together.
-    `own_ranks`, `baseline_ranks`: each rank's own times (device clock, medians). In a call whose ranks wait for each
-    other, a rank that takes longer than the others has begun earlier by that much. `own` is empty where only a
-    `summary` was told; `baseline` is empty where nothing was measured beside the submission. `least`: what no
-    submission can go below, where the case's bound is another series'.
+    `launches`: how many consecutive ones are of each launch (fresh processes), where there were several. `own_ranks`,
+    `baseline_ranks`: each rank's own times (device clock, medians); one that waits for others begins earlier. `own` is
+    empty where only a `summary` was told; `baseline` where nothing was measured beside the submission. `least`: what
+    no submission can go below, where the case's bound is another series'.
     """
 
     metric: Metric
@@ -158,6 +142,7 @@ class Series:
     baseline: tuple[float, ...] = ()
     paired: bool = True
     block: int = 1
+    launches: tuple[int, ...] = ()
     own_claims: tuple[float, ...] = ()  # what the submission's ranks said, where `own` is what trusted processes saw
     own_ranks: tuple[float, ...] = ()
     baseline_ranks: tuple[float, ...] = ()
@@ -171,10 +156,13 @@ class Series:
             for index, sample in enumerate(getattr(self, name)):
                 if sample <= 0:
                     raise DecodeError(f".{name}[{index}]", f"expected a sample above 0, found {sample}")
-        if self.paired and self.baseline and len(self.own) != len(self.baseline):
-            raise ValueError(f"expected as many samples of either side, found {len(self.own)} and {len(self.baseline)}")
+        counts = len(self.own), len(self.baseline)
+        if self.paired and self.baseline and counts[0] != counts[1]:
+            raise ValueError(f"expected as many samples of either side, found {counts[0]} and {counts[1]}")
         if self.block < 1:
             raise DecodeError(".block", f"expected blocks of 1 sample or more, found {self.block}")
+        if self.launches and (min(self.launches) < 1 or sum(self.launches) != counts[0]):
+            raise DecodeError(".launches", f"expected {counts[0]} samples in all, found {sum(self.launches)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,6 +331,7 @@ class Estimate:
     value: float
     ci: tuple[float, float] | None
     why: str = ""
+    launches: int = 1  # that the interval is over; of one, it does not cover what launches differ by
 
     def __post_init__(self) -> None:
         if self.value <= 0:

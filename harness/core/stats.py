@@ -8,12 +8,13 @@ and a failed evaluation need not wait for. scipy.stats has a bootstrap that draw
 """
 
 import functools
+import itertools
 import math
 import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.records import Estimate, Measured, Series
 
@@ -57,13 +58,45 @@ def times_of(measured: Measured) -> Series | None:
     return next((one for one in measured.series if one.metric.unit == "us"), None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CaseLogs:
+    """The logarithms of a case, in the order that they were taken, and how many of them were taken together;
+    `launches`: how many are of each launch, where there were several."""
+
+    logs: Sequence[float]
+    block: int = 1
+    launches: Sequence[int] = ()
+
+    @property
+    def by_launch(self) -> list[Sequence[float]]:
+        """The logarithms of each launch."""
+        ends = list(itertools.accumulate(self.launches or [len(self.logs)]))
+        return [self.logs[start:end] for start, end in itertools.pairwise([0, *ends])]
+
+    @property
+    def center(self) -> float:
+        """The mean over launches of their medians."""
+        return statistics.fmean(map(median, self.by_launch))
+
+
 def ratio(series: Series) -> float:
-    """How many times as good as the baseline in a case: the median ratio of samples on the same input.
+    """How many times as good as the baseline in a case: the median ratio of samples on the same input; the geometric
+    mean of these over launches.
 
     Not the ratio of their medians: a host that others work on too runs half as fast for a while, now and then, and
     calls on the same input are so close in time that nearly always both sides see the same of it.
     """
-    return math.exp(median(log_ratios(series)))
+    return math.exp(ratios_of(series).center)
+
+
+def ratios_of(series: Series) -> CaseLogs:
+    """Of the ratios to the baseline."""
+    return CaseLogs(logs=log_ratios(series), block=series.block, launches=series.launches)
+
+
+def fractions_of(series: Series, bound: float) -> CaseLogs:
+    """Of the parts of the bound that samples reached."""
+    return CaseLogs(logs=log_fractions(series, bound), block=series.block, launches=series.launches)
 
 
 def log_ratios(series: Series) -> list[float]:
@@ -78,29 +111,35 @@ def log_fractions(series: Series, bound: float) -> list[float]:
     return [sign * math.log(bound / own) for own in series.own]
 
 
-def estimate(logs: Sequence[tuple[Sequence[float], int]]) -> Estimate:
-    """The geometric mean over cases of exp(median of the case's logarithms), with its interval, by a bootstrap over all
-    cases at once. Each case is its logarithms, in the order that they were taken, and how many of them were taken
-    together.
+def estimate(cases: Sequence[CaseLogs], usual: "LaunchNoise | None" = None) -> Estimate:
+    """The geometric mean over cases of exp(median of the case's logarithms), with its interval.
 
-    What is drawn is a block of so many consecutive samples, because neighbours in time resemble each other; each
-    case is drawn for itself. A handful of blocks shows too little of the spread, so the percentile interval of the
-    logarithm is widened: by Student's t over the normal quantile (degrees of freedom: blocks - cases), and by what n
-    draws out of n blocks lack in variance, (n - 1) / n. (The expanded percentile interval of T. Hesterberg, "What
-    Teachers Should Know About the Bootstrap", 2015, here for several cases of like variance a block.)
-    A last block that is shorter than the others counts in the value, not in the interval.
+    Of several launches, each is one value: the mean over cases of its medians. The interval is Student's t over these
+    values. What they differ by is pooled with `usual`, what launches usually differ by, and is no less than what the
+    samples of a launch explain.
+
+    Of one launch, the interval is by a bootstrap over all cases at once. What is drawn is a block of so many
+    consecutive samples, because neighbours in time resemble each other; each case is drawn for itself. A handful of
+    blocks shows too little of the spread, so the percentile interval of the logarithm is widened: by Student's t over
+    the normal quantile (degrees of freedom: blocks - cases), and by what n draws out of n blocks lack in variance, (n -
+    1) / n. (The expanded percentile interval of T. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015,
+    here for several cases of like variance a block.) A last block that is shorter than the others counts in the value,
+    not in the interval.
 
     No interval where a case has fewer than two whole blocks: nothing shows how much blocks differ.
     """
-    assert logs, "no cases"
-    value = math.exp(statistics.fmean([median(case) for case, _ in logs]))
-    for number, (case, block) in enumerate(logs, start=1):
-        assert block >= 1, "a block holds a sample"
-        if len(case) < 2 * block:
-            samples = "1 sample" if len(case) == 1 else f"{len(case)} samples"
-            why = f"case {number} has {samples}; an interval takes {2 * block} or more"
+    assert cases, "no cases"
+    if (count := min(len(case.launches) for case in cases)) > 1:
+        found = over_own_launches(cases, usual)
+        return Estimate(value=math.exp(found.log), ci=found.interval(), launches=count)
+    value = math.exp(statistics.fmean(case.center for case in cases))
+    for number, case in enumerate(cases, start=1):
+        assert case.block >= 1, "a block holds a sample"
+        if len(case.logs) < 2 * case.block:
+            samples = "1 sample" if len(case.logs) == 1 else f"{len(case.logs)} samples"
+            why = f"case {number} has {samples}; an interval takes {2 * case.block} or more"
             return Estimate(value=value, ci=None, why=why)
-    return Estimate(value=value, ci=_interval(tuple((tuple(case), block) for case, block in logs), value))
+    return Estimate(value=value, ci=_interval(tuple((tuple(case.logs), case.block) for case in cases), value))
 
 
 def _interval(logs: tuple[tuple[tuple[float, ...], int], ...], value: float) -> tuple[float, float]:
@@ -225,7 +264,15 @@ class Noise:
         return LaunchNoise(sd=math.hypot(self.launch.sd, self.session.sd), freedom=satterthwaite(parts))
 
 
-Launch = tuple[float, float]  # log(ratio), and its standard error by the launch's own samples
+class Launch(NamedTuple):
+    """A launch, or an evaluation of several: log(ratio) and its standard error. Of one launch that is by its samples,
+    and does not cover what launches differ by."""
+
+    log: float
+    error: float
+    covers: bool = False
+
+
 Sessions = Sequence[Sequence[Launch]]  # a source's launches
 
 
@@ -244,6 +291,28 @@ class OverLaunches:
         return math.exp(self.log - half), math.exp(self.log + half)
 
 
+MEDIANS = 1.2533  # the standard error of a median in that of a mean, of normal values
+
+
+def over_own_launches(cases: Sequence[CaseLogs], usual: LaunchNoise | None) -> OverLaunches:
+    """The mean over the launches of one evaluation, see `estimate`."""
+    by_launch = list(zip(*(case.by_launch for case in cases), strict=True))
+    values = [statistics.fmean(map(median, launch)) for launch in by_launch]
+    usual = usual or LaunchNoise(sd=0.0, freedom=0)
+    freedom = len(values) - 1 + usual.freedom
+    seen = (len(values) - 1) * statistics.variance(values) + usual.freedom * usual.sd**2
+    explained = statistics.fmean(math.fsum(map(_median_variance, launch)) / len(launch) ** 2 for launch in by_launch)
+    return OverLaunches(
+        log=statistics.fmean(values),
+        error=math.sqrt(max(seen / freedom, explained) / len(values)),
+        freedom=freedom,
+    )
+
+
+def _median_variance(logs: Sequence[float]) -> float:
+    return MEDIANS**2 * statistics.variance(logs) / len(logs) if len(logs) > 1 else 0.0
+
+
 def satterthwaite(parts: Sequence[tuple[float, int]]) -> int:
     """The degrees of freedom of a sum of variances, each with its own: (sum of v)^2 / sum of v^2 / freedom."""
     total = math.fsum(variance for variance, _ in parts)
@@ -255,8 +324,9 @@ def over_launches(sessions: Sessions, noise: Noise) -> OverLaunches:
     clinical trials", 1986, at two levels).
 
     A launch counts in its session by the inverse of error^2 + launch^2, where `launch` and `session` are the standard
-    deviations of the noise. A session's mean then has the variance v = 1 / (sum of these), and counts by the inverse of
-    session^2 + v. So launches of one session narrow the interval to what sessions differ by, and no further.
+    deviations of the noise; an evaluation of several launches by that of its error^2, which covers the former. A
+    session's mean then has the variance v = 1 / (sum of these), and counts by the inverse of session^2 + v. So launches
+    of one session narrow the interval to what sessions differ by, and no further.
 
     The degrees of freedom are those of a sum of two variances, or more where many sessions were seen (with_seen): what
     their means differ by shows the sum itself.
@@ -284,9 +354,10 @@ def with_seen(noise: Noise, sources: Sequence[Sessions]) -> Noise:
     Launches of a session show the excess of their variance over their errors'; sessions of a source that of their
     means over the means' v.
     """
-    seen = [session for sessions in sources for session in sessions if len(session) > 1]
-    squares = math.fsum((len(one) - 1) * statistics.variance(log for log, _ in one) for one in seen)
-    squares -= math.fsum((len(one) - 1) * statistics.fmean(error**2 for _, error in one) for one in seen)
+    single = [[one for one in session if not one.covers] for sessions in sources for session in sessions]
+    seen = [session for session in single if len(session) > 1]
+    squares = math.fsum((len(one) - 1) * statistics.variance(launch.log for launch in one) for one in seen)
+    squares -= math.fsum((len(one) - 1) * statistics.fmean(launch.error**2 for launch in one) for one in seen)
     launch = pooled(noise.launch, squares, sum(len(one) - 1 for one in seen))
     several = [[_mean(session, launch) for session in sessions] for sessions in sources if len(sessions) > 1]
     squares = math.fsum((len(one) - 1) * statistics.variance(log for log, _ in one) for one in several)
@@ -301,8 +372,8 @@ def pooled(known: LaunchNoise, squares: float, freedom: int) -> LaunchNoise:
     return LaunchNoise(sd=math.sqrt((known.freedom * known.sd**2 + max(0.0, squares)) / together), freedom=together)
 
 
-def _mean(session: Sequence[Launch], launch: LaunchNoise) -> Launch:
+def _mean(session: Sequence[Launch], launch: LaunchNoise) -> tuple[float, float]:
     """The session's mean and its variance v."""
-    weights = [1 / (error**2 + launch.sd**2) for _, error in session]
+    weights = [1 / (one.error**2 + (0.0 if one.covers else launch.sd**2)) for one in session]
     total = math.fsum(weights)
-    return math.fsum(weight * log for weight, (log, _) in zip(weights, session, strict=True)) / total, 1 / total
+    return math.fsum(weight * one.log for weight, one in zip(weights, session, strict=True)) / total, 1 / total

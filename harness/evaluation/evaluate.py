@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import get_args
+from typing import cast, get_args
 
 from harness.core.records import (
     Case,
@@ -20,9 +20,10 @@ from harness.core.records import (
     Raised,
     TimedOut,
 )
+from harness.evaluation.launches import launched
 from harness.judging import warnings
 from harness.judging.figures import figured
-from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Session
+from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Relaunching, Session
 from harness.kinds.registry import KINDS
 
 
@@ -38,6 +39,8 @@ def evaluate(plan: Plan, progress: Progress) -> EvalReport:
             if isinstance(prepared, Passed)
             else [CaseResult(case=cases[0], outcome=prepared)]
         )
+        if plan.launches > 1:
+            results = launched(plan, cast("Relaunching", session), progress, results)
     results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end

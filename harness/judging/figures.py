@@ -1,18 +1,36 @@
 """The figures of an evaluation: computed here once, stored in its report and on the board, and only shown elsewhere."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.core.records import Bound, CaseFigures, CaseResult, Estimate, EvalReport, Figures, Measured, Score, Series
-from harness.core.stats import estimate, geomean, log_fractions, log_ratios, median, ratio, spread
+from harness.core.stats import (
+    CONFIDENCE,
+    LaunchNoise,
+    estimate,
+    fractions_of,
+    geomean,
+    median,
+    ratio,
+    ratios_of,
+    spread,
+    student_t,
+)
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
+
+POWER, ASKED = 0.8, 0.01  # of a resolution
+# What launches of one source in one evaluation usually differ by, in log(ratio): it counts as four launches more.
+# docs/statistics.md has where it comes from.
+USUAL = {"cpu": LaunchNoise(sd=0.03, freedom=4), "gpu": LaunchNoise(sd=0.006, freedom=4)}
 
 
 def figured(report: EvalReport) -> EvalReport:
     """The report with the figures of every measured case, and of the whole where it has passed."""
+    usual = USUAL["cpu" if report.device == "cpu" else "gpu"]
     results = tuple(
-        replace(result, figures=case_figures(result.outcome, result.bound))
+        replace(result, figures=case_figures(result.outcome, result.bound, usual))
         if isinstance(result.outcome, Measured)
         else result
         for result in report.results
@@ -20,7 +38,28 @@ def figured(report: EvalReport) -> EvalReport:
     report = replace(report, results=results)
     measured = verdict.measured_cases(report)
     passed = verdict.status(report) == "pass" and measured
-    return replace(report, figures=_whole(measured, report.ranking_by) if passed else None)
+    return replace(report, figures=_whole(measured, report.ranking_by, usual) if passed else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """The smallest difference, as a part, that an evaluation of several launches and another one like it show with 80 %
+    power at 5 % (two-sided); and about how many launches it would take to show `ASKED`."""
+
+    difference: float
+    launches: int
+
+
+def resolution(report: EvalReport) -> Resolution | None:
+    """What the evaluation can tell; None for one launch, which does not know what launches differ by."""
+    found = report.figures.ratio if report.figures else None
+    if found is None or found.ci is None or found.launches < 2:
+        return None
+    freedom = found.launches - 1 + USUAL["cpu" if report.device == "cpu" else "gpu"].freedom
+    half = math.log(found.ci[1] / found.ci[0]) / 2
+    at, with_power = (student_t(probability, freedom) for probability in ((1 + CONFIDENCE) / 2, POWER))
+    difference = math.sqrt(2) * half * (1 + with_power / at)
+    return Resolution(difference=difference, launches=math.ceil(found.launches * (difference / ASKED) ** 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +113,7 @@ def means(results: Sequence[CaseResult]) -> Means | None:
     )
 
 
-def case_figures(measured: Measured, bound: Bound | None) -> CaseFigures:
+def case_figures(measured: Measured, bound: Bound | None, usual: LaunchNoise | None = None) -> CaseFigures:
     """What one case comes to. Ratio and spread are of the series that ranks, the fraction of the one that the bound
     is of."""
     ranked, bounded = measured.ranked, measured.against_bound
@@ -84,26 +123,26 @@ def case_figures(measured: Measured, bound: Bound | None) -> CaseFigures:
         value=value,
         baseline=median(ranked.baseline) if ranked.baseline else None,
         spread=spread(ranked.own) if ranked.own else None,
-        ratio=estimate([(log_ratios(ranked), ranked.block)]) if ranked.baseline and ranked.paired else None,
-        fraction=_fraction([(bounded, bound.value)]) if bound and bounded.own else None,
+        ratio=estimate([ratios_of(ranked)], usual) if ranked.baseline and ranked.paired else None,
+        fraction=_fraction([(bounded, bound.value)], usual) if bound and bounded.own else None,
     )
 
 
-def _fraction(cases: Sequence[tuple[Series, float]]) -> Estimate:
+def _fraction(cases: Sequence[tuple[Series, float]], usual: LaunchNoise | None) -> Estimate:
     """The geometric mean over cases of the bound over the median: what the tables show of a case. The interval is of
     the samples' own fractions, whose median differs from that between the two middle ones of an even number."""
-    found = estimate([(log_fractions(series, bound), series.block) for series, bound in cases])
+    found = estimate([fractions_of(series, bound) for series, bound in cases], usual)
     parts = [(bound / median(series.own)) ** series.metric.sign for series, bound in cases]
     value = geomean(parts)
     ci = (min(found.ci[0], value), max(found.ci[1], value)) if found.ci else None
     return replace(found, value=value, ci=ci)
 
 
-def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str) -> Figures:
+def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> Figures:
     scoring = SCORINGS[ranking_by]
     own = [scoring.case(measured) for _, measured in cases]
     best = [min(value, one.best or value) for value, (_, one) in zip(own, cases, strict=True)]
-    ratios = [(log_ratios(one.ranked), one.ranked.block) for _, one in cases if one.ranked.baseline]
+    ratios = [ratios_of(one.ranked) for _, one in cases if one.ranked.baseline]
     bounded = [
         (one.against_bound, result.bound.value) for result, one in cases if result.bound and one.against_bound.own
     ]
@@ -114,6 +153,6 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str) -> Fig
             better=scoring.better,
             relative_by=ranking_by if scoring.is_relative else "",
         ),
-        ratio=estimate(ratios) if len(ratios) == len(cases) else None,
-        fraction=_fraction(bounded) if len(bounded) == len(cases) else None,
+        ratio=estimate(ratios, usual) if len(ratios) == len(cases) else None,
+        fraction=_fraction(bounded, usual) if len(bounded) == len(cases) else None,
     )

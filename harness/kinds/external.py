@@ -36,11 +36,11 @@ from harness.core.records import (
     Profile,
     Series,
     Submission,
-    Summary,
     TimedOut,
     Warning,
     Wrong,
 )
+from harness.core.summary import Summary
 from harness.core.words import TAIL_CHARS, cut_line
 from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text

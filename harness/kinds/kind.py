@@ -66,6 +66,7 @@ class Setting:
     data: OwnData | None = None
     nodes: int = 1  # that the ranks are spread over, in equal shares
     notes: tuple[Warning, ...] = ()  # for the report
+    launches: int = 1  # of a ranked evaluation
     fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
 
 
@@ -121,6 +122,7 @@ class Plan:
     nodes: int = 1
     notes: tuple[Warning, ...] = ()
     fresh_caches: bool = False  # as in Setting
+    launches: int = 1  # in which benchmarks are measured, each with fresh processes
 
     @property
     def suite_name(self) -> str:
@@ -213,6 +215,18 @@ class Session(Protocol):
 
     def account(self) -> Account:
         """What else the report needs, once the session is closed."""
+        ...
+
+
+class Relaunching(Session, Protocol):
+    """The session of a plan that may have several launches."""
+
+    def again(self) -> Passed | Failure:
+        """Another launch: fresh processes, up to where benchmarks can be measured."""
+        ...
+
+    def measure_again(self, case: Case) -> Measured | Failure:
+        """The series that ranks, of a case that an earlier launch has measured; every output verified."""
         ...
 
 

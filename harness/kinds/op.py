@@ -33,10 +33,9 @@ from harness.kinds import op_check, op_measure, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
-from harness.kinds.op_control import Guarded
 from harness.kinds.op_deadline import JUDGING, MAKING
+from harness.kinds.op_launches import Launching, stage
 from harness.kinds.op_limits import Limits
-from harness.kinds.op_stepped import Stepping
 from harness.kinds.op_watch import Watch
 from harness.kinds.plan import OpPlan, make_plan
 from harness.machine import hardware, host
@@ -47,8 +46,8 @@ from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
-from harness.ranks.launch import START_S, Launch, Ranks, log_name
-from harness.ranks.zygotes import OTHERS, ROLES
+from harness.ranks.launch import START_S, Launch, log_name
+from harness.ranks.zygotes import OTHERS
 
 T = TypeVar("T")
 
@@ -90,6 +89,7 @@ class OpKind:
             confined=setting.confined,
             notes=notes,
             nodes=setting.nodes,
+            launches=setting.launches,
         )
 
     @contextlib.contextmanager
@@ -101,20 +101,16 @@ class OpKind:
             yield session
 
 
-class OpSession(Guarded):
+class OpSession(Launching):
     """The groups of one evaluation, from start to end."""
 
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.phases_s: dict[str, float] = {}
         self.device_model = ""
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.limits: Limits | None = None  # where the problem says what a call costs, once the device is known
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
-        self.logs: dict[str, str] = {}
         self.lacking: tuple[str, ...] = ()
-        self.watch: Watch
-        self.stepping: Stepping | None = None  # where the device's clock ranks
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -127,17 +123,14 @@ class OpSession(Guarded):
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
         ):
             self.launch = replace(staged, nodes=nodes)
-            with Ranks(self.launch) as self.ranks:
-                self.calls = Calls(self.plan, self.ranks)
-                self.calls.links = self.watch.links
-                if plan.is_stepped:
-                    self.stepping = Stepping(self.calls)
+            with contextlib.ExitStack() as self.launched:
+                self.start(None)
                 self.phases_s["start"] = time.monotonic() - began
                 try:
                     yield
                 finally:
                     self.watch.close()
-                    self.logs = self.ranks.logs() | self.logs
+                    self.keep_logs()
                     self.lacking = tuple(self.ranks.lacking)
                     began = time.monotonic()
             self.phases_s["end"] = time.monotonic() - began
@@ -230,6 +223,16 @@ class OpSession(Guarded):
             lambda: op_measure.measure(self.calls, self.stepping, case, self.bound(case), self.peaks, self.watch.timing)
         )
 
+    def measure_again(self, case: Case) -> Measured | Failure:
+        """Samples of the ranked clock."""
+        self.begin(case)
+        self.goes_on("measure")
+        return self._within_limits(
+            lambda: op_measure.measure_again(
+                self.calls, self.stepping, case, self.bound(case), self.peaks, self.watch.timing
+            )
+        )
+
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
         """What that measures; once more with peaks that are measured again, where it makes these doubtful. That a
         submission has run by then is no danger, since it could only make them low too, and the best ones count."""
@@ -286,7 +289,7 @@ class OpSession(Guarded):
         try:
             yield
         finally:
-            self.phases_s[name] = time.monotonic() - began
+            self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - began
 
 
 def _spread(plan: Plan) -> tuple[Warning, ...]:
@@ -334,10 +337,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
         )
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))
-        for role in ROLES:
-            staged = files(role)
-            for rank in range(plan.world_size):
-                staging.write(launch.workdir(role, rank), staged)
+        stage(launch, files)
         yield launch
     finally:
         held.close()

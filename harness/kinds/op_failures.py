@@ -28,8 +28,8 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "": "`python -m harness doctor --smoke` says whether ranks can run and talk here",
 }
 # A file of a rank's working folder, in a traceback.
-STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/[a-z]+/\d+/([^"\s]+)')
-FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/[a-z]+/\d+/([^"]+)", line (\d+)')
+STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)?[a-z]+/\d+/([^"\s]+)')
+FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)?[a-z]+/\d+/([^"]+)", line (\d+)')
 WHOSE = {"trusted": "a judge", "baseline": "the reference"}
 BESIDE_IT = "; a judge and the reference are on the same device, and with less than they leave it may be right"
 

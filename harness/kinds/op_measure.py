@@ -26,6 +26,7 @@ from harness.ranks.witness import wall_us
 SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
 FEWEST = 8  # samples, in two blocks, which an interval takes
 LONG_US = 30_000  # a call beside which what a host's cold caches cost, half a millisecond, is little
+HOST_CLOCK: tuple[Clock, ...] = ("wall",)
 OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
 IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks also make an idle call, on CPUs
 CACHE_PAIRS = 5  # inputs that are called on twice, after a benchmark was timed
@@ -43,15 +44,9 @@ def measure(
     """The case's samples, unless something about them is impossible. What a busy machine may look like is looked at
     twice, and counts when it is seen twice: the second time with samples of its own. `stepping` makes the calls that
     rank on GPUs. `sampling` is entered while calls are timed."""
-    for _ in range(2):
-        samples = _samples(calls, stepping, case, sampling)
-        if not isinstance(samples, clocks.Samples):
-            return samples
-        doubt = samples.doubt(calls.plan.baseline_name) or credibility.too_short(samples)
-        if not doubt:
-            break
-    else:
-        return Held(check="clock", evidence=doubt)
+    samples = _credible(calls, stepping, case, sampling, calls.plan.clocks)
+    if not isinstance(samples, clocks.Samples):
+        return samples
     for _ in range(2):
         found = _cached(calls, stepping, case)
         if not isinstance(found, Held):
@@ -67,8 +62,38 @@ def measure(
     return _believed(measured, bound, peaks)
 
 
-def _samples(calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling) -> clocks.Samples | Wrong | Held:
-    """Samples of reference and submission in turn, on fresh inputs, until they suffice; every output verified."""
+def measure_again(
+    calls: Calls,
+    stepping: Stepping | None,
+    case: Case,
+    bound: Bound | None,
+    peaks: Peaks | None,
+    sampling: Sampling,
+) -> Measured | Failure:
+    """The same on the ranked clock alone, for a case that an earlier launch has looked at in full."""
+    samples = _credible(calls, stepping, case, sampling, calls.plan.clocks[:1])
+    return _believed(samples.measured(), bound, peaks) if isinstance(samples, clocks.Samples) else samples
+
+
+def _credible(
+    calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
+) -> clocks.Samples | Wrong | Held:
+    """Samples that are possible."""
+    for _ in range(2):
+        samples = _samples(calls, stepping, case, sampling, on)
+        if not isinstance(samples, clocks.Samples):
+            return samples
+        doubt = samples.doubt(calls.plan.baseline_name) or credibility.too_short(samples)
+        if not doubt:
+            return samples
+    return Held(check="clock", evidence=doubt)
+
+
+def _samples(
+    calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
+) -> clocks.Samples | Wrong | Held:
+    """Samples of reference and submission in turn on these clocks, on fresh inputs, until they suffice; every output
+    verified."""
     plan = calls.plan
     warm_up = calls.fresh(1)
     calls.make(case, warm_up)
@@ -76,7 +101,7 @@ def _samples(calls: Calls, stepping: Stepping | None, case: Case, sampling: Samp
     # since on CPU ranks each of the first dozen in a process group is faster than the one before.
     while calls.ahead > 0:
         calls.turn(calls.baseline, [0])
-    for clock in plan.clocks[1:] if stepping else plan.clocks:
+    for clock in (on[1:] or HOST_CLOCK) if stepping else on:
         ref, own = (calls.turn(group, [0], clock) for group in (calls.baseline, calls.candidate))
         if (found := wrong(calls, [0], "a call before the timed ones")) is not None:
             return found
@@ -87,7 +112,7 @@ def _samples(calls: Calls, stepping: Stepping | None, case: Case, sampling: Samp
         device = stepping.witness()
         if (found := stepping.warm_up(case)) is not None:
             return found
-    samples = clocks.Samples(plan.clocks, budget.block, in_pairs, plan.opponent is None, device)
+    samples = clocks.Samples(on, budget.block, in_pairs, plan.opponent is None, device)
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
     began, probe = time.monotonic(), Probe(calls, case, probe_s(own), warm_up[0].seed)
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
@@ -95,7 +120,7 @@ def _samples(calls: Calls, stepping: Stepping | None, case: Case, sampling: Samp
     number = 0
     with sampling():
         while not clocks.enough(budget, samples, time.monotonic() - began):
-            for clock in clocks.due(plan.clocks, number):
+            for clock in clocks.due(on, number):
                 if stepping is not None and clock == "device":
                     failure = stepping.block(number, case, budget, samples, probe, traffic)
                 else:

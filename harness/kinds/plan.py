@@ -12,7 +12,7 @@ from harness.machine import host
 from harness.machine.host import cores
 from harness.problems.problem import Problem, Suite
 from harness.ranks.barrier import KEY_BITS
-from harness.ranks.clocks import Budget, block
+from harness.ranks.clocks import MIN_SAMPLES, Budget, block
 
 ON_NODES: tuple[Clock, ...] = ("wall",)  # devices start together by one page of memory, which nodes do not share
 CLOCKS: dict[str, tuple[Clock, ...]] = {
@@ -27,6 +27,7 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
     "profile": ("profile",),
 }
 IN_FLIGHT_BYTES = 32 << 30  # of a device: ten inputs of 0.5 GiB, with the copies that three groups have of each
+MIN_SAMPLES_OF_SEVERAL = 8  # in each of several launches
 MOST_KEPT_BYTES = 16 << 30  # of a device: so that ranks seldom give memory back, which the next call would feel
 
 
@@ -103,8 +104,11 @@ def make_plan(
     confined: bool = True,
     notes: tuple[Warning, ...] = (),
     nodes: int = 1,
+    launches: int = 1,
 ) -> OpPlan:
-    """The plan of one evaluation on this machine. Raises UsageError where the ranks cannot fit."""
+    """The plan of one evaluation on this machine; only one that ranks against the reference on one machine has several
+    launches. Raises UsageError where the ranks cannot fit."""
+    launches = launches if mode == "leaderboard" and opponent is None and nodes == 1 else 1
     problem.check_runnable()
     local_size = world_size // nodes
     host.check_memory(local_size)
@@ -123,7 +127,13 @@ def make_plan(
         phases=phases(suite, mode),
         ranking_by=problem.ranking_by,
         checker=problem.checker,
-        budget=Budget(seconds=suite.benchmark_s, burst=device != "cpu", block=block(device)),
+        budget=Budget(
+            seconds=suite.benchmark_s / launches,
+            min_samples=MIN_SAMPLES if launches == 1 else MIN_SAMPLES_OF_SEVERAL,
+            burst=device != "cpu",
+            block=block(device),
+        ),
+        launches=launches,
         secret=secrets.randbits(SECRET_BITS),
         threads=max(1, cores() // local_size),
         # The same for the rank of either side: a process keeps for life what its cores are worth to its device.

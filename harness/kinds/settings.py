@@ -20,14 +20,17 @@ from harness.problems.submission import directives, read_submission
 MAX_RANKS = 1024
 MAX_NODES = 250  # of one /24 network
 DEVICES = ("cpu", "cuda", "rocm")
+# In how many launches a ranked evaluation measures, each of fresh processes. On CPU cores their samples differ by more.
+LAUNCHES = {"cpu": 1, "cuda": 4, "rocm": 1}
+MOST_LAUNCHES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What an evaluation was asked for. `problem` is a name, a folder, or a submission that names its problem. None
-    leaves a choice to the problem and the machine; `cpu_suite` is what runs on CPU cores where no suite is named;
-    `benchmark` is the number of the only one to be run, `launch_count` how many kernel launches of a call a profiler
-    takes."""
+    leaves a choice to the problem and the machine; `launches` are of a ranked evaluation; `cpu_suite` is what runs on
+    CPU cores where no suite is named; `benchmark` is the number of the only one to be run, `launch_count` how many
+    kernel launches of a call a profiler takes."""
 
     problem: str
     file: Path | None = None
@@ -36,6 +39,7 @@ class Asked:
     device: str | None = None
     timeout_s: float | None = None
     seconds: float | None = None
+    launches: int | None = 1
     evaluator: Evaluator | None = None
     seed: int | None = None
     tool: str = TORCH
@@ -75,6 +79,9 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     if asked.seconds is not None:
         check_seconds("--seconds", asked.seconds)
         suite = replace(suite, benchmark_s=asked.seconds)
+    launches = LAUNCHES[device] if asked.launches is None else asked.launches
+    if not 1 <= launches <= MOST_LAUNCHES:
+        raise UsageError(f"--launches {launches}: 1 to {MOST_LAUNCHES} can be asked for")
     most = MAX_RANKS if device == "cpu" else gpus.count * max(1, asked.nodes)
     world_size = min(most, suite.benchmarks[0].world_size)
     if asked.ranks is not None:
@@ -106,6 +113,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         confined=asked.confined,
         data=data,
         nodes=asked.nodes,
+        launches=launches,
         notes=notes,
     )
 

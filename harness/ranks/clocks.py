@@ -18,6 +18,7 @@ from harness.ranks.wire import CallSample
 from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
+MIN_SAMPLES = 16  # of a case in one launch
 MOST_BLUNT = 3  # pairs that are left out for one that is kept
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
@@ -28,7 +29,7 @@ class Budget:
     least `min_samples`, at most `max_samples`, and no longer than `seconds` once the minimum is there."""
 
     seconds: float
-    min_samples: int = 16
+    min_samples: int = MIN_SAMPLES
     max_samples: int = 200
     target_error: float = 0.004
     block: int = 4  # samples between two checks, made and verified together
@@ -58,7 +59,7 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
 
 
 class Samples:
-    """The samples of one case so far, on each of `clocks` ("wall" among them), in blocks of so many. On the host's
+    """The samples of one case so far, on each of `clocks`, in blocks of so many. On the host's
     clocks ranks' times are claims: `witnesses` say what they count. `in_pairs`: what passes around a call is known from
     the baseline's on the same input, as on GPUs, and not from idle calls. `is_trusted`: the baseline runs our
     reference. The first of the clocks ranks; where that is the device's, its calls are stepped, and `device` has what
@@ -142,7 +143,7 @@ class Samples:
 
     def doubt(self, baseline: str) -> str:
         """Why the claims on the host's clock cannot be believed at all, or ""."""
-        return self.witnesses["wall"].doubt(baseline)
+        return self.witnesses["wall"].doubt(baseline) if "wall" in self.witnesses else ""
 
     def measured(self) -> Measured:
         """The record of it: the first clock ranks, and the device's, where there is one, is held against the bound."""

@@ -33,7 +33,7 @@ def too_short(series: Samples) -> str:
     """Why the times on the host's clock cannot be true, or "". A call that ends when its device is done takes at least
     as long as the device works on it. If a call waits for its device half-way, the device's clock also sees how long a
     cold host takes; the reference shows whether that is much."""
-    if not series.own_us.get("device"):
+    if not (series.own_us.get("device") and series.own_us.get("wall")):
         return ""
     wall_us, device_us = (statistics.median(series.own_us[clock]) for clock in ("wall", "device"))
     ref_wall_us, ref_device_us = (statistics.median(series.ref_us[clock]) for clock in ("wall", "device"))

@@ -29,6 +29,11 @@ class Log:
             return bool(data)
         return True
 
+    def close(self) -> None:
+        """Closes both ends."""
+        os.close(self.fd)
+        os.close(self.write_fd)
+
     def text(self, since_bytes: int = 0) -> str:
         """What came after the first `since_bytes` bytes, as far as it was kept."""
         fresh = self.total_bytes - since_bytes

@@ -56,6 +56,7 @@ from harness.ranks.zygote_messages import (
     Exited,
     Freeze,
     Frozen,
+    Over,
     ShowStacks,
     Started,
     ZygoteMessage,
@@ -129,7 +130,10 @@ class Zygote:
         if not self.is_cell:
             if isinstance(order, RankOrder) and order.role not in self.cells:
                 self.cells[order.role] = Cell(open_cell(order))
-            if order.role in self.cells:  # else it is gone, which was told
+            if order.role in self.cells and isinstance(order, Over):
+                with contextlib.suppress(OSError):  # it has gone meanwhile
+                    self.cells[order.role].control.shutdown(socket.SHUT_WR)  # it ends, which `hear` will find
+            elif order.role in self.cells:  # else it is gone, which was told
                 with contextlib.suppress(*GONE):  # which `hear` will find
                     socket.send_fds(self.cells[order.role].control, [message], fds)
         elif isinstance(order, RankOrder):

@@ -37,7 +37,16 @@ class ShowStacks:
     type: Literal["show_stacks"] = "show_stacks"
 
 
-ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks
+@dataclass(frozen=True, kw_only=True)
+class Over:
+    """End the group with all its processes. Ranks that are ordered for it later begin anew. Answer: Exited of each
+    rank."""
+
+    role: Role
+    type: Literal["over"] = "over"
+
+
+ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks | Over
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import get_args
 
 from harness.core.checkout import ROOT
@@ -21,7 +22,8 @@ from harness.machine.host import state
 from harness.process import sandbox
 from harness.process.child import search_path
 from harness.ranks import wire
-from harness.ranks.zygote_messages import ZygoteOrder
+from harness.ranks.logs import Log
+from harness.ranks.zygote_messages import Over, ZygoteOrder
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
 JUDGES: tuple[wire.Role, ...] = ("trusted",)
@@ -37,15 +39,25 @@ GOODBYE_S = 6.0  # for the zygotes to kill everything and go
 
 
 class Zygotes:
-    """`controls` has the socket that each role's orders go to, `processes` those zygotes that have been started."""
+    """`controls` has the socket that each role's orders go to, `processes` those zygotes that have been started; what
+    these print is in `log`, unless they were started with another one. Leaving the context ends them."""
 
     def __init__(self) -> None:
         self.controls: dict[wire.Role, socket.socket] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.log = Log()
 
-    def start(self, folder: Path, threads: int, log: int, nodes: Sequence[socket.socket] = ()) -> None:
-        """Starts them; what they print goes to `log`, and they remove `folder` at their end. Where ranks run on nodes,
-        the process that has those nodes' agents start them takes their place."""
+    def __enter__(self) -> "Zygotes":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end(lambda: True, lambda: time.sleep(0.01))
+        self.close()
+
+    def start(self, folder: Path, threads: int, nodes: Sequence[socket.socket] = (), log: int | None = None) -> None:
+        """Starts them; they remove `folder` at their end. Where ranks run on nodes, the process that has those nodes'
+        agents start them takes their place."""
+        log = self.log.write_fd if log is None else log
         for roles in (ROLES,) if nodes else (OTHERS, JUDGES):
             control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.controls |= dict.fromkeys(roles, control)
@@ -65,6 +77,15 @@ class Zygotes:
         """Whether one of them was stopped from outside."""
         return any(state(process.pid) == "T" for process in self.processes)
 
+    def end_groups(self, are_gone: Callable[[], bool], meanwhile: Callable[[], None]) -> bool:
+        """Has them end all groups; whether `are_gone` within GOODBYE_S. `meanwhile` is called until then."""
+        for role in ROLES:
+            self.tell(Over(role=role))
+        deadline = time.monotonic() + GOODBYE_S
+        while not are_gone() and time.monotonic() < deadline:
+            meanwhile()
+        return are_gone()
+
     def end(self, can_go: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
         """Has them kill every process below them and go, or kills them: once GOODBYE_S have passed, or when `can_go`
         is false. `meanwhile` is called until then, again and again."""
@@ -80,9 +101,11 @@ class Zygotes:
             process.wait()
 
     def close(self) -> None:
-        """Closes the sockets."""
+        """Closes the sockets and the log."""
         for control in self.each_control():
             control.close()
+        self.controls = {}
+        self.log.close()
 
 
 def _started(

@@ -14,6 +14,7 @@ from harness.core.metric_words import words_of_results
 from harness.core.records import Crashed, Estimate, EvalReport, Held, Outcome, Raised, TimedOut
 from harness.core.words import case_label, clean_line, count_text, cut_line, score_text, times_text
 from harness.judging import verdict
+from harness.judging.figures import ASKED, POWER, Resolution
 from harness.report.failures import stood
 
 KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
@@ -87,6 +88,14 @@ def _why(outcome: Outcome) -> str:
     return f": {cut_line(where, WHY_CHARS)}"
 
 
+def resolution_text(found: Resolution) -> str:
+    """What can be told from evaluations like this one."""
+    text = f"{found.difference:.1%} between two evaluations like this one ({POWER:.0%} power at 5 %)"
+    if found.difference <= ASKED:
+        return text
+    return f"{text}; for {ASKED:.0%} `--launches {found.launches}`, or `settle`, which times two files in turn"
+
+
 def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) -> str:
     if verdict.status(report) != "pass":
         return "none: only a run that passes has one"
@@ -96,9 +105,10 @@ def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) ->
         return "none: eval.py times no reference"
     machine_class = report.environment.machine_class if report.environment else ""
     noise = noise_of(board or Board(), report.problem, machine_class, report.device)
-    text = f"{times_text(ratio.value)} the reference ({_interval(one_launch(ratio, noise))})"
+    shown = ratio if ratio.launches > 1 else one_launch(ratio, noise)
+    text = f"{times_text(ratio.value)} the reference ({_interval(shown)})"
     own = _own(report, rows)
-    if own is not None and own.launches > 1 and own.ratio is not None and own.ratio.ci is not None:
+    if own is not None and own.launches > ratio.launches and own.ratio is not None and own.ratio.ci is not None:
         low, high = own.ratio.ci
         text += f"; over {own.launches} launches {times_text(own.ratio.value)} ({low:.4g} to {high:.4g})"
     return text
@@ -107,7 +117,8 @@ def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) ->
 def _interval(ratio: Estimate) -> str:
     if ratio.ci is None:
         return f"no interval: {ratio.why}; --seconds measures longer"
-    return "95 % interval over launches {:.4g} to {:.4g}".format(*ratio.ci)
+    over = f"{ratio.launches} launches" if ratio.launches > 1 else "launches"
+    return "95 % interval over {} {:.4g} to {:.4g}".format(over, *ratio.ci)
 
 
 def _place(report: EvalReport, board: Board | None, place: Place | None, rows: tuple[Ranked, ...]) -> str:

@@ -50,7 +50,7 @@ from harness.core.words import (
 )
 from harness.judging import verdict
 from harness.judging.checkers import CHECKERS
-from harness.judging.figures import means
+from harness.judging.figures import means, resolution
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.process.ncu import PERCENTS
@@ -63,7 +63,7 @@ from harness.report.clocks import HOST_COLUMN, HOST_LEGEND, clock_texts, clocks_
 from harness.report.curves import curve_table, has_curves
 from harness.report.failures import all_logs, log_heading, show_failure
 from harness.report.memory import memory_table
-from harness.report.summary import show_summary
+from harness.report.summary import resolution_text, show_summary
 from harness.report.traffic import traffic_words
 
 PROFILE_LEGEND = (
@@ -380,6 +380,8 @@ def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> RenderableTy
         grid.add_row("score", f"{score_text(score)}{exact} as {rule.contest} scores: {rule.words}")
         if figures.fraction is not None and verbose:
             grid.add_row("limit", f"{percent_text(figures.fraction.value)} of it, geometric mean over shapes")
+    if (told := resolution(report)) is not None:
+        grid.add_row("resolves", resolution_text(told))
     if traffic := traffic_words(report.results):
         grid.add_row("communication shown", traffic)
     if verbose:

@@ -1,0 +1,107 @@
+"""Evaluations in several launches: fresh processes that measure again, and what their samples become."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from factories import timed
+
+from harness.core.errors import HarnessError
+from harness.core.records import EvalReport, Measured, Raised
+from harness.evaluation.launches import joined
+from harness.kinds.op import OpSession
+from harness.ranks.launch import Ranks
+
+Evaluate = Callable[..., EvalReport]
+HONEST = "from reference import ref_kernel\n\ndef custom_kernel(data):\n    return ref_kernel(data)\n"
+SEEN = """
+import os
+from reference import ref_kernel
+
+calls = []
+
+def custom_kernel(data):
+    calls.append(data)
+    if len(calls) == 1:
+        print("launch", os.getpid(), os.getcwd(), flush=True)
+    return ref_kernel(data)
+"""
+LATER = """
+import os
+from reference import ref_kernel
+
+def custom_kernel(data):
+    if os.getcwd().split("/")[-3].isdigit():
+        raise RuntimeError("not the first launch")
+    return ref_kernel(data)
+"""
+
+
+def outcomes(report: EvalReport) -> list[Any]:
+    return [one.outcome for one in report.results if one.case.kind == "benchmark"]
+
+
+def test_every_launch_measures_every_benchmark_in_fresh_processes(
+    evaluated: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[set[int], list[int], list[str]]] = []
+    real = Ranks._start
+
+    def start(self: Ranks) -> None:
+        real(self)
+        zygotes = [process.pid for process in self.zygotes.processes]
+        seen.append((set(self.by_pid), zygotes, [rank.role for rank in self.by_pid.values()]))
+
+    monkeypatch.setattr(Ranks, "_start", start)
+    report = evaluated(SEEN, mode="leaderboard", launches=3)
+    assert len(seen) == 3
+    assert not seen[0][0] & seen[1][0] | seen[1][0] & seen[2][0], "ranks are new"
+    assert seen[0][1] == seen[1][1] == seen[2][1], "zygotes are not"
+    for outcome in outcomes(report):
+        assert isinstance(outcome, Measured)
+        assert len(outcome.ranked.launches) == 3
+        assert sum(outcome.ranked.launches) == len(outcome.ranked.own) == len(outcome.ranked.baseline)
+    assert report.figures is not None
+    assert report.figures.ratio is not None
+    assert report.figures.ratio.launches == 3
+    assert report.logs["candidate rank 0"].count("launch") == 3
+
+
+def test_what_fails_in_a_later_launch_fails(evaluated: Evaluate) -> None:
+    report = evaluated(LATER, mode="leaderboard", launches=2)
+    first = outcomes(report)[0]
+    assert isinstance(first, Raised)
+    assert "not the first launch" in first.message
+    assert report.figures is None
+
+
+def test_one_launch_is_what_modes_that_rank_nothing_have(evaluated: Evaluate) -> None:
+    for outcome in outcomes(evaluated(HONEST, mode="benchmark", launches=3)):
+        assert outcome.ranked.launches == ()
+
+
+def test_zygotes_that_do_not_answer_between_two_launches_end_the_evaluation(
+    evaluated: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = OpSession.again
+    monkeypatch.setattr("harness.ranks.zygotes.GOODBYE_S", 0.5)
+
+    def again(self: OpSession) -> Any:
+        zygote = self.ranks.zygotes.processes[0].pid
+        os.kill(zygote, signal.SIGSTOP)
+
+        return real(self)
+
+    monkeypatch.setattr(OpSession, "again", again)
+    with pytest.raises(HarnessError, match="did not answer"):
+        evaluated(HONEST, mode="leaderboard", launches=2)
+
+
+def test_the_samples_of_launches_lie_one_behind_the_other() -> None:
+    launches = [timed(samples=count, block=4) for count in (8, 12)]
+    found = joined(launches).ranked
+    assert found.launches == (8, 12)
+    assert found.own == launches[0].ranked.own + launches[1].ranked.own
+    assert found.baseline == launches[0].ranked.baseline + launches[1].ranked.baseline
