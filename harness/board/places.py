@@ -370,7 +370,7 @@ def _by_speedup(
     met = {(a, b): settlement_of(board, entries[a], entries[b]) for a, b in itertools.permutations(entries, 2)}
     count = len({code for _, code, _ in entries})  # copies are not counted: they would make every interval wider
 
-    def is_ahead(one: Key, other: Key) -> bool:
+    def is_before(one: Key, other: Key) -> bool:
         if one[1] == other[1]:
             return False
         if settlement := met[one, other]:
@@ -378,7 +378,7 @@ def _by_speedup(
             return ratios[one[1]] > ratios[other[1]] * (1 + settlement.resolves)
         return one[2] == other[2] and _is_apart(sources[one], sources[other], count)
 
-    ahead = closed({pair for pair in itertools.permutations(entries, 2) if is_ahead(*pair)})
+    ahead = closed({pair for pair in itertools.permutations(entries, 2) if is_before(*pair)})
     placed = []
     for row in rows:
         key = _key_of(row.entry, codes)
@@ -405,6 +405,12 @@ def _is_apart(one: Source, other: Source, count: int) -> bool:
     if a is None or b is None:
         return False
     apart = 0.0 if one.machines == other.machines and len(one.machines) == 1 else MACHINES
+    return is_ahead(a, b, count, apart)
+
+
+def is_ahead(a: OverLaunches, b: OverLaunches, count: int, apart: float = 0.0) -> bool:
+    """Whether the one estimate is ahead of the other, of `count` that are compared: their intervals do not overlap, and
+    they differ by more than any of so many would by chance. `apart`: by how much more they have to, in log(ratio)."""
     chance = students_range(CONFIDENCE, count, min(a.freedom, b.freedom)) * math.hypot(a.error, b.error)
     return math.log(a.interval()[0] / b.interval()[1]) > apart and a.log - b.log > apart + chance
 
