@@ -180,6 +180,19 @@ def test_the_message_says_what_where_and_how_much():
     assert correctness.strict(tile[None], expected).message == "the shape is [1, 64, 200]; expected [64, 200]"
 
 
+@pytest.mark.parametrize("at_once", [1, 500, 12800])
+def test_a_verdict_is_the_same_however_many_rows_are_looked_at_together(at_once, monkeypatch):
+    expected, error = made_up(64, 200, 3)
+    output = expected.value + error
+    output[40, 150] += 50 * expected.noise[40, 150]
+    output[7] += 0.5 * expected.noise[7]
+    before = correctness.strict(output, expected), correctness.margin(output, expected)
+    monkeypatch.setattr(correctness, "AT_ONCE", at_once)
+    assert correctness.strict(output, expected) == before[0]
+    assert correctness.margin(output, expected) == pytest.approx(before[1], rel=1e-5)
+    assert not before[0].passed
+
+
 def test_zeros_where_zeros_are_right_pass():
     """Neither a zero value nor a noise of zero divides by zero; a wrong value there still fails."""
     zeros = torch.zeros(4, 70)

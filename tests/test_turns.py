@@ -49,10 +49,15 @@ def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
     turn, check_frozen = Calls.turn, Ranks.check_frozen
     asked: list[set[str]] = []
     seen: list[set[str]] = []
+    ended: list[bool] = []
 
     def watching(self: Calls, group: Any, *how: Any, **more: Any) -> Turn:
         other = self.baseline if group is self.candidate else self.candidate
-        cell = parent(other.members[0].pid)  # type: ignore[attr-defined]
+        try:
+            cell = parent(other.members[0].pid)  # type: ignore[attr-defined]
+        except FileNotFoundError:
+            ended.append(other is self.candidate)  # the reference is called alone
+            return turn(self, group, *how, **more)
         called = group.call
 
         def calling(*given: Any, **named: Any) -> Any:
@@ -75,6 +80,8 @@ def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
     report = evaluated(COUNTS, mode="benchmark")
     assert all(isinstance(result.outcome, Measured) for result in report.results), report.results
     assert len(seen) > 30
+    assert len(ended) > 10
+    assert all(ended)
     assert set().union(*seen) <= {"T"}
     assert asked == [{"baseline", "candidate"}]
 
@@ -166,6 +173,26 @@ def test_a_process_that_its_own_timer_lets_go_on_is_told_of(started: Callable[..
     time.sleep(0.3)
     assert frozen.freeze() == 0  # as at the end of an evaluation
     assert re.fullmatch(r"used \d+\.\d ms of CPU time", frozen.ran)
+
+
+def test_what_an_interrupt_may_have_charged_is_told_of_when_it_comes_again(
+    started: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.2 ms of CPU time in one turn name nobody; in a third turn they do."""
+    pid, clock_ns = started(signal.pause), [0]
+    monkeypatch.setattr(freezer, "_clocks_ns", lambda pids: {pid: clock_ns[0]})
+    frozen = Freezer()
+    for turn in range(3):
+        assert frozen.ran == "", turn
+        frozen.freeze()
+        clock_ns[0] += 200_000
+        frozen.thaw()
+    assert frozen.ran == "used 0.6 ms of CPU time"
+    frozen = Freezer()
+    frozen.freeze()
+    clock_ns[0] += 40_000_000  # no interrupt takes as long
+    frozen.thaw()
+    assert frozen.ran == "used 40.0 ms of CPU time"
 
 
 def test_a_process_that_ends_or_starts_while_it_is_stopped_is_told_of(

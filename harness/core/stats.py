@@ -291,7 +291,8 @@ class OverLaunches:
         return math.exp(self.log - half), math.exp(self.log + half)
 
 
-MEDIANS = 1.2533  # the standard error of a median in that of a mean, of normal values
+# Of normal values: the standard error of a median in that of a mean; the distance of quartiles in standard deviations.
+MEDIANS, QUARTILES = 1.2533, 1.349
 
 
 def over_own_launches(cases: Sequence[CaseLogs], usual: LaunchNoise | None) -> OverLaunches:
@@ -310,7 +311,9 @@ def over_own_launches(cases: Sequence[CaseLogs], usual: LaunchNoise | None) -> O
 
 
 def _median_variance(logs: Sequence[float]) -> float:
-    return MEDIANS**2 * statistics.variance(logs) / len(logs) if len(logs) > 1 else 0.0
+    """By the quartiles, which do not follow an outlier any more than a median does."""
+    low, high = quartiles(logs)
+    return (MEDIANS * (high - low) / QUARTILES) ** 2 / len(logs)
 
 
 def satterthwaite(parts: Sequence[tuple[float, int]]) -> int:

@@ -20,6 +20,7 @@ from harness.core.records import (
     Raised,
     TimedOut,
 )
+from harness.evaluation.controls import controlled
 from harness.evaluation.launches import launched
 from harness.judging import warnings
 from harness.judging.figures import figured
@@ -41,6 +42,8 @@ def evaluate(plan: Plan, progress: Progress) -> EvalReport:
         )
         if plan.launches > 1:
             results = launched(plan, cast("Relaunching", session), progress, results)
+        if plan.has_controls:
+            results = controlled(plan, cast("Relaunching", session), progress, results)
     results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end

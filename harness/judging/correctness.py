@@ -16,7 +16,7 @@ Legend: R rows (all dimensions but the last), C columns (the last dimension), G 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +27,7 @@ from harness.core.records import Verdict
 BASE = 1.25  # the honest reach 0.9 of the noise over large groups: docs/correctness.md
 SPREAD = 6.0  # standard deviations, roughly, that a group of N may be off by chance
 SEGMENT = 64  # columns judged together: a tile of a kernel is seldom narrower
+AT_ONCE = 1 << 28  # elements whose errors are looked at together
 FLOOR = 1e-3  # noise is taken to be at least this part of its rms over the output, so that zeros have some
 
 
@@ -92,7 +93,7 @@ def strict_declared(kind: str, device: str, wanted_device: str, note: str) -> Ve
 def strict(output: Tensor, expected: Expected) -> Verdict:
     """Judges dtype, shape, finiteness and error of a plain tensor on the device of `expected`.
 
-    Takes seven passes over the output or a float32 tensor of its size, and waits for the device once.
+    Takes seven passes over the output, some rows at a time, and waits for the device once.
     """
     if output.dtype != expected.dtype:
         return _failed(f"the dtype is {_name(output.dtype)}; expected {_name(expected.dtype)}")
@@ -100,8 +101,7 @@ def strict(output: Tensor, expected: Expected) -> Verdict:
         return _failed(f"the shape is {_sizes(output)}; expected {_sizes(expected.value)}")
     if output.numel() == 0:
         return Verdict(passed=True)
-    squares_RC = _squares(output, expected)
-    groups = _groups(squares_RC)
+    groups = _groups(output, expected)
     if all(ratio <= 1.0 for ratio in torch.stack([group.worst for group in groups]).tolist()):  # NaN is not
         return Verdict(passed=True)
     return _failed(_not_finite(output, expected) or _too_far(output, expected, groups))
@@ -109,8 +109,7 @@ def strict(output: Tensor, expected: Expected) -> Verdict:
 
 def margin(output: Tensor, expected: Expected) -> float:
     """The largest rms(error / noise) over its limit, of all groups: `strict` passes an output up to 1.0."""
-    squares_RC = _squares(output, expected)
-    return max(float(group.worst) for group in _groups(squares_RC))
+    return max(float(group.worst) for group in _groups(output, expected))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,23 +122,44 @@ class _Groups:
     place: Callable[[int], tuple[str, slice, slice]]
 
 
-def _squares(output: Tensor, expected: Expected) -> Tensor:
-    """(error / noise)^2, [R, C]."""
+def _squares(output: Tensor, expected: Expected) -> Iterator[Tensor]:
+    """(error / noise)^2, [r, C], of the next r rows: what all take at once would be half of a device's memory."""
     columns = output.shape[-1] if output.dim() else 1
-    noise = expected.noise
-    floor = torch.linalg.vector_norm(noise) * (FLOOR / math.sqrt(noise.numel()))
-    scale = noise.clamp_min(floor.clamp_min(torch.finfo(noise.dtype).tiny))
-    # In the noise's own precision: the difference of two nearly equal numbers must not be rounded to bf16.
-    return output.to(noise.dtype, copy=True).sub_(expected.value).div_(scale).square_().reshape(-1, columns)
+    noise_RC = expected.noise.reshape(-1, columns)
+    output_RC, value_RC = output.reshape(-1, columns), expected.value.reshape(-1, columns)
+    floor = _floor(noise_RC)
+    step = max(1, AT_ONCE // columns)
+    for start in range(0, len(output_RC), step):
+        rows = slice(start, start + step)
+        # In the noise's own precision: the difference of two nearly equal numbers must not be rounded to bf16.
+        error_rC = output_RC[rows].to(noise_RC.dtype, copy=True).sub_(value_RC[rows])
+        yield error_rC.div_(noise_RC[rows].clamp_min(floor)).square_()
 
 
-def _groups(squares_RC: Tensor) -> list[_Groups]:
-    rows, columns = squares_RC.shape
+def _floor(noise: Tensor) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(noise) * (FLOOR / math.sqrt(noise.numel()))
+    return found.clamp_min(torch.finfo(noise.dtype).tiny)
+
+
+def _sums(squares_rC: Tensor) -> Tensor:
+    """Over the segments of rows, [r, G]."""
+    rows, columns = squares_rC.shape
     whole = columns - columns % SEGMENT
-    parts = [squares_RC[:, :whole].reshape(rows, -1, SEGMENT).sum(-1)] if whole else []
+    parts = [squares_rC[:, :whole].reshape(rows, -1, SEGMENT).sum(-1)] if whole else []
     if columns > whole:
-        parts.append(squares_RC[:, whole:].sum(-1, keepdim=True))
-    sums_RG = torch.cat(parts, dim=1)
+        parts.append(squares_rC[:, whole:].sum(-1, keepdim=True))
+    return torch.cat(parts, dim=1)
+
+
+def _groups(output: Tensor, expected: Expected) -> list[_Groups]:
+    sums, sums_C, worst_rows = [], torch.zeros(1), []
+    for squares_rC in _squares(output, expected):
+        sums.append(_sums(squares_rC))
+        sums_C = sums_C.to(squares_rC) + squares_rC.sum(0)
+        worst_rows.append(squares_rC.amax(1))
+    sums_RG, worst_R = torch.cat(sums), torch.cat(worst_rows)
+    rows, columns = len(sums_RG), len(sums_C)
+    whole = columns - columns % SEGMENT
     widths = [SEGMENT] * (whole // SEGMENT) + ([columns - whole] if columns > whole else [])
     scale_G = torch.tensor([1 / (math.sqrt(width) * limit(width)) for width in widths]).to(sums_RG)
     sums_R = sums_RG.sum(1)
@@ -155,16 +175,21 @@ def _groups(squares_RC: Tensor) -> list[_Groups]:
         stop = min(start + SEGMENT, columns)
         return f"row {row}, {_span('column', start, stop)}", slice(row, row + 1), slice(start, stop)
 
-    def element(_: int) -> tuple[str, slice, slice]:
-        row, column = divmod(int(squares_RC.argmax()), columns)
+    def element(row: int) -> tuple[str, slice, slice]:
+        one = Expected(
+            value=expected.value.reshape(-1, columns)[row],
+            noise=expected.noise.reshape(-1, columns)[row].clamp_min(_floor(expected.noise)),
+            dtype=expected.dtype,
+        )
+        column = int(next(_squares(output.reshape(-1, columns)[row], one)).argmax())
         return f"row {row}, column {column}", slice(row, row + 1), slice(column, column + 1)
 
     everything = slice(None)
     return [
         made(sums_RG.sqrt().mul_(scale_G), segment),
         made(evenly(sums_R, columns), lambda row: (f"row {row}", slice(row, row + 1), everything)),
-        made(evenly(squares_RC.sum(0), rows), lambda col: (f"column {col}", everything, slice(col, col + 1))),
-        made(evenly(squares_RC.max(), 1), element),
+        made(evenly(sums_C, rows), lambda col: (f"column {col}", everything, slice(col, col + 1))),
+        made(evenly(worst_R, 1), element),
         made(evenly(sums_R.sum(), rows * columns), lambda _: ("the whole output", everything, everything)),
     ]
 

@@ -123,6 +123,7 @@ class Plan:
     notes: tuple[Warning, ...] = ()
     fresh_caches: bool = False  # as in Setting
     launches: int = 1  # in which benchmarks are measured, each with fresh processes
+    has_controls: bool = False  # whether the reference is also timed beside itself
 
     @property
     def suite_name(self) -> str:
@@ -221,8 +222,9 @@ class Session(Protocol):
 class Relaunching(Session, Protocol):
     """The session of a plan that may have several launches."""
 
-    def again(self) -> Passed | Failure:
-        """Another launch: fresh processes, up to where benchmarks can be measured."""
+    def again(self, is_control: bool = False) -> Passed | Failure:
+        """Another launch: fresh processes, up to where benchmarks can be measured. `is_control`: the reference takes
+        the submission's place."""
         ...
 
     def measure_again(self, case: Case) -> Measured | Failure:

@@ -52,10 +52,12 @@ class Launching(Guarded):
         for name, text in self.ranks.logs().items():
             self.logs[name] = self.logs.get(name, "") + text
 
-    def again(self) -> Passed | Failure:
+    def again(self, is_control: bool = False) -> Passed | Failure:
         """Fresh processes in fresh folders. The groups change the order in which they start, import and meet."""
         self.number += 1
-        self.progress.phase(f"launch {self.number} of {self.plan.launches}")
+        self.plan = replace(self.plan, is_control=is_control)
+        last = self.plan.launches
+        self.progress.phase(f"launch {self.number} of {last}" if self.number <= last else "the reference beside itself")
         began, before = time.monotonic(), self.calls
         self.keep_logs()
         self.ranks.end(keep_zygotes=True)

@@ -134,6 +134,7 @@ def make_plan(
             block=block(device),
         ),
         launches=launches,
+        has_controls=device == "cpu" and mode == "leaderboard" and opponent is None and nodes == 1,
         secret=secrets.randbits(SECRET_BITS),
         threads=max(1, cores() // local_size),
         # The same for the rank of either side: a process keeps for life what its cores are worth to its device.

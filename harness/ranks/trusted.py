@@ -24,6 +24,7 @@ from harness.ranks.program import MAX_MESSAGE_CHARS, Program, output_limit
 from harness.ranks.shared_buffer import DeviceBuffer, FileBuffer, SharedBuffer, Source, sealed_file
 from harness.ranks.taking import Taking, as_integers, taking, warm
 
+MOST_KEPT_EXPECTED = 1 << 30  # bytes of a right result, which takes several times as much in higher precision
 NO_BUFFER = wire.BufferHandle(nbytes=-1, handle="")
 OUTPUT_PARTS = 16  # of an output, each of which begins at an address of its own
 BUFFER_STEP_BYTES = 2 << 20  # the page of a GPU's memory
@@ -128,6 +129,8 @@ class Trusted(Program):
         if command.params != self.params:  # collective, as all that references do: every rank comes here
             with self.default_device():
                 self.params, self.expected_nbytes = command.params, self.nbytes_of(self.expected(0))
+            if self.expected_nbytes > MOST_KEPT_EXPECTED:
+                self.known = None  # others need the memory until it is judged by
             self.first_nbytes = max(1, offsets[1])
         grown = max(1.0, max(end - start for start, end in itertools.pairwise(offsets)) / self.first_nbytes)
         limit = output_limit(math.ceil(self.expected_nbytes * grown))
