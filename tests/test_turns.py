@@ -49,15 +49,10 @@ def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
     turn, check_frozen = Calls.turn, Ranks.check_frozen
     asked: list[set[str]] = []
     seen: list[set[str]] = []
-    ended: list[bool] = []
 
     def watching(self: Calls, group: Any, *how: Any, **more: Any) -> Turn:
         other = self.baseline if group is self.candidate else self.candidate
-        try:
-            cell = parent(other.members[0].pid)  # type: ignore[attr-defined]
-        except FileNotFoundError:
-            ended.append(other is self.candidate)  # the reference is called alone
-            return turn(self, group, *how, **more)
+        cell = parent(other.members[0].pid)  # type: ignore[attr-defined]
         called = group.call
 
         def calling(*given: Any, **named: Any) -> Any:
@@ -80,8 +75,6 @@ def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
     report = evaluated(COUNTS, mode="benchmark")
     assert all(isinstance(result.outcome, Measured) for result in report.results), report.results
     assert len(seen) > 30
-    assert len(ended) > 10
-    assert all(ended)
     assert set().union(*seen) <= {"T"}
     assert asked == [{"baseline", "candidate"}]
 
