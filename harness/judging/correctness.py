@@ -109,7 +109,13 @@ def strict(output: Tensor, expected: Expected) -> Verdict:
 
 def margin(output: Tensor, expected: Expected) -> float:
     """The largest rms(error / noise) over its limit, of all groups: `strict` passes an output up to 1.0."""
-    return max(float(group.worst) for group in _groups(output, expected))
+    return farthest(output, expected)[0]
+
+
+def farthest(output: Tensor, expected: Expected) -> tuple[float, str]:
+    """The same, and where that group is."""
+    worst = max(_groups(output, expected), key=lambda group: float(group.worst))
+    return float(worst.worst), worst.place(int(worst.ratios.argmax()))[0]
 
 
 @dataclass(frozen=True, kw_only=True)
