@@ -130,7 +130,7 @@ class Trusted(Program):
             with self.default_device():
                 self.params, self.expected_nbytes = command.params, self.nbytes_of(self.expected(0))
             if self.expected_nbytes > MOST_KEPT_EXPECTED:
-                self.known = None  # others need the memory until it is judged by
+                self.known = None  # as after a verdict
             self.first_nbytes = max(1, offsets[1])
         grown = max(1.0, max(end - start for start, end in itertools.pairwise(offsets)) / self.first_nbytes)
         limit = output_limit(math.ceil(self.expected_nbytes * grown))
@@ -240,6 +240,8 @@ class Trusted(Program):
         self.stepped = []
         with self.default_device():
             verified = self.verified(command)
+        if self.expected_nbytes > MOST_KEPT_EXPECTED:
+            self.known = None  # others need the memory while they are on turn
         self.device.release()
         verdicts = verified.verdicts
         return replace(verified, verdicts=Verdicts(strict=bounded(verdicts.strict), gpumode=bounded(verdicts.gpumode)))
