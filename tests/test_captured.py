@@ -16,7 +16,8 @@ from harness.core.records import EvalReport, Mode, Raised
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import read
 from harness.judging import verdict
-from harness.kinds.plan import make_plan
+from harness.kinds.kind import Order, Setting
+from harness.kinds.registry import kind_of
 from harness.machine.host import gpus
 from harness.ranks.captured import REFUSED
 
@@ -71,7 +72,9 @@ def evaluated(tmp_path: Path, nothing_left: None) -> Evaluated:
         (folders / "single" / "eval.py").write_text(eval_py)
         problem = read(folders / "single" / "wired", Checkout.here())
         suite = dataclasses.replace(problem.suite("official"), benchmark_s=0.05)
-        plan = make_plan(problem, suite, submission_of(source), mode, device, 1, "tester", cuda_is_cpu=device == "cpu")
+        setting = Setting(problem=problem, suite=suite, device=device, world_size=1, is_cpu_asked=device == "cpu")
+        order = Order(setting=setting, submission=submission_of(source), mode=mode, author="tester")
+        plan = kind_of(setting).plan(order)
         return evaluate(plan, Silent())
 
     return run

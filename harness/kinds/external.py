@@ -230,10 +230,8 @@ class ExternalSession:
                     return
             if mode == "leaderboard" and self.plan.task_problem.task.validation:
                 self.progress.phase("validation")
-                began = time.monotonic()
                 self._stage(self._files())
                 self.validation = (validated(self.plan.task_problem, self._staged, self.environ),)
-                self.phases_s["validation"] = time.monotonic() - began
         yield
 
     def _runs(self, mode: EvalMode, phase: Phase) -> list[tuple[str, tuple[Params, ...]]]:
