@@ -288,8 +288,22 @@ def test_a_submission_that_cannot_be_is_refused(
 def test_without_an_id_or_a_file_nothing_is_queued(running: Served) -> None:
     with running.client() as client:
         answer = client.post(PATH, files={"file": ("a.py", SOURCE)})
+        assert (answer.status_code, answer.json()) == (
+            400,
+            {"detail": "Missing X-Web-Auth-Id or X-Popcorn-Cli-Id header"},
+        )
+        answer = client.post(f"/{GEMM}/{GPU}/test", files={"file": ("a.py", SOURCE)})
         assert (answer.status_code, answer.json()) == (400, {"detail": "Missing X-Popcorn-Cli-Id header"})
         assert client.post(PATH, headers=MINE).status_code == 422
+
+
+def test_a_web_sites_id_says_who_submits_as_well(running: Served) -> None:
+    web = {"X-Web-Auth-Id": MINE["X-Popcorn-Cli-Id"]}
+    with running.client(web) as client, running.client(MINE) as mine, running.client(BOBS | web) as both:
+        number = submit(client)
+        assert mine.get(f"/user/submissions/{number}").json()["user_id"] == "ada"
+        assert both.get(f"/user/submissions/{number}").status_code == 200, "the web site's comes first"
+        assert client.delete(f"/user/submissions/{number}").status_code == 200
 
 
 def test_a_directive_for_the_same_leaderboard_or_another_gpu_is_no_obstacle(running: Served) -> None:
@@ -597,8 +611,11 @@ def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout:
             (found,) = client.submissions("amd-all2all")
             runs = client.show(found["id"])["runs"]
             assert [(run["mode"], run["secret"], run["passed"]) for run in runs] == [
-                ("test", False, True), ("leaderboard", False, True), ("leaderboard", True, True),
-            ]  # fmt: skip
+                ("test", False, True),
+                ("benchmark", False, True),
+                ("leaderboard", False, True),
+                ("leaderboard", True, True),
+            ]
             right = (FOLDERS / "scale" / "template.py").read_bytes()
             assert client.submit("scaled.py", right, "scale", "CPU", "test").startswith("pass ")
             with pytest.raises(Refused, match=r"^Submission \d+ failed: test 1 of 2 failed: "):

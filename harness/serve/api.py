@@ -94,10 +94,11 @@ def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": Detail, "description": REASONS[code]} for code in sorted({*codes, 401, 421})}
 
 
-CLI_ID = "X-Popcorn-Cli-Id"
+CLI_ID, WEB_ID = "X-Popcorn-Cli-Id", "X-Web-Auth-Id"
 CliId = Annotated[
     str | None, Header(alias=CLI_ID, description="Who submits: `name:secret`, or any text that nobody else knows.")
 ]
+WebId = Annotated[str | None, Header(alias=WEB_ID, include_in_schema=False)]  # OpenAPI has no word for either of two
 Id = Annotated[int, Path(ge=1, le=MAX_ID)]
 Offset = Annotated[int, Query(ge=0, le=MAX_ID)]
 # Checked by hand, for the status that theirs gives; the schema says what is right all the same
@@ -114,7 +115,15 @@ def cli_id(x_popcorn_cli_id: CliId = None) -> str:
     return x_popcorn_cli_id
 
 
+def any_id(x_web_auth_id: WebId = None, x_popcorn_cli_id: CliId = None) -> str:
+    """The id of either header; answers 400 without one, as GPU MODE's service does."""
+    if not (found := x_web_auth_id or x_popcorn_cli_id):
+        raise HTTPException(400, f"Missing {WEB_ID} or {CLI_ID} header")
+    return found
+
+
 Secret = Annotated[str, Depends(cli_id)]
+EitherSecret = Annotated[str, Depends(any_id)]
 
 
 def service_of(request: Request) -> Service:
@@ -187,7 +196,7 @@ def submission_count(service: Here, leaderboard_name: str, gpu_name: str, user_i
 
 @routes.get("/user/submissions", responses=refusals(400))
 def own(
-    service: Here, secret: Secret, leaderboard: str | None = None, limit: Limit = 50, offset: SignedOffset = 0
+    service: Here, secret: EitherSecret, leaderboard: str | None = None, limit: Limit = 50, offset: SignedOffset = 0
 ) -> list[ShortSubmission]:
     if not 1 <= limit <= 100:
         raise HTTPException(400, "limit must be between 1 and 100")
@@ -201,12 +210,12 @@ def own(
 
 
 @routes.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-def show(service: Here, submission_id: Id, secret: Secret) -> Submission:
+def show(service: Here, submission_id: Id, secret: EitherSecret) -> Submission:
     return submission_answer(service, _own(service, submission_id, secret, "view"))
 
 
 @routes.delete("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-def delete(service: Here, submission_id: Id, secret: Secret) -> Deleted:
+def delete(service: Here, submission_id: Id, secret: EitherSecret) -> Deleted:
     """Ends its evaluation if it is running. Its records in leaderboard.yaml and runs/ stay."""
     row = _own(service, submission_id, secret, "delete")
     service.contests.deleted(row)
@@ -262,7 +271,12 @@ async def profile(
     responses=refusals(400, 403, 404, 408, 413, 429, 503),
 )
 async def submit(
-    service: Here, leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
+    service: Here,
+    leaderboard_name: str,
+    gpu_type: str,
+    submission_mode: ModeName,
+    file: UploadFile,
+    secret: EitherSecret,
 ) -> Accepted:
     """Queues the file; `GET /user/submissions/{id}` returns its outcome."""
     row = await accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
