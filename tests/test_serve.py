@@ -122,7 +122,7 @@ def test_popcorn_cli_lists_shows_and_deletes(running: Served) -> None:
 def test_what_their_client_has_and_we_have_not_says_so(running: Served) -> None:
     with running.client(MINE) as client:
         assert "no invite codes" in client.post("/user/join", json={"code": "x"}).json()["detail"].lower()
-        assert client.post("/admin/start").status_code == 404
+        assert client.post("/admin/export-hf").status_code == 401
 
 
 def test_a_profile_that_cannot_be_taken_says_what_is_missing(running: Served) -> None:

@@ -3,7 +3,6 @@ admin API (gpu-mode/kernelbot src/kernelbot/api/main.py, read 2026-11)."""
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +13,6 @@ from serving import BOBS, GEMM, GPU, MINE, OPTIONS, SOURCE, Served, outcome, ser
 
 from harness.serve import statistics
 from harness.serve.offers import Options
-from harness.serve.tables import SCRIPTS, VERSION
 
 TOKEN, ORGANISERS = "everybody's-token-here", "the-organisers-token"
 ADMIN = {"Authorization": f"Bearer {ORGANISERS}"}
@@ -237,16 +235,3 @@ def test_a_repository_is_not_downloaded(admin: httpx.Client) -> None:
 def test_what_there_is_not_is_said(admin: httpx.Client) -> None:
     status, text = detail(admin.post("/admin/export-hf", json={}))
     assert (status, text.partition(";")[0]) == (404, "There is no /admin/export-hf here, or not by this method")
-
-
-def test_a_queue_of_before_keeps_its_users(tmp_path: Path) -> None:
-    """Version 4 had neither bans nor closed leaderboards."""
-    folder = tmp_path / "queue"
-    with served(folder, organisers=ORGANISERS) as found, found.client(MINE) as mine:
-        outcome(mine, submit(mine))
-    db = sqlite3.connect(folder / "queue.sqlite3")
-    db.executescript("ALTER TABLE users DROP COLUMN banned_at; DROP TABLE closed; PRAGMA user_version = 4;")
-    db.close()
-    with served(folder, organisers=ORGANISERS) as found, found.client(ADMIN) as admin:
-        assert admin.post("/admin/ban/ada").json()["banned"]
-        assert found.service.store._db.execute("PRAGMA user_version").fetchone()[0] == VERSION == max(SCRIPTS) + 1
