@@ -18,7 +18,7 @@ from conftest import Silent, submission_of
 from harness.cli.main import main
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.records import Case, EvalReport, Measured, Mode, Passed, Raised, Submission, Wrong
+from harness.core.records import Case, Crashed, EvalReport, Measured, Mode, Passed, Raised, Submission, Wrong
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.judging import verdict
@@ -26,6 +26,7 @@ from harness.judging.warnings import TEXTS, text_of
 from harness.kinds import op_measure
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
+from harness.machine.host import gpus
 from harness.problems.submission import directives
 from harness.process import compile_cache, cuda_shim_site
 from harness.ranks import folder_check, output_bounds, payload
@@ -380,12 +381,55 @@ def test_a_folder_that_does_not_run_here_is_refused_in_a_line(
     assert "\n" not in str(caught.value)
 
 
+KILLED = "import os; os.kill(os.getpid(), 9) if '/candidate/' in os.getcwd() else None"
+
+
+def test_a_machine_with_too_little_memory_for_the_reference_too_is_not_the_submissions_fault(
+    folder: Path, ran: Evaluate
+) -> None:
+    """The kernel kills what has most memory. Here the reference is killed wherever it is called as a submission is."""
+    own = f"def custom_kernel(data):\n    {KILLED}\n"
+    outcome = ran(folder, own).results[0].outcome
+    assert isinstance(outcome, Crashed), "the reference passes in its place"
+    assert "SIGKILL" in outcome.message
+    assert "a judge and the reference have memory of this machine too" in outcome.message
+    edit(folder / "reference.py", "return data * ", f"{KILLED}\n    return data * ")
+    with pytest.raises(UsageError, match=r"SIGKILL.* \(with the reference as the submission, too\)\. Next: smaller"):
+        ran(folder, own)
+
+
 @pytest.mark.parametrize("raises", ["ModuleNotFoundError(\"No module named 'cutlass'\")", "OSError('no CUDA_HOME')"])
 def test_what_a_submission_lacks_is_its_own_matter(raises: str, ran: Evaluate) -> None:
     """Else a file could end every evaluation of it without a verdict."""
     outcome = ran(SCALE, f"def custom_kernel(data):\n    raise {raises}\n").results[0].outcome
     assert isinstance(outcome, Raised)
     assert raises.partition("(")[0] in outcome.message
+
+
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(at, n: tl.constexpr):
+    where = at + tl.arange(0, n)
+    tl.store(where, 2 * tl.load(where))
+
+
+def custom_kernel(data):
+    out = data.clone()
+    doubled[(1,)](out, 8)
+    return out
+"""
+
+
+@pytest.mark.skipif(bool(gpus().count), reason="here a Triton kernel finds a GPU")
+def test_a_triton_kernel_is_refused_where_there_is_no_gpu(ran: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(UsageError, match=r"needs a GPU for its Triton kernels, .*Next: .*TRITON_INTERPRET=1"):
+        ran(SCALE, TRITON)
 
 
 def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None:

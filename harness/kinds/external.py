@@ -46,6 +46,7 @@ from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
+from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
 from harness.kinds.programs import LANGUAGES, Program
@@ -290,6 +291,8 @@ class ExternalSession:
         problem = self.plan.task_problem
         if not any(isinstance(one, get_args(Failure)) for one in outcomes):
             return outcomes
+        if self.plan.device == "cpu":
+            refuse_gpu_only(self.plan.submission, ran.stderr, ran.stderr.strip().rpartition("\n")[2])
         if problem.lang == "py" and not problem.missing:
             self.progress.note("eval.py failed: runs it again with the reference as the submission")
             ran = self._ran(mode, placed, {**self.program.files, **problem.staged_submission(CONTROL)})
