@@ -432,6 +432,28 @@ def test_a_triton_kernel_is_refused_where_there_is_no_gpu(ran: Evaluate, monkeyp
         ran(SCALE, TRITON)
 
 
+ASIDE = """
+import torch
+
+
+def custom_kernel(data):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        result = 2 * (data[0] + data[1])
+    torch.cuda.synchronize()
+    return result
+"""
+
+
+@pytest.mark.gpu(1)
+def test_a_kernel_on_a_stream_that_waits_for_no_other_is_right_where_inputs_lie_ready(nothing_left: None) -> None:
+    """As they do at GPU MODE."""
+    problem = read(FOLDERS / "single" / "wired", Checkout.here())
+    suite = dataclasses.replace(problem.suite("official"), benchmark_s=0.1)
+    plan = make_plan(problem, suite, submission_of(ASIDE), "leaderboard", gpus().device, 1, "tester")
+    report = evaluate(plan, Silent())
+    assert verdict.status(report) == "pass", verdict.first_failure(report)
+
+
 def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None:
     report = ran(FOLDERS / "multi" / "wired", cuda_is_cpu=True)
     assert [type(result.outcome) for result in report.results] == [Passed], report.results

@@ -19,7 +19,8 @@ def is_reference(source: str, reference: str) -> bool:
     docstrings and annotations do not matter; a statement that sets something (torch's settings, say) does."""
     try:
         submission, original = ast.parse(source), ast.parse(reference)
-        return _calls_it(submission) or _essence(submission, ENTRY, strict=True) == _essence(original, KERNEL)
+        own = _essence(submission, ENTRY, strict=True)
+        return _calls_it(submission) or (own is not None and own == _essence(original, KERNEL))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
