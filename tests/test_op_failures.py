@@ -23,7 +23,7 @@ def plan(**changes: Any) -> Any:
     problem = SimpleNamespace(name="a problem", advice=lambda *_: "", root=Path("/nowhere"))
     submission = submission_of("")
     known = {"problem": problem, "submission": submission, "opponent": None, "device": "cpu", "cuda_is_cpu": False}
-    return SimpleNamespace(**known | {"world_size": 8} | changes)
+    return SimpleNamespace(**known | {"world_size": 8, "is_control": False} | changes)
 
 
 class Control:
@@ -160,6 +160,14 @@ def test_the_users_own_files_stand_in_what_a_failure_leaves() -> None:
         found: Any = decided(RankFailure("candidate", outcome), submission=submission)
         kept = {"raised": "traceback", "crashed": "log_tail", "timed_out": "stacks"}[found.type]
         assert getattr(found, kept) == ((wanted, "") if kept == "stacks" else wanted)
+
+
+def test_a_submission_that_is_late_where_the_cpu_stands_in_for_a_gpu_is_told_so() -> None:
+    problem = SimpleNamespace(name="a problem", advice=lambda *_: "evaluate it elsewhere", root=Path("/nowhere"))
+    late = RankFailure("candidate", TimedOut(message="rank 0 timed out", stacks=("",)))
+    assert decided(late, problem=problem).message == "rank 0 timed out"
+    told = "rank 0 timed out; this machine may be the reason: evaluate it elsewhere"
+    assert decided(late, problem=problem, cuda_is_cpu=True).message == told
 
 
 # ---- what only a GPU runs ------------------------------------------------------------------------------------------

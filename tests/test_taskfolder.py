@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +31,8 @@ from harness.kinds.registry import find
 from harness.machine.host import gpus
 from harness.problems.submission import directives
 from harness.process import compile_cache, cuda_shim_site
-from harness.ranks import folder_check, output_bounds, payload
+from harness.ranks import folder_check, folder_trusted, output_bounds, payload
+from harness.ranks.folder_trusted import FolderTrusted
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 
 FOLDERS = Path(__file__).parent / "folders"
@@ -598,6 +601,51 @@ def test_inputs_keep_their_layout_and_copies_are_copies(buffer: FileBuffer) -> N
         assert torch.equal(found[2], ONES.expand(5, 2, 3))
         found[0].zero_()
         assert wide.any()
+
+
+def test_a_slow_check_is_asked_once_of_one_output_for_one_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    trusted = FolderTrusted.__new__(FolderTrusted)
+    trusted.order = SimpleNamespace(world_size=1)  # type: ignore[assignment]
+    trusted.made, trusted.is_slow, trusted.known_verdict = [torch.zeros(2), torch.ones(2)], True, None
+    asked = []
+
+    def check(data: Any, output: Any) -> str:
+        asked.append(output.clone())
+        output.zero_()  # it may
+        return "" if float(asked[-1][0]) == 1 else "wrong"
+
+    trusted.reference = SimpleNamespace(check_implementation=check)
+    monkeypatch.setattr(folder_trusted, "SLOW_S", -1.0)
+    right = [trusted.checked(index, torch.ones(2)).passed for index in (0, 0, 1, 1, 0)]
+    assert (right, len(asked)) == ([True] * 5, 3), "by input"
+    wrong = [trusted.checked(0, torch.full((2,), value)).message for value in (3.0, 3.0, 4.0)]
+    assert (wrong, len(asked)) == (["wrong"] * 3, 5), "by output"
+    trusted.order = SimpleNamespace(world_size=2)  # type: ignore[assignment]
+    assert trusted.checked(0, torch.full((2,), 4.0)).message == "wrong"
+    assert len(asked) == 6, "it may be collective"
+    monkeypatch.setattr(folder_trusted, "SLOW_S", 60.0)
+    trusted.order = SimpleNamespace(world_size=1)  # type: ignore[assignment]
+    for _ in range(2):
+        trusted.checked(1, torch.ones(2))
+    assert trusted.known_verdict is None
+    assert len(asked) == 8, "a quick one is asked again"
+
+
+def test_equal_results_have_equal_digests() -> None:
+    base = {"a": (torch.arange(6.0).reshape(2, 3), 1), "b": [None, "x", 2.5]}
+    other = [
+        {"a": (torch.arange(6.0).reshape(3, 2), 1), "b": [None, "x", 2.5]},
+        {"a": (torch.arange(6).reshape(2, 3), 1), "b": [None, "x", 2.5]},
+        {"a": (torch.arange(6.0).reshape(2, 3) + 1, 1), "b": [None, "x", 2.5]},
+        {"a": (torch.arange(6.0).reshape(3, 2).T, 1), "b": [None, "x", 2.5]},
+        {"a": [torch.arange(6.0).reshape(2, 3), 1], "b": [None, "x", 2.5]},
+        {"a": (torch.arange(6.0).reshape(2, 3), True), "b": [None, "x", 2.5]},
+        {"c": (torch.arange(6.0).reshape(2, 3), 1), "b": [None, "x", 2.5]},
+    ]
+    assert payload.digest(base) == payload.digest(payload.copied(base)) != ""
+    assert len({payload.digest(one) for one in (base, *other)}) == 1 + len(other)
+    large = torch.zeros((), dtype=torch.uint8).expand((256 << 20) + 1)
+    assert [payload.digest(one) for one in (object(), large)] == ["", ""]
 
 
 @pytest.mark.parametrize(

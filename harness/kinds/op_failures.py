@@ -98,11 +98,13 @@ def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, wh
 def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
     """A submission's failure, with what may be behind it on this machine, and its own files in tracebacks."""
     outcome = failure.outcome
-    if failure.reason in BESIDE_IT:
+    if failure.reason in BESIDE_IT and not plan.is_control:
         outcome = replace(outcome, message=outcome.message + BESIDE_IT[failure.reason])
     elif isinstance(outcome, Raised) and failure.reason == "module":
         outcome = replace(outcome, message=f"{outcome.message}; what is installed for {sys.executable} counts")
-    elif isinstance(outcome, Raised) and (advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)):
+    elif (isinstance(outcome, Raised) or (isinstance(outcome, TimedOut) and plan.cuda_is_cpu)) and (
+        advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)
+    ):
         outcome = replace(outcome, message=f"{outcome.message}; this machine may be the reason: {advice}")
     return _named(outcome, plan.submission)
 
