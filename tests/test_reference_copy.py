@@ -108,9 +108,9 @@ def test_the_report_says_so_and_a_speedup_other_than_1_is_measured_again(
     made: list[Case] = []
     samples = op_measure._samples
 
-    def counted(calls: Any, stepping: Any, case: Case, sampling: Any) -> Any:
+    def counted(calls: Any, stepping: Any, case: Case, *more: Any) -> Any:
         made.append(case)
-        return samples(calls, stepping, case, sampling)
+        return samples(calls, stepping, case, *more)
 
     monkeypatch.setattr(op_measure, "_samples", counted)
     monkeypatch.setattr(op_measure, "_is_one", lambda measured: False)

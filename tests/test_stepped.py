@@ -342,7 +342,7 @@ def test_a_block_that_waited_for_its_device_is_made_again_before_it_is_wrong(mon
     monkeypatch.setattr(op_stepped, "wrong", lambda *_: Wrong(message="off by 1"))
     samples = SimpleNamespace(device=SimpleNamespace(is_trusted=False), count=lambda clock: 0, restarts=0)
     samples.restart = lambda: setattr(samples, "restarts", samples.restarts + 1)
-    probe = SimpleNamespace(due=lambda *_: None, counts=lambda number: False)
+    probe = SimpleNamespace(due=lambda *_: None, counts=lambda number: False, restart=lambda: None)
     case = Case(kind="benchmark", params={}, seed=1, world_size=1)
     blocks = [stepping.block(number, case, budget, samples, probe, None) for number in range(2)]  # type: ignore[arg-type]
     assert blocks == [None, Wrong(message="off by 1")]

@@ -43,9 +43,8 @@ def measure(
     sampling: Sampling,
 ) -> Measured | Failure:
     """The case's samples, unless something about them is impossible. What a busy machine may look like is looked at
-    twice, and counts when it is seen twice: the second time with samples of its own. So is a submission that is the
-    reference and reads as faster or slower than that. `stepping` makes the calls that rank on GPUs. `sampling` is
-    entered while calls are timed."""
+    twice, and counts when it is seen twice: the second time with samples of its own. `stepping` makes the calls that
+    rank on GPUs. `sampling` is entered while calls are timed."""
     samples = _credible(calls, stepping, case, sampling, calls.plan.clocks)
     if not isinstance(samples, clocks.Samples):
         return samples
@@ -80,7 +79,8 @@ def measure_again(
 def _credible(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
 ) -> clocks.Samples | Wrong | Held:
-    """Samples that are possible."""
+    """Samples that are possible. A submission that is the reference, and reads as faster or slower than it, is timed
+    once more, which counts."""
     for attempt in range(2):
         samples = _samples(calls, stepping, case, sampling, on)
         if not isinstance(samples, clocks.Samples):
