@@ -83,10 +83,11 @@ def service(
     limits: Limits = Limits(),  # noqa: B008
     deadline_s: float = 30.0,
     engine: Engine | None = None,
+    options: Options = OPTIONS,
 ) -> Service:
     """A server's parts over the queue in `folder`, evaluating by the script, or by what `engine` plays."""
     prepare(folder)
-    made = make_service(OPTIONS, folder, script(folder), Checkout.here(), engine)
+    made = make_service(options, folder, script(folder), Checkout.here(), engine)
     made.limits = limits
     made.worker._deadline_s = lambda row: deadline_s
     return made
@@ -108,10 +109,10 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(folder: Path, token: str | None = None, **settings: Any) -> Iterator[Served]:
+def served(folder: Path, token: str | None = None, organisers: str | None = None, **settings: Any) -> Iterator[Served]:
     """A server in a thread of this process, on a port of its own."""
     made = service(folder, **settings)
-    server, socket = make_server(made, "127.0.0.1", 0, token)
+    server, socket = make_server(made, "127.0.0.1", 0, token, organisers)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()
     try:

@@ -23,7 +23,7 @@ def plan(**changes: Any) -> Any:
     problem = SimpleNamespace(name="a problem", advice=lambda *_: "", root=Path("/nowhere"))
     submission = submission_of("")
     known = {"problem": problem, "submission": submission, "opponent": None, "device": "cpu", "cuda_is_cpu": False}
-    return SimpleNamespace(**known | {"world_size": 8} | changes)
+    return SimpleNamespace(**known | {"world_size": 8, "is_control": False} | changes)
 
 
 class Control:
@@ -160,3 +160,60 @@ def test_the_users_own_files_stand_in_what_a_failure_leaves() -> None:
         found: Any = decided(RankFailure("candidate", outcome), submission=submission)
         kept = {"raised": "traceback", "crashed": "log_tail", "timed_out": "stacks"}[found.type]
         assert getattr(found, kept) == ((wanted, "") if kept == "stacks" else wanted)
+
+
+def test_a_submission_that_is_late_where_the_cpu_stands_in_for_a_gpu_is_told_so() -> None:
+    problem = SimpleNamespace(name="a problem", advice=lambda *_: "evaluate it elsewhere", root=Path("/nowhere"))
+    late = RankFailure("candidate", TimedOut(message="rank 0 timed out", stacks=("",)))
+    assert decided(late, problem=problem).message == "rank 0 timed out"
+    told = "rank 0 timed out; this machine may be the reason: evaluate it elsewhere"
+    assert decided(late, problem=problem, cuda_is_cpu=True).message == told
+
+
+# ---- what only a GPU runs ------------------------------------------------------------------------------------------
+
+DRIVER = 'Traceback (most recent call last):\n  File "/a/submission.py", line 3, in custom_kernel\n' + (
+    '  File "/lib/site-packages/triton/runtime/driver.py", line 8, in _create_driver\nRuntimeError: whatever\n'
+)
+TOOLKIT = 'Traceback (most recent call last):\n  File "/a/submission.py", line 3, in <module>\n' + (
+    '  File "/lib/site-packages/torch/utils/cpp_extension.py", line 9, in _join_cuda_home\nOSError: whatever\n'
+)
+JIT = "from triton import language as tl\n"
+INLINE = "import torch.utils.cpp_extension as e\ne.load_inline('a', '', cuda_sources='')\n"
+
+
+def gpu_only(source: str, traceback: str, device: str = "cpu") -> Any:
+    failure = RankFailure("candidate", Raised(rank=0, message="whatever", traceback=traceback))
+    return decided(failure, submission=submission_of(source), device=device)
+
+
+@pytest.mark.parametrize(
+    ("source", "traceback", "what", "advice"),
+    [(JIT, DRIVER, "Triton kernels", "TRITON_INTERPRET=1"), (INLINE, TOOLKIT, "CUDA code", "a machine that has a GPU")],
+)
+def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, traceback: str, what: str, advice: str) -> None:
+    for text in (
+        traceback,
+        f'{traceback}\nThe above ...\nTraceback (most recent call last):\n  File "pool.py", line 1, in x',
+    ):
+        with pytest.raises(UsageError, match=f"needs a GPU for its {what}.*: whatever.*Next: .*{advice}") as caught:
+            gpu_only(source, text)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "traceback", "device"),
+    [
+        (JIT, DRIVER, "cuda"),
+        ("import torch\n", DRIVER, "cpu"),
+        ("# import triton\n", DRIVER, "cpu"),
+        ("def (", DRIVER, "cpu"),
+        (JIT, TOOLKIT, "cpu"),
+        (INLINE, TOOLKIT.replace("_join_cuda_home", "_run_ninja_build"), "cpu"),
+        (INLINE.replace("cuda_sources", "extra"), TOOLKIT, "cpu"),
+        (JIT, DRIVER.replace("/lib/site-packages/triton/runtime/driver.py", "/a/submission.py"), "cpu"),
+        (JIT, DRIVER.replace("RuntimeError", '  File "/a/submission.py", line 9, in late\nRuntimeError'), "cpu"),
+    ],
+)
+def test_all_else_that_a_submission_raises_is_its_own(source: str, traceback: str, device: str) -> None:
+    assert isinstance(gpu_only(source, traceback, device), Raised)

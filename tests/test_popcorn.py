@@ -8,7 +8,6 @@ evaluator's writer.
 import base64
 import fcntl
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from harness.core.errors import BadFileError, Exit, HarnessError
 from harness.core.metrics import CLOCKS
 from harness.core.records import NotRun, OpTime, Passed, Profile, Raised, RankProfile, Series, Verdict, Verdicts, Wrong
 from harness.gpumode import result_lines
+from harness.gpumode.task_folder import EVAL_TEXT
 from harness.judging import verdict
 from harness.machine.host import descendants
 from harness.problems.shape_file import find
@@ -412,15 +412,9 @@ def test_a_killed_evaluator_leaves_no_rank(runner: Runner) -> None:
     assert gone(ranks, 10.0)
 
 
-def test_the_eval_py_of_the_docs_is_ours_and_its_ranks_see_neither_descriptor_nor_seed(runner: Runner) -> None:
+def test_the_eval_py_of_a_written_folder_is_ours_and_its_ranks_see_neither_descriptor_nor_seed(runner: Runner) -> None:
     """KernelBot starts `python eval.py`, with the folder first on Python's path. The cheat: result lines of its own.
     What a rank sees of the runner is asserted by the rank."""
-    found = re.search(
-        r"^mkdir -p build && cat > build/eval\.py <<END\n(.*?)^END$",
-        (ROOT / "docs" / "gpumode.md").read_text(),
-        re.DOTALL | re.MULTILINE,
-    )
-    assert found is not None
     look = (
         "import os\nassert not [name for name in os.environ if 'POPCORN' in name], 'environment'\n"
         "for fd in os.listdir('/proc/self/fd'):\n"
@@ -429,7 +423,7 @@ def test_the_eval_py_of_the_docs_is_ours_and_its_ranks_see_neither_descriptor_no
         "    print('fd', target)\n"
     )
     runner.stage(look + RIGHT)
-    (runner.folder / "eval.py").write_text(found[1].replace("$PWD/.venv/bin/python", sys.executable))
+    (runner.folder / "eval.py").write_text(EVAL_TEXT.format(root=str(ROOT), python=sys.executable))
     runner.program = ["eval.py"]
     process, read_fd = runner.start("test", POPCORN_SEED="12345")
     inode = f"pipe:[{os.fstat(read_fd).st_ino}]"

@@ -226,7 +226,7 @@ def test_forgotten_submissions_stay_in_their_users_list(queue: Path) -> None:
     store = Store(queue / kept.FILE)
     alice_ = store.users.known("alice:1")
     assert alice_ is not None
-    assert [(row.id, row.state, row.score_s) for row in store.of_user(alice_, None, 9, 0)] == [
+    assert [(row.id, row.state, row.score_s) for row in store.listed(alice_, None, 9, 0)] == [
         (3, "failed", None),
         (2, "succeeded", 1.0),
         (1, "succeeded", 2.0),

@@ -122,7 +122,7 @@ def test_popcorn_cli_lists_shows_and_deletes(running: Served) -> None:
 def test_what_their_client_has_and_we_have_not_says_so(running: Served) -> None:
     with running.client(MINE) as client:
         assert "no invite codes" in client.post("/user/join", json={"code": "x"}).json()["detail"].lower()
-        assert client.post("/admin/start").status_code == 404
+        assert client.post("/admin/export-hf").status_code == 401
 
 
 def test_a_profile_that_cannot_be_taken_says_what_is_missing(running: Served) -> None:
@@ -288,8 +288,22 @@ def test_a_submission_that_cannot_be_is_refused(
 def test_without_an_id_or_a_file_nothing_is_queued(running: Served) -> None:
     with running.client() as client:
         answer = client.post(PATH, files={"file": ("a.py", SOURCE)})
+        assert (answer.status_code, answer.json()) == (
+            400,
+            {"detail": "Missing X-Web-Auth-Id or X-Popcorn-Cli-Id header"},
+        )
+        answer = client.post(f"/{GEMM}/{GPU}/test", files={"file": ("a.py", SOURCE)})
         assert (answer.status_code, answer.json()) == (400, {"detail": "Missing X-Popcorn-Cli-Id header"})
         assert client.post(PATH, headers=MINE).status_code == 422
+
+
+def test_a_web_sites_id_says_who_submits_as_well(running: Served) -> None:
+    web = {"X-Web-Auth-Id": MINE["X-Popcorn-Cli-Id"]}
+    with running.client(web) as client, running.client(MINE) as mine, running.client(BOBS | web) as both:
+        number = submit(client)
+        assert mine.get(f"/user/submissions/{number}").json()["user_id"] == "ada"
+        assert both.get(f"/user/submissions/{number}").status_code == 200, "the web site's comes first"
+        assert client.delete(f"/user/submissions/{number}").status_code == 200
 
 
 def test_a_directive_for_the_same_leaderboard_or_another_gpu_is_no_obstacle(running: Served) -> None:
@@ -597,8 +611,11 @@ def test_a_real_submission_is_evaluated_and_recorded_for_its_submitter(checkout:
             (found,) = client.submissions("amd-all2all")
             runs = client.show(found["id"])["runs"]
             assert [(run["mode"], run["secret"], run["passed"]) for run in runs] == [
-                ("test", False, True), ("leaderboard", False, True), ("leaderboard", True, True),
-            ]  # fmt: skip
+                ("test", False, True),
+                ("benchmark", False, True),
+                ("leaderboard", False, True),
+                ("leaderboard", True, True),
+            ]
             right = (FOLDERS / "scale" / "template.py").read_bytes()
             assert client.submit("scaled.py", right, "scale", "CPU", "test").startswith("pass ")
             with pytest.raises(Refused, match=r"^Submission \d+ failed: test 1 of 2 failed: "):

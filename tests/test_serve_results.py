@@ -28,6 +28,7 @@ from harness.board.entries import Board
 from harness.core.errors import Exit
 from harness.core.events import CaseBegan, PhaseBegan
 from harness.core.records import (
+    Case,
     Measured,
     Metric,
     Mode,
@@ -74,8 +75,9 @@ def test_a_passed_leaderboard_run_has_tests_and_a_score_public_and_secret() -> N
     runs = [(run["mode"], run["secret"], run["passed"], run["score"]) for run in made.runs]
     assert runs == [
         ("test", False, True, None),
+        ("benchmark", False, True, None),
         ("leaderboard", False, True, made.score_s),
-        ("leaderboard", True, True, None),
+        ("leaderboard", True, True, made.score_s),
     ]
     timed = full(made)["leaderboard"]["run"]["result"]
     own = TIMES[1].ranked.own
@@ -108,9 +110,7 @@ def test_a_failed_benchmark_has_no_score(outcome: Outcome) -> None:
     made = of(failed_benchmark(outcome))
     assert (made.state, made.passed, made.score_s) == ("failed", False, None)
     passed = [(run["mode"], run["secret"], run["passed"], run["score"]) for run in made.runs]
-    assert passed == [
-        ("test", False, True, None), ("leaderboard", False, False, None), ("leaderboard", True, False, None),
-    ]  # fmt: skip
+    assert passed == [("test", False, True, None), ("benchmark", False, False, None)], "nothing is ranked after that"
     assert made.error is not None
     assert made.error.startswith("benchmark 2 of 3 failed: ")
 
@@ -245,3 +245,10 @@ def test_the_stage_is_the_phase_and_case_that_began_last() -> None:
     )
     assert stage.text == "test 1/3 m 64 bias true"
     assert stage.after(PhaseBegan(at_s=3.0, name="benchmark")).text == "benchmark"
+
+
+def test_a_case_of_one_rank_does_not_say_how_many() -> None:
+    one = Case(kind="benchmark", params={"n": 3}, seed=7, world_size=1)
+    assert result_lines.spec_of(result_lines.case_values(one)) == "n: 3; seed: 7"
+    several = replace(one, world_size=8)
+    assert result_lines.spec_of(result_lines.case_values(several)) == "world_size: 8; n: 3; seed: 7"

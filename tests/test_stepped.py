@@ -16,7 +16,10 @@ import pytest
 import torch
 
 from harness.core.decode import DecodeError
-from harness.ranks import taking, wire
+from harness.core.records import Case, Wrong
+from harness.kinds import op_stepped
+from harness.kinds.op_stepped import Stepping
+from harness.ranks import clocks, taking, wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.clocks import Samples
 from harness.ranks.device_witness import DeviceWitness, is_sharp
@@ -320,6 +323,30 @@ def test_the_record_ranks_the_device_and_shows_the_hosts() -> None:
 # ---- outputs, where calls left them
 
 MEMORY = torch.arange(4096, dtype=torch.int32).view(torch.uint8)
+
+
+def test_a_block_that_waited_for_its_device_is_made_again_before_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that waits for its device on a stream of its own has read its input before that was there: only a block
+    that was not called ahead from its beginning is judged."""
+    budget = clocks.Budget(seconds=1.0)
+    stepping = Stepping.__new__(Stepping)
+    stepping.calls = SimpleNamespace(candidate="own", baseline="ref", make=lambda *_, **__: None, fresh=range)  # type: ignore[assignment]
+    stepping.waits = set()
+
+    def turn(group: Any, *_: Any) -> list[Seen]:
+        if group == "own":
+            stepping.waits.add(group)
+        return []
+
+    stepping.turn = turn  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(op_stepped, "wrong", lambda *_: Wrong(message="off by 1"))
+    samples = SimpleNamespace(device=SimpleNamespace(is_trusted=False), count=lambda clock: 0, restarts=0)
+    samples.restart = lambda: setattr(samples, "restarts", samples.restarts + 1)
+    probe = SimpleNamespace(due=lambda *_: None, counts=lambda number: False, restart=lambda: None)
+    case = Case(kind="benchmark", params={}, seed=1, world_size=1)
+    blocks = [stepping.block(number, case, budget, samples, probe, None) for number in range(2)]  # type: ignore[arg-type]
+    assert blocks == [None, Wrong(message="off by 1")]
+    assert samples.restarts == 1
 
 
 def memory(name: str) -> torch.Tensor | None:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from conftest import Silent, submission_of
 from harness.cli.main import main
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.records import Case, EvalReport, Measured, Mode, Passed, Raised, Submission, Wrong
+from harness.core.records import Case, Crashed, EvalReport, Measured, Mode, Passed, Raised, Submission, Wrong
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.judging import verdict
@@ -26,9 +28,11 @@ from harness.judging.warnings import TEXTS, text_of
 from harness.kinds import op_measure
 from harness.kinds.plan import make_plan
 from harness.kinds.registry import find
+from harness.machine.host import gpus
 from harness.problems.submission import directives
 from harness.process import compile_cache, cuda_shim_site
-from harness.ranks import folder_check, output_bounds, payload
+from harness.ranks import folder_check, folder_trusted, output_bounds, payload
+from harness.ranks.folder_trusted import FolderTrusted
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 
 FOLDERS = Path(__file__).parent / "folders"
@@ -380,12 +384,77 @@ def test_a_folder_that_does_not_run_here_is_refused_in_a_line(
     assert "\n" not in str(caught.value)
 
 
+KILLED = "import os; os.kill(os.getpid(), 9) if '/candidate/' in os.getcwd() else None"
+
+
+def test_a_machine_with_too_little_memory_for_the_reference_too_is_not_the_submissions_fault(
+    folder: Path, ran: Evaluate
+) -> None:
+    """The kernel kills what has most memory. Here the reference is killed wherever it is called as a submission is."""
+    own = f"def custom_kernel(data):\n    {KILLED}\n"
+    outcome = ran(folder, own).results[0].outcome
+    assert isinstance(outcome, Crashed), "the reference passes in its place"
+    assert "SIGKILL" in outcome.message
+    assert "a judge and the reference have memory of this machine too" in outcome.message
+    edit(folder / "reference.py", "return data * ", f"{KILLED}\n    return data * ")
+    with pytest.raises(UsageError, match=r"SIGKILL.* \(with the reference as the submission, too\)\. Next: smaller"):
+        ran(folder, own)
+
+
 @pytest.mark.parametrize("raises", ["ModuleNotFoundError(\"No module named 'cutlass'\")", "OSError('no CUDA_HOME')"])
 def test_what_a_submission_lacks_is_its_own_matter(raises: str, ran: Evaluate) -> None:
     """Else a file could end every evaluation of it without a verdict."""
     outcome = ran(SCALE, f"def custom_kernel(data):\n    raise {raises}\n").results[0].outcome
     assert isinstance(outcome, Raised)
     assert raises.partition("(")[0] in outcome.message
+
+
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(at, n: tl.constexpr):
+    where = at + tl.arange(0, n)
+    tl.store(where, 2 * tl.load(where))
+
+
+def custom_kernel(data):
+    out = data.clone()
+    doubled[(1,)](out, 8)
+    return out
+"""
+
+
+@pytest.mark.skipif(bool(gpus().count), reason="here a Triton kernel finds a GPU")
+def test_a_triton_kernel_is_refused_where_there_is_no_gpu(ran: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(UsageError, match=r"needs a GPU for its Triton kernels, .*Next: .*TRITON_INTERPRET=1"):
+        ran(SCALE, TRITON)
+
+
+ASIDE = """
+import torch
+
+
+def custom_kernel(data):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        result = 2 * (data[0] + data[1])
+    torch.cuda.synchronize()
+    return result
+"""
+
+
+@pytest.mark.gpu(1)
+def test_a_kernel_on_a_stream_that_waits_for_no_other_is_right_where_inputs_lie_ready(nothing_left: None) -> None:
+    """As they do at GPU MODE."""
+    problem = read(FOLDERS / "single" / "wired", Checkout.here())
+    suite = dataclasses.replace(problem.suite("official"), benchmark_s=0.1)
+    plan = make_plan(problem, suite, submission_of(ASIDE), "leaderboard", gpus().device, 1, "tester")
+    report = evaluate(plan, Silent())
+    assert verdict.status(report) == "pass", verdict.first_failure(report)
 
 
 def test_ranks_on_devices_of_their_own_are_redirected_too(ran: Evaluate) -> None:
@@ -532,6 +601,51 @@ def test_inputs_keep_their_layout_and_copies_are_copies(buffer: FileBuffer) -> N
         assert torch.equal(found[2], ONES.expand(5, 2, 3))
         found[0].zero_()
         assert wide.any()
+
+
+def test_a_slow_check_is_asked_once_of_one_output_for_one_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    trusted = FolderTrusted.__new__(FolderTrusted)
+    trusted.order = SimpleNamespace(world_size=1)  # type: ignore[assignment]
+    trusted.made, trusted.is_slow, trusted.known_verdict = [torch.zeros(2), torch.ones(2)], True, None
+    asked = []
+
+    def check(data: Any, output: Any) -> str:
+        asked.append(output.clone())
+        output.zero_()  # it may
+        return "" if float(asked[-1][0]) == 1 else "wrong"
+
+    trusted.reference = SimpleNamespace(check_implementation=check)
+    monkeypatch.setattr(folder_trusted, "SLOW_S", -1.0)
+    right = [trusted.checked(index, torch.ones(2)).passed for index in (0, 0, 1, 1, 0)]
+    assert (right, len(asked)) == ([True] * 5, 3), "by input"
+    wrong = [trusted.checked(0, torch.full((2,), value)).message for value in (3.0, 3.0, 4.0)]
+    assert (wrong, len(asked)) == (["wrong"] * 3, 5), "by output"
+    trusted.order = SimpleNamespace(world_size=2)  # type: ignore[assignment]
+    assert trusted.checked(0, torch.full((2,), 4.0)).message == "wrong"
+    assert len(asked) == 6, "it may be collective"
+    monkeypatch.setattr(folder_trusted, "SLOW_S", 60.0)
+    trusted.order = SimpleNamespace(world_size=1)  # type: ignore[assignment]
+    for _ in range(2):
+        trusted.checked(1, torch.ones(2))
+    assert trusted.known_verdict is None
+    assert len(asked) == 8, "a quick one is asked again"
+
+
+def test_equal_results_have_equal_digests() -> None:
+    base = {"a": (torch.arange(6.0).reshape(2, 3), 1), "b": [None, "x", 2.5]}
+    other = [
+        {"a": (torch.arange(6.0).reshape(3, 2), 1), "b": [None, "x", 2.5]},
+        {"a": (torch.arange(6).reshape(2, 3), 1), "b": [None, "x", 2.5]},
+        {"a": (torch.arange(6.0).reshape(2, 3) + 1, 1), "b": [None, "x", 2.5]},
+        {"a": (torch.arange(6.0).reshape(3, 2).T, 1), "b": [None, "x", 2.5]},
+        {"a": [torch.arange(6.0).reshape(2, 3), 1], "b": [None, "x", 2.5]},
+        {"a": (torch.arange(6.0).reshape(2, 3), True), "b": [None, "x", 2.5]},
+        {"c": (torch.arange(6.0).reshape(2, 3), 1), "b": [None, "x", 2.5]},
+    ]
+    assert payload.digest(base) == payload.digest(payload.copied(base)) != ""
+    assert len({payload.digest(one) for one in (base, *other)}) == 1 + len(other)
+    large = torch.zeros((), dtype=torch.uint8).expand((256 << 20) + 1)
+    assert [payload.digest(one) for one in (object(), large)] == ["", ""]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def told(tmp_path: Path, nothing_left: None) -> Evaluate:  # in this order: pyte
         cuda_is_cpu: bool = False,
         submission: Submission | None = None,
         control: str = PASSES_CONTROL,
+        missing: tuple[str, ...] = (),
     ) -> EvalReport:
         if text:
             copy = tmp_path / f"{len(list(tmp_path.iterdir()))}" / "rowsum"
@@ -93,7 +94,7 @@ def told(tmp_path: Path, nothing_left: None) -> Evaluate:  # in this order: pyte
             (copy.parent.parent / "single").symlink_to(FOLDERS / "single")
             (copy / "eval.py").write_text(BEGIN + control + text)
             folder = copy
-        problem = dataclasses.replace(read(folder, Checkout.here()), root=tmp_path)
+        problem = dataclasses.replace(read(folder, Checkout.here()), root=tmp_path, missing=missing)
         suite = dataclasses.replace(
             problem.suite("official"), test_timeout_s=seconds, benchmark_timeout_s=seconds, ranked_timeout_s=seconds
         )
@@ -416,6 +417,19 @@ def test_an_evaluator_that_fails_the_reference_too_is_refused_in_a_line(text: st
     assert said.startswith(reason)
     assert "rowsum does not run here; eval.py fails so with the folder's own reference" in said
     assert "\n" not in said
+
+
+def test_without_a_reference_what_fails_before_it_comes_to_the_submission_is_refused(told: Evaluate) -> None:
+    no_gpu = "said('check', 'fail'); said('error', 'no GPU'); sys.exit(112)"
+    with pytest.raises(UsageError, match=r"^eval.py: no GPU: .* fails so with a submission that has nothing"):
+        told(no_gpu, control="", missing=("ref_kernel",))
+
+
+@pytest.mark.parametrize("source", ["", "def custom_kernel(data):\n    raise ValueError('odd')\n", "import nowhere\n"])
+def test_without_a_reference_what_the_submission_does_is_its_own(source: str, told: Evaluate) -> None:
+    text = "from submission import custom_kernel; custom_kernel(1); passed()"
+    report = told(text, control="", missing=("ref_kernel",), submission=submission_of(source))
+    assert isinstance(report.results[0].outcome, Crashed)
 
 
 def test_what_it_says_of_the_whole_run_is_the_message(told: Evaluate) -> None:

@@ -450,6 +450,9 @@ def test_results_are_kept_where_a_second_call_takes_less_than_half_of_the_first(
     assert "100.0 us on a new input, but 49.0 us on the same again" in pairs([100, 120, 90], [49, 20, 300])
     assert pairs([100, 120, 100], [51, 20, 90]) == ""
     assert pairs([1000, 90, 90], [49, 49, 49]) == ""
+    assert pairs([38213], [38222]) == "", "a single pair says no more than several do"
+    assert pairs([100], [49]) != ""
+    assert pairs([], []) == ""
 
 
 def test_in_bursts_nothing_counts_less_than_it_claims() -> None:

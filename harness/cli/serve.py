@@ -67,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--organiser-token",
         type=Path,
         metavar="FILE",
-        help=f"file with the token that shows organisers a contest's full page; or set {ORGANISER_VARIABLE}",
+        help="file with the token by which organisers see a contest's full page and use /admin (docs/gpumode.md); or "
+        f"set {ORGANISER_VARIABLE}",
     )
     parser.add_argument(
         "--engine",

@@ -15,6 +15,7 @@ from typing import Literal
 from harness.core.decode import DecodeError
 from harness.core.errors import HarnessError
 from harness.core.records import (
+    Case,
     CaseResult,
     Crashed,
     EvalReport,
@@ -23,6 +24,7 @@ from harness.core.records import (
     Measured,
     Mode,
     NotRun,
+    Param,
     Passed,
     Profile,
     Raised,
@@ -136,6 +138,13 @@ def stats_ns(times_us: Sequence[float]) -> dict[str, float]:
         "best": min(samples_ns),
         "worst": max(samples_ns),
     }
+
+
+def case_values(case: Case) -> dict[str, Param]:
+    """A case under the keys of task.yml. The number of ranks is said only where there are several, as KernelBot's
+    problems of one GPU do not know it."""
+    ranks: dict[str, Param] = {"world_size": case.world_size} if case.world_size > 1 else {}
+    return {**ranks, **case.params, "seed": case.seed}
 
 
 def spec_of(params: Mapping[str, object]) -> str:

@@ -8,15 +8,13 @@ there.
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
-from harness.core.decode import encode
 from harness.core.errors import UsageError
-from harness.core.files import read_text
-from harness.core.records import Case, Params
-from harness.gpumode.folder import FILE, SUBMISSION, TaskProblem
+from harness.core.records import Case
+from harness.gpumode.folder import FILE, SUBMISSION, seconds
 from harness.judging.scoring import GPU_MODE, SCORINGS
 from harness.problems.problem import Problem, Suite
 from harness.problems.skeleton import submission_text
@@ -54,8 +52,8 @@ def task_of(problem: Problem, suite: Suite) -> dict[str, Any]:
     cases. Raises UsageError for a problem that cannot be such a task."""
     if why := unfit(problem):
         raise UsageError(f"{problem.name}: {why}")
-    if problem.is_upstream:
-        return _of_folder(cast(TaskProblem, problem), suite)
+    if (own := problem.own_task(suite)) is not None:
+        return own
     staged = {name: data.decode() for name, data in problem.staged().items()}
     files = problem.staged_submission(SUBMISSION)
     texts = {name: data.decode() for name, data in files.items()} | staged
@@ -89,46 +87,14 @@ def write(folder: Path, files: dict[str, str]) -> None:
         raise UsageError(f"{error.filename or folder}: cannot be written: {error.strerror}") from None
 
 
-def _of_folder(problem: TaskProblem, suite: Suite) -> dict[str, Any]:
-    """The task of a folder as KernelBot reads it, on as many ranks as the suite's cases have."""
-    task, staged = problem.task, problem.staged()
-    world_size = suite.benchmarks[0].world_size
-
-    def placed(cases: Sequence[Params]) -> list[dict[str, Any]]:
-        return [encode(case | ({"world_size": world_size} if "world_size" in case else {})) for case in cases]
-
-    validation = task.validation and {
-        "version": task.validation.version,
-        "source": read_text(problem.folder / task.validation.script),
-    }
-    return {
-        "lang": task.lang,
-        "files": {
-            file.name: SUBMISSION if file.source == SUBMISSION else staged[file.name].decode(errors="replace")
-            for file in task.files
-        },
-        "config": problem.config,
-        "libraries": list(task.libraries),
-        "tests": placed(task.tests),
-        "benchmarks": placed(task.benchmarks),
-        "test_timeout": _seconds(suite.test_timeout_s),
-        "benchmark_timeout": _seconds(suite.benchmark_timeout_s),
-        "ranked_timeout": _seconds(suite.ranked_timeout_s),
-        "ranking_by": task.ranking_by,
-        "seed": task.seed,
-        "multi_gpu": task.multi_gpu,
-        "validation": validation,
-    }
-
-
 def _common(problem: Problem, suite: Suite) -> dict[str, Any]:
     """The keys of task.yml that name no file."""
     return {
         "tests": _cases(problem, suite.tests),
         "benchmarks": _cases(problem, suite.benchmarks),
-        "test_timeout": _seconds(suite.test_timeout_s),
-        "benchmark_timeout": _seconds(suite.benchmark_timeout_s),
-        "ranked_timeout": _seconds(suite.ranked_timeout_s),
+        "test_timeout": seconds(suite.test_timeout_s),
+        "benchmark_timeout": seconds(suite.benchmark_timeout_s),
+        "ranked_timeout": seconds(suite.ranked_timeout_s),
         "ranking_by": problem.ranking_by,
         "seed": None,
         "multi_gpu": problem.multi_gpu,
@@ -156,8 +122,3 @@ def _cases(problem: Problem, cases: Sequence[Case]) -> list[dict[str, Any]]:
         | {"seed": case.seed}
         for case in cases
     ]
-
-
-def _seconds(limit_s: float) -> float:
-    """A whole number where it is one, as KernelBot writes them."""
-    return int(limit_s) if limit_s == int(limit_s) else limit_s

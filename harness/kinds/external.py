@@ -46,6 +46,7 @@ from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
+from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.plan import phases
 from harness.kinds.programs import LANGUAGES, Program
@@ -67,6 +68,9 @@ RUNS: dict[tuple[Mode, str], tuple[EvalMode, ...]] = {
 }
 SUITE = "theirs"  # what such a run is recorded under, and so ranked apart from ours
 CONTROL = "from reference import ref_kernel as custom_kernel\n"  # the submission of a control run
+# The same where a folder has no ref_kernel: nothing can be taken from it, so what fails as before has not come to it.
+NOTHING = "def __getattr__(name):\n    raise RuntimeError('this submission has nothing')\n"
+WHOSE = {CONTROL: "the folder's own reference as the submission", NOTHING: "a submission that has nothing"}
 REASON_CHARS = 300
 UNDER_NCU = "its eval.py profiles only under ncu: --tool ncu"  # where its profile has no text
 EXITS = {110: "a CUDA call failed", 111: "it was given no POPCORN_FD", 112: "it says that the submission is wrong"}
@@ -230,10 +234,8 @@ class ExternalSession:
                     return
             if mode == "leaderboard" and self.plan.task_problem.task.validation:
                 self.progress.phase("validation")
-                began = time.monotonic()
                 self._stage(self._files())
                 self.validation = (validated(self.plan.task_problem, self._staged, self.environ),)
-                self.phases_s["validation"] = time.monotonic() - began
         yield
 
     def _runs(self, mode: EvalMode, phase: Phase) -> list[tuple[str, tuple[Params, ...]]]:
@@ -292,14 +294,19 @@ class ExternalSession:
         problem = self.plan.task_problem
         if not any(isinstance(one, get_args(Failure)) for one in outcomes):
             return outcomes
-        if problem.lang == "py" and not problem.missing:
-            self.progress.note("eval.py failed: runs it again with the reference as the submission")
-            ran = self._ran(mode, placed, {**self.program.files, **problem.staged_submission(CONTROL)})
-            again = outcomes_of(mode, len(placed), ran, self._limit_s(mode))
-            if not any(isinstance(one, get_args(Failure)) for one in again):
+        if self.plan.device == "cpu":
+            refuse_gpu_only(self.plan.submission, ran.stderr, ran.stderr.strip().rpartition("\n")[2])
+        if problem.lang == "py":
+            text = NOTHING if problem.missing else CONTROL
+            self.progress.note(f"eval.py failed: runs it again with {WHOSE[text]}")
+            control = self._ran(mode, placed, {**self.program.files, **problem.staged_submission(text)})
+            again = outcomes_of(mode, len(placed), control, self._limit_s(mode))
+            found = next((one for one in again if isinstance(one, get_args(Failure))), None)
+            if found is not None and (not problem.missing or _how(control) == _how(ran)):
+                check_codes(control, mode, self.plan.problem.name)
+                raise self._refused(control, found, WHOSE[text])
+            if not problem.missing:
                 return outcomes
-            check_codes(ran, mode, self.plan.problem.name)
-            raise self._refused(ran, next(one for one in again if isinstance(one, get_args(Failure))))
         check_codes(ran, mode, self.plan.problem.name)
         return outcomes
 
@@ -317,7 +324,7 @@ class ExternalSession:
         ended = run_child(command, self._staged, self.environ, self._limit_s(mode))
         return told_by(ended, Path(self.program.command[-1]).name)
 
-    def _refused(self, ran: Ran, outcome: Outcome) -> UsageError:
+    def _refused(self, ran: Ran, outcome: Outcome, control: str) -> UsageError:
         """That the folder does not run here, in a line that begins with the reason."""
         plan = self.plan
         last = ran.stderr.strip().rpartition("\n")[2]  # of a traceback: the exception
@@ -325,8 +332,8 @@ class ExternalSession:
         advice = plan.problem.advice(plan.device, plan.cuda_is_cpu)
         log = staging.kept(plan.problem, f"{ran.stdout}\n{ran.stderr}")
         return UsageError(
-            f"{cut_line(reason, REASON_CHARS)}: {plan.problem.name} does not run here; {ran.name} fails so with the "
-            f"folder's own reference as the submission{f'. Next: {advice}' if advice else ''}{log}"
+            f"{cut_line(reason, REASON_CHARS)}: {plan.problem.name} does not run here; {ran.name} fails so with "
+            f"{control}{f'. Next: {advice}' if advice else ''}{log}"
         )
 
     @property
@@ -370,6 +377,11 @@ class ExternalSession:
         task, ranks = self.plan.task_problem.task, {"world_size": self.plan.world_size}
         cases = task.tests if phase.name == "test" else task.benchmarks[-len(phase.cases) :]
         return tuple({**case, **ranks} if "world_size" in case else case for case in cases)
+
+
+def _how(ran: Ran) -> tuple[int | None, Mapping[str, str], str]:
+    """How a run ended: its exit code, what it told, and the last line of its errors."""
+    return ran.code, ran.told, ran.stderr.strip().rpartition("\n")[2]
 
 
 def outcomes_of(phase: EvalMode, count: int, ran: Ran, limit_s: float) -> list[Outcome]:

@@ -10,6 +10,7 @@ from harness.gpumode import folder
 from harness.kinds.kind import Order, Plan
 from harness.kinds.op import OpKind
 from harness.kinds.plan import OpPlan
+from harness.problems.graphs import captures
 from harness.problems.problem import Problem
 from harness.ranks import wire
 
@@ -33,6 +34,8 @@ class FolderKind(OpKind):
         """An op's plan, with less room for several inputs at a time and for what groups keep."""
         plan = super().plan(order)
         assert isinstance(plan, OpPlan)
+        if captures(plan.problem.staged().get("eval.py", b"").decode(errors="replace")):
+            plan = replace(plan, notes=(*plan.notes, Warning(code="captured")))
         task = plan.problem.task if isinstance(plan.problem, folder.TaskProblem) else None
         if plan.mode == "leaderboard" and task and task.validation:
             note = Warning(code="unvalidated", values={"version": str(task.validation.version)})

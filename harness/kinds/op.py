@@ -43,6 +43,7 @@ from harness.nodes import start
 from harness.nodes.agent import has_own_network
 from harness.problems import shape_file
 from harness.problems.problem import Problem
+from harness.problems.reference_copy import is_reference
 from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
@@ -76,7 +77,7 @@ class OpKind:
         if setting.nodes > 1 and order.mode == "profile":
             raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
         cuda_is_cpu, notes = conditions(setting, order.submission)
-        return make_plan(
+        plan = make_plan(
             setting.problem,
             setting.suite,
             order.submission,
@@ -91,6 +92,10 @@ class OpKind:
             nodes=setting.nodes,
             launches=setting.launches,
         )
+        text = setting.problem.staged().get("reference.py", b"").decode(errors="replace")
+        if order.opponent is None and is_reference(order.submission.source, text):
+            plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
+        return plan
 
     @contextlib.contextmanager
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:

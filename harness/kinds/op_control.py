@@ -101,9 +101,19 @@ class Guarded(Session):
         cases = [case for phase in self.plan.phases for case in phase.cases]
         label = cases[min(self.calls.at, len(cases) - 1)].label
         # A trusted process that only raises has not been reached before it has read an output.
+        if failure.role == "candidate" and failure.reason == "memory" and not self.plan.is_control:
+            self._check_memory()
         reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
         may_be_its = reached and not self.plan.is_control
         return op_failures.decided(failure, self.plan, label, made, may_be_its, self._control)
+
+    def _check_memory(self) -> None:
+        """Raises UsageError if the reference in the submission's place runs out of memory too: then it is the machine
+        that has too little."""
+        if self.plan.nodes == 1 and (why := self._control(self.plan.opponent)):
+            raise UsageError(
+                f"{why} (with the reference as the submission, too). Next: smaller shapes need less memory"
+            )
 
     def _control(self, opponent: Submission | None) -> str:
         """Ends this session's ranks and repeats its step with the reference as the submission, against that opponent.
@@ -113,7 +123,7 @@ class Guarded(Session):
                 "a judge or the reference failed, and over several nodes no control run says whether the submission is "
                 "the cause; evaluate the problem's reference.py as the submission: if that passes, it is"
             )
-        self.progress.note("a judge or the reference failed: repeats the step with the reference as the submission")
+        self.progress.note("repeats the step with the reference as the submission, to see whose failure it is")
         self.ranks.end()
         control = type(self)(self.control_plan(opponent), self.progress)
         try:

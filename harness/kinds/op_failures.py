@@ -14,6 +14,7 @@ from harness.core.errors import UsageError
 from harness.core.records import Crashed, Held, Raised, Submission, TimedOut
 from harness.core.words import cut_line
 from harness.kinds import staging
+from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed
 from harness.kinds.plan import OpPlan
 from harness.ranks import wire
@@ -31,7 +32,11 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
 STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)?[a-z]+/\d+/([^"\s]+)')
 FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)?[a-z]+/\d+/([^"]+)", line (\d+)')
 WHOSE = {"trusted": "a judge", "baseline": "the reference"}
-BESIDE_IT = "; a judge and the reference are on the same device, and with less than they leave it may be right"
+LEFT = "; a judge and the reference {}, and with less than they leave it may be right"
+BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memory is told
+    "device_memory": LEFT.format("are on the same device"),
+    "memory": LEFT.format("have memory of this machine too"),
+}
 
 Control = Callable[[Submission | None], str]
 
@@ -43,10 +48,13 @@ def decided(
     not known. `may_be_its`: whether the submission can have reached a rank that is not its own. `control` repeats the
     step with the reference as the submission, against that opponent, and returns why it fails too, or "".
 
-    Raises UsageError where neither the submission nor an opponent is to blame, OpponentFailed where that is.
+    Raises UsageError where neither the submission nor an opponent is to blame, as where the submission has code that
+    only a GPU runs and this machine has none, and OpponentFailed where that is.
     """
     outcome = failure.outcome
     if failure.role == "candidate":
+        if plan.device == "cpu" and isinstance(outcome, Raised):
+            refuse_gpu_only(plan.submission, outcome.traceback, outcome.message)
         return _advised(failure, plan)
     if failure.role == "baseline" and plan.opponent is not None:
         raise OpponentFailed(case, outcome) from None
@@ -90,11 +98,13 @@ def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, wh
 def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
     """A submission's failure, with what may be behind it on this machine, and its own files in tracebacks."""
     outcome = failure.outcome
-    if failure.reason == "device_memory":
-        outcome = replace(outcome, message=outcome.message + BESIDE_IT)
+    if failure.reason in BESIDE_IT and not plan.is_control:
+        outcome = replace(outcome, message=outcome.message + BESIDE_IT[failure.reason])
     elif isinstance(outcome, Raised) and failure.reason == "module":
         outcome = replace(outcome, message=f"{outcome.message}; what is installed for {sys.executable} counts")
-    elif isinstance(outcome, Raised) and (advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)):
+    elif (isinstance(outcome, Raised) or (isinstance(outcome, TimedOut) and plan.cuda_is_cpu)) and (
+        advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)
+    ):
         outcome = replace(outcome, message=f"{outcome.message}; this machine may be the reason: {advice}")
     return _named(outcome, plan.submission)
 

@@ -138,9 +138,10 @@ class Stepping:
             held = probe.held(late)
             judged.append(budget.block)
         found = held or wrong(calls, judged, "a timed call (device clock)")
-        if found is not None and calls.candidate not in self.waits:
+        if found is not None and calls.candidate not in waiting:
             # Its streams may not wait for the one that it is called on: where inputs lie ready before a call, they
-            # need not. Such calls are made when their input is there.
+            # need not. Such calls are made when their input is there. One whose host waits for its device is known by
+            # now, but has been called ahead in this block.
             self.waits.add(calls.candidate)
         elif found is not None:
             return found

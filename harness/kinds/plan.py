@@ -36,7 +36,8 @@ class OpPlan(Plan):
     """With an `opponent` the baseline ranks run it in place of the reference. `cuda_is_cpu`: "cuda" means the CPU to
     all ranks. `confined`: whether ranks that nobody trusts are. `hidden` are folders that those may not see.
     `in_flight_bytes`: how much of a device inputs may take, if several are made at a time. `kept_bytes`: how much of it
-    each group may keep while another is on turn. `is_control`: the reference takes the submission's place."""
+    each group may keep while another is on turn. `is_control`: the reference takes the submission's place.
+    `is_reference`: the submission is the reference, by its text."""
 
     budget: Budget
     threads: int
@@ -48,6 +49,7 @@ class OpPlan(Plan):
     kept_bytes: int = MOST_KEPT_BYTES
     hidden: tuple[Path, ...] = ()
     is_control: bool = False
+    is_reference: bool = False
 
     @property
     def is_stepped(self) -> bool:

@@ -11,10 +11,11 @@ only of a dtype in RESULT_DTYPES and of few dimensions. Nothing that a candidate
 """
 
 import base64
+import hashlib
 import io
 import math
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from harness.ranks.wire import Input, Output
 ALIGN_BYTES = 256
 MAX_REACH = 1 << 60  # elements
 MAX_DEPTH = 8  # of an output that is no tensor
+MAX_DIGEST_BYTES = 256 << 20  # that one is made of, in a quarter of a second
 PLAIN = {"bool": bool, "int": int, "float": float, "str": str}
 DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 # Of what a candidate returns: dtypes whose elements are whole bytes that may have any value. What torch stores in parts
@@ -126,6 +128,33 @@ def nbytes_of(value: Any) -> int:
         return aligned(value.numel() * value.element_size())
     items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
     return sum(map(nbytes_of, items))
+
+
+def digest(value: Any) -> str:
+    """A digest of a result's tree, by which equal ones are known; "" for one that is large or of another make."""
+    if nbytes_of(value) > MAX_DIGEST_BYTES:
+        return ""
+    made = hashlib.sha256()
+    try:
+        for word in _words(value):
+            made.update(word)
+    except (TypeError, ValueError, RuntimeError):  # a dtype without bytes of its own, say
+        return ""
+    return made.hexdigest()
+
+
+def _words(value: Any) -> Iterator[bytes | memoryview]:
+    if isinstance(value, torch.Tensor):
+        yield f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.device};".encode()
+        yield value.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data
+    elif isinstance(value, tuple | list | dict):
+        yield f"{type(value).__name__} {len(value)};".encode()
+        for item in value.items() if isinstance(value, dict) else value:
+            yield from _words(item)
+    elif value is None or isinstance(value, bool | int | float | str):
+        yield f"{type(value).__name__} {value!r};".encode()
+    else:
+        raise TypeError(f"a {type(value).__name__} has no bytes")
 
 
 def write_input(buffer: SharedBuffer, offset: int, value: Any, key: int = 0) -> Input:

@@ -16,6 +16,7 @@ from harness.judging.checkers import CHECKERS as RULES
 from harness.problems.problem import ADAPTER
 from harness.process import cuda_shim
 from harness.ranks import torch_settings, trace, wire
+from harness.ranks.captured import Captured
 from harness.ranks.folder_trusted import FolderTrusted
 from harness.ranks.logits_trusted import LogitsTrusted
 from harness.ranks.program import Program
@@ -23,8 +24,39 @@ from harness.ranks.quality_trusted import QualityTrusted
 from harness.ranks.stopwatch import Keep, Kernel, Sample
 from harness.ranks.trusted import Trusted
 
+SUBMITTED = "submission.py"
 
-class Candidate(Program):
+
+class Caller(Program):
+    """Calls a kernel that is judged or timed."""
+
+    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
+        """A submission is called by CUDA graphs where the folder's own evaluator does so."""
+        torch_settings.apply(command.settings)
+        self.kernel = staged_kernel(self.order.workdir)
+        is_submissions, on_cpu = (Path(self.order.workdir) / SUBMITTED).exists(), self.device.kind == "cpu"
+        if torch_settings.Calls.capture and is_submissions and (self.order.cuda_is_cpu or not on_cpu):
+            self.kernel = Captured(self.kernel, captures_late=on_cpu)
+        return wire.Imported(device="")
+
+    def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
+        self.forget()
+        reply = super().load_inputs(command)
+        if isinstance(self.kernel, Captured):
+            self.kernel.prepare(self.loaded, is_readable=not command.stepped and not any(self.masked))
+        return reply
+
+    def yield_memory(self, command: wire.Yield) -> wire.Reply:
+        self.forget()
+        return super().yield_memory(command)
+
+    def forget(self) -> None:
+        """Gives up what was captured, and its memory."""
+        if isinstance(self.kernel, Captured):
+            self.kernel.graphs = {}
+
+
+class Candidate(Caller):
     """Runs the submission."""
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
@@ -32,11 +64,6 @@ class Candidate(Program):
         self.profiler: Any  # torch.autograd.profiler.profile, whose methods have no types
         self.trace_file = Path(order.workdir) / trace.FILE
         self.commands |= {wire.StartProfile: self.start_profile, wire.StopProfile: self.stop_profile}
-
-    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
-        torch_settings.apply(command.settings)
-        self.kernel = staged_kernel(self.order.workdir)
-        return wire.Imported(device="")
 
     def start_profile(self, command: wire.StartProfile) -> wire.Reply:
         self.trace_file.unlink(missing_ok=True)  # an earlier case's
@@ -66,18 +93,13 @@ class Candidate(Program):
         return start_ns, end_ns, None, keep(result)
 
 
-class Baseline(Program):
+class Baseline(Caller):
     """Runs the reference (or an opponent) exactly as a submission is run, and nothing else. Both are so timed under the
     same conditions: a rank that also judged would have warmer connections and a larger heap."""
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.judged = RULES[order.checker].judges_baseline
         super().__init__(order, fds)
-
-    def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
-        torch_settings.apply(command.settings)
-        self.kernel = staged_kernel(self.order.workdir)
-        return wire.Imported(device="")
 
 
 # A role's program; the trusted one is its checker's.
@@ -104,7 +126,7 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
 
 def staged_kernel(workdir: str) -> Kernel:
     """The kernel that is staged: a submission's, an opponent's among them, or else the reference's (see OpPlan)."""
-    if (Path(workdir) / "submission.py").exists():
+    if (Path(workdir) / SUBMITTED).exists():
         return custom_kernel(workdir)
     sys.path.insert(0, workdir)
     return importlib.import_module("reference").ref_kernel  # type: ignore[no-any-return]

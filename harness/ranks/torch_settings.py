@@ -1,4 +1,5 @@
-"""Torch's settings that change what a kernel computes or how fast: read in one process, and set in others.
+"""Settings that change what a kernel computes or how fast, torch's and `capture`: read in one process, and set in
+others.
 
 A problem folder's eval.py and reference.py may change them for the process that everything runs in there. Here only
 trusted ranks import the reference, so the others are told what it set. Of eval.py, which is not run, the statements
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from harness.problems.graphs import captures
 from harness.ranks.payload import DTYPES
 
 EVALUATOR = "eval.py"
@@ -34,7 +36,14 @@ def _attribute(holder: Any, name: str) -> Setting:
     return Setting(lambda: getattr(holder, name), lambda value: setattr(holder, name, value))
 
 
+class Calls:
+    """How calls are made: `capture` is "graph" if as replays of CUDA graphs."""
+
+    capture = ""
+
+
 SETTINGS: dict[str, Setting] = {
+    "capture": Setting(lambda: Calls.capture, lambda text: setattr(Calls, "capture", text), str),
     "default_dtype": Setting(torch.get_default_dtype, torch.set_default_dtype, DTYPES.__getitem__),
     "float32_matmul_precision": Setting(
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, lambda text: text
@@ -69,9 +78,11 @@ def apply(values: Mapping[str, str]) -> None:
 def evaluator(folder: Path) -> None:
     """Sets what the folder's eval.py sets, if it has one."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
-        tree = ast.parse((folder / EVALUATOR).read_text(encoding="utf-8"))
+        text = (folder / EVALUATOR).read_text(encoding="utf-8")
+        tree = ast.parse(text)
         for statement in _settings(tree.body):
             exec(compile(ast.Module([statement], []), EVALUATOR, "exec"), {"torch": torch})
+        Calls.capture = "graph" if captures(text) else ""
 
 
 def _settings(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -18,7 +18,7 @@ from harness.serve.store import Row
 RUNNER = "Local"
 
 
-def leaderboard_item_answer(one: Leaderboard) -> LeaderboardItem:
+def leaderboard_item_answer(one: Leaderboard, is_closed: bool) -> LeaderboardItem:
     return LeaderboardItem(
         id=one.id,
         name=one.name,
@@ -28,7 +28,7 @@ def leaderboard_item_answer(one: Leaderboard) -> LeaderboardItem:
         gpu_types=list(one.gpus),
         creator_id=0,
         forum_id=-1,
-        visibility="public",
+        visibility="closed" if is_closed else "public",
     )
 
 

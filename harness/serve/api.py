@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from harness.core.errors import HarnessError
 from harness.core.records import Mode
+from harness.serve import admin_api
 from harness.serve.answers import (
     RUNNER,
     backlog_answer,
@@ -29,16 +30,16 @@ from harness.serve.answers import (
     submission_answer,
 )
 from harness.serve.contest_api import add_routes
-from harness.serve.entry import Tooled, accepted, check_gpu, leaderboard_of
+from harness.serve.entry import Tooled, accepted, check_gpu, check_open, leaderboard_of
 from harness.serve.events import streamed
 from harness.serve.offers import NSIGHT
+from harness.serve.routing import MAX_ID, Here, Id, refusals
 from harness.serve.schemas import (
     Accepted,
     AcceptedDetails,
     AuthState,
     Count,
     Deleted,
-    Detail,
     Health,
     LeaderboardItem,
     LiveBoards,
@@ -53,7 +54,6 @@ from harness.serve.service import Leaderboard, Service
 from harness.serve.store import Row
 from harness.serve.users import User
 
-MAX_ID = 2**63 - 1  # SQLite's
 MOST_LAUNCHES = 1_000_000  # that a profile may be asked to have
 # First words of paths that are no leaderboards: a POST there is one of the wrong method
 RESERVED = frozenset(
@@ -74,31 +74,11 @@ RESERVED = frozenset(
 )
 
 
-REASONS = {
-    400: "something that was asked for is not there, or not as it must be",
-    401: "the token, or an X-Popcorn-Cli-Id that cannot be taken on",
-    403: "somebody else's submission, or a rule of a contest",
-    404: "no such leaderboard or submission",
-    405: "no such method there",
-    408: "the request did not come to an end",
-    413: "more than 1 MB",
-    421: "a Host that is not this server's",
-    429: "too many of this user's submissions wait; see Retry-After",
-    500: "the checkout cannot be read",
-    503: "too many submissions wait, or streams are open; see Retry-After",
-}
-
-
-def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI's words for the statuses of a route, with those that the guard gives to any."""
-    return {code: {"model": Detail, "description": REASONS[code]} for code in sorted({*codes, 401, 421})}
-
-
-CLI_ID = "X-Popcorn-Cli-Id"
+CLI_ID, WEB_ID = "X-Popcorn-Cli-Id", "X-Web-Auth-Id"
 CliId = Annotated[
     str | None, Header(alias=CLI_ID, description="Who submits: `name:secret`, or any text that nobody else knows.")
 ]
-Id = Annotated[int, Path(ge=1, le=MAX_ID)]
+WebId = Annotated[str | None, Header(alias=WEB_ID, include_in_schema=False)]  # OpenAPI has no word for either of two
 Offset = Annotated[int, Query(ge=0, le=MAX_ID)]
 # Checked by hand, for the status that theirs gives; the schema says what is right all the same
 Provider = Annotated[str, Query(json_schema_extra={"enum": ["discord", "github"]})]
@@ -114,16 +94,17 @@ def cli_id(x_popcorn_cli_id: CliId = None) -> str:
     return x_popcorn_cli_id
 
 
-Secret = Annotated[str, Depends(cli_id)]
-
-
-def service_of(request: Request) -> Service:
-    """What the application answers for."""
-    found: Service = request.app.state.service
+def any_id(x_web_auth_id: WebId = None, x_popcorn_cli_id: CliId = None) -> str:
+    """The id of either header; answers 400 without one, as GPU MODE's service does."""
+    if not (found := x_web_auth_id or x_popcorn_cli_id):
+        raise HTTPException(400, f"Missing {WEB_ID} or {CLI_ID} header")
     return found
 
 
-Here = Annotated[Service, Depends(service_of)]
+Secret = Annotated[str, Depends(cli_id)]
+EitherSecret = Annotated[str, Depends(any_id)]
+
+
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {}}, "description": "status events, then one result or error"}
 }
@@ -148,12 +129,15 @@ async def auth_init(provider: Provider) -> AuthState:
 
 @routes.get("/leaderboards", responses=refusals())
 async def leaderboards(service: Here) -> list[LeaderboardItem]:
-    return [leaderboard_item_answer(one) for one in service.leaderboards]
+    closed = service.store.closed.all()
+    return [leaderboard_item_answer(one, one.problem in closed) for one in service.leaderboards]
 
 
-@routes.get("/gpus/{leaderboard_name}", responses=refusals(404))
+@routes.get("/gpus/{leaderboard_name}", responses=refusals(403, 404))
 async def gpus(service: Here, leaderboard_name: str) -> list[str]:
-    return list(leaderboard_of(service, leaderboard_name).gpus)
+    leaderboard = leaderboard_of(service, leaderboard_name)
+    check_open(service, leaderboard)
+    return list(leaderboard.gpus)
 
 
 @routes.get("/runner_queue/{gpu_type}", responses=refusals(404))
@@ -165,7 +149,7 @@ def runner_queue(service: Here, gpu_type: str) -> RunnerBacklog:
     return backlog_answer(service, known[gpu_type.lower()])
 
 
-@routes.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
+@routes.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 403, 404))
 def submissions(
     service: Here,
     leaderboard_name: str,
@@ -179,7 +163,7 @@ def submissions(
     return [ranked_entry_answer(rank, row) for rank, row in chosen]
 
 
-@routes.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 404))
+@routes.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 403, 404))
 def submission_count(service: Here, leaderboard_name: str, gpu_name: str, user_id: str | None = None) -> Count:
     rows = _ranked(service, leaderboard_name, gpu_name)
     return Count(count=sum(user_id in (None, row.user) for row in rows))
@@ -187,7 +171,7 @@ def submission_count(service: Here, leaderboard_name: str, gpu_name: str, user_i
 
 @routes.get("/user/submissions", responses=refusals(400))
 def own(
-    service: Here, secret: Secret, leaderboard: str | None = None, limit: Limit = 50, offset: SignedOffset = 0
+    service: Here, secret: EitherSecret, leaderboard: str | None = None, limit: Limit = 50, offset: SignedOffset = 0
 ) -> list[ShortSubmission]:
     if not 1 <= limit <= 100:
         raise HTTPException(400, "limit must be between 1 and 100")
@@ -196,21 +180,20 @@ def own(
     user = service.store.users.known(secret)
     known = service.find(leaderboard) if leaderboard else None
     name = known.name if known else leaderboard or None
-    rows = service.store.of_user(user, name, limit, offset) if user else []
+    rows = service.store.listed(user, name, limit, offset) if user else []
     return [short_answer(row) for row in rows]
 
 
 @routes.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-def show(service: Here, submission_id: Id, secret: Secret) -> Submission:
+def show(service: Here, submission_id: Id, secret: EitherSecret) -> Submission:
     return submission_answer(service, _own(service, submission_id, secret, "view"))
 
 
 @routes.delete("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-def delete(service: Here, submission_id: Id, secret: Secret) -> Deleted:
+def delete(service: Here, submission_id: Id, secret: EitherSecret) -> Deleted:
     """Ends its evaluation if it is running. Its records in leaderboard.yaml and runs/ stay."""
     row = _own(service, submission_id, secret, "delete")
-    service.contests.deleted(row)
-    if not service.store.delete(row.id):
+    if not service.delete(row):
         raise HTTPException(404, "Submission not found")
     return Deleted(status="ok", submission_id=row.id)
 
@@ -262,7 +245,12 @@ async def profile(
     responses=refusals(400, 403, 404, 408, 413, 429, 503),
 )
 async def submit(
-    service: Here, leaderboard_name: str, gpu_type: str, submission_mode: ModeName, file: UploadFile, secret: Secret
+    service: Here,
+    leaderboard_name: str,
+    gpu_type: str,
+    submission_mode: ModeName,
+    file: UploadFile,
+    secret: EitherSecret,
 ) -> Accepted:
     """Queues the file; `GET /user/submissions/{id}` returns its outcome."""
     row = await accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
@@ -325,6 +313,7 @@ def make_app(service: Service) -> FastAPI:
 
     app = FastAPI(title="kernel-eval", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.include_router(admin_api.routes)  # before the routes that take any first word
     app.include_router(routes)
     app.add_exception_handler(HarnessError, _broken)
     if service.contests.all:
@@ -375,6 +364,7 @@ def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
 
 def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
     leaderboard = leaderboard_of(service, name)
+    check_open(service, leaderboard)
     check_gpu(leaderboard, gpu)
     rows = service.store.ranked(leaderboard.name, gpu, leaderboard.more_is_better)
     return [row for row in rows if not service.contests.is_veiled(row)]

@@ -15,7 +15,7 @@ from harness.serve.contests import Placement
 from harness.serve.guard import TOO_LARGE
 from harness.serve.service import Leaderboard, Service
 from harness.serve.store import Asked, QueueFullError, Row
-from harness.serve.users import UnknownUserError
+from harness.serve.users import BannedError, UnknownUserError
 
 RETRY_S = "30"
 LANGUAGES = {"py": "Python", "cu": "CUDA"}
@@ -36,7 +36,12 @@ async def accepted(
 ) -> Row:
     """Checks the submission, in the order in which GPU MODE's service does, and queues it."""
     chosen = _mode(mode)
+    if not service.accepts_jobs:
+        raise HTTPException(
+            503, "This server does not accept submissions at the moment.", headers={"Retry-After": "300"}
+        )
     leaderboard = leaderboard_of(service, name)
+    check_open(service, leaderboard)
     check_gpu(leaderboard, gpu)
     code = _text(await file.read(MAX_BYTES + 1))
     suffixes = SUFFIXES[leaderboard.lang]
@@ -60,7 +65,7 @@ async def accepted(
 
     try:
         row = await run_in_threadpool(service.contests.enter, secret, leaderboard.name, chosen, file_name, code, add)
-    except UsageError as error:
+    except (UsageError, BannedError) as error:
         raise HTTPException(403, str(error)) from None
     except UnknownUserError as error:
         raise HTTPException(401, f"Invalid or unauthorized X-Popcorn-Cli-Id: {error}") from None
@@ -83,6 +88,12 @@ def leaderboard_of(service: Service, name: str) -> Leaderboard:
     if found is None:
         raise HTTPException(404, f"Leaderboard `{name}` does not exist.")
     return found
+
+
+def check_open(service: Service, leaderboard: Leaderboard) -> None:
+    """Answers 403 for a leaderboard that an organiser has closed."""
+    if leaderboard.problem in service.store.closed.all():
+        raise HTTPException(403, f"Leaderboard `{leaderboard.name}` is closed.")
 
 
 def check_gpu(leaderboard: Leaderboard, gpu: str) -> None:

@@ -6,13 +6,13 @@ printed stay between its owner and the checkout's.
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from harness.board import leaderboard, reports
-from harness.board.entries import Board, Entry
+from harness.board.entries import Board, Entry, HeldEntry
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.words import clean_line
@@ -58,20 +58,20 @@ class Queue:
 
 class Live:
     """The page's data, built again when a board or a run has changed. Its methods may be called from any thread.
-    `units` are those of problems' scores."""
+    `unit` gives that of a problem's scores. What is closed is not on it."""
 
     def __init__(
-        self, store: Store, worker: Worker, checkout: Checkout, contests: Contests, units: Mapping[str, str]
+        self, store: Store, worker: Worker, checkout: Checkout, contests: Contests, unit: Callable[[str], str]
     ) -> None:
         self._store, self._worker, self._checkout, self._contests = store, worker, checkout, contests
-        self._units = units
+        self._unit = unit
         self._lock = threading.Lock()
         self._made: tuple[str, Page] | None = None
 
     def version(self) -> str:
         """A text that changes whenever a board or a run changes."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
-        parts.append(sorted(self._contests.veiled_runs()))
+        parts += [sorted(self._contests.veiled_runs()), sorted(self._store.closed.all())]
         for path in (self._checkout.leaderboard, self._checkout.runs):
             try:
                 found = path.stat()
@@ -87,7 +87,7 @@ class Live:
             if self._made is None or self._made[0] != version:
                 recorded, unreadable = reports.load_all(self._checkout.root)
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
-                found = _unveiled(leaderboard.load(self._checkout.leaderboard), self._contests.veiled_runs())
+                found = _unveiled(self.board(), self._contests.veiled_runs(), self._store.closed.all())
                 made = page_of(found, recorded, unreadable, self._checkout.root, self._checkout.root, made_at)
                 self._made = (version, _unlinked(made))
             return self._made
@@ -113,12 +113,16 @@ class Live:
         found = Queue(
             version=self.version(),
             now=now(),
-            running=tuple(self._shown(row) for row in self._store.running()),
-            waiting=tuple(self._shown(row) for row in waiting),
+            running=self._all_shown(self._store.running()),
+            waiting=self._all_shown(waiting),
             waiting_count=count,
-            latest=tuple(self._shown(row) for row in self._store.latest(LATEST)),
+            latest=self._all_shown(self._store.latest(LATEST)),
         )
         return dict(encode(found))
+
+    def _all_shown(self, rows: Iterable[Row]) -> tuple[Shown, ...]:
+        closed = self._store.closed.all()
+        return tuple(self._shown(row) for row in rows if row.problem not in closed)
 
     def _shown(self, row: Row) -> Shown:
         is_veiled = self._contests.is_veiled(row)
@@ -132,20 +136,23 @@ class Live:
             since=row.ended_at or row.started_at or row.submitted_at,
             passed=None if is_veiled else row.passed,
             score_s=None if is_veiled else row.score_s,
-            score_unit=self._units.get(row.problem, "s"),
+            score_unit=self._unit(row.problem),
             progress=self._worker.progress(row.id),
         )
 
 
-def _unveiled(found: Board, veiled: frozenset[str]) -> Board:
-    """The board without what the public must not see yet: those runs, in the past of entries too."""
+def _unveiled(found: Board, veiled: frozenset[str], closed: frozenset[str]) -> Board:
+    """The board without what the public must not see: those runs, in the past of entries too, and those problems."""
 
     def past(one: Entry) -> Entry:
         kept = tuple(earlier for earlier in one.history if earlier.run_id not in veiled)
         return one if len(kept) == len(one.history) else replace(one, history=kept)
 
-    entries = tuple(past(one) for one in found.entries if one.run_id not in veiled)
-    return replace(found, entries=entries, held=tuple(one for one in found.held if one.run_id not in veiled))
+    def is_seen(one: Entry | HeldEntry) -> bool:
+        return one.run_id not in veiled and one.problem not in closed
+
+    entries = tuple(past(one) for one in found.entries if is_seen(one))
+    return replace(found, entries=entries, held=tuple(one for one in found.held if is_seen(one)))
 
 
 def _unlinked(made: Page) -> Page:

@@ -34,6 +34,10 @@ NSIGHT = "ncu"  # the tool of `eval --tool` whose profiles current clients ask f
 NO_SUBMISSION = Submission(path="", name="", source="", sha256="")  # whether a problem can be evaluated here at all
 
 
+def _said(why: str) -> None:
+    print(f"not served: {why}", file=sys.stderr)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """How the server was started. `token` is the file with what requests must show; `asked` holds for every submission,
@@ -66,10 +70,10 @@ class Offer:
     closes: datetime | None = None
 
 
-def offered(options: Options, checkout: Checkout) -> tuple[Offer, ...]:
-    """The checkout's problems, then those of the folders and competitions. A problem that cannot be read is left out
-    with a line on standard error. Raises UsageError where two have one name, BadFileError for a bad competition file,
-    and the first problem's error where there is no other."""
+def offered(options: Options, checkout: Checkout, refuse: Callable[[str], None] = _said) -> tuple[Offer, ...]:
+    """The checkout's problems, then those of the folders and competitions. A problem that cannot be read is left out,
+    and `refuse` is told why; without it standard error is. Raises UsageError where two have one name, BadFileError for
+    a bad competition file, and the first problem's error where there is no other."""
     offers: dict[str, Offer] = {}
     refused: list[HarnessError] = []
 
@@ -118,7 +122,7 @@ def offered(options: Options, checkout: Checkout) -> tuple[Offer, ...]:
     if not offers:
         raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
     for why in refused:
-        print(f"not served: {why}", file=sys.stderr)
+        refuse(str(why))
     by_folder = Counter(offer.problem.name for offer in offers.values())
     if twice := [name for name, count in by_folder.items() if count > 1]:
         raise UsageError(f"{twice[0]} is offered under two names; leave out --problem, or the competition")
@@ -132,8 +136,11 @@ def _fitting(asked: Asked, problem: Problem) -> Asked:
     return replace(asked, suite=None, ranks=asked.ranks if problem.multi_gpu else None)
 
 
-def leaderboards(offers: Sequence[Offer], options: Options, checkout: Checkout) -> tuple[Leaderboard, ...]:
-    """The problems that can be evaluated with these options. Raises the first problem's UsageError where none can."""
+def leaderboards(
+    offers: Sequence[Offer], options: Options, checkout: Checkout, refuse: Callable[[str], None] = _said
+) -> tuple[Leaderboard, ...]:
+    """The problems that can be evaluated with these options; `refuse` is told why others cannot. Raises the first
+    problem's UsageError where none can."""
     found, refused = [], []
     for number, offer in enumerate(offers, start=1):
         try:
@@ -167,7 +174,7 @@ def leaderboards(offers: Sequence[Offer], options: Options, checkout: Checkout) 
     if not found:
         raise refused[0]
     for why in refused:
-        print(f"not served: {why}", file=sys.stderr)
+        refuse(str(why))
     return tuple(found)
 
 

@@ -3,9 +3,8 @@
 Knows the report of an evaluation and the field names of gpu-mode/kernelbot (src/libkernelbot/run_eval.py and
 src/kernelbot/api/main.py, read 2026-11). Texts of a submission are passed on as text, cut to KernelBot's length.
 
-Two things differ from KernelBot. A leaderboard evaluation has the runs `test` and `leaderboard`, without a `benchmark`
-between them. Every timed call has inputs from a secret seed, so one run stands for both the public and the secret one,
-and the secret one has no score of its own.
+A leaderboard evaluation has KernelBot's runs `test`, `benchmark` and `leaderboard`, the public and the secret one. The
+last three are one evaluation here, since every timed call has inputs from a secret seed: they have the same figures.
 """
 
 import base64
@@ -102,10 +101,12 @@ def _results(row: Row, report: EvalReport, command: str) -> Json:
         # KernelBot has a run for each profiled shape
         groups = [[case] for case in cases] if kind == "profile" else [cases]
         for index, group in enumerate(groups, start=row.benchmark or 0):
-            key = {"test": "test", "benchmark": row.mode, "profile": f"profile.{index}"}[kind]
             run = _run_of(report, group, command, (end - start).total_seconds())
             profile = _profile(group[0].profile, row.tool) if kind == "profile" else None
-            made[key] = _of_run(row, start, end, run, profile)
+            names = [f"profile.{index}" if kind == "profile" else kind]
+            if kind == "benchmark" and row.mode == "leaderboard" and run["passed"]:  # after which KernelBot ranks
+                names.append(row.mode)
+            made.update(dict.fromkeys(names, _of_run(row, start, end, run, profile)))
     return made
 
 
@@ -144,10 +145,7 @@ def _run(code: Exit, pairs: dict[str, str], printed: str, failures: str, command
 
 def _pairs(cases: Sequence[CaseResult]) -> dict[str, str]:
     """KernelBot's keys and values of one run."""
-    specs = [
-        result_lines.spec_of({"world_size": one.case.world_size, **one.case.params, "seed": one.case.seed})
-        for one in cases
-    ]
+    specs = [result_lines.spec_of(result_lines.case_values(one.case)) for one in cases]
     passed = all(verdict.case_status(case) == "pass" for case in cases)
     return result_lines.values_of(result_lines.report_pairs(specs, cases, passed))
 
@@ -172,7 +170,7 @@ def _runs(row: Row, results: Json, score: float | None) -> list[Json]:
             }
         )
     if made and made[-1]["mode"] == "leaderboard":
-        made.append(made[-1] | {"secret": True, "score": None, "result": None, "diagnostics": None})
+        made.append(made[-1] | {"secret": True, "result": None, "diagnostics": None})
     return made
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 
 # ---- what is sent ------------------------------------------------------------------------------------------------
@@ -142,6 +142,98 @@ class Deleted(BaseModel):
     submission_id: int
 
 
+# ---- to organisers, and from them
+Visibility = Literal["public", "closed"]
+
+
+class Switched(BaseModel):
+    status: Literal["ok"]
+    accepts_jobs: bool
+
+
+class Statistics(BaseModel):
+    """Counts, and times in seconds."""
+
+    status: Literal["ok"]
+    stats: dict[str, float]
+
+
+class Banned(BaseModel):
+    status: Literal["ok"]
+    user_id: str
+    banned: bool
+
+
+class SetVisibility(BaseModel):
+    visibility: Visibility
+
+
+class VisibilityChanged(BaseModel):
+    status: Literal["ok"]
+    leaderboard: str
+    visibility: Visibility
+
+
+class PastSubmission(BaseModel):
+    submission_id: int
+    user_id: str
+    user_name: str
+    file_name: str
+    mode: str
+    gpu_type: str
+    submission_time: str
+    status: str
+    done: bool
+    score: float | None
+    error: str | None
+
+
+class LeaderboardHistory(BaseModel):
+    status: Literal["ok"]
+    leaderboard: str
+    limit: int
+    offset: int
+    submissions: list[PastSubmission]
+
+
+class SubmissionForOrganisers(BaseModel):
+    status: Literal["ok"]
+    submission: Submission
+
+
+class DeletedOfUser(BaseModel):
+    """`deleted` counts the submissions that were deleted."""
+
+    status: Literal["ok"]
+    leaderboard_id: int
+    user_name: str
+    deleted: int
+
+
+class UpdateProblems(BaseModel):
+    """`visibility` is that of new leaderboards. GPU MODE's service downloads a repository, which the next three keys
+    name; a request that has one of them is refused. `force` changes nothing: what has changed is always taken."""
+
+    model_config = ConfigDict(extra="forbid")
+    visibility: Visibility = "public"
+    repository: str | None = None
+    branch: str | None = None
+    problem_set: str | None = None
+    force: bool = False
+
+
+class UpdatedProblems(BaseModel):
+    """Leaderboards' names, and why problems cannot be offered. `skipped` ones have not changed."""
+
+    status: Literal["ok"]
+    created: list[str]
+    updated: list[str]
+    removed: list[str]
+    skipped: list[str]
+    errors: list[str]
+
+
+# ---- the live page
 class LiveQueue(BaseModel):
     """The public part of the queue (harness/serve/live.py: Queue)."""
 

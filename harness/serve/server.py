@@ -2,30 +2,27 @@
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.board import judgements
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
 from harness.core.unseen import keep_unseen
 from harness.engine.base import Engine
-from harness.kinds import settings
 from harness.machine import host
-from harness.ranks.launch import START_S
+from harness.serve.catalogue import Catalogue
 from harness.serve.contests import Contests
 from harness.serve.contests import opened as opened_contests
 from harness.serve.guard import LOOPBACK_NAMES, ORGANISER_VARIABLE, TOKEN_VARIABLE, Guard, is_loopback, read_token
 from harness.serve.live import Live
-from harness.serve.offers import Offer, Options, eval_command, finder, leaderboards, offered
+from harness.serve.offers import Options
 from harness.serve.queue_file import FILE
 from harness.serve.service import Service
-from harness.serve.store import Limits, Row, Store
+from harness.serve.store import Limits, Store
 from harness.serve.worker import Command, Worker, engine_of
 
 if TYPE_CHECKING:
@@ -53,8 +50,8 @@ def run_server(options: Options, checkout: Checkout) -> None:
         )
     folder = checkout.runs / "serve"
     with only_server(folder):
-        offers = offered(options, checkout)
-        service = make_service(options, folder, eval_command(offers), checkout, offers=offers)
+        catalogue = Catalogue(options, checkout)
+        service = make_service(options, folder, catalogue.command, checkout, catalogue=catalogue)
         service.contests.settle(service.store)
         answer(service, options.host, options.port, token, organiser_token)
 
@@ -116,27 +113,14 @@ def make_service(
     command: Command,
     checkout: Checkout,
     engine: Engine | None = None,
-    offers: Sequence[Offer] | None = None,
+    catalogue: Catalogue | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Service:
-    """The parts of a server over the queue in `folder`; without an engine, it is the one that the options name. Without
-    offers, they are what the options say. Contests' rules are held against `clock`, in UTC."""
-    offers = offered(options, checkout) if offers is None else offers
-    known = leaderboards(offers, options, checkout)
-    by_problem = {one.problem: one for one in known}
-
-    def deadline_s(row: Row) -> float:
-        return by_problem[row.problem].deadline_s if row.problem in by_problem else START_S
-
-    def version_of(problem: str) -> str | None:
-        offer = next((one for one in offers if one.problem.name == problem), None)
-        if offer is None:
-            return None
-        setting = settings.setting(replace(offer.asked, problem=offer.argument), checkout, offer.problem)
-        return judgements.problem_version(setting.problem, setting.suite, setting.device)
-
+    """The parts of a server over the queue in `folder`. Without an engine, it is the one that the options name; without
+    a catalogue, it is what the options say. Contests' rules are held against `clock`, in UTC."""
+    catalogue = catalogue or Catalogue(options, checkout)
     store = Store(folder / FILE)
-    contests = Contests(opened_contests(options.contests), checkout, clock, version_of)
+    contests = Contests(opened_contests(options.contests), checkout, clock, catalogue.version_of)
     for contest in contests.all:
         keep_unseen(contest.log.path, checkout)
     worker = Worker(
@@ -144,16 +128,17 @@ def make_service(
         engine or engine_of(options.engine, folder, checkout.root),
         folder,
         command,
-        deadline_s,
+        catalogue.deadline_s,
         lambda: contests.settle(store),
     )
     return Service(
         store=store,
         worker=worker,
-        live=Live(store, worker, checkout, contests, {one.problem: one.score_unit for one in known}),
+        live=Live(store, worker, checkout, contests, catalogue.unit),
         contests=contests,
-        leaderboards=known,
-        find=finder(known),
+        leaderboards=catalogue.leaderboards,
+        find=catalogue.find,
+        refresh=catalogue.refresh,
         login=host.login(),
         limits=Limits(),
     )

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from harness.serve.contests import Contests
 from harness.serve.live import Live
-from harness.serve.store import Limits, Store
+from harness.serve.store import Limits, Row, Store
 from harness.serve.worker import Worker
 
 
@@ -32,10 +32,23 @@ class Leaderboard:
     unprofiled: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What reading the problems again has changed, by leaderboards' names; `leaderboards` are those of now. `errors`
+    say which problems cannot be offered, and why."""
+
+    leaderboards: tuple[Leaderboard, ...]
+    created: tuple[str, ...]
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    errors: tuple[str, ...]
+
+
 @dataclass(kw_only=True)
 class Service:
-    """The parts that the routes use. `find` gives a leaderboard by any of its names; `stopping` is true once the server
-    is shutting down."""
+    """The parts that the routes use. `find` gives a leaderboard by any of its names; `refresh` reads the problems'
+    files again; `stopping` is true once the server is shutting down. Without `accepts_jobs` no submission is taken."""
 
     store: Store
     worker: Worker
@@ -43,7 +56,22 @@ class Service:
     contests: Contests
     leaderboards: tuple[Leaderboard, ...]
     find: Callable[[str], Leaderboard | None]
+    refresh: Callable[[], Changes]
     login: str
     limits: Limits
+    accepts_jobs: bool = True
     stopping: Callable[[], bool] = lambda: False
     streams: Counter[str] = field(default_factory=Counter)  # open ones, in all and by who opened them
+
+    def delete(self, row: Row) -> bool:
+        """Deletes a submission and ends its evaluation; False if it was deleted meanwhile. An entry of a contest that
+        has no result yet is withdrawn."""
+        self.contests.deleted(row)
+        return self.store.delete(row.id)
+
+    def update(self) -> Changes:
+        """Reads the problems' files again, and offers what they say now. Where this raises UsageError or BadFileError,
+        nothing changes."""
+        changes = self.refresh()
+        self.leaderboards = changes.leaderboards
+        return changes

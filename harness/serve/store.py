@@ -16,6 +16,7 @@ from typing import Any, Literal, cast, get_args
 
 from harness.core.errors import HarnessError
 from harness.core.records import Mode
+from harness.serve.closed import Closed
 from harness.serve.queue_file import QueueFile, now
 from harness.serve.tables import waiting_turns
 from harness.serve.users import User, Users
@@ -122,7 +123,7 @@ class Store:
     def __init__(self, path: Path, now: Callable[[], str] = now) -> None:
         self._file, self._now = QueueFile(path), now
         self._db, self._lock = self._file.db, self._file.lock
-        self.users = Users(self._file)
+        self.users, self.closed = Users(self._file), Closed(self._file)
 
     def close(self) -> None:
         """Closes the file; no other method may be called afterwards."""
@@ -237,17 +238,14 @@ class Store:
         text = self._text("result", id_)
         return None if text is None else cast("dict[str, Any]", json.loads(text))
 
-    def of_user(self, user: User, leaderboard: str | None, limit: int, offset: int) -> list[Row]:
-        """A user's submissions, newest first."""
+    def listed(self, user: User | None, leaderboard: str | None, limit: int = -1, offset: int = 0) -> list[Row]:
+        """Submissions, newest first: a user's, or with None everybody's. -1 is no limit."""
+        of = user.id if user else None
         with self._lock:
-            return self._rows(
-                "s.user_id = ? AND (? IS NULL OR s.leaderboard = ?) ORDER BY s.id DESC LIMIT ? OFFSET ?",
-                user.id,
-                leaderboard,
-                leaderboard,
-                limit,
-                offset,
+            where = (
+                "(? IS NULL OR s.user_id = ?) AND (? IS NULL OR s.leaderboard = ?) ORDER BY s.id DESC LIMIT ? OFFSET ?"
             )
+            return self._rows(where, of, of, leaderboard, leaderboard, limit, offset)
 
     def delete(self, id_: int) -> bool:
         """Deletes it, with its source; False where there is none."""

@@ -7,15 +7,17 @@ from harness.serve.turns import turns
 
 # Of the tables, in the file's user_version. 1: first. 2: of a submission the contest, team and entry. 3: of one that is
 # to be profiled by a vendor's tool, the tool, and the only benchmark where not all are meant. 4: of that one how many
-# launches of a call, where that was said.
-VERSION = 4
+# launches of a call, where that was said. 5: when a user was banned, and which problems are closed.
+VERSION = 5
 TABLES = """
 CREATE TABLE users (
   id INTEGER PRIMARY KEY,
   secret_sha256 TEXT NOT NULL UNIQUE,
   name TEXT NOT NULL UNIQUE COLLATE NOCASE,
-  created_at TEXT NOT NULL
+  created_at TEXT NOT NULL,
+  banned_at TEXT
 );
+CREATE TABLE closed (problem TEXT PRIMARY KEY);
 CREATE TABLE submissions (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   user_id INTEGER NOT NULL REFERENCES users(id),
@@ -47,6 +49,10 @@ CREATE INDEX submissions_by_state ON submissions(state, id);
 CREATE INDEX submissions_by_user ON submissions(user_id, id);
 CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
 """
+TO_5 = """
+ALTER TABLE users ADD COLUMN banned_at TEXT;
+CREATE TABLE closed (problem TEXT PRIMARY KEY);
+"""
 TO_4 = """
 ALTER TABLE submissions ADD COLUMN launch_count INTEGER;
 """
@@ -61,7 +67,7 @@ ALTER TABLE submissions ADD COLUMN entry INTEGER;
 CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
 """
 # What brings a file of an earlier version to today's; 0: a new one.
-SCRIPTS = {0: TABLES, 1: TO_2 + TO_3 + TO_4, 2: TO_3 + TO_4, 3: TO_4}
+SCRIPTS = {0: TABLES, 1: TO_2 + TO_3 + TO_4 + TO_5, 2: TO_3 + TO_4 + TO_5, 3: TO_4 + TO_5, 4: TO_5}
 
 
 def waiting_turns(db: sqlite3.Connection) -> list[int]:

@@ -17,12 +17,17 @@ class UnknownUserError(HarnessError):
     """The id cannot be registered."""
 
 
+class BannedError(HarnessError):
+    """An organiser has banned the user."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class User:
     """A user who submits. Only a hash of the secret is stored."""
 
     id: int
     name: str
+    is_banned: bool = False
 
 
 class Users:
@@ -38,13 +43,16 @@ class Users:
 
     def register(self, secret: str, login: str) -> User:
         """The user with that id, registered if it is new. `alice:...` is registered as alice; an id without a name
-        gets `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered."""
+        gets `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered, BannedError for a
+        banned user."""
         name, colon, rest = secret.partition(":")
         named = bool(colon and rest and NAME.fullmatch(name))
         if not 1 <= len(secret) <= ID_CHARS or not secret.isprintable():
             raise UnknownUserError(f"expected an id of 1 to {ID_CHARS} printable characters")
         with self._file.transaction():
             if known := self._user(secret):
+                if known.is_banned:
+                    raise BannedError(f"{known.name} is banned from this server; ask its organisers")
                 return known
             count = int(self._db.execute("SELECT count(*) FROM users").fetchone()[0])
             if count >= MAX_USERS:
@@ -59,9 +67,24 @@ class Users:
                 raise UnknownUserError(f"the name '{name}' is taken by another id; choose another name") from None
             return User(id=cast(int, made.lastrowid), name=chosen)
 
+    def named(self, name: str) -> User | None:
+        """The user of that name, in any case."""
+        with self._file.lock:
+            return self._one("name = ?", name)
+
+    def ban(self, name: str, is_banned: bool) -> User | None:
+        """Bans the user of that name, or ends the ban. None if there is no such user."""
+        with self._file.transaction():
+            changed = "UPDATE users SET banned_at = ? WHERE name = ?"
+            self._db.execute(changed, (now() if is_banned else None, name))
+            return self._one("name = ?", name)
+
     def _user(self, secret: str) -> User | None:
-        row = self._db.execute("SELECT id, name FROM users WHERE secret_sha256 = ?", (id_hash(secret),)).fetchone()
-        return User(id=row["id"], name=row["name"]) if row else None
+        return self._one("secret_sha256 = ?", id_hash(secret))
+
+    def _one(self, where: str, value: str) -> User | None:
+        row = self._db.execute(f"SELECT id, name, banned_at FROM users WHERE {where}", (value,)).fetchone()
+        return User(id=row["id"], name=row["name"], is_banned=row["banned_at"] is not None) if row else None
 
     def _free(self, login: str) -> str:
         taken = {row["name"].lower() for row in self._db.execute("SELECT name FROM users")}

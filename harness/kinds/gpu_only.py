@@ -1,0 +1,71 @@
+"""Whether a submission failed on CPU cores because it has code that only a GPU runs: the machine's lack, not its fault.
+
+Two things must agree: the submission's text has such code, which the parent reads, and the exception comes out of what
+starts that code: Triton's search for a driver, or torch's for a CUDA toolkit. What the exception says does not count. A
+submission could stage both, but gains only that it is refused without a result.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.core.errors import UsageError
+from harness.core.records import Submission
+from harness.core.words import cut_line
+
+START = "Traceback (most recent call last):"
+FRAME = re.compile(r'^[ |]*File "([^"]+)", line \d+, in (\S+)', re.MULTILINE)
+CUDA_ARGUMENTS = {"cuda_sources", "with_cuda"}  # of load_inline and load
+REASON_CHARS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Code that only a GPU runs. Exceptions from these functions of that file, or from any where none is named, say
+    that there is no GPU."""
+
+    name: str
+    file: str
+    functions: frozenset[str] = frozenset()
+    advice: str = ""
+
+
+TRITON = Part(
+    name="Triton kernels",
+    file="triton/runtime/driver.py",
+    advice=" (TRITON_INTERPRET=1 runs them on CPU cores, slowly)",
+)
+CUDA = Part(
+    name="CUDA code",
+    file="torch/utils/cpp_extension.py",
+    functions=frozenset({"_join_cuda_home", "_get_cuda_arch_flags"}),
+)
+
+
+def refuse_gpu_only(submission: Submission, text: str, message: str) -> None:
+    """Raises UsageError where the submission failed on CPU cores because it has code that only a GPU runs. `text` has
+    the tracebacks, `message` is the exception."""
+    last = [frames[-1] for block in text.split(START)[1:] if (frames := FRAME.findall(block))]
+    for part in _parts(submission):
+        if any(file.endswith(part.file) and (not part.functions or name in part.functions) for file, name in last):
+            why = f"{submission.name} needs a GPU for its {part.name}, and this evaluation runs on CPU cores"
+            advice = f"evaluate it on a machine that has a GPU{part.advice}"
+            raise UsageError(f"{why}: {cut_line(message, REASON_CHARS)}. Next: {advice}")
+
+
+def _parts(submission: Submission) -> Iterator[Part]:
+    nodes = [node for text in (submission.source, *(one.source for one in submission.modules)) for node in _nodes(text)]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    if any(name.partition(".")[0] == "triton" for name in imported):
+        yield TRITON
+    if {keyword.arg for node in nodes if isinstance(node, ast.Call) for keyword in node.keywords} & CUDA_ARGUMENTS:
+        yield CUDA
+
+
+def _nodes(text: str) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []

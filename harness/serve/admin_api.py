@@ -1,0 +1,199 @@
+"""What organisers do over HTTP: start and stop, bans, closed leaderboards, everybody's submissions, statistics.
+
+Routes, parameters, statuses and JSON after gpu-mode/kernelbot src/kernelbot/api/main.py (read 2026-11), as far as an
+organiser at home needs them; docs/gpumode.md lists them. They ask for the organisers' token as `Authorization: Bearer`.
+As a password it does not count here: a browser that was told it would send it along with other people's forms.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from harness.core.errors import HarnessError
+from harness.serve import statistics
+from harness.serve.answers import submission_answer
+from harness.serve.entry import leaderboard_of
+from harness.serve.guard import ORGANISER_VARIABLE
+from harness.serve.routing import MAX_ID, Here, Id, refusals
+from harness.serve.schemas import (
+    Banned,
+    Deleted,
+    DeletedOfUser,
+    LeaderboardHistory,
+    PastSubmission,
+    SetVisibility,
+    Statistics,
+    SubmissionForOrganisers,
+    Switched,
+    UpdatedProblems,
+    UpdateProblems,
+    VisibilityChanged,
+)
+from harness.serve.service import Leaderboard, Service
+from harness.serve.store import Row
+
+DAY = timedelta(hours=24)
+NOT_HERE = f"--organiser-token FILE, or {ORGANISER_VARIABLE}, gives the server the token that this needs"
+
+
+def organiser(request: Request) -> None:
+    """Answers 401 unless the request shows the organisers' token as `Authorization: Bearer`."""
+    shown = request.headers.get("authorization", "")
+    if not shown:
+        raise HTTPException(401, f"Missing Authorization header; {NOT_HERE}")
+    if not getattr(request.state, "organiser", False) or not shown.lower().startswith("bearer "):
+        raise HTTPException(401, "Invalid admin token")
+
+
+routes = APIRouter(prefix="/admin", dependencies=[Depends(organiser)])
+
+
+@routes.post("/start", responses=refusals())
+async def start(service: Here) -> Switched:
+    """Submissions are taken again."""
+    service.accepts_jobs = True
+    return Switched(status="ok", accepts_jobs=True)
+
+
+@routes.post("/stop", responses=refusals())
+async def stop(service: Here) -> Switched:
+    """Takes no more submissions, until it is started again or the server is. What waits is evaluated."""
+    service.accepts_jobs = False
+    return Switched(status="ok", accepts_jobs=False)
+
+
+@routes.get("/stats", responses=refusals(404))
+def stats(service: Here, last_day_only: bool = False, leaderboard_name: str | None = None) -> Statistics:
+    """How many submissions, users and runs there were; for the last day also whose runs took longest."""
+    name = leaderboard_of(service, leaderboard_name).name if leaderboard_name else None
+    rows = service.store.listed(None, name)
+    if not last_day_only:
+        codes = len({service.store.code(row.id) for row in rows})
+        return Statistics(status="ok", stats=statistics.of_queue(rows) | {"num_unique_codes": codes})
+    since = datetime.now(UTC) - DAY
+    rows = [row for row in rows if datetime.fromisoformat(row.submitted_at) >= since]
+    return Statistics(status="ok", stats=statistics.of_queue(rows) | statistics.longest(rows))
+
+
+@routes.post("/ban/{user_id}", responses=refusals(404))
+def ban(service: Here, user_id: str) -> Banned:
+    """Refuses the user's submissions from now on. Earlier ones stay, and what waits is evaluated."""
+    return _banned(service, user_id, True)
+
+
+@routes.delete("/ban/{user_id}", responses=refusals(404))
+def unban(service: Here, user_id: str) -> Banned:
+    return _banned(service, user_id, False)
+
+
+@routes.post("/leaderboards/{leaderboard_name}/visibility", responses=refusals(400, 404))
+def set_visibility(service: Here, leaderboard_name: str, asked: SetVisibility) -> VisibilityChanged:
+    """A closed leaderboard takes no submissions and is not shown. Users still see their own."""
+    leaderboard = leaderboard_of(service, leaderboard_name)
+    service.store.closed.set(leaderboard.problem, asked.visibility == "closed")
+    return VisibilityChanged(status="ok", leaderboard=leaderboard.name, visibility=asked.visibility)
+
+
+@routes.get("/leaderboards/{leaderboard_name}/submissions", responses=refusals(404))
+def history(
+    service: Here,
+    leaderboard_name: str,
+    limit: Annotated[int, Query(ge=1, le=MAX_ID)] = 100,
+    offset: Annotated[int, Query(ge=0, le=MAX_ID)] = 0,
+) -> LeaderboardHistory:
+    """Everybody's submissions to a leaderboard, newest first."""
+    name = leaderboard_of(service, leaderboard_name).name
+    found = [_past(row) for row in service.store.listed(None, name, limit, offset)]
+    return LeaderboardHistory(status="ok", leaderboard=name, limit=limit, offset=offset, submissions=found)
+
+
+@routes.get("/submissions/{submission_id}", responses=refusals(404))
+def show(service: Here, submission_id: Id) -> SubmissionForOrganisers:
+    """Anybody's submission, with its source."""
+    return SubmissionForOrganisers(status="ok", submission=submission_answer(service, _found(service, submission_id)))
+
+
+@routes.delete("/submissions/{submission_id}", responses=refusals(404))
+def delete(service: Here, submission_id: Id) -> Deleted:
+    """Deletes anybody's submission, as its owner could."""
+    if not service.delete(_found(service, submission_id)):
+        raise HTTPException(404, "Submission not found")
+    return Deleted(status="ok", submission_id=submission_id)
+
+
+@routes.delete("/submissions", responses=refusals(404))
+def delete_of_user(
+    service: Here, leaderboard_id: Annotated[int, Query(ge=1, le=MAX_ID)], user_name: str
+) -> DeletedOfUser:
+    """Deletes a user's submissions to a leaderboard."""
+    leaderboard = next((one for one in service.leaderboards if one.id == leaderboard_id), None)
+    user = service.store.users.named(user_name)
+    if leaderboard is None or user is None:
+        raise HTTPException(404, "There is no such leaderboard" if user else f"User {user_name} not found")
+    count = sum(service.delete(row) for row in service.store.listed(user, leaderboard.name))
+    return DeletedOfUser(status="ok", leaderboard_id=leaderboard_id, user_name=user.name, deleted=count)
+
+
+@routes.post("/update-problems", responses=refusals(400))
+async def update_problems(service: Here, request: Request, asked: UpdateProblems) -> UpdatedProblems:
+    """Reads the problems' files again: those of the checkout, and of the folders and competition files that the server
+    was started with. Bring them up to date first; nothing is downloaded."""
+    given = [name for name in ("repository", "branch", "problem_set") if getattr(asked, name) is not None]
+    if given:
+        where = "the problems are those of the server's own files; bring these up to date, and leave it out"
+        raise HTTPException(400, f"{given[0]} is not taken here: {where}")
+    try:
+        changes = await run_in_threadpool(service.update)
+    except HarnessError as error:
+        raise HTTPException(400, str(error)) from None
+    for name in changes.created:
+        if asked.visibility == "closed":
+            created: Leaderboard | None = service.find(name)
+            assert created is not None, "it has just been read"
+            service.store.closed.set(created.problem, True)
+    request.app.openapi_schema = None  # it names the leaderboards
+    return UpdatedProblems(
+        status="ok",
+        created=list(changes.created),
+        updated=list(changes.updated),
+        removed=list(changes.removed),
+        skipped=list(changes.unchanged),
+        errors=list(changes.errors),
+    )
+
+
+@routes.api_route("/{rest:path}", methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
+async def nothing(rest: str) -> None:
+    raise HTTPException(404, f"There is no /admin/{rest} here, or not by this method; docs/gpumode.md lists what is")
+
+
+def _banned(service: Service, name: str, is_banned: bool) -> Banned:
+    user = service.store.users.ban(name, is_banned)
+    if user is None:
+        raise HTTPException(404, f"User {name} not found")
+    return Banned(status="ok", user_id=user.name, banned=user.is_banned)
+
+
+def _found(service: Service, submission_id: int) -> Row:
+    row = service.store.get(submission_id)
+    if row is None:
+        raise HTTPException(404, "Submission not found")
+    return row
+
+
+def _past(row: Row) -> PastSubmission:
+    return PastSubmission(
+        submission_id=row.id,
+        user_id=row.user,
+        user_name=row.user,
+        file_name=row.file_name,
+        mode=row.mode,
+        gpu_type=row.gpu,
+        submission_time=row.submitted_at,
+        status=row.state,
+        done=row.done,
+        score=row.score_s,
+        error=row.error,
+    )

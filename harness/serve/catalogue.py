@@ -1,0 +1,96 @@
+"""The problems that a running server offers, read again on an organiser's word, without a restart."""
+
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.board import judgements
+from harness.contest import rules
+from harness.core.checkout import Checkout
+from harness.core.errors import UsageError
+from harness.kinds import settings
+from harness.ranks.launch import START_S
+from harness.serve.offers import Offer, Options, eval_command, finder, leaderboards, offered
+from harness.serve.service import Changes, Leaderboard
+from harness.serve.store import Row
+from harness.serve.worker import Files
+
+
+class Catalogue:
+    """What a server offers now. May be read from any thread; a reader gets the problems of one moment.
+
+    The constructor raises UsageError and BadFileError where nothing can be offered."""
+
+    def __init__(self, options: Options, checkout: Checkout) -> None:
+        self._options, self._checkout = options, checkout
+        self._lock = threading.Lock()
+        self._in_contests = self._problems_of_contests()
+        self.offers: tuple[Offer, ...]
+        self.leaderboards: tuple[Leaderboard, ...]
+        self.offers, self.leaderboards, errors = self._read()
+        for why in errors:
+            print(f"not served: {why}", file=sys.stderr)
+
+    def refresh(self) -> Changes:
+        """Reads the problems' files again. A leaderboard keeps its number. Where this raises UsageError or
+        BadFileError, what was offered before still is. The problems of a contest must be those that it had when the
+        server began: it does not know the rules of others."""
+        with self._lock:
+            if self._problems_of_contests() != self._in_contests:
+                raise UsageError("the problems of a contest have changed; start the server again")
+            return self._refreshed()
+
+    def _refreshed(self) -> Changes:
+        before = {one.name: one for one in self.leaderboards}
+        offers, found, errors = self._read()
+        free = max(one.id for one in before.values()) + 1
+        numbered = []
+        for one in found:
+            known = before.get(one.name)
+            numbered.append(replace(one, id=known.id if known else free))
+            free += known is None
+        self.offers, self.leaderboards = offers, tuple(numbered)
+        after = {one.name: one for one in numbered}
+        kept = [name for name in after if name in before]
+        return Changes(
+            leaderboards=self.leaderboards,
+            created=tuple(name for name in after if name not in before),
+            updated=tuple(name for name in kept if after[name] != before[name]),
+            removed=tuple(name for name in before if name not in after),
+            unchanged=tuple(name for name in kept if after[name] == before[name]),
+            errors=tuple(errors),
+        )
+
+    def find(self, name: str) -> Leaderboard | None:
+        """The leaderboard of either name; case and `-` for `_` do not matter."""
+        return finder(self.leaderboards)(name)
+
+    def command(self, row: Row, files: Files) -> Sequence[str]:
+        """The command that evaluates a submission."""
+        return eval_command(self.offers)(row, files)
+
+    def deadline_s(self, row: Row) -> float:
+        """How long an evaluation of the submission may take."""
+        return next((one.deadline_s for one in self.leaderboards if one.problem == row.problem), START_S)
+
+    def unit(self, problem: str) -> str:
+        """The unit of a problem's scores."""
+        return next((one.score_unit for one in self.leaderboards if one.problem == problem), "s")
+
+    def version_of(self, problem: str) -> str | None:
+        """The version of a problem that evaluations are judged under now; None for one that is not offered."""
+        offer = next((one for one in self.offers if one.problem.name == problem), None)
+        if offer is None:
+            return None
+        setting = settings.setting(replace(offer.asked, problem=offer.argument), self._checkout, offer.problem)
+        return judgements.problem_version(setting.problem, setting.suite, setting.device)
+
+    def _problems_of_contests(self) -> tuple[tuple[str, ...], ...]:
+        read = (rules.read(file) for file in self._options.contests)
+        return tuple(tuple(listed.name for listed in one.problems) for one in read)
+
+    def _read(self) -> tuple[tuple[Offer, ...], tuple[Leaderboard, ...], list[str]]:
+        errors: list[str] = []
+        offers = offered(self._options, self._checkout, errors.append)
+        return offers, leaderboards(offers, self._options, self._checkout, errors.append), errors
