@@ -62,3 +62,14 @@ def test_a_plan_says_what_it_will_run(mode: Mode) -> None:
 )  # fmt: skip
 def test_it_is_told_in_few_digits(seconds: float, text: str) -> None:
     assert eta_text(seconds) == text
+
+
+AGAIN = dataclasses.replace(PLAN, launches=3)  # what begins a launch takes 0.6 s
+
+
+def test_further_launches_repeat_the_benchmarks_in_less_time() -> None:
+    again_s = 5 * 0.6 * 3.5
+    assert AGAIN.left_s("start", 0, 0.0, 0.0, {}) == pytest.approx(23.9 + 2 * (0.6 + again_s))
+    took_s = {"benchmark": [4.0] * 5 + [2.0]}
+    assert AGAIN.left_s("benchmark", 1, 0.0, 0.5, took_s, 2) == pytest.approx(0.4 + 4 * 2.0 - 0.5 + 0.6 + 5 * 2.0)
+    assert AGAIN.left_s("benchmark", 4, 0.0, 0.5, took_s, 3) == pytest.approx(0.4 + 2.0 - 0.5)

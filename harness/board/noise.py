@@ -38,12 +38,12 @@ USUAL = {
         head_to_head=LaunchNoise(sd=0.04, freedom=4),
         rounds=64,
     ),
-    # Evaluations hours apart on 2x and 4x H200, 15 of 4 sources of gemm_rs and ag_gemm, spread by 4.3 %
-    # (leaderboard.yaml, 2026-11-22): half of the variance is taken for the launches', half for the sessions'. Ten
-    # launches of a2a in a row on 2x H200 differ by nothing beside their samples (2026-11-24).
+    # On the device's clock: rms_norm's evaluations on three H100 machines read 5.38, 5.38 and 5.37, its launches on one
+    # differ by 0.43 %; gemm_rs's on two pairs of H100s read 1.37 and 1.36 (2026-11-25). Few as they are, sessions are
+    # taken to differ by 1 %, and so are single launches.
     # Head to head: compare's default margin.
     "gpu": Usual(
-        evaluations=Noise(launch=LaunchNoise(sd=0.03, freedom=4), session=LaunchNoise(sd=0.03, freedom=4)),
+        evaluations=Noise(launch=LaunchNoise(sd=0.01, freedom=4), session=LaunchNoise(sd=0.01, freedom=4)),
         head_to_head=LaunchNoise(sd=0.02, freedom=4),
         rounds=16,
     ),

@@ -13,27 +13,65 @@ from harness.kinds.kind import Plan
 START_S = {"cpu": 4.0, "gpu": 9.0}  # before the first case; docs/measurements.md, start, import and clock
 CHECK_S = {"cpu": 0.5, "gpu": 2.0}  # to check a case, before one was; docs/measurements.md, test over its cases
 END_S = {"cpu": 0.4, "gpu": 1.4}
+AGAIN_S = {"cpu": 0.6, "gpu": 2.7}  # to start another launch: rms_norm on an H100, 2026-11-25; 2 ranks take 3.3
+AGAIN_PART = 0.6  # of a benchmark's time in the first launch, what it takes in another one
 OVERDUE = 2.0  # a case that takes this many times its estimate (and 1 s more) shows that the estimate is wrong
 
 
 @dataclass(frozen=True, kw_only=True)
 class Eta:
     """How long a plan is estimated to take. The phases of `cases` (how many) and `timed_s` (seconds a case is timed)
-    are in the order in which they run."""
+    are in the order in which they run; the last one is repeated in each of `launches`."""
 
     cases: dict[str, int]
     timed_s: dict[str, float]
     device: str
+    launches: int = 1
 
     def left_s(
-        self, phase: str, index: int, phase_s: float, case_s: float, took_s: Mapping[str, Sequence[float]]
+        self,
+        phase: str,
+        index: int,
+        phase_s: float,
+        case_s: float,
+        took_s: Mapping[str, Sequence[float]],
+        launch: int = 1,
     ) -> float | None:
         """About how many seconds are left; None if the running case has taken so long that the estimate is worthless.
 
         Case `index` (from 0) of `phase` has been running for `case_s` seconds. In a phase without cases only `phase_s`
-        counts, the seconds since the evaluation began. `took_s` has the seconds of the finished cases by phase.
+        counts, the seconds since the evaluation began. `took_s` has the seconds of the finished cases by phase. From
+        the second `launch` on, what is no phase of the plan is its start.
         """
-        kind = "cpu" if self.device == "cpu" else "gpu"
+        again_s = self._again_s(took_s)
+        launches_s = max(0, self.launches - launch) * (AGAIN_S[self._kind] + self._repeated * again_s)
+        if launch > 1:
+            cases = self._repeated - index if phase in self.cases else self._repeated
+            return END_S[self._kind] + launches_s + max(0.0, cases * again_s - case_s)
+        left_s = self._first_s(phase, index, phase_s, case_s, took_s)
+        return None if left_s is None else left_s + launches_s
+
+    @property
+    def _kind(self) -> str:
+        return "cpu" if self.device == "cpu" else "gpu"
+
+    @property
+    def _repeated(self) -> int:
+        return list(self.cases.values())[-1] if self.cases else 0
+
+    def _again_s(self, took_s: Mapping[str, Sequence[float]]) -> float:
+        """What a case takes in another launch than the first."""
+        if not self.cases:
+            return 0.0
+        name = list(self.cases)[-1]
+        again = took_s.get(name, ())[self._repeated :]
+        return fmean(again) if again else AGAIN_PART * self._case_s(name, took_s)
+
+    def _first_s(
+        self, phase: str, index: int, phase_s: float, case_s: float, took_s: Mapping[str, Sequence[float]]
+    ) -> float | None:
+        """What is left of the first launch."""
+        kind = self._kind
         phases = list(self.cases)
         later = phases[phases.index(phase) + 1 :] if phase in self.cases else phases
         left_s = END_S[kind] + sum(self.cases[one] * self._case_s(one, took_s) for one in later)
@@ -47,9 +85,9 @@ class Eta:
     def _case_s(self, phase: str, took_s: Mapping[str, Sequence[float]]) -> float:
         """What a case of the phase takes: the mean of those that are done, or its budget and a check before."""
         if took_s.get(phase):
-            return fmean(took_s[phase])
+            return fmean(took_s[phase][: self.cases[phase]])
         checks_s = [max(0.0, one - self.timed_s[other]) for other in self.cases for one in took_s.get(other, ())]
-        prior_s = CHECK_S["cpu" if self.device == "cpu" else "gpu"]
+        prior_s = CHECK_S[self._kind]
         return self.timed_s[phase] + (fmean(checks_s) if checks_s else prior_s)
 
 
@@ -57,8 +95,9 @@ def eta_of(plan: Plan) -> Eta:
     """The estimate for that plan before anything has run."""
     return Eta(
         cases={phase.name: len(phase.cases) for phase in plan.phases},
-        timed_s={phase.name: phase.case_s for phase in plan.phases},
+        timed_s={phase.name: phase.case_s / plan.launches for phase in plan.phases},
         device=plan.device,
+        launches=plan.launches,
     )
 
 
